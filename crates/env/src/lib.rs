@@ -1,0 +1,38 @@
+//! Clock, randomness, task spawning and disks: everything that a run takes from the outside world, behind
+//! traits, so that a whole worker can run from one seed. Every trait has its real implementation and one for tests and
+//! simulation beside it.
+//!
+//! Nothing else in Forebay asks the operating system for the time, a random number or a thread;
+//! `clippy.toml` refuses the calls and names their replacement here.
+
+pub mod clock;
+pub mod disk;
+pub mod random;
+mod tasks;
+
+use std::sync::Arc;
+
+pub use clock::Clock;
+pub use disk::{Disk, DiskFile, DiskSpace};
+pub use random::Random;
+pub use tasks::{Task, spawn};
+
+/// What a component is handed instead of the operating system.
+#[derive(Clone)]
+pub struct Env {
+    pub clock: Arc<dyn Clock>,
+    pub random: Arc<dyn Random>,
+}
+
+impl Env {
+    /// The operating system's clock and random numbers.
+    pub fn real() -> Self {
+        Self { clock: Arc::new(clock::SystemClock::new()), random: Arc::new(random::SystemRandom) }
+    }
+
+    /// A clock that moves only when told to, and random numbers from `seed`.
+    pub fn simulated(seed: u64) -> (Self, Arc<clock::ManualClock>) {
+        let clock = Arc::new(clock::ManualClock::new());
+        (Self { clock: Arc::<clock::ManualClock>::clone(&clock), random: Arc::new(random::SeededRandom::new(seed)) }, clock)
+    }
+}

@@ -1,0 +1,18 @@
+//! Names, numbers and settings that every part of Forebay shares. No I/O.
+
+pub mod checksum;
+pub mod etag;
+pub mod limits;
+pub mod names;
+pub mod object;
+pub mod policy;
+pub mod range;
+pub mod units;
+
+pub use checksum::{Algorithm, Checksum, ChecksumKind, Checksums};
+pub use etag::ETag;
+pub use names::{BucketName, Generation, InvalidName, ObjectKey, ObjectPath};
+pub use object::{ObjectInfo, PartInfo, StorageState, SystemHeaders, Tags, UserMetadata};
+pub use policy::{Durability, EvictionOrder, PathPolicy, PinnedFull, PolicyRule, PolicySet, WriteMode};
+pub use range::ByteRange;
+pub use units::{ByteSize, Period};

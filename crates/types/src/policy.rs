@@ -1,0 +1,303 @@
+//! Path policies: what holds for the objects under a path prefix.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ByteSize, ObjectPath, Period};
+
+/// What happens to a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum WriteMode {
+    /// Acknowledged when the under store has it and the cache keeps a copy.
+    #[default]
+    WriteThrough,
+    /// Acknowledged when it is durable here; goes to the under store in the background.
+    WriteBack,
+    /// Durable here, never goes to the under store.
+    Transient,
+    /// Writes are refused, reads are cached.
+    ReadOnly,
+    /// Reads and writes go to the under store; nothing is kept.
+    NoCache,
+}
+
+/// The order in which clean data leaves the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+pub enum EvictionOrder {
+    #[default]
+    #[serde(rename = "LRU")]
+    Lru,
+    #[serde(rename = "FIFO")]
+    Fifo,
+    #[serde(rename = "S3-FIFO")]
+    S3Fifo,
+}
+
+/// What a write meets when pinned data fills its share of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum PinnedFull {
+    /// 503 SlowDown, which SDKs retry.
+    #[default]
+    Reject,
+    /// The write is done as WRITE_THROUGH.
+    WriteThrough,
+}
+
+/// When a write counts as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// After `fdatasync`: survives a power cut.
+    #[default]
+    Fsync,
+    /// After the operating system has the bytes: survives a crash of the process, not of the machine.
+    Os,
+}
+
+/// One rule as an operator writes it: settings left out come from the next shorter prefix that gives them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyRule {
+    /// `/`, `/bucket`, or `/bucket/key/prefix`; matched byte by byte against `/bucket/key`.
+    /// A prefix without a trailing `/` also matches longer names: `/b/log` holds for `/b/logs/1`.
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_mode: Option<WriteMode>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_replicas: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eviction: Option<EvictionOrder>,
+    /// Most bytes of the cache that objects under this path may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_quota: Option<ByteSize>,
+    /// Memory tier set aside for this path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_quota: Option<ByteSize>,
+    /// How long what the under store said of an object is believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_ttl: Option<Period>,
+    /// Whether data read from the under store is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_reads: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned_full: Option<PinnedFull>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
+}
+
+impl PolicyRule {
+    pub fn for_path(path: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            write_mode: None,
+            write_replicas: None,
+            eviction: None,
+            cache_quota: None,
+            memory_quota: None,
+            metadata_ttl: None,
+            cache_reads: None,
+            pinned_full: None,
+            durability: None,
+        }
+    }
+}
+
+/// The effective settings of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPolicy {
+    pub write_mode: WriteMode,
+    pub write_replicas: u32,
+    pub eviction: EvictionOrder,
+    /// Quota and the rule path that sets it: all objects under that path share it.
+    pub cache_quota: Option<(String, ByteSize)>,
+    pub memory_quota: Option<(String, ByteSize)>,
+    pub metadata_ttl: Period,
+    pub cache_reads: bool,
+    pub pinned_full: PinnedFull,
+    pub durability: Durability,
+}
+
+/// Default of `metadataTtl`: how stale a clean object may be when somebody writes past the cache.
+pub const METADATA_TTL_DEFAULT: Period = Period::from_secs(60);
+
+impl Default for PathPolicy {
+    fn default() -> Self {
+        Self {
+            write_mode: WriteMode::default(),
+            write_replicas: 1,
+            eviction: EvictionOrder::default(),
+            cache_quota: None,
+            memory_quota: None,
+            metadata_ttl: METADATA_TTL_DEFAULT,
+            cache_reads: true,
+            pinned_full: PinnedFull::default(),
+            durability: Durability::default(),
+        }
+    }
+}
+
+/// A rule that can't hold, in one line that names the path and the setting.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("path policy {path:?}: {problem}")]
+pub struct InvalidPolicy {
+    pub path: String,
+    pub problem: String,
+}
+
+/// All rules, checked, longest path first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct PolicySet {
+    rules: Vec<PolicyRule>,
+}
+
+impl PolicySet {
+    /// Checks the rules. Errors name the first rule that can't hold.
+    pub fn new(mut rules: Vec<PolicyRule>) -> Result<Self, InvalidPolicy> {
+        rules.iter().try_for_each(check_rule)?;
+        rules.sort_by(|a, b| b.path.len().cmp(&a.path.len()).then_with(|| a.path.cmp(&b.path)));
+        if let Some(pair) = rules.windows(2).find(|pair| pair[0].path == pair[1].path) {
+            return Err(invalid(&pair[0], "is given twice"));
+        }
+        Ok(Self { rules })
+    }
+
+    pub fn rules(&self) -> &[PolicyRule] {
+        &self.rules
+    }
+
+    /// The effective settings of an object: each setting comes from the longest rule that gives it.
+    pub fn resolve(&self, path: &ObjectPath) -> PathPolicy {
+        let bucket = path.bucket.as_str();
+        let key = path.key.as_str();
+        let matching = || self.rules.iter().filter(|rule| rule_matches(&rule.path, bucket, key));
+        let base = PathPolicy::default();
+        let quota = |get: fn(&PolicyRule) -> Option<ByteSize>| {
+            matching().find_map(|rule| get(rule).map(|size| (rule.path.clone(), size)))
+        };
+        PathPolicy {
+            write_mode: matching().find_map(|r| r.write_mode).unwrap_or(base.write_mode),
+            write_replicas: matching().find_map(|r| r.write_replicas).unwrap_or(base.write_replicas),
+            eviction: matching().find_map(|r| r.eviction).unwrap_or(base.eviction),
+            cache_quota: quota(|r| r.cache_quota),
+            memory_quota: quota(|r| r.memory_quota),
+            metadata_ttl: matching().find_map(|r| r.metadata_ttl).unwrap_or(base.metadata_ttl),
+            cache_reads: matching().find_map(|r| r.cache_reads).unwrap_or(base.cache_reads),
+            pinned_full: matching().find_map(|r| r.pinned_full).unwrap_or(base.pinned_full),
+            durability: matching().find_map(|r| r.durability).unwrap_or(base.durability),
+        }
+    }
+}
+
+/// Whether `/bucket/key` begins with `rule`, without building that string.
+fn rule_matches(rule: &str, bucket: &str, key: &str) -> bool {
+    let Some(rest) = rule.strip_prefix('/') else { return false };
+    if rest.len() <= bucket.len() {
+        return bucket.starts_with(rest);
+    }
+    rest.strip_prefix(bucket).and_then(|r| r.strip_prefix('/')).is_some_and(|prefix| key.starts_with(prefix))
+}
+
+fn invalid(rule: &PolicyRule, problem: &str) -> InvalidPolicy {
+    InvalidPolicy { path: rule.path.clone(), problem: problem.to_owned() }
+}
+
+fn check_rule(rule: &PolicyRule) -> Result<(), InvalidPolicy> {
+    if !rule.path.starts_with('/') {
+        return Err(invalid(rule, "must begin with '/'"));
+    }
+    match rule.write_replicas {
+        None | Some(1) => Ok(()),
+        Some(0) => Err(invalid(rule, "writeReplicas must be at least 1")),
+        Some(n) => Err(invalid(rule, &format!("writeReplicas = {n} needs {n} workers, and this is a single worker"))),
+    }
+}
+
+impl FromStr for WriteMode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::WriteThrough, Self::WriteBack, Self::Transient, Self::ReadOnly, Self::NoCache];
+        let names = all.map(Self::as_str).join(", ");
+        all.into_iter().find(|mode| mode.as_str() == text).ok_or(format!("{text:?} is not a write mode: one of {names}"))
+    }
+}
+
+impl WriteMode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WriteThrough => "WRITE_THROUGH",
+            Self::WriteBack => "WRITE_BACK",
+            Self::Transient => "TRANSIENT",
+            Self::ReadOnly => "READ_ONLY",
+            Self::NoCache => "NO_CACHE",
+        }
+    }
+}
+
+impl fmt::Display for WriteMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(path: &str, mode: Option<WriteMode>) -> PolicyRule {
+        PolicyRule { write_mode: mode, ..PolicyRule::for_path(path) }
+    }
+
+    fn mode_of(set: &PolicySet, bucket: &str, key: &str) -> WriteMode {
+        set.resolve(&ObjectPath::parse(bucket, key).expect("a valid path")).write_mode
+    }
+
+    #[test]
+    fn the_longest_prefix_that_gives_a_setting_wins() {
+        let quota = PolicyRule { cache_quota: Some(ByteSize(7)), ..PolicyRule::for_path("/data/in/hot/") };
+        let set = PolicySet::new(vec![
+            rule("/", Some(WriteMode::NoCache)),
+            rule("/data/in/", Some(WriteMode::WriteBack)),
+            quota,
+            rule("/data", Some(WriteMode::Transient)),
+        ])
+        .expect("valid rules");
+        for (bucket, key, mode) in [
+            ("other", "x", WriteMode::NoCache),
+            ("data", "x", WriteMode::Transient),
+            ("data2", "x", WriteMode::Transient),
+            ("data", "in", WriteMode::Transient),
+            ("data", "in/x", WriteMode::WriteBack),
+            ("data", "in/hot/x", WriteMode::WriteBack),
+            ("data", "/in/x", WriteMode::Transient),
+        ] {
+            assert_eq!(mode_of(&set, bucket, key), mode, "{bucket}/{key}");
+        }
+        let hot = set.resolve(&ObjectPath::parse("data", "in/hot/x").expect("a valid path"));
+        assert_eq!(hot.cache_quota, Some(("/data/in/hot/".to_owned(), ByteSize(7))));
+    }
+
+    #[test]
+    fn rules_that_cannot_hold_are_refused_by_name() {
+        for (rules, word) in [
+            (vec![rule("data", None)], "begin with '/'"),
+            (vec![rule("/a", None), rule("/a", None)], "twice"),
+            (vec![PolicyRule { write_replicas: Some(0), ..rule("/a", None) }], "writeReplicas"),
+            (vec![PolicyRule { write_replicas: Some(3), ..rule("/a", None) }], "single worker"),
+        ] {
+            let error = PolicySet::new(rules).expect_err(word).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_write_mode_is_read_as_it_is_shown() {
+        assert_eq!("WRITE_BACK".parse(), Ok(WriteMode::WriteBack));
+        let error = "WRITEBACK".parse::<WriteMode>().expect_err("not a mode");
+        assert!(error.contains("WRITEBACK") && error.contains("WRITE_BACK"), "{error}");
+    }
+}
