@@ -1,0 +1,19 @@
+# `make run` builds and serves; `make test` runs every test. Both install what they miss.
+.PHONY: run test setup reference references
+
+run:
+	@scripts/run
+
+test:
+	@scripts/test
+
+setup:
+	@scripts/setup
+
+# Runs the client tests against the real S3 server instead of Forebay: shows that they ask for what S3 does.
+reference: setup
+	@.tools/venv/bin/python -m pytest -q tests/test_clients.py --against=s3-server
+
+# Writes the generated parts of the documents anew.
+references:
+	@scripts/check-references --write
