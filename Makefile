@@ -12,7 +12,7 @@ setup:
 
 # Runs the client tests against the real S3 server instead of Forebay: shows that they ask for what S3 does.
 reference: setup
-	@.tools/venv/bin/python -m pytest -q tests/test_clients.py --against=s3-server
+	@.tools/venv/bin/python -m pytest -q tests/clients --against=s3-server
 
 # Writes the generated parts of the documents anew.
 references:

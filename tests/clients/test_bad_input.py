@@ -1,0 +1,115 @@
+"""Input that no good client sends: each gets a clear S3 error, and the server goes on."""
+
+import socket
+
+import pytest
+
+from harness.clients import refused, send_signed, sign
+
+
+def code(answer):
+    text = answer.body.decode()
+    return text.split("<Code>")[1].split("</Code>")[0] if "<Code>" in text else ""
+
+
+@pytest.fixture(autouse=True)
+def still_serves(s3, bucket):
+    yield
+    s3.put_object(Bucket=bucket, Key="afterwards", Body=b"still here")
+    assert s3.get_object(Bucket=bucket, Key="afterwards")["Body"].read() == b"still here"
+
+
+def test_a_key_that_is_too_long(s3, bucket):
+    refused("KeyTooLongError", s3.put_object, Bucket=bucket, Key="k" * 1025, Body=b"x")
+
+
+def test_metadata_that_is_too_large(s3, bucket):
+    refused("MetadataTooLarge", s3.put_object, Bucket=bucket, Key="object", Body=b"x", Metadata={"k": "v" * 2100})
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        [{"Key": f"k{n}", "Value": "v"} for n in range(11)],
+        [{"Key": "k" * 129, "Value": "v"}],
+        [{"Key": "k", "Value": "v" * 257}],
+        [{"Key": "k", "Value": "1"}, {"Key": "k", "Value": "2"}],
+    ],
+    ids=["too-many", "long-key", "long-value", "twice"],
+)
+def test_tags_that_cannot_be(s3, bucket, tags):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    refused("InvalidTag|BadRequest", s3.put_object_tagging, Bucket=bucket, Key="object", Tagging={"TagSet": tags})
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<",
+        b"<Delete>",
+        b"<Delete></Wrong>",
+        b"\xff\xfe\x00",
+        b"<Delete>" + b"<a>" * 100_000,
+        b'<!DOCTYPE d [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><Delete><Object><Key>&b;</Key></Object></Delete>',
+    ],
+    ids=["empty", "open", "unclosed", "mismatched", "binary", "deep", "entities"],
+)
+def test_xml_that_is_none(server, s3, bucket, body):
+    s3.put_object(Bucket=bucket, Key="aaaaaaaa", Body=b"kept")
+    answer = send_signed(server, "POST", f"/{bucket}?delete=", body=body)
+    assert 400 <= answer.status < 500, answer
+    assert s3.head_object(Bucket=bucket, Key="aaaaaaaa")
+
+
+@pytest.mark.beyond_reference("it has no such limit")
+def test_more_than_a_thousand_deletes_at_once(s3, bucket):
+    names = [{"Key": f"k{number}"} for number in range(1001)]
+    refused("MalformedXML", s3.delete_objects, Bucket=bucket, Delete={"Objects": names})
+
+
+def test_an_upload_that_never_was(s3, bucket):
+    upload = {"Bucket": bucket, "Key": "object", "UploadId": "nonsense"}
+    refused("NoSuchUpload", s3.list_parts, **upload)
+    refused("NoSuchUpload", s3.abort_multipart_upload, **upload)
+    refused("NoSuchUpload", s3.upload_part, PartNumber=1, Body=b"x", **upload)
+
+
+@pytest.mark.parametrize(
+    "key", ["../../escape", "..%2f..%2fescape", "%2e%2e/%2e%2e/escape", "a/../../../escape", "./../escape", "..\\..\\escape"]
+)
+def test_a_key_with_dots_stays_in_its_bucket(server, s3, bucket, key, tmp_path_factory):
+    answer = send_signed(server, "PUT", f"/{bucket}/{key}", body=b"here")
+    assert answer.status == 200 or 400 <= answer.status < 500, answer
+    root = server.directory.parent
+    outside = [path for path in root.rglob("escape*") if bucket not in path.parts and "data" not in path.parts]
+    assert outside == []
+    buckets = [found["Name"] for found in s3.list_buckets()["Buckets"]]
+    assert not any("escape" in name for name in buckets)
+
+
+def test_a_body_shorter_than_announced_stores_nothing(server, s3, bucket):
+    headers = sign(server, "PUT", f"/{bucket}/object", body=b"0123456789")
+    headers |= {"Host": f"127.0.0.1:{server.port}", "Content-Length": "10"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(f"PUT /{bucket}/object HTTP/1.1\r\n{lines}\r\n".encode() + b"01234")
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_a_length_that_is_missing_or_no_number(server, bucket):
+    answer = send_signed(server, "PUT", f"/{bucket}/object", {"Content-Length": "many"}, b"")
+    assert 400 <= answer.status < 500, answer
+
+
+def test_a_method_that_s3_does_not_know(server, bucket):
+    answer = send_signed(server, "PATCH", f"/{bucket}/object")
+    assert (answer.status, code(answer)) in ((405, "MethodNotAllowed"), (501, "NotImplemented")), answer
+
+
+def test_an_error_is_s3s_xml(server, bucket):
+    answer = send_signed(server, "GET", f"/{bucket}/absent")
+    assert (answer.status, code(answer), answer.headers["content-type"]) == (404, "NoSuchKey", "application/xml")
+    assert answer.headers["x-amz-request-id"]

@@ -1,0 +1,48 @@
+"""Buckets."""
+
+import pytest
+
+from harness.clients import refused
+
+
+def test_a_bucket_is_made_found_and_deleted(s3):
+    s3.create_bucket(Bucket="made-and-deleted")
+    assert "made-and-deleted" in [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
+    s3.head_bucket(Bucket="made-and-deleted")
+    assert s3.get_bucket_location(Bucket="made-and-deleted")["LocationConstraint"] is None
+    s3.delete_bucket(Bucket="made-and-deleted")
+    refused("404", s3.head_bucket, Bucket="made-and-deleted")
+    assert "made-and-deleted" not in [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
+
+
+def test_a_bucket_with_objects_is_not_deleted(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    refused("BucketNotEmpty", s3.delete_bucket, Bucket=bucket)
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"x"
+    s3.delete_object(Bucket=bucket, Key="object")
+    s3.delete_bucket(Bucket=bucket)
+
+
+def test_a_deleted_bucket_made_again_is_empty(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    s3.delete_object(Bucket=bucket, Key="object")
+    s3.delete_bucket(Bucket=bucket)
+    s3.create_bucket(Bucket=bucket)
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_nothing_is_found_in_a_missing_bucket(s3):
+    missing = {"Bucket": "no-such-bucket-here"}
+    refused("NoSuchBucket", s3.get_object, Key="x", **missing)
+    refused("NoSuchBucket", s3.put_object, Key="x", Body=b"x", **missing)
+    refused("NoSuchBucket", s3.delete_object, Key="x", **missing)
+    refused("NoSuchBucket", s3.create_multipart_upload, Key="x", **missing)
+    refused("NoSuchBucket", s3.list_objects, **missing)
+    refused("NoSuchBucket", s3.delete_bucket, **missing)
+    refused("NoSuchBucket", s3.get_bucket_location, **missing)
+
+
+@pytest.mark.beyond_reference("it takes two dots in a row")
+@pytest.mark.parametrize("name", ["UPPER", "ab", "under_score", "dots..dots", "-dash", "192.168.1.1"])
+def test_names_that_no_bucket_can_have_are_refused(s3, name):
+    refused("InvalidBucketName", s3.create_bucket, Bucket=name)

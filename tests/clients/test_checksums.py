@@ -1,0 +1,116 @@
+"""The checksums of today's SDKs: sent, verified, stored and returned."""
+
+import base64
+import hashlib
+import os
+
+import pytest
+from awscrt import checksums
+
+from harness.clients import boto, refused
+
+MIB = 1 << 20
+ALGORITHMS = {
+    "CRC32": lambda data: checksums.crc32(data).to_bytes(4),
+    "CRC32C": lambda data: checksums.crc32c(data).to_bytes(4),
+    "CRC64NVME": lambda data: checksums.crc64nvme(data).to_bytes(8),
+    "SHA1": lambda data: hashlib.sha1(data).digest(),
+    "SHA256": lambda data: hashlib.sha256(data).digest(),
+}
+
+
+def checksum(algorithm, data):
+    return base64.b64encode(ALGORITHMS[algorithm](data)).decode()
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_checksum_is_verified_stored_and_returned(s3, bucket, algorithm):
+    body = os.urandom(100_000)
+    name, value = f"Checksum{algorithm}", checksum(algorithm, body)
+    written = s3.put_object(Bucket=bucket, Key="object", Body=body, **{name: value})
+    assert written[name] == value
+    for answer in (
+        s3.head_object(Bucket=bucket, Key="object", ChecksumMode="ENABLED"),
+        s3.get_object(Bucket=bucket, Key="object", ChecksumMode="ENABLED"),
+    ):
+        assert (answer[name], answer["ChecksumType"]) == (value, "FULL_OBJECT")
+    attributes = s3.get_object_attributes(Bucket=bucket, Key="object", ObjectAttributes=["Checksum", "ObjectSize", "ETag"])
+    assert attributes["Checksum"][name] == value
+    assert (attributes["ObjectSize"], attributes["ETag"]) == (len(body), hashlib.md5(body).hexdigest())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_wrong_checksum_stores_nothing(s3, bucket, algorithm):
+    wrong = {f"Checksum{algorithm}": checksum(algorithm, b"something else")}
+    refused("BadDigest", s3.put_object, Bucket=bucket, Key="object", Body=b"body", **wrong)
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+    refused("InvalidRequest", s3.put_object, Bucket=bucket, Key="object", Body=b"body", **{f"Checksum{algorithm}": "short"})
+
+
+def test_checksums_are_returned_only_when_asked_for(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"body", ChecksumAlgorithm="CRC32C")
+    assert "ChecksumCRC32C" not in s3.head_object(Bucket=bucket, Key="object")
+
+
+def test_a_listing_names_the_algorithm(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"body", ChecksumAlgorithm="SHA256")
+    assert s3.list_objects_v2(Bucket=bucket)["Contents"][0]["ChecksumAlgorithm"] == ["SHA256"]
+
+
+def upload(s3, bucket, algorithm, kind, bodies):
+    options = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind}
+    upload_id = s3.create_multipart_upload(Bucket=bucket, Key="object", **options)["UploadId"]
+    call = {"Bucket": bucket, "Key": "object", "UploadId": upload_id}
+    parts = []
+    for number, body in enumerate(bodies, 1):
+        answer = s3.upload_part(PartNumber=number, Body=body, ChecksumAlgorithm=algorithm, **call)
+        name = f"Checksum{algorithm}"
+        assert answer[name] == checksum(algorithm, body)
+        parts.append({"PartNumber": number, "ETag": answer["ETag"], name: answer[name]})
+    return s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **call)
+
+
+@pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME"])
+def test_parts_with_a_checksum_of_the_whole_object(s3, bucket, algorithm):
+    bodies = [os.urandom(5 * MIB), os.urandom(1234)]
+    answer = upload(s3, bucket, algorithm, "FULL_OBJECT", bodies)
+    head = s3.head_object(Bucket=bucket, Key="object", ChecksumMode="ENABLED")
+    whole = checksum(algorithm, b"".join(bodies))
+    assert (answer[f"Checksum{algorithm}"], head[f"Checksum{algorithm}"]) == (whole, whole)
+    assert (answer["ChecksumType"], head["ChecksumType"]) == ("FULL_OBJECT", "FULL_OBJECT")
+
+
+@pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "SHA1", "SHA256"])
+def test_parts_with_a_checksum_of_checksums(s3, bucket, algorithm):
+    bodies = [os.urandom(5 * MIB), os.urandom(1234)]
+    answer = upload(s3, bucket, algorithm, "COMPOSITE", bodies)
+    digests = b"".join(ALGORITHMS[algorithm](body) for body in bodies)
+    composite = f"{checksum(algorithm, digests)}-2"
+    head = s3.head_object(Bucket=bucket, Key="object", ChecksumMode="ENABLED")
+    assert (answer[f"Checksum{algorithm}"], head[f"Checksum{algorithm}"]) == (composite, composite)
+    assert head["ChecksumType"] == "COMPOSITE"
+
+
+def test_a_part_with_a_wrong_checksum_is_refused(s3, bucket):
+    upload_id = s3.create_multipart_upload(Bucket=bucket, Key="object", ChecksumAlgorithm="CRC32")["UploadId"]
+    call = {"Bucket": bucket, "Key": "object", "UploadId": upload_id}
+    refused("BadDigest", s3.upload_part, PartNumber=1, Body=b"x", ChecksumCRC32=checksum("CRC32", b"y"), **call)
+    assert "Parts" not in s3.list_parts(**call)
+
+
+def test_an_sdk_that_sends_checksums_only_when_required(server, s3, bucket):
+    client = boto(server, request_checksum_calculation="when_required", response_checksum_validation="when_required")
+    client.put_object(Bucket=bucket, Key="object", Body=b"body")
+    assert client.get_object(Bucket=bucket, Key="object")["Body"].read() == b"body"
+    client.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "object"}]})
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_a_copy_keeps_the_checksum_or_makes_another(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="source", Body=b"body", ChecksumAlgorithm="SHA1")
+    source = {"Bucket": bucket, "Key": "source"}
+    s3.copy_object(Bucket=bucket, Key="kept", CopySource=source)
+    kept = s3.head_object(Bucket=bucket, Key="kept", ChecksumMode="ENABLED")
+    assert kept["ChecksumSHA1"] == checksum("SHA1", b"body")
+    copied = s3.copy_object(Bucket=bucket, Key="other", CopySource=source, ChecksumAlgorithm="SHA256")
+    assert copied["CopyObjectResult"]["ChecksumSHA256"] == checksum("SHA256", b"body")

@@ -1,0 +1,176 @@
+"""Put, get, head, copy and delete of single objects, as boto3 does them."""
+
+import datetime
+import hashlib
+import os
+
+import pytest
+
+from harness.clients import md5_base64, refused
+
+METADATA = {"colour": "blue", "note": "two words, and a comma"}
+HEADERS = {
+    "ContentType": "text/x-forebay",
+    "CacheControl": "max-age=60",
+    "ContentDisposition": 'attachment; filename="a.txt"',
+    "ContentEncoding": "identity",
+    "ContentLanguage": "en",
+}
+
+
+@pytest.mark.parametrize("size", [0, 1, 10 << 10, 1 << 20, 5 << 20, (5 << 20) + 1])
+def test_an_object_comes_back_as_it_went(s3, bucket, size):
+    body = os.urandom(size)
+    written = s3.put_object(Bucket=bucket, Key="object", Body=body)
+    assert written["ETag"] == f'"{hashlib.md5(body).hexdigest()}"'
+    read = s3.get_object(Bucket=bucket, Key="object")
+    assert read["Body"].read() == body
+    assert (read["ETag"], read["ContentLength"]) == (written["ETag"], size)
+    head = s3.head_object(Bucket=bucket, Key="object")
+    assert (head["ETag"], head["ContentLength"], head["AcceptRanges"]) == (written["ETag"], size, "bytes")
+
+
+def test_metadata_and_headers_come_back(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x", Metadata=METADATA, **HEADERS)
+    for answer in (s3.head_object(Bucket=bucket, Key="object"), s3.get_object(Bucket=bucket, Key="object")):
+        assert answer["Metadata"] == METADATA
+        assert {name: answer[name] for name in HEADERS} == HEADERS
+
+
+def test_an_expires_header_comes_back(s3, bucket):
+    moment = datetime.datetime(2031, 5, 6, 7, 8, 9, tzinfo=datetime.UTC)
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x", Expires=moment)
+    head = s3.head_object(Bucket=bucket, Key="object")
+    assert head["ResponseMetadata"]["HTTPHeaders"]["expires"] == "Tue, 06 May 2031 07:08:09 GMT"
+
+
+def test_content_type_defaults_to_octet_stream(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    assert s3.head_object(Bucket=bucket, Key="object")["ContentType"] == "binary/octet-stream"
+
+
+def test_the_answer_headers_can_be_overridden_by_the_query(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    read = s3.get_object(Bucket=bucket, Key="object", ResponseContentType="text/plain", ResponseCacheControl="no-store")
+    assert (read["ContentType"], read["CacheControl"]) == ("text/plain", "no-store")
+
+
+def test_an_overwrite_replaces_bytes_and_metadata(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"first", Metadata={"a": "1"})
+    s3.put_object(Bucket=bucket, Key="object", Body=b"the second", ContentType="text/plain")
+    read = s3.get_object(Bucket=bucket, Key="object")
+    assert (read["Body"].read(), read["Metadata"], read["ContentType"]) == (b"the second", {}, "text/plain")
+
+
+@pytest.mark.parametrize(
+    ("key"),
+    [
+        "with space",
+        "plus+and%20percent",
+        "per%2Fcent",
+        "ünïcödé-日本語",
+        "emoji-🌊",
+        "a&b=c?d#e",
+        "quote'\"back\\slash",
+        "deep/er/and/deep/er",
+        "(paren)*star!~tilde",
+        "a.b..c...",
+        "semi;colon:comma,at@dollar$",
+    ],
+)
+def test_odd_keys_are_kept_as_they_are(s3, bucket, key):
+    s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == key.encode()
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == [key]
+    s3.delete_object(Bucket=bucket, Key=key)
+    refused("404", s3.head_object, Bucket=bucket, Key=key)
+
+
+@pytest.mark.beyond_reference("its objects are files under their own names")
+@pytest.mark.deployments(("directory", "WRITE_THROUGH"), ("directory", "WRITE_BACK"), ("directory", "NO_CACHE"))
+@pytest.mark.parametrize("key", ["double//slash", "/leading", "trailing/", "k" * 1024, "a/./b", "long/" + "n" * 300])
+def test_keys_that_are_no_paths_are_kept_as_they_are(s3, bucket, key):
+    s3.put_object(Bucket=bucket, Key=key, Body=b"kept")
+    assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == b"kept"
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == [key]
+
+
+def test_a_missing_object_is_no_such_key(s3, bucket):
+    refused("NoSuchKey", s3.get_object, Bucket=bucket, Key="absent")
+    refused("404", s3.head_object, Bucket=bucket, Key="absent")
+    refused("NoSuchKey", s3.get_object_tagging, Bucket=bucket, Key="absent")
+    refused("NoSuchKey", s3.get_object_attributes, Bucket=bucket, Key="absent", ObjectAttributes=["ETag"])
+
+
+def test_deleting_is_idempotent(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    for _ in range(2):
+        answer = s3.delete_object(Bucket=bucket, Key="object")
+        assert answer["ResponseMetadata"]["HTTPStatusCode"] == 204
+        refused("NoSuchKey", s3.get_object, Bucket=bucket, Key="object")
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_many_objects_are_deleted_at_once(s3, bucket):
+    for number in range(5):
+        s3.put_object(Bucket=bucket, Key=f"object-{number}", Body=b"x")
+    names = [{"Key": f"object-{number}"} for number in range(4)] + [{"Key": "absent"}]
+    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": names})
+    assert sorted(deleted["Key"] for deleted in answer["Deleted"]) == sorted(name["Key"] for name in names)
+    assert "Errors" not in answer
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["object-4"]
+
+
+@pytest.mark.beyond_reference("it does not know Quiet")
+def test_a_quiet_delete_says_nothing_of_success(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "object"}], "Quiet": True})
+    assert "Deleted" not in answer and "Errors" not in answer
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_a_copy_takes_metadata_along_or_replaces_it(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="source", Body=b"bytes", Metadata=METADATA, Tagging="a=1", **HEADERS)
+    s3.copy_object(Bucket=bucket, Key="same", CopySource={"Bucket": bucket, "Key": "source"})
+    same = s3.get_object(Bucket=bucket, Key="same")
+    assert (same["Body"].read(), same["Metadata"], same["ContentType"]) == (b"bytes", METADATA, HEADERS["ContentType"])
+    assert s3.get_object_tagging(Bucket=bucket, Key="same")["TagSet"] == [{"Key": "a", "Value": "1"}]
+    changes = {"MetadataDirective": "REPLACE", "Metadata": {"new": "1"}, "ContentType": "text/plain"}
+    s3.copy_object(Bucket=bucket, Key="other", CopySource={"Bucket": bucket, "Key": "source"}, **changes)
+    other = s3.get_object(Bucket=bucket, Key="other")
+    assert (other["Body"].read(), other["Metadata"], other["ContentType"]) == (b"bytes", {"new": "1"}, "text/plain")
+
+
+def test_a_copy_onto_itself_must_change_something(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x", Metadata={"a": "1"})
+    source = {"Bucket": bucket, "Key": "object"}
+    refused("InvalidRequest", s3.copy_object, Bucket=bucket, Key="object", CopySource=source)
+    s3.copy_object(Bucket=bucket, Key="object", CopySource=source, MetadataDirective="REPLACE", Metadata={"b": "2"})
+    assert s3.head_object(Bucket=bucket, Key="object")["Metadata"] == {"b": "2"}
+
+
+def test_a_copy_of_an_odd_key_and_of_a_missing_one(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="ü +%2F", Body=b"odd")
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "ü +%2F"})
+    assert s3.get_object(Bucket=bucket, Key="copy")["Body"].read() == b"odd"
+    refused("NoSuchKey", s3.copy_object, Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "absent"})
+    assert s3.get_object(Bucket=bucket, Key="copy")["Body"].read() == b"odd"
+
+
+def test_tags_are_set_read_and_deleted(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x", Tagging="team=water&empty=")
+    tags = s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"]
+    assert sorted((tag["Key"], tag["Value"]) for tag in tags) == [("empty", ""), ("team", "water")]
+    assert s3.get_object(Bucket=bucket, Key="object")["TagCount"] == 2
+    s3.put_object_tagging(Bucket=bucket, Key="object", Tagging={"TagSet": [{"Key": "k", "Value": "v w"}]})
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "k", "Value": "v w"}]
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"x"
+    s3.delete_object_tagging(Bucket=bucket, Key="object")
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == []
+
+
+def test_a_right_content_md5_is_accepted_and_a_wrong_one_refused(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"right", ContentMD5=md5_base64(b"right"))
+    refused("BadDigest", s3.put_object, Bucket=bucket, Key="object", Body=b"wrong", ContentMD5=md5_base64(b"right"))
+    refused("InvalidDigest", s3.put_object, Bucket=bucket, Key="object", Body=b"wrong", ContentMD5="nonsense")
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"right"

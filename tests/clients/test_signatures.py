@@ -1,0 +1,187 @@
+"""Who may do what: SigV4 in headers, in the query, in chunks and in forms; and what must be refused."""
+
+import datetime
+import hashlib
+import http.client
+import json
+import urllib.parse
+
+import botocore.auth
+import botocore.crt.auth
+import pytest
+
+from harness import chunks
+from harness.clients import boto, refused, send, send_signed, sign
+from harness.servers import DOMAIN
+
+UNSIGNED = "UNSIGNED-PAYLOAD"
+
+
+def target_of(url):
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.path}?{parts.query}"
+
+
+def test_a_wrong_secret_and_an_unknown_key_are_refused(server, s3, bucket):
+    wrong = boto(server, secret_key="not-the-secret")
+    refused("SignatureDoesNotMatch", wrong.put_object, Bucket=bucket, Key="object", Body=b"x")
+    refused("SignatureDoesNotMatch", wrong.list_objects_v2, Bucket=bucket)
+    unknown = boto(server, access_key="AKNOBODY")
+    refused("InvalidAccessKeyId|XAdminUserNotFound", unknown.put_object, Bucket=bucket, Key="object", Body=b"x")
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "POST"])
+def test_nothing_is_done_without_a_signature(server, s3, bucket, method):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    target = f"/{bucket}/object" + ("?uploads" if method == "POST" else "")
+    assert send(server, method, target).status == 403
+    assert send(server, "GET", "/").status == 403
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"
+
+
+@pytest.mark.parametrize("change", ["method", "path", "query", "header", "body"])
+def test_a_changed_request_is_refused(server, s3, bucket, change):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    headers = sign(server, "PUT", f"/{bucket}/object", {"x-amz-meta-a": "1"}, b"body")
+    changed = {
+        "method": ("DELETE", f"/{bucket}/object", headers, b"body"),
+        "path": ("PUT", f"/{bucket}/other", headers, b"body"),
+        "query": ("PUT", f"/{bucket}/object?tagging", headers, b"body"),
+        "header": ("PUT", f"/{bucket}/object", headers | {"x-amz-meta-a": "2"}, b"body"),
+        "body": ("PUT", f"/{bucket}/object", headers, b"ydob"),
+    }[change]
+    assert send(server, *changed).status in (400, 403)
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"
+    refused("404", s3.head_object, Bucket=bucket, Key="other")
+
+
+def test_a_header_that_is_not_signed_is_refused(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="source", Body=b"secret")
+    headers = sign(server, "PUT", f"/{bucket}/object", {}, b"")
+    answer = send(server, "PUT", f"/{bucket}/object", headers | {"x-amz-copy-source": f"/{bucket}/source"})
+    assert answer.status == 403, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_a_request_of_another_hour_is_refused(server, bucket, monkeypatch):
+    moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: moment, raising=True)
+    answer = send_signed(server, "GET", f"/{bucket}")
+    assert (answer.status, b"RequestTimeTooSkewed" in answer.body) == (403, True), answer
+
+
+@pytest.mark.parametrize("method", ["get_object", "put_object", "head_object", "delete_object"])
+def test_a_presigned_url_does_what_it_says(server, s3, bucket, method):
+    s3.put_object(Bucket=bucket, Key="an object", Body=b"body")
+    url = s3.generate_presigned_url(method, Params={"Bucket": bucket, "Key": "an object"}, ExpiresIn=60)
+    verb = method.split("_")[0].upper()
+    answer = send(server, verb, target_of(url), body=b"new" if verb == "PUT" else b"")
+    assert answer.status == (204 if verb == "DELETE" else 200), answer
+    if verb == "GET":
+        assert answer.body == b"body"
+    if verb == "PUT":
+        assert s3.get_object(Bucket=bucket, Key="an object")["Body"].read() == b"new"
+
+
+def test_a_presigned_url_holds_for_its_request_only(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    target = target_of(s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "object"}))
+    assert send(server, "DELETE", target).status == 403
+    assert send(server, "GET", target.replace("/object?", "/other?")).status == 403
+    assert send(server, "GET", target[:-1] + ("0" if target[-1] != "0" else "1")).status == 403
+    assert send(server, "GET", target).body == b"kept"
+
+
+def test_an_expired_presigned_url_is_refused(server, s3, bucket, monkeypatch):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
+    monkeypatch.setattr(botocore.crt.auth, "get_current_datetime", lambda **_: moment, raising=True)
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "object"}, ExpiresIn=60)
+    answer = send(server, "GET", target_of(url))
+    assert (answer.status, b"AccessDenied" in answer.body or b"ExpiredToken" in answer.body) == (403, True), answer
+
+
+def post_form(server, bucket, fields, data, name="file"):
+    boundary = "----forebay-test-boundary"
+    lines = [f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]
+    head = "".join(lines) + f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="f.txt"\r\n'
+    body = head.encode() + b"Content-Type: text/plain\r\n\r\n" + data + f"\r\n--{boundary}--\r\n".encode()
+    return send(server, "POST", f"/{bucket}", {"Content-Type": f"multipart/form-data; boundary={boundary}"}, body)
+
+
+def test_a_form_uploads_within_its_policy(server, s3, bucket):
+    conditions = [["content-length-range", 1, 100], ["starts-with", "$key", "form/"]]
+    form = s3.generate_presigned_post(bucket, "form/f.txt", Conditions=conditions, ExpiresIn=60)
+    fields = form["fields"]
+    assert post_form(server, bucket, fields, b"from a form").status == 204
+    assert s3.get_object(Bucket=bucket, Key="form/f.txt")["Body"].read() == b"from a form"
+    assert post_form(server, bucket, fields | {"key": "elsewhere"}, b"x").status == 403
+    assert post_form(server, bucket, fields, b"x" * 101).status == 400
+    assert post_form(server, bucket, fields | {"x-amz-signature": "0" * 64}, b"x").status == 403
+    policy = json.dumps({"expiration": "2999-01-01T00:00:00Z", "conditions": []})
+    assert post_form(server, bucket, fields | {"policy": policy}, b"x").status in (400, 403)
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["form/f.txt"]
+
+
+@pytest.mark.beyond_reference("it takes ${filename} as it stands")
+def test_a_form_may_take_the_name_of_the_file(server, s3, bucket):
+    form = s3.generate_presigned_post(bucket, "form/${filename}", ExpiresIn=60)
+    assert post_form(server, bucket, form["fields"], b"from a form").status == 204
+    assert s3.get_object(Bucket=bucket, Key="form/f.txt")["Body"].read() == b"from a form"
+
+
+def test_a_form_without_a_policy_is_refused(server, s3, bucket):
+    assert post_form(server, bucket, {"key": "object"}, b"x").status == 403
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_the_bucket_may_be_in_the_host_name(server, s3, bucket):
+    host = f"{bucket}.{DOMAIN}"
+    assert send_signed(server, "PUT", "/an/object", body=b"body", host=host).status == 200
+    assert s3.get_object(Bucket=bucket, Key="an/object")["Body"].read() == b"body"
+    assert send_signed(server, "GET", "/an/object", host=host).body == b"body"
+    assert b"an/object" in send_signed(server, "GET", "/?list-type=2", host=host).body
+
+
+CHUNKED = ["signed", "signed-trailer", "unsigned-trailer"]
+BODY = bytes(range(256)) * 700
+
+
+@pytest.mark.parametrize("kind", CHUNKED)
+def test_a_body_in_chunks_is_put_together(server, s3, bucket, kind):
+    headers, body = chunks.request(server, f"/{bucket}/object", BODY, kind)
+    answer = send(server, "PUT", f"/{bucket}/object", headers, body)
+    assert answer.status == 200, answer
+    read = s3.get_object(Bucket=bucket, Key="object")
+    assert read["Body"].read() == BODY
+    assert read["ETag"] == f'"{hashlib.md5(BODY).hexdigest()}"'
+
+
+@pytest.mark.beyond_reference("it keeps the encoding of the transfer as the object's")
+def test_the_encoding_in_chunks_is_not_the_objects(server, s3, bucket):
+    headers, body = chunks.request(server, f"/{bucket}/object", BODY, "signed")
+    assert send(server, "PUT", f"/{bucket}/object", headers, body).status == 200
+    assert "ContentEncoding" not in s3.head_object(Bucket=bucket, Key="object")
+
+
+@pytest.mark.parametrize("kind", CHUNKED)
+@pytest.mark.parametrize("damage", ["byte", "cut", "no-end", "length", "trailer"])
+def test_a_damaged_body_in_chunks_stores_nothing(server, s3, bucket, kind, damage):
+    if damage == "trailer" and kind == "signed":
+        damage = "byte"
+    headers, body = chunks.request(server, f"/{bucket}/object", BODY, kind, damage)
+    try:
+        assert send(server, "PUT", f"/{bucket}/object", headers, body).status >= 400
+    except (ConnectionError, http.client.RemoteDisconnected):
+        pass
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_an_unsigned_payload_needs_a_signed_request(server, s3, bucket):
+    headers = sign(server, "PUT", f"/{bucket}/object", body=b"body", sign_payload=False)
+    assert headers["X-Amz-Content-SHA256"] == UNSIGNED
+    assert send(server, "PUT", f"/{bucket}/object", headers, b"body").status == 200
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"body"
+    assert send(server, "PUT", f"/{bucket}/other", {"X-Amz-Content-SHA256": UNSIGNED}, b"body").status == 403
+    refused("404", s3.head_object, Bucket=bucket, Key="other")

@@ -1,0 +1,84 @@
+"""Fixtures: which server the client tests talk to, and a bucket of their own for each test."""
+
+import itertools
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from harness.clients import boto  # noqa: E402
+from harness.servers import DOMAIN, Forebay, S3Server  # noqa: E402
+
+# Under store and write mode of each Forebay that all client tests run against.
+DEPLOYMENTS = [
+    ("directory", "WRITE_THROUGH"),
+    ("directory", "WRITE_BACK"),
+    ("directory", "TRANSIENT"),
+    ("directory", "NO_CACHE"),
+    ("s3", "WRITE_THROUGH"),
+    ("s3", "WRITE_BACK"),
+    ("s3", "NO_CACHE"),
+]
+BUCKET_NUMBERS = itertools.count(1)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--against",
+        choices=["forebay", "s3-server"],
+        default="forebay",
+        help="s3-server: run the client tests against the real S3 server itself, to check the tests",
+    )
+
+
+def pytest_generate_tests(metafunc):
+    if "server" in metafunc.fixturenames:
+        reference = metafunc.config.getoption("--against") == "s3-server"
+        deployments = [("reference", "NONE")] if reference else DEPLOYMENTS
+        wanted = metafunc.definition.get_closest_marker("deployments")
+        if wanted and not reference:
+            deployments = [deployment for deployment in deployments if deployment in wanted.args]
+        metafunc.parametrize("server", deployments, ids=["-".join(d) for d in deployments], indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--against") == "s3-server":
+        items[:] = [item for item in items if not item.get_closest_marker("beyond_reference")]
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory):
+    """The real S3 server, for under stores."""
+    server = S3Server(tmp_path_factory.mktemp("s3")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def server(request, tmp_path_factory):
+    """The server that the client tests talk to: started for each deployment, stopped cleanly after its last test."""
+    under_store, mode = request.param
+    directory = tmp_path_factory.mktemp(f"{under_store}-{mode}")
+    if under_store == "reference":
+        started = S3Server(directory).start()
+    else:
+        behind = request.getfixturevalue("s3_server") if under_store == "s3" else None
+        started = Forebay(directory, mode, behind, config=f'[server]\ndomain = "{DOMAIN}"\n').start()
+    yield started
+    code = started.stop()
+    assert code == 0 or under_store == "reference", started.log.read_text()[-4000:]
+
+
+@pytest.fixture(scope="session")
+def s3(server):
+    return boto(server)
+
+
+@pytest.fixture
+def bucket(s3):
+    """A new, empty bucket."""
+    name = f"test-bucket-{next(BUCKET_NUMBERS)}"
+    s3.create_bucket(Bucket=name)
+    return name

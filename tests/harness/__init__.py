@@ -1,0 +1,1 @@
+"""What the end-to-end tests share: servers to test against, clients to test with, requests signed by hand."""

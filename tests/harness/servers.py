@@ -1,0 +1,196 @@
+"""Starts the real servers: Forebay, and the S3 server that stands behind it."""
+
+import contextlib
+import os
+import pathlib
+import secrets
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+REGION = "us-east-1"
+# The host name under which virtual-host style requests name their bucket.
+DOMAIN = "s3.forebay.test"
+# A start replays the tail of the store and binds two ports: far below this even on a busy machine.
+START_SECONDS = 60
+
+
+def eventually(what, condition, seconds=30):
+    """Waits until condition() gives something true, and returns it."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while True:
+        result = condition()
+        if result:
+            return result
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        pause.wait(0.02)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def answers(url):
+    """Whether a GET of url is answered with 200."""
+    with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return response.status == 200
+    return False
+
+
+def accepts_connections(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
+
+
+def fresh_keys():
+    return "AK" + secrets.token_hex(8).upper(), secrets.token_hex(20)
+
+
+class Server:
+    """A server process with one root user. Its output goes to a file, which a failed start shows."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.log = directory / "log"
+        self.port = free_port()
+        self.access_key, self.secret_key = fresh_keys()
+        self.process = None
+
+    @property
+    def endpoint(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self):
+        raise NotImplementedError
+
+    def environment(self):
+        raise NotImplementedError
+
+    def is_ready(self):
+        raise NotImplementedError
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), env=os.environ | self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        eventually(f"start of {self.command()[0]}", self._is_ready_or_dead, START_SECONDS)
+        return self
+
+    def _is_ready_or_dead(self):
+        code = self.process.poll()
+        assert code is None, f"ended with code {code}:\n{self.log.read_text()[-4000:]}"
+        return self.is_ready()
+
+    def stop(self):
+        """Asks it to end, and returns its exit code."""
+        self.process.terminate()
+        return self._ended()
+
+    def kill(self):
+        self.process.kill()
+        return self._ended()
+
+    def _ended(self):
+        try:
+            return self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"did not end within 60 s:\n{self.log.read_text()[-4000:]}") from None
+
+
+class S3Server(Server):
+    """versitygw over a directory: a real S3 server, for the under store and for checking the tests themselves."""
+
+    binary = ROOT / ".tools" / "bin" / "versitygw"
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        assert self.binary.exists(), "the tests' S3 server is not installed: run `make setup`"
+        self.objects = directory / "objects"
+        self.objects.mkdir(exist_ok=True)
+
+    def command(self):
+        arguments = ["--port", f"127.0.0.1:{self.port}", "--virtual-domain", DOMAIN, "--quiet", "posix", str(self.objects)]
+        return [str(self.binary), *arguments]
+
+    def environment(self):
+        return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
+
+    def is_ready(self):
+        return accepts_connections(self.port)
+
+
+class Forebay(Server):
+    """The binary under test, in front of a directory or of an S3 server."""
+
+    binary = pathlib.Path(os.environ.get("FOREBAY_BIN", ROOT / "target" / "debug" / "forebay"))
+
+    def __init__(self, directory, mode="WRITE_THROUGH", behind=None, config="", arguments=()):
+        """`behind` is an S3Server, or None for a directory; `config` is TOML; `arguments` go to `forebay serve`."""
+        super().__init__(directory)
+        assert self.binary.exists(), f"{self.binary} is not built: run `cargo build -p forebay`"
+        self.admin_port = free_port()
+        self.mode = mode
+        self.behind = behind
+        self.arguments = list(arguments)
+        self.under = directory / "under"
+        self.under.mkdir(exist_ok=True)
+        self.data = directory / "data"
+        self.config = directory / "forebay.toml"
+        self.config.write_text(config)
+
+    @property
+    def admin(self):
+        return f"http://127.0.0.1:{self.admin_port}"
+
+    def under_store_url(self):
+        if self.behind is None:
+            return f"file://{self.under}"
+        return f"s3://?endpoint={self.behind.endpoint}&region={REGION}"
+
+    def command(self):
+        options = {
+            "--config": self.config,
+            "--data-dir": self.data,
+            "--listen": f"127.0.0.1:{self.port}",
+            "--admin-listen": f"127.0.0.1:{self.admin_port}",
+            "--under-store": self.under_store_url(),
+            "--mode": self.mode,
+        }
+        return [str(self.binary), "serve", *(str(word) for pair in options.items() for word in pair), *self.arguments]
+
+    def environment(self):
+        keys = {"FOREBAY_ROOT_ACCESS_KEY": self.access_key, "FOREBAY_ROOT_SECRET_KEY": self.secret_key}
+        if self.behind is not None:
+            keys |= {"AWS_ACCESS_KEY_ID": self.behind.access_key, "AWS_SECRET_ACCESS_KEY": self.behind.secret_key}
+        return keys
+
+    def is_ready(self):
+        return answers(f"{self.admin}/readyz")
+
+    def metrics(self):
+        """All samples of /metrics as {'name{labels}': value}."""
+        with urllib.request.urlopen(f"{self.admin}/metrics", timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def is_drained(self):
+        """Whether the under store has everything."""
+        metrics = self.metrics()
+        return metrics["forebay_dirty_objects"] == 0 and metrics["forebay_tombstones"] == 0
+
+    def wait_until_drained(self, seconds=60):
+        eventually("everything persisted", self.is_drained, seconds)
