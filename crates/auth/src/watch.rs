@@ -1,0 +1,72 @@
+//! The users file as it changes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::Clock;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::file::{self, InvalidFile, Parsed};
+use crate::users::Users;
+
+/// How often the file is looked at.
+const WATCH_PERIOD: Duration = Duration::from_secs(2);
+
+pub(crate) struct WatchedFile {
+    path: PathBuf,
+    /// Hash of what was read last, good or bad: one bad file is reported once. The file is small, so reading it
+    /// costs no more than its metadata would, and no change within the resolution of its time is missed.
+    seen: Mutex<[u8; 32]>,
+}
+
+impl WatchedFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, seen: Mutex::new([0; 32]) }
+    }
+
+    /// Reads and checks the file.
+    pub(crate) fn load(&self) -> Result<Parsed, InvalidFile> {
+        let text = std::fs::read_to_string(&self.path).map_err(|error| self.refuse(error.to_string()))?;
+        *self.seen.lock() = Sha256::digest(&text).into();
+        file::parse(&text).map_err(|problem| self.refuse(problem))
+    }
+
+    /// As [`WatchedFile::load`], `None` when the content is what was read last.
+    pub(crate) fn load_if_changed(&self) -> Result<Option<Parsed>, InvalidFile> {
+        let text = std::fs::read_to_string(&self.path).map_err(|error| self.refuse(error.to_string()))?;
+        let hash = Sha256::digest(&text).into();
+        if std::mem::replace(&mut *self.seen.lock(), hash) == hash {
+            return Ok(None);
+        }
+        file::parse(&text).map(Some).map_err(|problem| self.refuse(problem))
+    }
+
+    fn refuse(&self, problem: String) -> InvalidFile {
+        InvalidFile { path: self.path.display().to_string(), problem }
+    }
+}
+
+/// Looks at the file for ever. A bad file leaves the users as they were.
+pub(crate) async fn run(clock: Arc<dyn Clock>, users: Users) {
+    let mut last_error = None;
+    loop {
+        clock.sleep(WATCH_PERIOD).await;
+        match users.reload() {
+            Ok(true) => {
+                last_error = None;
+                tracing::info!("users file read again");
+            }
+            Ok(false) => {}
+            Err(error) if last_error.as_ref() == Some(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "users file refused, the users stay as they were");
+                last_error = Some(error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+use std::path::Path;
+
+use forebay_env::Env;
+
+use super::*;
+use crate::{Action, RootUser, Secret};
+
+fn user(name: &str) -> String {
+    format!(
+        "[[user]]\nname = \"{name}\"\naccess_key = \"{name}\"\nsecret_key = \"0123456789\"\n\
+         grants = [{{ path = \"/b\", allow = [\"read\"] }}]\n"
+    )
+}
+
+fn open(path: &Path) -> Users {
+    let root = RootUser { access_key: "rootkey".to_owned(), secret_key: Secret::new("rootsecret") };
+    Users::open(root, Some(path.to_owned())).unwrap()
+}
+
+#[test]
+fn a_changed_file_takes_effect_and_a_bad_one_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    std::fs::write(&path, user("first")).unwrap();
+    let users = open(&path);
+    assert!(users.find("first").unwrap().may(Action::Read, "/b/key"));
+    assert!(users.find("rootkey").unwrap().may(Action::Admin, "/any/thing"));
+    assert!(!users.reload().unwrap());
+
+    std::fs::write(&path, user("other")).unwrap();
+    assert!(users.reload().unwrap());
+    assert!(users.find("first").is_none() && users.find("other").is_some());
+
+    std::fs::write(&path, "[[user]]\nnom = 1\n").unwrap();
+    assert!(users.reload().is_err());
+    assert!(users.find("other").is_some());
+}
+
+#[test]
+fn the_file_cannot_replace_the_root_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    std::fs::write(&path, user("rootkey")).unwrap();
+    assert_eq!(open(&path).find("rootkey").unwrap().name, "root");
+}
+
+#[test]
+fn without_a_grant_nobody_anonymous_may_do_anything() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    std::fs::write(&path, "[[anonymous]]\npath = \"/public\"\nallow = [\"read\"]\n").unwrap();
+    let anonymous = open(&path).anonymous();
+    assert!(anonymous.may(Action::Read, "/public/x"));
+    assert!(!anonymous.may(Action::List, "/public") && !anonymous.may(Action::Read, "/private/x"));
+    let root = RootUser { access_key: "k".to_owned(), secret_key: Secret::new("s") };
+    assert!(!Users::open(root, None).unwrap().anonymous().may(Action::Read, "/public/x"));
+}
+
+#[tokio::test]
+async fn the_watcher_reads_a_change_within_its_period() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("users.toml");
+    std::fs::write(&path, user("first")).unwrap();
+    let users = open(&path);
+    let (env, clock) = Env::simulated(1);
+    let task = users.watch(&env);
+    std::fs::write(&path, user("second")).unwrap();
+    while users.find("second").is_none() {
+        clock.advance(WATCH_PERIOD);
+        tokio::task::yield_now().await;
+    }
+    task.abort();
+}
