@@ -1,0 +1,50 @@
+//! Health, readiness, metrics and status.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use forebay_cache::Status;
+use http::{StatusCode, header};
+
+use crate::Admin;
+use crate::access::Caller;
+use crate::problem::Problem;
+
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// 200 while the process does its work; 503 when a directory takes no more writes, which needs a human.
+pub(crate) async fn healthz(State(admin): State<Admin>) -> Response {
+    let failed = match admin.running() {
+        Some(running) => running.cache.status().failed_directories,
+        None => Vec::new(),
+    };
+    if failed.is_empty() {
+        return "healthy\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("directories that take no more writes: {}\n", failed.join("; ")))
+        .into_response()
+}
+
+/// 200 from the end of recovery to the beginning of shutdown.
+pub(crate) async fn readyz(State(admin): State<Admin>) -> Response {
+    let unavailable = |why: &'static str| (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    if admin.is_stopping() {
+        return unavailable("stopping\n");
+    }
+    match admin.running() {
+        Some(_) => "ready\n".into_response(),
+        None => unavailable("starting\n"),
+    }
+}
+
+pub(crate) async fn metrics(State(admin): State<Admin>) -> Result<Response, Problem> {
+    let running = admin.running().ok_or_else(Problem::starting)?;
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &running.registry)
+        .map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the metrics can't be written"))?;
+    Ok(([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response())
+}
+
+pub(crate) async fn status(caller: Caller) -> Result<Json<Status>, Problem> {
+    Ok(Json(caller.may_administer("/")?.cache.status()))
+}

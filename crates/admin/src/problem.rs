@@ -1,0 +1,92 @@
+//! Errors as `application/problem+json` (RFC 9457).
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use forebay_cache::ErrorKind;
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+/// An answer that is not the one that was asked for.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    pub(crate) detail: String,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into() }
+    }
+
+    pub(crate) fn starting() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the worker is starting")
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or("Error");
+        let body = Body { title, status: self.status.as_u16(), detail: &self.detail };
+        let mut response = (self.status, Json(&body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Basic realm=\"forebay\", charset=\"UTF-8\""),
+            );
+        }
+        response
+    }
+}
+
+impl From<forebay_cache::Error> for Problem {
+    fn from(error: forebay_cache::Error) -> Self {
+        let status = status_of(error.kind);
+        if status.is_server_error() {
+            tracing::warn!(%error, "admin request failed");
+        }
+        Self::new(status, error.context)
+    }
+}
+
+fn status_of(kind: ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::NoSuchBucket | ErrorKind::NoSuchUpload => StatusCode::NOT_FOUND,
+        ErrorKind::BucketAlreadyExists | ErrorKind::BucketNotEmpty => StatusCode::CONFLICT,
+        // The only writes here carry a version: a conflict is a version that is not the present one.
+        ErrorKind::PreconditionFailed | ErrorKind::Conflict => StatusCode::PRECONDITION_FAILED,
+        ErrorKind::NotModified => StatusCode::NOT_MODIFIED,
+        ErrorKind::InvalidArgument
+        | ErrorKind::BadDigest
+        | ErrorKind::PayloadHashMismatch
+        | ErrorKind::ChecksumMismatch
+        | ErrorKind::IncompleteBody
+        | ErrorKind::Body
+        | ErrorKind::EntityTooSmall
+        | ErrorKind::EntityTooLarge
+        | ErrorKind::InvalidPart
+        | ErrorKind::InvalidPartOrder => StatusCode::BAD_REQUEST,
+        ErrorKind::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
+        ErrorKind::AccessDenied => StatusCode::FORBIDDEN,
+        ErrorKind::SlowDown | ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorKind::NotImplemented => StatusCode::NOT_IMPLEMENTED,
+        ErrorKind::Corrupt | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+pub(crate) async fn no_such_page() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "there is no such page; S3 is served on another port")
+}
+
+pub(crate) async fn no_such_method() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method")
+}
