@@ -33,6 +33,9 @@ impl Env {
     /// A clock that moves only when told to, and random numbers from `seed`.
     pub fn simulated(seed: u64) -> (Self, Arc<clock::ManualClock>) {
         let clock = Arc::new(clock::ManualClock::new());
-        (Self { clock: Arc::<clock::ManualClock>::clone(&clock), random: Arc::new(random::SeededRandom::new(seed)) }, clock)
+        (
+            Self { clock: Arc::<clock::ManualClock>::clone(&clock), random: Arc::new(random::SeededRandom::new(seed)) },
+            clock,
+        )
     }
 }

@@ -1,0 +1,403 @@
+//! A disk in memory that loses, tears and corrupts what it is told to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{Disk, DiskFile, DiskSpace};
+use crate::random::{Random, SeededRandom};
+
+/// What a power cut keeps or loses as a whole.
+const SECTOR: usize = 512;
+
+/// A disk in memory. Clones share it.
+///
+/// After [`MemoryDisk::power_loss`] what was synced is there; of what was written since, any sectors may be, and names created,
+/// removed or renamed since the last directory sync may have either state. A failed sync behaves as on Linux: the
+/// bytes count as clean from then on and are lost all the same.
+#[derive(Clone)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<State>>,
+    held: Arc<watch::Sender<bool>>,
+}
+
+struct State {
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    /// Changes of names since the last sync of the directory.
+    unsynced_names: Vec<NameChange>,
+    files: HashMap<u64, Contents>,
+    next_file: u64,
+    /// Grows with every power loss; handles of an earlier one are dead.
+    life: u64,
+    capacity: u64,
+    syncs: u64,
+    fail_syncs: u32,
+    fail_writes: Option<io::ErrorKind>,
+}
+
+/// One change of the directory, which a power cut keeps or undoes as a whole.
+enum NameChange {
+    Created { name: String, id: u64 },
+    Removed { name: String, id: u64 },
+    Renamed { from: String, to: String, id: u64 },
+}
+
+#[derive(Default)]
+struct Contents {
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    /// Sectors written since the last sync.
+    unsynced: BTreeSet<usize>,
+}
+
+struct MemoryFile {
+    disk: MemoryDisk,
+    id: u64,
+    life: u64,
+}
+
+impl State {
+    fn used_bytes(&self) -> u64 {
+        self.names.values().map(|id| self.files[id].bytes.len() as u64).sum()
+    }
+}
+
+impl Default for MemoryDisk {
+    fn default() -> Self {
+        Self::new(u64::MAX / 2)
+    }
+}
+
+impl MemoryDisk {
+    /// A disk that takes `capacity` bytes and then says that it is full.
+    pub fn new(capacity: u64) -> Self {
+        let state = State {
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            unsynced_names: Vec::new(),
+            files: HashMap::new(),
+            next_file: 0,
+            life: 0,
+            capacity,
+            syncs: 0,
+            fail_syncs: 0,
+            fail_writes: None,
+        };
+        Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)) }
+    }
+
+    /// Cuts the power: what survives of unsynced writes is decided by the seed. Open handles fail from now on.
+    pub fn power_loss(&self, seed: u64) {
+        let random = SeededRandom::new(seed);
+        let mut state = self.state.lock();
+        state.life += 1;
+        let mut names = std::mem::take(&mut state.durable_names);
+        for change in std::mem::take(&mut state.unsynced_names) {
+            if random.below(2) == 0 {
+                change.apply(&mut names);
+            }
+        }
+        state.files.retain(|id, _| names.values().any(|kept| kept == id));
+        let mut ids: Vec<_> = state.files.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            state.files.get_mut(&id).expect("the id comes from the table").lose_power(&random);
+        }
+        state.names = names.clone();
+        state.durable_names = names;
+        state.fail_syncs = 0;
+        state.fail_writes = None;
+        drop(state);
+        self.hold_syncs(false);
+    }
+
+    /// The next `count` syncs fail with an I/O error.
+    pub fn fail_syncs(&self, count: u32) {
+        self.state.lock().fail_syncs = count;
+    }
+
+    /// All writes fail like this, until called with `None`.
+    pub fn fail_writes(&self, error: Option<io::ErrorKind>) {
+        self.state.lock().fail_writes = error;
+    }
+
+    pub fn set_capacity(&self, capacity: u64) {
+        self.state.lock().capacity = capacity;
+    }
+
+    /// Lets syncs wait until released.
+    pub fn hold_syncs(&self, hold: bool) {
+        self.held.send_replace(hold);
+    }
+
+    /// Syncs of files that have ended, failed ones included.
+    pub fn syncs(&self) -> u64 {
+        self.state.lock().syncs
+    }
+
+    /// Flips one bit on the disk.
+    ///
+    /// # Panics
+    /// When the file or the byte does not exist.
+    pub fn flip_bit(&self, name: &str, offset: usize, bit: u8) {
+        let mut state = self.state.lock();
+        let id = state.names[name];
+        let contents = state.files.get_mut(&id).expect("a name has a file");
+        contents.bytes[offset] ^= 1 << (bit % 8);
+        if let Some(durable) = contents.durable.get_mut(offset) {
+            *durable ^= 1 << (bit % 8);
+        }
+    }
+
+    /// Changes the bytes of a file on the disk, as damage does, and makes them all durable.
+    ///
+    /// # Panics
+    /// When the file does not exist.
+    pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state.lock();
+        let id = state.names[name];
+        let contents = state.files.get_mut(&id).expect("a name has a file");
+        change(&mut contents.bytes);
+        contents.durable = contents.bytes.clone();
+        contents.unsynced.clear();
+    }
+
+    /// The bytes of a file, if there is one.
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state.lock();
+        state.names.get(name).map(|id| state.files[id].bytes.clone())
+    }
+
+    fn file(&self, id: u64) -> Arc<dyn DiskFile> {
+        Arc::new(MemoryFile { disk: self.clone(), id, life: self.state.lock().life })
+    }
+
+    async fn released(&self) {
+        let mut held = self.held.subscribe();
+        // The sender lives in the disk.
+        let _ = held.wait_for(|held| !held).await;
+    }
+}
+
+impl NameChange {
+    fn apply(self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Created { name, id } => {
+                names.insert(name, id);
+            }
+            Self::Removed { name, id } => remove_if(names, &name, id),
+            Self::Renamed { from, to, id } => {
+                remove_if(names, &from, id);
+                names.insert(to, id);
+            }
+        }
+    }
+}
+
+/// Removes a name that belongs to the file `id`.
+fn remove_if(names: &mut BTreeMap<String, u64>, name: &str, id: u64) {
+    if names.get(name) == Some(&id) {
+        names.remove(name);
+    }
+}
+
+impl Contents {
+    fn write(&mut self, offset: usize, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        let end = offset + data.len();
+        if self.bytes.len() < end {
+            // A gap reads as zeros, which reach the disk like other bytes.
+            self.set_len(end);
+        }
+        self.bytes[offset..end].copy_from_slice(data);
+        self.unsynced.extend(offset / SECTOR..end.div_ceil(SECTOR));
+    }
+
+    fn set_len(&mut self, length: usize) {
+        let (shorter, longer) = (self.bytes.len().min(length), self.bytes.len().max(length));
+        self.bytes.resize(length, 0);
+        self.unsynced.extend(shorter / SECTOR..longer.div_ceil(SECTOR));
+    }
+
+    /// Makes durable what was written since the last sync, and nothing else: what an earlier sync lost stays lost.
+    fn sync(&mut self) {
+        self.durable.resize(self.bytes.len(), 0);
+        for sector in std::mem::take(&mut self.unsynced) {
+            copy_sector(&self.bytes, &mut self.durable, sector);
+        }
+    }
+
+    fn lose_power(&mut self, random: &SeededRandom) {
+        let mut survived = std::mem::take(&mut self.durable);
+        if self.bytes.len() < survived.len() && random.below(2) == 0 {
+            survived.truncate(self.bytes.len());
+        }
+        for sector in std::mem::take(&mut self.unsynced) {
+            if random.below(2) == 0 {
+                copy_sector(&self.bytes, &mut survived, sector);
+            }
+        }
+        self.durable = survived.clone();
+        self.bytes = survived;
+    }
+}
+
+/// Copies what `from` has of a sector; `to` grows as needed.
+fn copy_sector(from: &[u8], to: &mut Vec<u8>, sector: usize) {
+    let (start, end) = (sector * SECTOR, from.len().min((sector + 1) * SECTOR));
+    if start < end {
+        to.resize(to.len().max(end), 0);
+        to[start..end].copy_from_slice(&from[start..end]);
+    }
+}
+
+fn missing(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("{name} does not exist"))
+}
+
+#[async_trait]
+impl Disk for MemoryDisk {
+    async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let id = {
+            let mut state = self.state.lock();
+            if let Some(kind) = state.fail_writes {
+                return Err(kind.into());
+            }
+            if state.names.contains_key(name) {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{name} exists")));
+            }
+            let id = state.next_file;
+            state.next_file += 1;
+            state.names.insert(name.to_owned(), id);
+            state.unsynced_names.push(NameChange::Created { name: name.to_owned(), id });
+            state.files.insert(id, Contents::default());
+            id
+        };
+        Ok(self.file(id))
+    }
+
+    async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let id = self.state.lock().names.get(name).copied();
+        Ok(self.file(id.ok_or_else(|| missing(name))?))
+    }
+
+    async fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state.lock().names.keys().cloned().collect())
+    }
+
+    async fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let id = state.names.remove(name).ok_or_else(|| missing(name))?;
+        state.unsynced_names.push(NameChange::Removed { name: name.to_owned(), id });
+        Ok(())
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let id = state.names.remove(from).ok_or_else(|| missing(from))?;
+        state.names.insert(to.to_owned(), id);
+        state.unsynced_names.push(NameChange::Renamed { from: from.to_owned(), to: to.to_owned(), id });
+        Ok(())
+    }
+
+    async fn sync_directory(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.durable_names = state.names.clone();
+        state.unsynced_names.clear();
+        Ok(())
+    }
+
+    async fn space(&self) -> io::Result<DiskSpace> {
+        let state = self.state.lock();
+        let used = state.used_bytes();
+        Ok(DiskSpace { total: state.capacity, free: state.capacity.saturating_sub(used) })
+    }
+
+    fn label(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+impl MemoryFile {
+    fn with<T>(&self, work: impl FnOnce(&mut State, u64) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.disk.state.lock();
+        if state.life != self.life || !state.files.contains_key(&self.id) {
+            return Err(io::Error::other("the power went"));
+        }
+        work(&mut state, self.id)
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.disk.released().await;
+        self.with(|state, id| {
+            state.syncs += 1;
+            let failed = state.fail_syncs > 0;
+            state.fail_syncs = state.fail_syncs.saturating_sub(1);
+            let contents = state.files.get_mut(&id).expect("looked up before");
+            if failed {
+                contents.unsynced.clear();
+                return Err(io::Error::other("the disk could not sync"));
+            }
+            contents.sync();
+            Ok(())
+        })
+    }
+}
+
+#[async_trait]
+impl DiskFile for MemoryFile {
+    async fn write_at(&self, offset: u64, data: Vec<Bytes>, sync: bool) -> io::Result<()> {
+        self.with(|state, id| {
+            if let Some(kind) = state.fail_writes {
+                return Err(kind.into());
+            }
+            let mut free = state.capacity.saturating_sub(state.used_bytes());
+            let contents = state.files.get_mut(&id).expect("looked up before");
+            let mut offset = offset as usize;
+            for buffer in data {
+                let grown = (offset + buffer.len()).saturating_sub(contents.bytes.len()) as u64;
+                free = free.checked_sub(grown).ok_or(io::ErrorKind::StorageFull)?;
+                contents.write(offset, &buffer);
+                offset += buffer.len();
+            }
+            Ok(())
+        })?;
+        if sync { self.sync().await } else { Ok(()) }
+    }
+
+    async fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes> {
+        self.with(|state, id| {
+            let bytes = &state.files[&id].bytes;
+            let start = (offset as usize).min(bytes.len());
+            let end = (start + length).min(bytes.len());
+            Ok(Bytes::copy_from_slice(&bytes[start..end]))
+        })
+    }
+
+    async fn sync_data(&self) -> io::Result<()> {
+        self.sync().await
+    }
+
+    async fn set_len(&self, length: u64) -> io::Result<()> {
+        self.with(|state, id| {
+            let contents = state.files.get_mut(&id).expect("looked up before");
+            contents.set_len(length as usize);
+            Ok(())
+        })
+    }
+
+    async fn len(&self) -> io::Result<u64> {
+        self.with(|state, id| Ok(state.files[&id].bytes.len() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! A directory of the machine.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::ReadWriteFlags;
+
+use super::{Disk, DiskFile, DiskSpace};
+
+/// Holds the lock on the directory; not listed.
+const LOCK_FILE: &str = "lock";
+
+/// Buffers of one `pwritev`: Linux takes at most 1,024 (`IOV_MAX`).
+const BUFFERS_MAX: usize = 1024;
+
+/// A directory that this process alone uses.
+pub struct RealDisk {
+    path: Arc<PathBuf>,
+    _lock: File,
+}
+
+struct RealFile {
+    file: Arc<File>,
+}
+
+impl RealDisk {
+    /// Opens a directory, with mode 0700 when it must be created.
+    ///
+    /// # Errors
+    /// `WouldBlock` when another process has it open. Every text names the directory.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let context = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(context)?;
+        let lock = options().create(true).truncate(false).open(path.join(LOCK_FILE)).map_err(context)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            rustix::io::Errno::WOULDBLOCK => {
+                let problem = format!("{} is in use by another process", path.display());
+                io::Error::new(io::ErrorKind::WouldBlock, problem)
+            }
+            other => context(other.into()),
+        })?;
+        Ok(Self { path: Arc::new(path.to_owned()), _lock: lock })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        assert!(!name.is_empty() && !name.contains('/') && name != LOCK_FILE, "not a name of a file: {name:?}");
+        self.path.join(name)
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+/// Runs what may block where it disturbs nobody.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+#[async_trait]
+impl Disk for RealDisk {
+    async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.file(name);
+        let file = blocking(move || options().create_new(true).open(path)).await?;
+        Ok(Arc::new(RealFile { file: Arc::new(file) }))
+    }
+
+    async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.file(name);
+        let file = blocking(move || options().open(path)).await?;
+        Ok(Arc::new(RealFile { file: Arc::new(file) }))
+    }
+
+    async fn list(&self) -> io::Result<Vec<String>> {
+        let path = Arc::clone(&self.path);
+        blocking(move || {
+            let names = std::fs::read_dir(path.as_path())?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+            let names = names.collect::<io::Result<Vec<_>>>()?;
+            Ok(names.into_iter().flatten().filter(|name| name != LOCK_FILE).collect())
+        })
+        .await
+    }
+
+    async fn remove(&self, name: &str) -> io::Result<()> {
+        let path = self.file(name);
+        blocking(move || std::fs::remove_file(path)).await
+    }
+
+    async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (self.file(from), self.file(to));
+        blocking(move || std::fs::rename(from, to)).await
+    }
+
+    async fn sync_directory(&self) -> io::Result<()> {
+        let path = Arc::clone(&self.path);
+        blocking(move || File::open(path.as_path())?.sync_all()).await
+    }
+
+    async fn space(&self) -> io::Result<DiskSpace> {
+        let path = Arc::clone(&self.path);
+        blocking(move || {
+            let found = rustix::fs::statvfs(path.as_path())?;
+            Ok(DiskSpace { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
+        })
+        .await
+    }
+
+    fn label(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+fn write_all(file: &File, mut offset: u64, data: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = data.iter().map(|buffer| IoSlice::new(buffer)).collect();
+    let mut rest = slices.as_mut_slice();
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let count = rest.len().min(BUFFERS_MAX);
+        match rustix::io::pwritev(file, &rest[..count], offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut rest, written);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Reads until `buffer` is full or the file ends.
+fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Reads what the page cache holds, without waiting for the disk. `None` when it does not hold all of it.
+fn read_cached(file: &File, offset: u64, buffer: &mut [u8]) -> Option<()> {
+    let length = buffer.len();
+    let mut slices = [io::IoSliceMut::new(buffer)];
+    match rustix::io::preadv2(file, &mut slices, offset, ReadWriteFlags::NOWAIT) {
+        Ok(read) if read == length => Some(()),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+#[async_trait]
+impl DiskFile for RealFile {
+    async fn write_at(&self, offset: u64, data: Vec<Bytes>, sync: bool) -> io::Result<()> {
+        let file = Arc::clone(&self.file);
+        blocking(move || {
+            write_all(&file, offset, &data)?;
+            if sync { file.sync_data() } else { Ok(()) }
+        })
+        .await
+    }
+
+    async fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes> {
+        let mut buffer = BytesMut::zeroed(length);
+        if read_cached(&self.file, offset, &mut buffer).is_some() {
+            return Ok(buffer.freeze());
+        }
+        let file = Arc::clone(&self.file);
+        blocking(move || {
+            let read = read_full(&file, offset, &mut buffer)?;
+            buffer.truncate(read);
+            Ok(buffer.freeze())
+        })
+        .await
+    }
+
+    async fn sync_data(&self) -> io::Result<()> {
+        let file = Arc::clone(&self.file);
+        blocking(move || file.sync_data()).await
+    }
+
+    async fn set_len(&self, length: u64) -> io::Result<()> {
+        let file = Arc::clone(&self.file);
+        blocking(move || file.set_len(length)).await
+    }
+
+    async fn len(&self) -> io::Result<u64> {
+        let file = Arc::clone(&self.file);
+        blocking(move || Ok(file.metadata()?.len())).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn keeps_the_promises_of_a_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(&directory.path().join("data")).unwrap();
+        super::super::conformance::run(&disk).await;
+    }
+
+    #[tokio::test]
+    async fn a_directory_has_one_user_and_files_are_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let disk = RealDisk::open(&path).unwrap();
+        let error = RealDisk::open(&path).err().unwrap();
+        assert!(error.to_string().contains("in use by another process"), "{error}");
+        disk.create("file").await.unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&path.join("file"))), (0o700, 0o600));
+        std::os::unix::fs::symlink("/dev/null", path.join("link")).unwrap();
+        assert!(disk.open("link").await.is_err(), "symbolic links are not followed");
+        drop(disk);
+        RealDisk::open(&path).unwrap();
+    }
+}
