@@ -43,6 +43,7 @@ pub trait Disk: Send + Sync + 'static {
 
 /// An open file.
 #[async_trait]
+#[expect(clippy::len_without_is_empty, reason = "the length of a file may fail, and nobody asks whether it is 0")]
 pub trait DiskFile: Send + Sync + 'static {
     /// Writes all of `data`, one buffer behind the other, from `offset` on; with `sync`, returns when these bytes and
     /// all written to the file before survive a power cut (`fdatasync`). After an error what the file holds

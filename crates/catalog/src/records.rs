@@ -1,0 +1,63 @@
+//! The records of the catalog and their keys.
+//!
+//! | key | record |
+//! |---|---|
+//! | `o/{bucket}\0{key}` | [`ObjectRecord`]: what the under store does not have yet |
+//! | `u/{bucket}\0{key}\0{upload id}` | [`UploadRecord`]: a multipart upload |
+//! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
+//! | `policy` | [`PolicyRecord`]: the path policies |
+//! | `generation_base` | eight bytes, big-endian: see the cache's `next_generation` |
+//!
+//! Values begin with a version byte; readers take their own version and the one before, and refuse a newer one.
+
+mod keys;
+mod object;
+mod part;
+mod policy;
+mod upload;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+pub use keys::*;
+pub use object::{Base, ObjectRecord, State};
+pub use part::PartRecord;
+pub use policy::PolicyRecord;
+pub use upload::{CompletedUpload, UploadRecord};
+
+use crate::{Error, ErrorKind, Result};
+
+/// Version 1 is the first.
+const VERSION: u8 = 1;
+
+fn encode<T: Serialize>(record: &T) -> Bytes {
+    let bytes = postcard::to_extend(record, vec![VERSION]).expect("memory takes every record that derives Serialize");
+    bytes.into()
+}
+
+fn decode<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
+    match postcard::take_from_bytes(body(what, bytes)?) {
+        Ok((record, [])) => Ok(record),
+        Ok((_, rest)) => Err(corrupt(what, format!("has {} bytes too many", rest.len()))),
+        Err(error) => Err(corrupt(what, format!("is damaged: {error}"))),
+    }
+}
+
+/// What is behind the version byte.
+fn body<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => Ok(rest),
+        Some((&version, _)) if version > VERSION => {
+            Err(corrupt(what, format!("has version {version}, newer than this release's {VERSION}")))
+        }
+        Some((version, _)) => Err(corrupt(what, format!("has version {version}, which never was"))),
+        None => Err(corrupt(what, "is empty".to_owned())),
+    }
+}
+
+fn corrupt(what: &str, problem: String) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the {what} record {problem}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! Keys of records. NUL separates what may hold any other byte.
+
+use bytes::Bytes;
+use forebay_types::{BucketName, ObjectKey, ObjectPath};
+
+/// Holds the number that generations begin after.
+pub const GENERATION_BASE_KEY: &[u8] = b"generation_base";
+
+/// The key of the path policies.
+pub fn policy_key() -> Bytes {
+    Bytes::from_static(b"policy")
+}
+
+/// The first key behind `key`.
+pub fn successor(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
+}
+
+/// The first key behind all that begin with `prefix`. Prefixes here are never empty or all 0xff.
+fn behind_prefix(prefix: &[u8]) -> Bytes {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end.into()
+}
+
+fn range_of(prefix: &str) -> (Bytes, Bytes) {
+    (Bytes::copy_from_slice(prefix.as_bytes()), behind_prefix(prefix.as_bytes()))
+}
+
+pub fn object_key(path: &ObjectPath) -> Bytes {
+    format!("o/{}\0{}", path.bucket, path.key).into()
+}
+
+pub fn parse_object_key(key: &[u8]) -> Option<ObjectPath> {
+    let (bucket, key) = std::str::from_utf8(key).ok()?.strip_prefix("o/")?.split_once('\0')?;
+    Some(ObjectPath::new(BucketName::new(bucket).ok()?, ObjectKey::new(key).ok()?))
+}
+
+/// Objects of a bucket whose keys begin with `prefix`: from the first up to, not including, the second.
+pub fn object_prefix_range(bucket: &BucketName, prefix: &str) -> (Bytes, Bytes) {
+    range_of(&format!("o/{bucket}\0{prefix}"))
+}
+
+pub fn all_objects_range() -> (Bytes, Bytes) {
+    range_of("o/")
+}
+
+pub fn upload_key(path: &ObjectPath, upload_id: &str) -> Bytes {
+    format!("u/{}\0{}\0{upload_id}", path.bucket, path.key).into()
+}
+
+pub fn parse_upload_key(key: &[u8]) -> Option<(ObjectPath, String)> {
+    let mut fields = std::str::from_utf8(key).ok()?.strip_prefix("u/")?.split('\0');
+    let (bucket, key, upload_id) = (fields.next()?, fields.next()?, fields.next()?);
+    let path = ObjectPath::new(BucketName::new(bucket).ok()?, ObjectKey::new(key).ok()?);
+    Some((path, upload_id.to_owned()))
+}
+
+/// Uploads of keys that begin with `prefix`.
+pub fn uploads_range(bucket: &BucketName, prefix: &str) -> (Bytes, Bytes) {
+    range_of(&format!("u/{bucket}\0{prefix}"))
+}
+
+/// The first upload behind a key marker: behind all uploads of that key, or with an id marker behind that id.
+pub fn uploads_after(bucket: &BucketName, key_marker: &str, upload_id_marker: Option<&str>) -> Bytes {
+    match upload_id_marker {
+        Some(upload_id) => successor(format!("u/{bucket}\0{key_marker}\0{upload_id}").as_bytes()),
+        None => behind_prefix(format!("u/{bucket}\0{key_marker}\0").as_bytes()),
+    }
+}
+
+pub fn all_uploads_range() -> (Bytes, Bytes) {
+    range_of("u/")
+}
+
+pub fn part_key(upload_id: &str, number: u32) -> Bytes {
+    format!("p/{upload_id}/{number:05}").into()
+}
+
+pub fn parse_part_key(key: &[u8]) -> Option<u32> {
+    std::str::from_utf8(key).ok()?.strip_prefix("p/")?.rsplit_once('/')?.1.parse().ok()
+}
+
+pub fn parts_range(upload_id: &str) -> (Bytes, Bytes) {
+    range_of(&format!("p/{upload_id}/"))
+}

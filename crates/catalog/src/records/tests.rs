@@ -1,0 +1,112 @@
+use forebay_types::{BucketName, Checksums, ETag, Generation, ObjectPath, PolicyRule, SystemHeaders, WriteMode};
+use proptest::prelude::*;
+
+use super::*;
+
+fn object() -> ObjectRecord {
+    ObjectRecord {
+        state: State::Dirty,
+        generation: Generation(77),
+        dirty_since: Generation(70),
+        dirty_since_ms: 1_700_000_000_000,
+        size: 5,
+        etag: ETag::new("5d41402abc4b2a76b9719d911017c592"),
+        last_modified_ms: 1_700_000_000_123,
+        storage_class: None,
+        base: Base::Present(ETag::new("x-3")),
+    }
+}
+
+fn upload() -> UploadRecord {
+    let completed = CompletedUpload { etag: ETag::new("e-2"), size: 9, checksums: Checksums::none(), completed_ms: 3 };
+    UploadRecord {
+        created_ms: 1,
+        owner: "owner".into(),
+        headers: SystemHeaders { content_type: Some("text/plain".into()), ..SystemHeaders::default() },
+        user: [("name".to_owned(), "value".to_owned())].into(),
+        tags: [("tag".to_owned(), "value".to_owned())].into(),
+        checksum_algorithm: Some(forebay_types::Algorithm::Crc32C),
+        checksum_kind: Some(forebay_types::ChecksumKind::Composite),
+        completed: Some(completed),
+    }
+}
+
+fn part() -> PartRecord {
+    let etag = ETag::new("p");
+    PartRecord { generation: Generation(3), size: 4, etag, checksums: Checksums::none(), last_modified_ms: 5 }
+}
+
+fn policy() -> PolicyRecord {
+    let rule = PolicyRule { write_mode: Some(WriteMode::WriteBack), ..PolicyRule::for_path("/data/") };
+    PolicyRecord { rules: vec![rule], configured: Vec::new() }
+}
+
+/// The bytes of version 1, which every later version must go on to read.
+#[test]
+fn records_read_as_version_1_wrote_them() {
+    let golden = |name: &str| {
+        let path = format!("{}/golden/{name}.v1.hex", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        text.trim().to_owned()
+    };
+    let encoded = [object().encode(), upload().encode(), part().encode(), policy().encode()].map(hex::encode);
+    assert_eq!(encoded, ["object", "upload", "part", "policy"].map(golden));
+    let bytes = |name| hex::decode(golden(name)).unwrap();
+    assert_eq!(ObjectRecord::decode(&bytes("object")).unwrap(), object());
+    assert_eq!(UploadRecord::decode(&bytes("upload")).unwrap(), upload());
+    assert_eq!(PartRecord::decode(&bytes("part")).unwrap(), part());
+    assert_eq!(PolicyRecord::decode(&bytes("policy")).unwrap(), policy());
+}
+
+fn check_refusals<T: std::fmt::Debug>(encoded: Bytes, decode: fn(&[u8]) -> Result<T>) {
+    let with_version = |version| [&[version], &encoded[1..]].concat();
+    let longer = [&encoded[..], &[0]].concat();
+    let shorter = &encoded[..encoded.len() - 1];
+    for refused in [&with_version(VERSION + 1)[..], &with_version(0), &[], &longer, shorter] {
+        assert_eq!(decode(refused).unwrap_err().kind, ErrorKind::Corrupt, "{refused:?}");
+    }
+    let text = decode(&with_version(VERSION + 1)).unwrap_err().to_string();
+    assert!(text.contains("has version 2, newer than this release's 1"), "{text}");
+}
+
+#[test]
+fn a_newer_version_and_damage_are_refused() {
+    check_refusals(object().encode(), ObjectRecord::decode);
+    check_refusals(upload().encode(), UploadRecord::decode);
+    check_refusals(part().encode(), PartRecord::decode);
+    check_refusals(policy().encode(), PolicyRecord::decode);
+}
+
+#[test]
+fn ranges_hold_what_they_name_and_nothing_else() {
+    let bucket = BucketName::new("bucket").unwrap();
+    let path = |key: &str| ObjectPath::parse("bucket", key).unwrap();
+    let (from, to) = object_prefix_range(&bucket, "a/");
+    for (key, inside) in [("a/", true), ("a/\u{10ffff}", true), ("a", false), ("a0", false), ("b", false)] {
+        let key = object_key(&path(key));
+        assert_eq!(from <= key && key < to, inside, "{key:?}");
+    }
+    let uploads = ["a", "a/b", "ab"].map(|key| upload_key(&path(key), "id1"));
+    assert!(uploads_after(&bucket, "a", None) > uploads[0] && uploads_after(&bucket, "a", None) <= uploads[1]);
+    assert!(uploads_after(&bucket, "a", Some("id0")) <= uploads[0]);
+    assert!(part_key("id", 9_999) < part_key("id", 10_000));
+}
+
+proptest! {
+    #[test]
+    fn keys_are_read_back(key in "[^\0]{1,300}", id in "[0-9a-f]{32}", number in 1_u32..=10_000) {
+        prop_assume!(key.len() <= 1024);
+        let path = ObjectPath::parse("some-bucket", &key).unwrap();
+        prop_assert_eq!(parse_object_key(&object_key(&path)), Some(path.clone()));
+        prop_assert_eq!(parse_upload_key(&upload_key(&path, &id)), Some((path, id.clone())));
+        prop_assert_eq!(parse_part_key(&part_key(&id, number)), Some(number));
+    }
+
+    #[test]
+    fn numbers_of_any_size_round_trip(generation: u64, since: u64, size: u64, ms: u64) {
+        let record = ObjectRecord {
+            generation: Generation(generation), dirty_since: Generation(since), size, last_modified_ms: ms, ..object()
+        };
+        prop_assert_eq!(ObjectRecord::decode(&record.encode()).unwrap(), record);
+    }
+}
