@@ -1,0 +1,189 @@
+//! Changes of the tables, and the accounting that goes with each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use forebay_types::Generation;
+
+use crate::record::object::Extent;
+use crate::recovery::Tables;
+use crate::segment::SegmentKey;
+use crate::store::Inner;
+use crate::table::{Entry, Value};
+
+fn change(counter: &AtomicU64, by: i128) {
+    let add = by.unsigned_abs() as u64;
+    if by >= 0 {
+        counter.fetch_add(add, Ordering::SeqCst);
+    } else {
+        let before = counter.fetch_sub(add, Ordering::SeqCst);
+        assert!(before >= add, "what is taken off a count was added before");
+    }
+}
+
+impl Inner {
+    /// Counts an entry in, or out with `sign` -1.
+    fn account(&self, entry: &Entry, sign: i128) {
+        let mut bytes: i128 = 0;
+        for (key, used) in entry.uses() {
+            bytes += i128::from(used);
+            if let Some(segment) = self.segment(key) {
+                change(&segment.live_bytes, sign * i128::from(used));
+                if entry.pinned {
+                    change(&segment.pinned_bytes, sign * i128::from(used));
+                }
+            }
+        }
+        change(if entry.pinned { &self.pinned_bytes } else { &self.evictable_bytes }, sign * bytes);
+        change(&self.objects.count, sign);
+        if entry.group != 0 {
+            let mut groups = self.groups.lock();
+            let group = groups.entry(entry.group).or_default();
+            *group = group.checked_add_signed((sign * bytes) as i64).expect("what is taken off a group was added before");
+        }
+    }
+
+    /// Publishes an entry, unless a newer generation is there already.
+    pub(crate) fn insert(&self, key: Bytes, entry: Entry) {
+        let mut shard = self.objects.shard(&key).write();
+        if shard.get(&key).is_some_and(|present| present.generation > entry.generation) {
+            return;
+        }
+        self.account(&entry, 1);
+        if let Some(before) = shard.insert(key, Arc::new(entry)) {
+            self.account(&before, -1);
+        }
+    }
+
+    /// Removes an entry if it is one that `chosen` says.
+    pub(crate) fn remove(&self, key: &[u8], chosen: impl FnOnce(&Entry) -> bool) -> Option<Arc<Entry>> {
+        let mut shard = self.objects.shard(key).write();
+        if !shard.get(key).is_some_and(|entry| chosen(entry)) {
+            return None;
+        }
+        let removed = shard.remove(key)?;
+        self.account(&removed, -1);
+        Some(removed)
+    }
+
+    /// Changes an entry of this generation. `false` when there is none, or `edit` refuses.
+    pub(crate) fn update(&self, key: &[u8], generation: Generation, edit: impl FnOnce(&mut Entry) -> bool) -> bool {
+        let mut shard = self.objects.shard(key).write();
+        let Some(present) = shard.get_mut(key).filter(|entry| entry.generation == generation) else { return false };
+        let mut changed = Entry::clone(present);
+        if !edit(&mut changed) {
+            return false;
+        }
+        self.account(&changed, 1);
+        self.account(present, -1);
+        *present = Arc::new(changed);
+        true
+    }
+
+    pub(crate) fn annotate(&self, key: &[u8], generation: Generation, annex: Bytes, pinned: bool) -> bool {
+        self.update(key, generation, |entry| {
+            entry.annex = annex;
+            entry.pinned = pinned;
+            true
+        })
+    }
+
+    pub(crate) fn attach(&self, key: &[u8], generation: Generation, extent: Extent) -> bool {
+        self.update(key, generation, |entry| entry.add_extent(extent))
+    }
+
+    /// Drops damaged bytes of a clean object: an extent, or the object when its record is damaged.
+    pub(crate) fn drop_damaged(&self, key: &[u8], seen: &Entry, extent: Option<Extent>) {
+        match extent {
+            Some(damaged) => {
+                self.update(key, seen.generation, |entry| {
+                    let before = entry.extents.len();
+                    entry.extents.retain(|extent| *extent != damaged || entry.pinned);
+                    entry.extents.len() < before
+                });
+            }
+            None => {
+                let same = |entry: &Entry| !entry.pinned && entry.generation == seen.generation && entry.record == seen.record;
+                self.remove(key, same);
+            }
+        }
+    }
+
+    pub(crate) fn write_value(&self, key: Bytes, value: Option<Bytes>, version: u64, segment: SegmentKey) {
+        let count = |segment: SegmentKey, by: i128| {
+            if let Some(segment) = self.segment(segment) {
+                change(&segment.live_values, by);
+            }
+        };
+        let before = match value {
+            Some(value) => {
+                count(segment, 1);
+                self.values.put(key, Value { value, version, segment })
+            }
+            None => self.values.remove(&key),
+        };
+        if let Some(before) = before {
+            count(before.segment, -1);
+        }
+    }
+
+    /// Notes that reclaim has written a value again.
+    pub(crate) fn move_value(&self, key: &[u8], version: u64, from: SegmentKey, to: SegmentKey) {
+        if self.values.moved(key, version, to) {
+            for (segment, by) in [(to, 1), (from, -1)] {
+                if let Some(segment) = self.segment(segment) {
+                    change(&segment.live_values, by);
+                }
+            }
+        }
+    }
+
+    /// Fills the empty tables with what recovery found.
+    pub(crate) fn load(&self, tables: Tables) {
+        for (key, entry) in tables.objects {
+            self.insert(key, entry);
+        }
+        for (key, value) in tables.values {
+            self.write_value(key, Some(value.value), value.version, value.segment);
+        }
+    }
+
+    pub(crate) fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {
+        for shard in self.objects.shards() {
+            let keys: Vec<(Bytes, Generation)> =
+                shard.read().iter().map(|(key, entry)| (key.clone(), entry.generation)).collect();
+            for (key, generation) in keys {
+                let group = group_of(&key);
+                self.update(&key, generation, |entry| {
+                    let differs = entry.group != group;
+                    entry.group = group;
+                    differs
+                });
+            }
+        }
+    }
+
+    pub(crate) fn evict_group(&self, group: u32, bytes: u64) -> u64 {
+        let mut found: Vec<(u32, Bytes, Generation, u64)> = Vec::new();
+        for shard in self.objects.shards() {
+            let shard = shard.read();
+            let members = shard.iter().filter(|(_, entry)| entry.group == group && !entry.pinned);
+            found.extend(members.map(|(key, entry)| {
+                let last_read = entry.last_read.load(Ordering::Relaxed);
+                (last_read, key.clone(), entry.generation, entry.uses().map(|(_, bytes)| bytes).sum())
+            }));
+        }
+        found.sort_unstable_by(|a, b| (a.0, a.2).cmp(&(b.0, b.2)));
+        let mut evicted = 0;
+        for (_, key, generation, size) in found {
+            if evicted >= bytes {
+                break;
+            }
+            if self.remove(&key, |entry| !entry.pinned && entry.generation == generation).is_some() {
+                evicted += size;
+            }
+        }
+        evicted
+    }
+}

@@ -1,0 +1,197 @@
+//! One directory of the store: its identity, its segments, and whether it still takes writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use forebay_env::{Disk, Env};
+use parking_lot::{Mutex, RwLock};
+
+use crate::record::crc32c;
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind};
+use crate::{Error, ErrorKind, Result};
+
+/// Names the file that tells which directory of which store this is.
+const IDENTITY_FILE: &str = "identity";
+
+/// Version of the layout of a directory.
+const IDENTITY_VERSION: u32 = 1;
+
+/// Which directory of which store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) store: u64,
+    pub(crate) number: u16,
+}
+
+pub(crate) struct Directory {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) identity: Identity,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
+    next_segment: AtomicU32,
+    /// Why no more writes are taken.
+    failed: Mutex<Option<String>>,
+    /// Bytes of all segments.
+    used_bytes: AtomicU64,
+}
+
+impl Identity {
+    fn encode(self) -> Bytes {
+        let mut bytes = Vec::new();
+        bytes.extend(b"FBID");
+        bytes.extend(IDENTITY_VERSION.to_le_bytes());
+        bytes.extend(self.store.to_le_bytes());
+        bytes.extend(u32::from(self.number).to_le_bytes());
+        bytes.extend(crc32c(&bytes).to_le_bytes());
+        bytes.into()
+    }
+
+    fn decode(bytes: &[u8], label: &str) -> Result<Self> {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        if bytes.len() != 24 || &bytes[..4] != b"FBID" || crc32c(&bytes[..20]) != word(20) {
+            return Err(Error::new(ErrorKind::Corrupt, format!("{label}: the identity of the directory is damaged")));
+        }
+        if word(4) > IDENTITY_VERSION {
+            let problem = format!("{label} has the layout version {}, and this code knows up to {IDENTITY_VERSION}", word(4));
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+        let store = u64::from(word(8)) | u64::from(word(12)) << 32;
+        Ok(Self { store, number: word(16) as u16 })
+    }
+
+    /// The identity of a directory, if it has one.
+    pub(crate) async fn read(disk: &dyn Disk) -> Result<Option<Self>> {
+        let label = disk.label();
+        let names = disk.list().await.map_err(|error| Error::io(format!("could not list {label}"), error))?;
+        if !names.iter().any(|name| name == IDENTITY_FILE) {
+            return match names.iter().find(|name| crate::segment::parse_segment_name(name).is_some()) {
+                Some(_) => Err(Error::new(ErrorKind::Corrupt, format!("{label}: segments without an identity"))),
+                None => Ok(None),
+            };
+        }
+        let read = async { disk.open(IDENTITY_FILE).await?.read_at(0, 64).await };
+        let bytes = read.await.map_err(|error| Error::io(format!("could not read the identity of {label}"), error))?;
+        Self::decode(&bytes, &label).map(Some)
+    }
+
+    pub(crate) async fn write(self, disk: &dyn Disk) -> Result<()> {
+        let temporary = "identity.new";
+        let write = async {
+            if disk.list().await?.iter().any(|name| name == temporary) {
+                disk.remove(temporary).await?;
+            }
+            disk.create(temporary).await?.write_at(0, vec![self.encode()], true).await?;
+            disk.rename(temporary, IDENTITY_FILE).await?;
+            disk.sync_directory().await
+        };
+        write.await.map_err(|error| Error::io(format!("could not begin {}", disk.label()), error))
+    }
+
+    pub(crate) fn new_store(env: &Env) -> u64 {
+        env.random.next_u64()
+    }
+}
+
+impl Directory {
+    pub(crate) fn new(disk: Arc<dyn Disk>, identity: Identity, capacity_bytes: u64) -> Self {
+        Self {
+            disk,
+            identity,
+            capacity_bytes,
+            segments: RwLock::default(),
+            next_segment: AtomicU32::new(1),
+            failed: Mutex::default(),
+            used_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn failed(&self) -> Option<String> {
+        self.failed.lock().clone()
+    }
+
+    /// Takes no more writes from now on.
+    pub(crate) fn fail(&self, reason: &str) {
+        let mut failed = self.failed.lock();
+        if failed.is_none() {
+            tracing::error!(directory = self.disk.label(), reason, "a directory takes no more writes");
+            *failed = Some(reason.to_owned());
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            Some(reason) => {
+                Err(Error::new(ErrorKind::Failed, format!("{} takes no more writes: {reason}", self.disk.label())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.used_bytes())
+    }
+
+    pub(crate) fn grew(&self, bytes: u64) {
+        self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    pub(crate) fn segment(&self, number: u32) -> Option<Arc<Segment>> {
+        self.segments.read().get(&number).cloned()
+    }
+
+    /// Takes over a segment found at start.
+    pub(crate) fn adopt(&self, segment: Arc<Segment>) {
+        let number = segment.key().number;
+        self.next_segment.fetch_max(number + 1, Ordering::SeqCst);
+        self.grew(segment.length());
+        self.segments.write().insert(number, segment);
+    }
+
+    /// Creates a segment. File and name are on stable storage when this returns.
+    pub(crate) async fn create_segment(&self, kind: SegmentKind, sequence: u64) -> Result<Arc<Segment>> {
+        self.check()?;
+        let number = self.next_segment.fetch_add(1, Ordering::SeqCst);
+        let key = SegmentKey { directory: self.identity.number, number };
+        let header = SegmentHeader { store: self.identity.store, key, kind, sequence };
+        let create = async {
+            let file = self.disk.create(&header.name()).await?;
+            file.write_at(0, vec![header.encode()], true).await?;
+            self.disk.sync_directory().await?;
+            Ok(file)
+        };
+        match create.await {
+            Ok(file) => {
+                let segment = Segment::new(header, file, SEGMENT_HEADER_BYTES, false);
+                self.grew(SEGMENT_HEADER_BYTES);
+                self.segments.write().insert(number, Arc::clone(&segment));
+                Ok(segment)
+            }
+            Err(error) => Err(self.refused("could not create a segment", error)),
+        }
+    }
+
+    /// Deletes a segment that nobody needs any more.
+    pub(crate) async fn delete_segment(&self, segment: &Segment) -> Result<()> {
+        let name = segment.header.name();
+        self.segments.write().remove(&segment.key().number);
+        self.used_bytes.fetch_sub(segment.length(), Ordering::SeqCst);
+        self.disk.remove(&name).await.map_err(|error| Error::io(format!("could not remove {name}"), error))
+    }
+
+    /// Turns a refusal of the disk into an error. A full file system may have room again later; everything else is final,
+    /// a failed sync above all: what it was to make durable may be gone although the next sync succeeds.
+    pub(crate) fn refused(&self, doing: &str, error: std::io::Error) -> Error {
+        let context = format!("{} in {}", doing, self.disk.label());
+        if matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
+            return Error { kind: ErrorKind::Full, ..Error::io(context, error) };
+        }
+        self.fail(&format!("{doing}: {error}"));
+        Error::io(context, error)
+    }
+}

@@ -1,0 +1,40 @@
+//! The store's errors.
+
+/// What to do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// A caller's mistake, or data of a newer format.
+    Invalid,
+    /// No room, and reclaim cannot make any.
+    Full,
+    /// Stored bytes do not match their checksum.
+    Corrupt,
+    /// The disk refused; the directory takes no more writes.
+    Failed,
+    /// The store is closed.
+    Closed,
+}
+
+/// An error, with what was being done and why it failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub context: String,
+    #[source]
+    pub source: Option<std::io::Error>,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+
+    /// A refusal of the disk.
+    pub(crate) fn io(context: impl Into<String>, source: std::io::Error) -> Self {
+        let context = format!("{}: {source}", context.into());
+        Self { kind: ErrorKind::Failed, context, source: Some(source) }
+    }
+}

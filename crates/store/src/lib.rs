@@ -1,0 +1,151 @@
+//! Append-only segments on local disks: append, group commit, verified reads, reclaim, recovery.
+//!
+//! The store knows keys, generations and bytes; it knows nothing of S3. It holds two tables:
+//!
+//! - **objects**: key → bytes in segments, with opaque metadata (on disk) and a small opaque *annex* (in memory);
+//! - **values**: a small ordered key-value table, which the embedded catalog engine is built on.
+//!
+//! One [`Commit`] changes both in one step, behind one group commit. See `docs/on-disk-format.md`.
+
+mod apply;
+mod directory;
+mod error;
+mod log;
+mod object;
+mod reclaim;
+mod record;
+mod recovery;
+mod segment;
+mod settings;
+mod snapshot;
+mod store;
+mod stream;
+mod table;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use bytes::Bytes;
+use forebay_types::Generation;
+
+pub use error::{Error, ErrorKind, Result};
+pub use object::{Object, Piece};
+pub use settings::Settings;
+pub use store::Store;
+pub use writer::{Staged, Writer};
+
+/// Where bytes go: durable writes and read-cache fills never share a segment, so that a fill never drags on a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// On stable storage before the commit that publishes it returns.
+    Durable,
+    /// May be lost in a crash, never wrong.
+    Fill,
+}
+
+/// What changes in one step.
+#[derive(Default)]
+pub struct Commit {
+    /// Objects to publish; each replaces the object under its key.
+    pub publish: Vec<Staged>,
+    /// Keys of objects to drop, pinned or not.
+    pub forget: Vec<Bytes>,
+    pub annotate: Vec<Annotation>,
+    pub writes: Vec<ValueWrite>,
+}
+
+/// Changes an object in place, if it still has this generation.
+pub struct Annotation {
+    pub key: Bytes,
+    pub generation: Generation,
+    pub annex: Bytes,
+    pub pinned: bool,
+}
+
+/// One write to the table of values; `None` deletes.
+pub struct ValueWrite {
+    pub key: Bytes,
+    pub value: Option<Bytes>,
+}
+
+/// A value, and the number of the commit that wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versioned {
+    pub value: Bytes,
+    pub version: u64,
+}
+
+/// What names an object that is being written.
+pub struct NewObject {
+    pub key: Bytes,
+    pub generation: Generation,
+    /// Opaque; stored with the bytes, read back by [`Object::metadata`].
+    pub metadata: Bytes,
+    /// Opaque and small; kept in memory, changed by [`Annotation`].
+    pub annex: Bytes,
+    /// Pinned objects are never evicted.
+    pub pinned: bool,
+    /// Accounting group of the object, see [`Store::group_bytes`]. 0 is no group.
+    pub group: u32,
+    /// The whole size. More than was appended makes a sparse object, whose pages [`Store::fill`] adds.
+    pub size: u64,
+}
+
+/// How an object has been used since it was written or last carried forward by reclaim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Reads, saturating at 255.
+    pub reads: u8,
+    /// Whether reclaim has carried it forward before.
+    pub carried: bool,
+}
+
+/// Decides what reclaim keeps.
+pub trait Retention: Send + Sync + 'static {
+    /// Whether a clean object in a victim segment is carried forward.
+    fn keep(&self, key: &[u8], access: Access) -> bool;
+    /// Called after a clean object was dropped whole or in part.
+    fn evicted(&self, key: &[u8], bytes: u64);
+}
+
+/// Bytes on disk, by what may happen to them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub capacity_bytes: u64,
+    /// Of objects that may not be evicted.
+    pub pinned_bytes: u64,
+    /// Of objects that may.
+    pub evictable_bytes: u64,
+    /// Of segments not yet written.
+    pub free_bytes: u64,
+    pub objects: u64,
+    pub values: u64,
+}
+
+/// Counters since the start, for metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub appended_bytes: u64,
+    pub filled_bytes: u64,
+    pub commits: u64,
+    pub group_commits: u64,
+    pub corrupt_records: u64,
+    pub reclaimed_segments: u64,
+    pub reclaimed_bytes: u64,
+    pub carried_bytes: u64,
+    pub snapshots: u64,
+}
+
+/// Reports what happens inside, for histograms. Every method is cheap and never blocks.
+pub trait Observer: Send + Sync + 'static {
+    /// A group commit: commits in it, bytes written, and how long write and sync took.
+    fn group_commit(&self, directory: &str, commits: usize, bytes: u64, sync: std::time::Duration);
+}
+
+/// The state of one directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryHealth {
+    pub label: String,
+    /// Why the directory takes no more writes, if it does not.
+    pub failed: Option<String>,
+}

@@ -1,0 +1,234 @@
+//! Reading published objects.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use forebay_types::{ByteRange, Generation};
+
+use crate::record::object::{Extent, ObjectBody};
+use crate::record::{BLOCK_BYTES, Head, Kind};
+use crate::segment::{Segment, SegmentKey};
+use crate::store::Inner;
+use crate::table::Entry;
+use crate::{Error, ErrorKind, Result};
+
+/// A published object as it was when looked up. It stays readable however long it is held, through
+/// overwrites, eviction and reclaim.
+#[derive(Clone)]
+pub struct Object {
+    inner: Arc<Inner>,
+    key: Bytes,
+    entry: Arc<Entry>,
+    segments: Arc<[Arc<Segment>]>,
+    unwritten: Option<Unwritten>,
+}
+
+/// What a staged object's record will hold.
+#[derive(Clone)]
+pub(crate) struct Unwritten {
+    pub(crate) metadata: Bytes,
+    pub(crate) payload: Bytes,
+}
+
+/// A piece of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    /// One [`Object::read`] returns it: inside one extent.
+    Cached(ByteRange),
+    /// Not here.
+    Missing(ByteRange),
+}
+
+/// A part of the payload of a record.
+struct Place {
+    segment: SegmentKey,
+    offset: u64,
+    head_bytes: usize,
+    /// Range of the payload.
+    from: usize,
+    to: usize,
+}
+
+impl Object {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        key: Bytes,
+        entry: Arc<Entry>,
+        segments: Vec<Arc<Segment>>,
+        unwritten: Option<Unwritten>,
+    ) -> Self {
+        Self { inner, key, entry, segments: segments.into(), unwritten }
+    }
+
+    pub fn key(&self) -> &Bytes {
+        &self.key
+    }
+
+    pub fn generation(&self) -> Generation {
+        self.entry.generation
+    }
+
+    /// The whole size, in bytes.
+    pub fn size(&self) -> u64 {
+        self.entry.size
+    }
+
+    pub fn is_pinned(&self) -> bool {
+        self.entry.pinned
+    }
+
+    pub fn annex(&self) -> Bytes {
+        self.entry.annex.clone()
+    }
+
+    /// Bytes of the object that are here.
+    pub fn cached_bytes(&self) -> u64 {
+        self.entry.cached_bytes()
+    }
+
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
+        &self.segments
+    }
+
+    pub(crate) fn unwritten_payload(&self) -> Option<&Bytes> {
+        self.unwritten.as_ref().map(|unwritten| &unwritten.payload)
+    }
+
+    /// The opaque metadata, read from disk and verified.
+    ///
+    /// # Errors
+    /// `Corrupt` when the checksum does not hold.
+    pub async fn metadata(&self) -> Result<Bytes> {
+        if let Some(unwritten) = &self.unwritten {
+            return Ok(unwritten.metadata.clone());
+        }
+        let record = self.entry.record;
+        let read = self.head(record.segment, u64::from(record.offset), record.head_bytes as usize).await;
+        let body = read.and_then(|(head, _)| ObjectBody::decode(&head.body));
+        match body {
+            Ok(body) => Ok(body.metadata.into()),
+            Err(error) => Err(self.damaged(None, error)),
+        }
+    }
+
+    /// Cuts `range` into what is here and what is not, in order.
+    ///
+    /// # Panics
+    /// When the range ends behind the object.
+    pub fn pieces(&self, range: ByteRange) -> Vec<Piece> {
+        assert!(range.end <= self.entry.size, "a range must end inside the object");
+        if self.entry.is_inline || range.is_empty() {
+            return vec![Piece::Cached(range)];
+        }
+        let extents = &self.entry.extents;
+        let mut pieces = Vec::new();
+        let mut at = range.start;
+        for extent in &extents[extents.partition_point(|extent| extent.end() <= range.start)..] {
+            let Some(here) = ByteRange::new(extent.start, extent.end()).intersect(range) else { break };
+            if at < here.start {
+                pieces.push(Piece::Missing(ByteRange::new(at, here.start)));
+            }
+            pieces.push(Piece::Cached(here));
+            at = here.end;
+        }
+        if at < range.end {
+            pieces.push(Piece::Missing(ByteRange::new(at, range.end)));
+        }
+        pieces
+    }
+
+    /// Reads a [`Piece::Cached`] or a part of one, verified.
+    ///
+    /// # Errors
+    /// `Corrupt` when the checksum does not hold. The extent of a clean object is dropped then; a pinned one is kept for
+    /// examination and stays unreadable.
+    ///
+    /// # Panics
+    /// When the range is not inside one piece.
+    pub async fn read(&self, range: ByteRange) -> Result<Bytes> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        if self.entry.is_inline {
+            let (from, to) = (range.start as usize, range.end as usize);
+            if let Some(payload) = self.unwritten_payload() {
+                return Ok(payload.slice(from..to));
+            }
+            let record = self.entry.record;
+            let (offset, head_bytes) = (u64::from(record.offset), record.head_bytes as usize);
+            let place = Place { segment: record.segment, offset, head_bytes, from, to };
+            return self.read_place(place).await.map_err(|error| self.damaged(None, error));
+        }
+        let extents = &self.entry.extents;
+        let extent = extents[extents.partition_point(|extent| extent.end() <= range.start)];
+        assert!(extent.start <= range.start && range.end <= extent.end(), "a read must stay inside one piece");
+        let from = (range.start - extent.start) as usize + extent.skip as usize;
+        let to = from + range.len() as usize;
+        let (offset, head_bytes) = (u64::from(extent.offset), extent.head_bytes as usize);
+        let place = Place { segment: extent.segment, offset, head_bytes, from, to };
+        self.read_place(place).await.map_err(|error| self.damaged(Some(extent), error))
+    }
+
+    fn segment(&self, key: SegmentKey) -> Result<&Arc<Segment>> {
+        let found = self.segments.iter().find(|segment| segment.key() == key);
+        found.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the segment of an extent is gone"))
+    }
+
+    /// Reads and verifies a head, and with it what follows up to `head_bytes`.
+    async fn head(&self, key: SegmentKey, offset: u64, bytes: usize) -> Result<(Head, Bytes)> {
+        let segment = self.segment(key)?;
+        let read = segment.file.read_at(offset, bytes).await;
+        let data = read.map_err(|error| Error::io(format!("could not read {}", segment.header.name()), error))?;
+        let head = Head::decode(&data)?;
+        let rest = data.slice(head.header.head_bytes..);
+        let fits = head.header.segment == segment.binding() && head.header.kind != Kind::Commit;
+        if fits { Ok((head, rest)) } else { Err(Error::new(ErrorKind::Corrupt, "another record stands here")) }
+    }
+
+    async fn read_place(&self, place: Place) -> Result<Bytes> {
+        let first = place.from / BLOCK_BYTES;
+        let start = first * BLOCK_BYTES;
+        let (head, data) = if first == 0 {
+            // Head and blocks lie side by side: one read brings both.
+            let end = place.to.next_multiple_of(BLOCK_BYTES);
+            let (head, mut data) = self.head(place.segment, place.offset, place.head_bytes + end).await?;
+            data.truncate(end.min(head.header.payload_bytes));
+            (head, data)
+        } else {
+            let (head, _) = self.head(place.segment, place.offset, place.head_bytes).await?;
+            let end = place.to.next_multiple_of(BLOCK_BYTES).min(head.header.payload_bytes);
+            let segment = self.segment(place.segment)?;
+            let at = place.offset + (place.head_bytes + start) as u64;
+            let read = segment.file.read_at(at, end.saturating_sub(start)).await;
+            (head, read.map_err(|error| Error::io(format!("could not read {}", segment.header.name()), error))?)
+        };
+        if data.len() < place.to - start {
+            return Err(Error::new(ErrorKind::Corrupt, "the payload of a record is cut off"));
+        }
+        head.verify(first, &data)?;
+        Ok(data.slice(place.from - start..place.to - start))
+    }
+
+    /// Damaged bytes: counted, told, and dropped where the under store has them.
+    fn damaged(&self, extent: Option<Extent>, error: Error) -> Error {
+        self.inner.counters.lock().corrupt_records += 1;
+        let key = String::from_utf8_lossy(&self.key).into_owned();
+        let pinned = self.entry.pinned;
+        tracing::error!(key, generation = self.entry.generation.0, pinned, %error, "stored bytes are damaged");
+        if !pinned && self.unwritten.is_none() {
+            self.inner.drop_damaged(&self.key, &self.entry, extent);
+        }
+        Error { kind: ErrorKind::Corrupt, ..error }
+    }
+
+    pub(crate) fn note_read(&self) {
+        let reads = &self.entry.reads;
+        let _ = reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reads| reads.checked_add(1));
+        self.entry.last_read.store(self.inner.objects.tick(), Ordering::Relaxed);
+    }
+}

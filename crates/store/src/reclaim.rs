@@ -1,0 +1,321 @@
+//! Reclaim: space comes back a segment at a time. What may not leave, and what is worth keeping, is carried forward; the
+//! rest is dropped with the file.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_types::{ByteRange, Generation};
+
+use crate::directory::Directory;
+use crate::object::Object;
+use crate::record::Kind;
+use crate::record::commit::{CommitBody, WriteBody};
+use crate::record::extent::ExtentBody;
+use crate::record::object::{Extent, ObjectBody};
+use crate::record::scan::Scan;
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKey, SegmentKind};
+use crate::store::Inner;
+use crate::table::Entry;
+use crate::writer::{Kept, extent_at};
+use crate::{Access, Error, ErrorKind, Piece, Result};
+
+/// How often room is looked for although nobody asked.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Values carried in one commit record.
+const CARRIED_VALUES: usize = 1000;
+
+/// What reclaim may still carry of clean data from one victim: half of it, so that every victim frees something.
+struct Budget {
+    clean_bytes: u64,
+}
+
+impl Inner {
+    /// Takes snapshots and makes room until the store is closed.
+    pub(crate) async fn maintain(self: Arc<Self>) {
+        let mut unreadable = HashSet::new();
+        while !self.closed.load(Ordering::SeqCst) {
+            let sleep = self.env.clock.sleep(INTERVAL);
+            tokio::select! { () = self.maintenance.notified() => {}, () = sleep => {} }
+            let appended = self.counters.lock().appended_bytes;
+            if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed)
+                && let Err(error) = self.snapshot().await
+            {
+                tracing::warn!(%error, "no snapshot could be written; a restart will take longer");
+            }
+            for index in 0..self.places.len() {
+                self.make_room(index, &mut unreadable).await;
+            }
+            self.room.notify_waiters();
+        }
+    }
+
+    async fn make_room(self: &Arc<Self>, index: usize, unreadable: &mut HashSet<SegmentKey>) {
+        let directory = &self.places[index].directory;
+        while self.is_tight(directory) && directory.failed().is_none() && !self.closed.load(Ordering::SeqCst) {
+            let Some(victim) = self.choose(directory, unreadable).await else { return };
+            match self.reclaim(directory, &victim).await {
+                Ok(()) => self.room.notify_waiters(),
+                Err(error) => {
+                    tracing::error!(segment = victim.header.name(), %error, "a segment could not be reclaimed");
+                    victim.spare();
+                    unreadable.insert(victim.key());
+                }
+            }
+        }
+    }
+
+    /// The next victim, doomed already. Logs only where the last snapshot shows all of them: a replay needs the rest.
+    async fn choose(&self, directory: &Directory, unreadable: &HashSet<SegmentKey>) -> Option<Arc<Segment>> {
+        if let Some(victim) = self.best_victim(directory, unreadable) {
+            return Some(victim);
+        }
+        match self.snapshot().await {
+            Ok(()) => self.best_victim(directory, unreadable),
+            Err(error) => {
+                tracing::warn!(%error, "no snapshot could be written to make room");
+                None
+            }
+        }
+    }
+
+    fn best_victim(&self, directory: &Directory, unreadable: &HashSet<SegmentKey>) -> Option<Arc<Segment>> {
+        let replayed_from = self.snapshot_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
+        let segments = directory.segments.read();
+        let may_go = |segment: &&Arc<Segment>| {
+            let is_settled = segment.header.kind != SegmentKind::Log || segment.key().number < replayed_from;
+            segment.is_sealed() && !segment.is_pinned() && is_settled && !unreadable.contains(&segment.key())
+        };
+        let mut candidates: Vec<&Arc<Segment>> = segments.values().filter(may_go).collect();
+        // Empty ones first, then the oldest; those that are mostly pinned free little and cost much.
+        candidates.retain(|segment| segment.pinned_bytes.load(Ordering::SeqCst) <= segment.length() / 2);
+        let in_use = |segment: &Segment| segment.live_bytes.load(Ordering::SeqCst) > 0;
+        candidates.sort_by_key(|segment| (in_use(segment), segment.header.sequence, segment.key()));
+        candidates.into_iter().find(|segment| segment.doom()).cloned()
+    }
+
+    async fn reclaim(self: &Arc<Self>, directory: &Directory, victim: &Arc<Segment>) -> Result<()> {
+        let mut budget = Budget { clean_bytes: victim.length() / 2 };
+        let mut kept = Kept::default();
+        for (key, generation) in self.members(victim.key()) {
+            self.carry_or_drop(victim, &key, generation, &mut budget, &mut kept).await?;
+        }
+        if victim.header.kind == SegmentKind::Log {
+            self.carry_values(victim).await?;
+        }
+        // A commit that only the operating system has may have made evictable what is dropped here: now it must last.
+        for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
+            place.log.barrier().await?;
+        }
+        let bytes = victim.length();
+        directory.delete_segment(victim).await?;
+        let mut counters = self.counters.lock();
+        counters.reclaimed_segments += 1;
+        counters.reclaimed_bytes += bytes;
+        Ok(())
+    }
+
+    /// The objects that need a segment.
+    fn members(&self, segment: SegmentKey) -> Vec<(Bytes, Generation)> {
+        let mut members = Vec::new();
+        for shard in self.objects.shards() {
+            let shard = shard.read();
+            let uses = |entry: &Entry| entry.uses().any(|(used, _)| used == segment);
+            members.extend(shard.iter().filter(|(_, entry)| uses(entry)).map(|(key, entry)| (key.clone(), entry.generation)));
+        }
+        members
+    }
+
+    async fn carry_or_drop(
+        self: &Arc<Self>,
+        victim: &Arc<Segment>,
+        key: &Bytes,
+        generation: Generation,
+        budget: &mut Budget,
+        kept: &mut Kept,
+    ) -> Result<()> {
+        loop {
+            let Some(object) = self.object(key).filter(|object| object.generation() == generation) else { return Ok(()) };
+            let entry = object.entry();
+            let here: u64 = entry.uses().filter(|(used, _)| *used == victim.key()).map(|(_, bytes)| bytes).sum();
+            if here == 0 {
+                return Ok(());
+            }
+            if !entry.pinned && !self.is_worth_keeping(key, entry, here, budget) {
+                self.drop_from(victim.key(), key, entry, here);
+                continue;
+            }
+            match self.carry(victim.key(), &object, kept).await {
+                Ok(true) => {
+                    self.counters.lock().carried_bytes += here;
+                    return Ok(());
+                }
+                // Overwritten, evicted or made clean meanwhile: look again.
+                Ok(false) => {}
+                Err(error) if entry.pinned => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "a clean object could not be carried forward");
+                    self.drop_from(victim.key(), key, entry, here);
+                }
+            }
+        }
+    }
+
+    fn is_worth_keeping(&self, key: &[u8], entry: &Entry, bytes: u64, budget: &mut Budget) -> bool {
+        let access = Access { reads: entry.reads.load(Ordering::Relaxed), carried: entry.carried };
+        let retention = self.retention.read().clone();
+        let keep = retention.map_or(access.reads > 0, |retention| retention.keep(key, access));
+        let fits = bytes <= budget.clean_bytes;
+        if keep && fits {
+            budget.clean_bytes -= bytes;
+        }
+        keep && fits
+    }
+
+    /// Evicts what a clean object has in a segment; without its record, all of it.
+    fn drop_from(&self, victim: SegmentKey, key: &[u8], seen: &Entry, bytes: u64) {
+        let dropped = if seen.record.segment == victim {
+            let same = |entry: &Entry| !entry.pinned && entry.generation == seen.generation;
+            self.remove(key, same).is_some()
+        } else {
+            self.update(key, seen.generation, |entry| {
+                let may = !entry.pinned;
+                entry.extents.retain(|extent| extent.segment != victim || !may);
+                may
+            })
+        };
+        let retention = self.retention.read().clone();
+        if let (true, Some(retention)) = (dropped, retention) {
+            retention.evicted(key, bytes);
+        }
+    }
+
+    /// Writes again what an object has in a segment. `false` when the object has changed meanwhile.
+    async fn carry(self: &Arc<Self>, victim: SegmentKey, object: &Object, kept: &mut Kept) -> Result<bool> {
+        let entry = object.entry();
+        let mut extents = Vec::with_capacity(entry.extents.len());
+        for extent in &entry.extents {
+            let moved = extent.segment == victim;
+            extents.push(if moved { self.carry_extent(object, extent, kept).await? } else { *extent });
+        }
+        let needs_record = entry.record.segment == victim || entry.pinned;
+        let record = if needs_record { self.carry_record(object, &extents, kept).await? } else { entry.record };
+        let (was_pinned, before) = (entry.pinned, entry.extents.clone());
+        Ok(self.update(object.key(), object.generation(), |entry| {
+            let unchanged = entry.pinned == was_pinned && entry.extents == before;
+            if unchanged {
+                entry.record = record;
+                entry.extents = extents;
+                entry.carried = true;
+                entry.reads.store(0, Ordering::Relaxed);
+            }
+            unchanged
+        }))
+    }
+
+    async fn carry_extent(self: &Arc<Self>, object: &Object, extent: &Extent, kept: &mut Kept) -> Result<Extent> {
+        let data = object.read(ByteRange::new(extent.start, extent.end())).await?;
+        let attach = (!object.is_pinned()).then(|| (object.key().to_vec(), object.generation()));
+        let draft = ExtentBody { start: extent.start, attach }.draft(data);
+        let kind = if object.is_pinned() { SegmentKind::Bulk } else { SegmentKind::Fill };
+        let written = self.stream(self.index_for_carried()?, kind).append(draft).await?;
+        if object.is_pinned() {
+            written.segment.sync().await.map_err(|error| Error::io("could not sync a carried extent", error))?;
+        }
+        kept.keep(written.segment, written.pin);
+        Ok(extent_at(extent.start, extent.bytes, written.location))
+    }
+
+    async fn carry_record(self: &Arc<Self>, object: &Object, extents: &[Extent], kept: &mut Kept) -> Result<crate::table::Location> {
+        let entry = object.entry();
+        let payload = match (entry.is_inline, object.pieces(ByteRange::of_size(entry.size)).as_slice()) {
+            (true, [Piece::Cached(range)]) => object.read(*range).await?,
+            (_, _) => Bytes::new(),
+        };
+        let body = ObjectBody {
+            key: object.key().to_vec(),
+            generation: entry.generation,
+            metadata: object.metadata().await?.to_vec(),
+            annex: entry.annex.to_vec(),
+            pinned: entry.pinned,
+            group: entry.group,
+            size: entry.size,
+            extents: extents.to_vec(),
+            stands_alone: true,
+            carried: true,
+        };
+        let draft = body.draft(payload);
+        let index = self.index_for_carried()?;
+        if entry.pinned {
+            let appended = self.places[index].log.append(vec![draft], true).await?;
+            return Ok(appended.locations[0]);
+        }
+        let written = self.places[index].fill.append(draft).await?;
+        let location = written.location;
+        kept.keep(written.segment, written.pin);
+        Ok(location)
+    }
+
+    /// The directory with the most room; what reclaim writes may use the reserve.
+    fn index_for_carried(&self) -> Result<usize> {
+        let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
+        let roomiest = healthy.max_by_key(|(_, place)| place.directory.free_bytes());
+        roomiest.map(|(index, _)| index).ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
+    }
+
+    /// Writes again the values whose last write is in a log, and the deletes that a rebuild from segments still needs.
+    async fn carry_values(&self, victim: &Arc<Segment>) -> Result<()> {
+        let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
+        let mut carried: Vec<WriteBody> = Vec::new();
+        while let Some(record) = scan.next().await? {
+            if !record.is(Kind::Commit) {
+                continue;
+            }
+            for write in CommitBody::decode(&record.head.body)?.writes {
+                let version = write.version.unwrap_or(record.head.header.sequence);
+                if self.is_needed(victim, &write, version) {
+                    carried.push(WriteBody { version: Some(version), ..write });
+                }
+            }
+            if carried.len() >= CARRIED_VALUES {
+                self.append_carried(victim, std::mem::take(&mut carried)).await?;
+            }
+        }
+        if scan.offset() < victim.length() {
+            return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its values can't be carried forward"));
+        }
+        if carried.is_empty() { Ok(()) } else { self.append_carried(victim, carried).await }
+    }
+
+    fn is_needed(&self, victim: &Segment, write: &WriteBody, version: u64) -> bool {
+        let present = self.values.get(&write.key);
+        match (&write.value, present) {
+            (Some(_), Some(value)) => value.version == version && value.segment == victim.key(),
+            (Some(_), None) | (None, Some(_)) => false,
+            // As long as an older write may stand somewhere, a rebuild must know of the delete.
+            (None, None) => self.places.iter().any(|place| {
+                let segments = place.directory.segments.read();
+                segments.values().any(|segment| {
+                    let is_log = segment.header.kind == SegmentKind::Log && segment.key() != victim.key();
+                    is_log && segment.min_version.load(Ordering::SeqCst) < version
+                })
+            }),
+        }
+    }
+
+    async fn append_carried(&self, victim: &Segment, writes: Vec<WriteBody>) -> Result<()> {
+        let lowest = writes.iter().filter_map(|write| write.version).min().unwrap_or(u64::MAX);
+        let moved: Vec<_> = writes.iter().map(|write| (write.key.clone(), write.version.unwrap_or(0))).collect();
+        let draft = CommitBody { writes, ..CommitBody::default() }.draft();
+        let appended = self.places[self.index_for_carried()?].log.append(vec![draft], true).await?;
+        let to = appended.locations[0].segment;
+        if let Some(segment) = self.segment(to) {
+            segment.min_version.fetch_min(lowest, Ordering::SeqCst);
+        }
+        moved.iter().for_each(|(key, version)| self.move_value(key, *version, victim.key(), to));
+        Ok(())
+    }
+}

@@ -1,0 +1,44 @@
+//! The record of a commit: what changed in one step.
+
+use bytes::Bytes;
+use forebay_types::Generation;
+use serde::{Deserialize, Serialize};
+
+use super::{Draft, Kind, decode_body, encode_body};
+use crate::Result;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CommitBody {
+    /// Objects whose records stand before this one in the same log.
+    pub(crate) publish: Vec<(Vec<u8>, Generation)>,
+    pub(crate) forget: Vec<Vec<u8>>,
+    pub(crate) annotate: Vec<AnnotationBody>,
+    pub(crate) writes: Vec<WriteBody>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AnnotationBody {
+    pub(crate) key: Vec<u8>,
+    pub(crate) generation: Generation,
+    pub(crate) annex: Vec<u8>,
+    pub(crate) pinned: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WriteBody {
+    pub(crate) key: Vec<u8>,
+    /// `None` deletes.
+    pub(crate) value: Option<Vec<u8>>,
+    /// The version, where reclaim carries an older write forward; else the record's own sequence.
+    pub(crate) version: Option<u64>,
+}
+
+impl CommitBody {
+    pub(crate) fn draft(&self) -> Draft {
+        Draft { kind: Kind::Commit, body: encode_body(self), payload: Bytes::new() }
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self> {
+        decode_body(body)
+    }
+}

@@ -1,0 +1,130 @@
+//! Reading the records of a segment one behind the other.
+
+use bytes::Bytes;
+
+use super::{ALIGNMENT, HEADER_BYTES, Head, Header, Kind};
+use crate::segment::Segment;
+use crate::{Error, ErrorKind, Result};
+
+/// Bytes read ahead at once.
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// A record as a scan finds it.
+pub(crate) struct Scanned {
+    pub(crate) head: Head,
+    pub(crate) offset: u64,
+    pub(crate) payload: Bytes,
+}
+
+/// Walks through a segment.
+pub(crate) struct Scan<'a> {
+    segment: &'a Segment,
+    offset: u64,
+    end: u64,
+    window: Bytes,
+    window_start: u64,
+}
+
+impl<'a> Scan<'a> {
+    /// # Errors
+    /// `Failed` when the disk can't tell the file's length.
+    pub(crate) async fn new(segment: &'a Segment, offset: u64) -> Result<Self> {
+        let length = segment.file.len().await;
+        let end = length.map_err(|error| Error::io(format!("could not measure {}", segment.header.name()), error))?;
+        Ok(Self { segment, offset, end, window: Bytes::new(), window_start: 0 })
+    }
+
+    /// Where the next record would begin.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    async fn bytes(&mut self, offset: u64, length: usize) -> Result<Bytes> {
+        let inside = |window_start: u64, window: &Bytes| {
+            offset >= window_start && offset + length as u64 <= window_start + window.len() as u64
+        };
+        if !inside(self.window_start, &self.window) {
+            let read = self.segment.file.read_at(offset, length.max(WINDOW_BYTES)).await;
+            let name = || self.segment.header.name();
+            self.window = read.map_err(|error| Error::io(format!("could not read {}", name()), error))?;
+            self.window_start = offset;
+        }
+        let from = (offset - self.window_start) as usize;
+        Ok(self.window.slice(from..(from + length).min(self.window.len())))
+    }
+
+    /// The record at the present place, verified. `None` where none begins, or a damaged one.
+    ///
+    /// # Errors
+    /// `Invalid` for a newer format, `Failed` when the disk can't read.
+    pub(crate) async fn next(&mut self) -> Result<Option<Scanned>> {
+        match self.record_at(self.offset).await {
+            Ok(found) => {
+                if let Some(scanned) = &found {
+                    self.offset += scanned.head.header.total_bytes();
+                }
+                Ok(found)
+            }
+            Err(error) if error.kind == ErrorKind::Corrupt => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn record_at(&mut self, offset: u64) -> Result<Option<Scanned>> {
+        let fixed = self.bytes(offset, HEADER_BYTES).await?;
+        if fixed.len() < HEADER_BYTES {
+            return Ok(None);
+        }
+        let header = Header::decode(&fixed)?;
+        if header.segment != self.segment.binding() {
+            return Ok(None);
+        }
+        let record = self.bytes(offset, header.head_bytes + header.payload_bytes).await?;
+        let head = Head::decode(&record)?;
+        let payload = record.slice(head.header.head_bytes..);
+        if payload.len() < head.header.payload_bytes {
+            return Ok(None);
+        }
+        head.verify(0, &payload)?;
+        Ok(Some(Scanned { head, offset, payload }))
+    }
+
+    /// Goes on at the next sound record behind a damaged place. `None` when there is none.
+    pub(crate) async fn resume(&mut self) -> Result<Option<Scanned>> {
+        let mut offset = self.offset + ALIGNMENT as u64;
+        while offset + HEADER_BYTES as u64 <= self.end {
+            let magic = self.bytes(offset, 4).await?;
+            if magic.as_ref() == super::MAGIC.to_le_bytes() {
+                match self.record_at(offset).await {
+                    Ok(Some(scanned)) => {
+                        self.offset = offset + scanned.head.header.total_bytes();
+                        return Ok(Some(scanned));
+                    }
+                    Ok(None) => {}
+                    Err(error) if error.kind == ErrorKind::Corrupt => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            offset += ALIGNMENT as u64;
+        }
+        Ok(None)
+    }
+
+    /// Whether a record behind the damage at the present place was written when the damaged bytes had been made durable. Then
+    /// they were acknowledged, and no crash explains their loss.
+    pub(crate) async fn was_durable_here(&mut self) -> Result<bool> {
+        let damage = self.offset;
+        while let Some(scanned) = self.resume().await? {
+            if scanned.head.header.durable_before > damage {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Scanned {
+    pub(crate) fn is(&self, kind: Kind) -> bool {
+        self.head.header.kind == kind
+    }
+}

@@ -1,0 +1,199 @@
+//! Start: from files to tables.
+//!
+//! The last snapshot is loaded and what the logs hold behind it is replayed in the order of sequences. An object
+//! record counts when a commit behind it in the same log publishes it, or when it stands alone. Without a sound
+//! snapshot everything is replayed.
+
+mod replay;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use forebay_env::{Disk, Env};
+
+use crate::directory::{Directory, Identity};
+use crate::log::Position;
+use crate::record::scan::Scan;
+use crate::segment::{
+    SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name,
+};
+use crate::snapshot::{Snapshot, load_snapshot};
+use crate::table::{Entry, Value};
+use crate::{Error, ErrorKind, Result, Settings};
+use replay::Replay;
+
+/// What a start found.
+pub(crate) struct Recovered {
+    pub(crate) directories: Vec<Arc<Directory>>,
+    pub(crate) tables: Tables,
+    pub(crate) next_sequence: u64,
+    pub(crate) snapshot_positions: HashMap<u16, Position>,
+}
+
+/// The contents of both tables.
+#[derive(Default)]
+pub(crate) struct Tables {
+    pub(crate) objects: HashMap<Bytes, Entry>,
+    pub(crate) values: HashMap<Bytes, Value>,
+}
+
+pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
+    let directories = identify(env, disks, settings).await?;
+    // All is read before anything is changed: a format of a newer version is refused untouched.
+    let mut opened = Vec::new();
+    for directory in &directories {
+        opened.push(open_segments(directory).await?);
+    }
+    let snapshot = load_snapshot(&directories).await?;
+    let mut replay = Replay::new(snapshot.as_ref());
+    let mut torn = Vec::new();
+    for (directory, segments) in directories.iter().zip(&opened) {
+        let log: Vec<_> = of_kind(segments, SegmentKind::Log);
+        torn.extend(replay_log(directory, &log, snapshot.as_ref(), &mut replay).await?);
+        for segment in of_kind(segments, SegmentKind::Fill) {
+            if !snapshot.as_ref().is_some_and(|snapshot| snapshot.complete_fills.contains(&segment.key())) {
+                replay_fill(segment, &mut replay).await?;
+            }
+        }
+    }
+    let known: HashSet<SegmentKey> = opened.iter().flatten().map(|segment| segment.key()).collect();
+    let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
+    let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
+    let (tables, next_sequence, min_versions) = replay.finish(snapshot, &known);
+    for (segment, length) in torn {
+        cut(&segment, length).await?;
+    }
+    for (directory, segments) in directories.iter().zip(opened) {
+        for segment in segments {
+            if let Some(version) = min_versions.get(&segment.key()) {
+                segment.min_version.fetch_min(*version, Ordering::SeqCst);
+            }
+            directory.adopt(segment);
+        }
+    }
+    let next_sequence = next_sequence.max(first_free + 1).max(1);
+    Ok(Recovered { directories, tables, next_sequence, snapshot_positions })
+}
+
+fn of_kind(segments: &[Arc<Segment>], kind: SegmentKind) -> Vec<&Arc<Segment>> {
+    segments.iter().filter(|segment| segment.header.kind == kind).collect()
+}
+
+/// Reads who the directories are, and gives new ones their number.
+async fn identify(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Vec<Arc<Directory>>> {
+    let mut identities = Vec::new();
+    for disk in &disks {
+        identities.push(Identity::read(disk.as_ref()).await?);
+    }
+    let known: Vec<Identity> = identities.iter().flatten().copied().collect();
+    let store = known.first().map_or_else(|| Identity::new_store(env), |identity| identity.store);
+    let numbers: HashSet<u16> = known.iter().map(|identity| identity.number).collect();
+    if known.iter().any(|identity| identity.store != store) || numbers.len() != known.len() {
+        return Err(Error::new(ErrorKind::Invalid, "the data directories belong to different stores, or one is given twice"));
+    }
+    let mut next = numbers.iter().max().map_or(0, |number| number + 1);
+    let mut directories = Vec::new();
+    for ((disk, identity), capacity) in disks.into_iter().zip(identities).zip(&settings.capacity_bytes) {
+        let identity = match identity {
+            Some(identity) => identity,
+            None => {
+                let identity = Identity { store, number: next };
+                next += 1;
+                identity.write(disk.as_ref()).await?;
+                identity
+            }
+        };
+        directories.push(Arc::new(Directory::new(disk, identity, *capacity)));
+    }
+    Ok(directories)
+}
+
+/// Opens all segments of a directory, in the order of their numbers.
+async fn open_segments(directory: &Directory) -> Result<Vec<Arc<Segment>>> {
+    let failed = |error| Error::io(format!("could not read {}", directory.disk.label()), error);
+    let names = directory.disk.list().await.map_err(failed)?;
+    let mut found: Vec<_> = names.iter().filter_map(|name| Some((parse_segment_name(name)?, name))).collect();
+    found.sort_unstable();
+    let mut segments = Vec::new();
+    for ((number, kind), name) in found {
+        let file = directory.disk.open(name).await.map_err(failed)?;
+        let length = file.len().await.map_err(failed)?;
+        let bytes = file.read_at(0, SEGMENT_HEADER_BYTES as usize).await.map_err(failed)?;
+        let identity = directory.identity;
+        let key = SegmentKey { directory: identity.number, number };
+        let header = match SegmentHeader::decode(&bytes) {
+            Ok(header) if header.key == key && header.kind == kind && header.store == identity.store => header,
+            Err(error) if error.kind == ErrorKind::Invalid => return Err(error),
+            Ok(_) | Err(_) => {
+                // Nothing in a header is needed to read the records: each is bound to its segment and has checksums.
+                tracing::warn!(segment = name, length, "the header of a segment is damaged or was never written");
+                SegmentHeader { store: identity.store, key, kind, sequence: 0 }
+            }
+        };
+        segments.push(Segment::new(header, file, length.max(SEGMENT_HEADER_BYTES), true));
+    }
+    Ok(segments)
+}
+
+fn damaged(directory: &Directory, name: &str) -> Error {
+    let problem = format!("{}/{name}: acknowledged records are damaged; nothing was changed", directory.disk.label());
+    Error::new(ErrorKind::Corrupt, problem)
+}
+
+/// Replays a directory's log. Returns the torn segment and where to cut it, if there is one.
+async fn replay_log(
+    directory: &Directory,
+    log: &[&Arc<Segment>],
+    snapshot: Option<&Snapshot>,
+    replay: &mut Replay,
+) -> Result<Option<(Arc<Segment>, u64)>> {
+    let start = snapshot.and_then(|snapshot| snapshot.positions.get(&directory.identity.number).copied());
+    let start = start.unwrap_or(Position { segment: 0, offset: 0 });
+    let wanted: Vec<_> = log.iter().filter(|segment| segment.key().number >= start.segment).collect();
+    for (index, segment) in wanted.iter().enumerate() {
+        let is_first = segment.key().number == start.segment;
+        let offset = if is_first { start.offset.max(SEGMENT_HEADER_BYTES) } else { SEGMENT_HEADER_BYTES };
+        let mut scan = Scan::new(segment, offset).await?;
+        while let Some(record) = scan.next().await? {
+            replay.take(segment, &record)?;
+        }
+        let end = scan.offset();
+        if end >= segment.length() {
+            continue;
+        }
+        let has_successor = index + 1 < wanted.len();
+        if has_successor || scan.was_durable_here().await? {
+            return Err(damaged(directory, &segment.header.name()));
+        }
+        tracing::warn!(segment = segment.header.name(), at = end, "the log ends in a torn record, which nobody was told of");
+        return Ok(Some((Arc::clone(segment), end)));
+    }
+    Ok(None)
+}
+
+/// Takes what is sound of a segment of fills.
+async fn replay_fill(segment: &Arc<Segment>, replay: &mut Replay) -> Result<()> {
+    let mut scan = Scan::new(segment, SEGMENT_HEADER_BYTES).await?;
+    loop {
+        let record = match scan.next().await? {
+            Some(record) => Some(record),
+            None => scan.resume().await?,
+        };
+        match record {
+            Some(record) => replay.take(segment, &record)?,
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn cut(segment: &Segment, length: u64) -> Result<()> {
+    let cut = async {
+        segment.file.set_len(length).await?;
+        segment.file.sync_data().await
+    };
+    cut.await.map_err(|error| Error::io(format!("could not cut {}", segment.header.name()), error))?;
+    segment.length.store(length, Ordering::SeqCst);
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Replays records in the order of their sequences.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_types::Generation;
+
+use super::Tables;
+use crate::Result;
+use crate::record::Kind;
+use crate::record::commit::CommitBody;
+use crate::record::extent::ExtentBody;
+use crate::record::object::{Extent, ObjectBody};
+use crate::record::scan::Scanned;
+use crate::segment::{Segment, SegmentKey};
+use crate::snapshot::Snapshot;
+use crate::table::{Entry, Location, Value};
+use crate::writer::{entry_of, extent_at};
+
+/// What a record does to the tables.
+enum Step {
+    Object { key: Bytes, entry: Entry, stands_alone: bool },
+    Attach { key: Bytes, generation: Generation, extent: Extent },
+    Commit { body: CommitBody, segment: SegmentKey },
+}
+
+/// Collects records, and applies them in order.
+pub(crate) struct Replay {
+    steps: Vec<(u64, Step)>,
+    next_sequence: u64,
+    min_versions: HashMap<SegmentKey, u64>,
+}
+
+impl Replay {
+    pub(crate) fn new(snapshot: Option<&Snapshot>) -> Self {
+        let next_sequence = snapshot.map_or(0, |snapshot| snapshot.next_sequence);
+        let min_versions = snapshot.map(|snapshot| snapshot.min_versions.clone()).unwrap_or_default();
+        Self { steps: Vec::new(), next_sequence, min_versions }
+    }
+
+    pub(crate) fn take(&mut self, segment: &Arc<Segment>, record: &Scanned) -> Result<()> {
+        let header = &record.head.header;
+        let location = Location {
+            segment: segment.key(),
+            offset: u32::try_from(record.offset).expect("segments are smaller than 4 GiB"),
+            head_bytes: header.head_bytes as u32,
+            payload_bytes: header.payload_bytes as u32,
+        };
+        self.next_sequence = self.next_sequence.max(header.sequence + 1);
+        let step = match header.kind {
+            Kind::Object => {
+                let body = ObjectBody::decode(&record.head.body)?;
+                let is_inline = body.extents.is_empty() && body.size == u64::from(location.payload_bytes);
+                self.next_sequence = self.next_sequence.max(body.generation.0 + 1);
+                let entry = entry_of(&body, location, is_inline);
+                Step::Object { key: body.key.into(), entry, stands_alone: body.stands_alone }
+            }
+            Kind::Extent => {
+                let body = ExtentBody::decode(&record.head.body)?;
+                let Some((key, generation)) = body.attach else { return Ok(()) };
+                let extent = extent_at(body.start, location.payload_bytes, location);
+                Step::Attach { key: key.into(), generation, extent }
+            }
+            Kind::Commit => {
+                let body = CommitBody::decode(&record.head.body)?;
+                let lowest = body.writes.iter().filter_map(|write| write.version).min();
+                if let Some(version) = lowest {
+                    let known = self.min_versions.entry(segment.key()).or_insert(version);
+                    *known = version.min(*known);
+                }
+                Step::Commit { body, segment: segment.key() }
+            }
+        };
+        self.steps.push((header.sequence, step));
+        Ok(())
+    }
+
+    /// The tables, the next sequence, and the lowest versions that reclaim carried into segments.
+    pub(crate) fn finish(
+        mut self,
+        snapshot: Option<Snapshot>,
+        known: &HashSet<SegmentKey>,
+    ) -> (Tables, u64, HashMap<SegmentKey, u64>) {
+        let mut tables = snapshot.map(|snapshot| snapshot.tables).unwrap_or_default();
+        // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
+        for entry in tables.objects.values_mut() {
+            entry.extents.retain(|extent| known.contains(&extent.segment));
+        }
+        self.steps.sort_by_key(|(sequence, _)| *sequence);
+        let mut applying = Applying { tables: &mut tables, known, staged: HashMap::new(), deleted: HashMap::new() };
+        self.steps.into_iter().for_each(|(sequence, step)| applying.apply(sequence, step));
+        tables.objects.retain(|_, entry| known.contains(&entry.record.segment));
+        (tables, self.next_sequence, self.min_versions)
+    }
+}
+
+struct Applying<'a> {
+    tables: &'a mut Tables,
+    /// The segments that there are.
+    known: &'a HashSet<SegmentKey>,
+    /// Objects that no commit has published yet.
+    staged: HashMap<(Bytes, Generation), Entry>,
+    /// Versions of deletes: a value that reclaim carried forward may be older.
+    deleted: HashMap<Bytes, u64>,
+}
+
+impl Applying<'_> {
+    fn apply(&mut self, sequence: u64, step: Step) {
+        match step {
+            Step::Object { key, entry, stands_alone: true } => self.publish(key, entry),
+            Step::Object { key, entry, stands_alone: false } => {
+                self.staged.insert((key, entry.generation), entry);
+            }
+            Step::Attach { key, generation, extent } => self.attach(&key, generation, extent),
+            Step::Commit { body, segment } => self.commit(sequence, body, segment),
+        }
+    }
+
+    /// Of one generation there may be several records: the first, and copies that reclaim made. All that still exist say the
+    /// same, so any will do, and extents are taken from wherever they are.
+    fn publish(&mut self, key: Bytes, mut entry: Entry) {
+        entry.extents.retain(|extent| self.known.contains(&extent.segment));
+        match self.tables.objects.get_mut(&key) {
+            Some(present) if present.generation > entry.generation => {}
+            Some(present) if present.generation == entry.generation => {
+                if !self.known.contains(&present.record.segment) {
+                    present.record = entry.record;
+                }
+                entry.extents.into_iter().for_each(|extent| {
+                    present.add_extent(extent);
+                });
+            }
+            Some(present) => *present = entry,
+            None => {
+                self.tables.objects.insert(key, entry);
+            }
+        }
+    }
+
+    fn attach(&mut self, key: &Bytes, generation: Generation, extent: Extent) {
+        if let Some(entry) = self.tables.objects.get_mut(key)
+            && entry.generation == generation
+        {
+            entry.add_extent(extent);
+        }
+    }
+
+    fn commit(&mut self, sequence: u64, body: CommitBody, segment: SegmentKey) {
+        for (key, generation) in body.publish {
+            if let Some(entry) = self.staged.remove(&(key.clone().into(), generation)) {
+                self.publish(key.into(), entry);
+            }
+        }
+        for key in body.forget {
+            self.tables.objects.remove(key.as_slice());
+        }
+        for annotation in body.annotate {
+            if let Some(entry) = self.tables.objects.get_mut(annotation.key.as_slice())
+                && entry.generation == annotation.generation
+            {
+                entry.annex = annotation.annex.into();
+                entry.pinned = annotation.pinned;
+            }
+        }
+        for write in body.writes {
+            let key: Bytes = write.key.into();
+            let version = write.version.unwrap_or(sequence);
+            let present = self.tables.values.get(&key).map(|value| value.version);
+            if present.max(self.deleted.get(&key).copied()).is_some_and(|newest| newest > version) {
+                continue;
+            }
+            match write.value {
+                Some(value) => {
+                    self.deleted.remove(&key);
+                    self.tables.values.insert(key, Value { value: value.into(), version, segment });
+                }
+                None => {
+                    self.tables.values.remove(&key);
+                    self.deleted.insert(key, version);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! One append-only file, and what is known of its contents.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use forebay_env::DiskFile;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::record::crc32c;
+use crate::{Error, ErrorKind, Result};
+
+/// "FBSG" as it stands in a file.
+const MAGIC: u32 = u32::from_le_bytes(*b"FBSG");
+
+/// Version of the format of segments. Readers refuse a newer one.
+const VERSION: u32 = 1;
+
+/// The segment's header; records begin behind it.
+pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
+
+/// What goes into a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum SegmentKind {
+    /// Small objects, object records and commits; synced by group commits.
+    Log,
+    /// Extents of durable objects; synced before the commit that publishes them.
+    Bulk,
+    /// Read-cache fills; never synced.
+    Fill,
+}
+
+impl SegmentKind {
+    pub(crate) const ALL: [Self; 3] = [Self::Log, Self::Bulk, Self::Fill];
+
+    pub(crate) fn extension(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Bulk => "bulk",
+            Self::Fill => "fill",
+        }
+    }
+}
+
+/// A directory's number and a segment's number in it. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct SegmentKey {
+    pub(crate) directory: u16,
+    pub(crate) number: u32,
+}
+
+/// What a segment's header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) store: u64,
+    pub(crate) key: SegmentKey,
+    pub(crate) kind: SegmentKind,
+    /// All records of the segment have higher sequences.
+    pub(crate) sequence: u64,
+}
+
+impl SegmentHeader {
+    pub(crate) fn name(&self) -> String {
+        segment_name(self.key.number, self.kind)
+    }
+
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(SEGMENT_HEADER_BYTES as usize);
+        bytes.put_u32_le(MAGIC);
+        bytes.put_u32_le(VERSION);
+        bytes.put_u64_le(self.store);
+        bytes.put_u16_le(self.key.directory);
+        bytes.put_u16_le(self.kind as u16);
+        bytes.put_u32_le(self.key.number);
+        bytes.put_u64_le(self.sequence);
+        bytes.resize(SEGMENT_HEADER_BYTES as usize - 4, 0);
+        let crc = crc32c(&bytes);
+        bytes.put_u32_le(crc);
+        bytes.freeze()
+    }
+
+    /// # Errors
+    /// `Corrupt` when it is no header, `Invalid` when its version is newer than this code.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let corrupt = |problem: &str| Error::new(ErrorKind::Corrupt, format!("the header of a segment {problem}"));
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let short = |at: usize| u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"));
+        let end = SEGMENT_HEADER_BYTES as usize - 4;
+        if bytes.len() < end + 4 || word(0) != MAGIC {
+            return Err(corrupt("is missing"));
+        }
+        if word(4) > VERSION {
+            let problem = format!("a segment has the format version {}, and this code knows up to {VERSION}", word(4));
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+        if crc32c(&bytes[..end]) != word(end) {
+            return Err(corrupt("does not match its checksum"));
+        }
+        let kind = SegmentKind::ALL.into_iter().find(|kind| *kind as u16 == short(18));
+        let key = SegmentKey { directory: short(16), number: word(20) };
+        Ok(Self { store: long(8), key, kind: kind.ok_or_else(|| corrupt("has an unknown kind"))?, sequence: long(24) })
+    }
+}
+
+pub(crate) fn segment_name(number: u32, kind: SegmentKind) -> String {
+    format!("{number:08}.{}", kind.extension())
+}
+
+/// The number and kind that a file name says.
+pub(crate) fn parse_segment_name(name: &str) -> Option<(u32, SegmentKind)> {
+    let (number, extension) = name.split_once('.')?;
+    let kind = SegmentKind::ALL.into_iter().find(|kind| kind.extension() == extension)?;
+    let number: u32 = number.parse().ok()?;
+    (segment_name(number, kind) == name).then_some((number, kind))
+}
+
+/// An open segment.
+pub(crate) struct Segment {
+    pub(crate) header: SegmentHeader,
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Bytes handed out so far, header included.
+    pub(crate) length: AtomicU64,
+    pub(crate) sealed: AtomicBool,
+    /// Bytes of records that live objects need.
+    pub(crate) live_bytes: AtomicU64,
+    /// Those of them that may not be evicted.
+    pub(crate) pinned_bytes: AtomicU64,
+    /// Values of the table whose last write is here.
+    pub(crate) live_values: AtomicU64,
+    /// The lowest version of a value written here: lower than the sequence when reclaim carried it.
+    pub(crate) min_version: AtomicU64,
+    use_count: Mutex<UseCount>,
+    /// Writes that have ended, and how many of them are known to be on stable storage.
+    writes: AtomicU64,
+    synced: tokio::sync::Mutex<u64>,
+}
+
+/// Writers that will yet refer to the segment, and whether reclaim has chosen it.
+#[derive(Default)]
+struct UseCount {
+    pins: usize,
+    doomed: bool,
+}
+
+/// Keeps reclaim away from a segment.
+pub(crate) struct SegmentPin {
+    segment: Arc<Segment>,
+}
+
+impl Segment {
+    pub(crate) fn new(header: SegmentHeader, file: Arc<dyn DiskFile>, length: u64, sealed: bool) -> Arc<Self> {
+        Arc::new(Self {
+            min_version: AtomicU64::new(header.sequence),
+            header,
+            file,
+            length: AtomicU64::new(length),
+            sealed: AtomicBool::new(sealed),
+            live_bytes: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
+            live_values: AtomicU64::new(0),
+            use_count: Mutex::default(),
+            writes: AtomicU64::new(0),
+            synced: tokio::sync::Mutex::new(0),
+        })
+    }
+
+    pub(crate) fn key(&self) -> SegmentKey {
+        self.header.key
+    }
+
+    /// What binds records to this segment of this store.
+    pub(crate) fn binding(&self) -> u64 {
+        binding(&self.header)
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::SeqCst)
+    }
+
+    /// `None` when reclaim has chosen the segment: what is wanted of it is elsewhere soon.
+    pub(crate) fn pin(self: &Arc<Self>) -> Option<SegmentPin> {
+        let mut uses = self.use_count.lock();
+        if uses.doomed {
+            return None;
+        }
+        uses.pins += 1;
+        Some(SegmentPin { segment: Arc::clone(self) })
+    }
+
+    /// Chooses the segment for reclaim, unless somebody has pinned it.
+    pub(crate) fn doom(&self) -> bool {
+        let mut uses = self.use_count.lock();
+        let free = uses.pins == 0 && !uses.doomed;
+        uses.doomed |= free;
+        free
+    }
+
+    pub(crate) fn spare(&self) {
+        self.use_count.lock().doomed = false;
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.use_count.lock().pins > 0
+    }
+
+    /// Writes at an offset that was reserved before.
+    pub(crate) async fn write(&self, offset: u64, data: Vec<Bytes>) -> std::io::Result<()> {
+        self.file.write_at(offset, data, false).await?;
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Returns when every write that has ended before the call is on stable storage. Those who wait at the same time share one sync.
+    pub(crate) async fn sync(&self) -> std::io::Result<()> {
+        let wanted = self.writes.load(Ordering::SeqCst);
+        let mut synced = self.synced.lock().await;
+        if *synced < wanted {
+            let ended = self.writes.load(Ordering::SeqCst);
+            self.file.sync_data().await?;
+            *synced = ended;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn binding(header: &SegmentHeader) -> u64 {
+    header.store ^ (u64::from(header.key.directory) << 32 | u64::from(header.key.number)).rotate_left(16)
+}
+
+impl Drop for SegmentPin {
+    fn drop(&mut self) {
+        self.segment.use_count.lock().pins -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> SegmentHeader {
+        let key = SegmentKey { directory: 2, number: 77 };
+        SegmentHeader { store: 0x1234_5678_9abc_def0, key, kind: SegmentKind::Bulk, sequence: 99 }
+    }
+
+    #[test]
+    fn headers_are_read_back_and_damage_is_seen() {
+        let bytes = header().encode();
+        assert_eq!(bytes.len() as u64, SEGMENT_HEADER_BYTES);
+        assert_eq!(SegmentHeader::decode(&bytes).unwrap(), header());
+        for at in 8..bytes.len() {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 4;
+            assert_eq!(SegmentHeader::decode(&damaged).unwrap_err().kind, ErrorKind::Corrupt, "byte {at}");
+        }
+        let mut newer = bytes.to_vec();
+        newer[4] += 1;
+        assert_eq!(SegmentHeader::decode(&newer).unwrap_err().kind, ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn names_tell_number_and_kind() {
+        assert_eq!(parse_segment_name(&header().name()), Some((77, SegmentKind::Bulk)));
+        for other in ["77.bulk", "00000077.tmp", "snapshot", "x.log", "00000077"] {
+            assert_eq!(parse_segment_name(other), None, "{other}");
+        }
+    }
+}

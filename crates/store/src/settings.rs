@@ -1,0 +1,37 @@
+//! Sizes and limits of a store.
+
+/// Sizes and limits, in bytes unless the name says otherwise.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Most bytes of segments in each directory, in the order of the directories.
+    pub capacity_bytes: Vec<u64>,
+    /// A segment is sealed when it reaches this size. At most 1 GiB.
+    pub segment_bytes: u64,
+    /// Objects up to this size are one record in the log; larger ones become extents in bulk segments.
+    pub inline_bytes_max: u64,
+    /// Most bytes of one extent.
+    pub extent_bytes_max: u64,
+    /// A snapshot of both tables is written after this much log, so that a restart replays no more.
+    pub snapshot_log_bytes: u64,
+    /// Share of the capacity that reclaim keeps free for the next writes, from 0 to 1.
+    pub free_ratio: f64,
+    /// Most bytes that wait in memory for a disk, over all writers. Writers wait beyond it.
+    pub write_buffer_bytes_max: u64,
+}
+
+impl Settings {
+    /// The defaults for directories of these capacities.
+    pub fn new(capacity_bytes: Vec<u64>) -> Self {
+        let smallest = capacity_bytes.iter().copied().min().unwrap_or(0);
+        Self {
+            // Sixteen segments at least, so that reclaim has a choice; no smaller than one extent and its header.
+            segment_bytes: (smallest / 16).clamp(2 << 20, 256 << 20),
+            capacity_bytes,
+            inline_bytes_max: 256 << 10,
+            extent_bytes_max: 1 << 20,
+            snapshot_log_bytes: 512 << 20,
+            free_ratio: 0.1,
+            write_buffer_bytes_max: 64 << 20,
+        }
+    }
+}

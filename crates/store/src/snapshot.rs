@@ -1,0 +1,298 @@
+//! Snapshots: both tables in one file, so that a restart replays only what came behind.
+//!
+//! A snapshot is fuzzy: positions are taken first, then the tables are copied piece by piece while commits go on. What
+//! a replay from the positions finds twice does no harm, since every change carries its generation or its version.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+use forebay_types::Generation;
+use serde::{Deserialize, Serialize};
+
+use crate::directory::Directory;
+use crate::log::Position;
+use crate::record::object::Extent;
+use crate::record::{crc32c, decode_body, encode_body};
+use crate::recovery::Tables;
+use crate::segment::{SegmentKey, SegmentKind};
+use crate::store::Inner;
+use crate::table::{Entry, Location, Value};
+use crate::{Error, ErrorKind, Result};
+
+const NAME: &str = "snapshot";
+const NAME_NEW: &str = "snapshot.new";
+
+/// "FBSN" and the version of the format.
+const MAGIC: &[u8; 4] = b"FBSN";
+const VERSION: u32 = 1;
+
+/// Entries in one chunk of the file.
+const CHUNK_ENTRIES: usize = 4096;
+
+/// A snapshot as it is read.
+pub(crate) struct Snapshot {
+    pub(crate) next_sequence: u64,
+    /// Where the replay of each directory's log begins.
+    pub(crate) positions: HashMap<u16, Position>,
+    /// Segments of fills of which the snapshot shows all.
+    pub(crate) complete_fills: HashSet<SegmentKey>,
+    pub(crate) min_versions: HashMap<SegmentKey, u64>,
+    pub(crate) tables: Tables,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Chunk {
+    Start {
+        store: u64,
+        next_sequence: u64,
+        positions: Vec<(u16, Position)>,
+        complete_fills: Vec<SegmentKey>,
+        min_versions: Vec<(SegmentKey, u64)>,
+    },
+    Objects(Vec<ObjectRow>),
+    Values(Vec<ValueRow>),
+    End,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ObjectRow {
+    key: Vec<u8>,
+    generation: Generation,
+    record: Location,
+    size: u64,
+    annex: Vec<u8>,
+    pinned: bool,
+    group: u32,
+    is_inline: bool,
+    extents: Vec<Extent>,
+    reads: u8,
+    carried: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ValueRow {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    version: u64,
+    segment: SegmentKey,
+}
+
+impl ObjectRow {
+    fn new(key: &Bytes, entry: &Entry) -> Self {
+        Self {
+            key: key.to_vec(),
+            generation: entry.generation,
+            record: entry.record,
+            size: entry.size,
+            annex: entry.annex.to_vec(),
+            pinned: entry.pinned,
+            group: entry.group,
+            is_inline: entry.is_inline,
+            extents: entry.extents.clone(),
+            reads: entry.reads.load(Ordering::Relaxed),
+            carried: entry.carried,
+        }
+    }
+
+    fn into_entry(self) -> (Bytes, Entry) {
+        let entry = Entry {
+            generation: self.generation,
+            record: self.record,
+            size: self.size,
+            annex: self.annex.into(),
+            pinned: self.pinned,
+            group: self.group,
+            is_inline: self.is_inline,
+            extents: self.extents,
+            reads: self.reads.into(),
+            carried: self.carried,
+            last_read: 0.into(),
+        };
+        (self.key.into(), entry)
+    }
+}
+
+/// A chunk on disk: length, CRC32C, bytes.
+fn frame(chunk: &Chunk) -> Bytes {
+    let body = encode_body(chunk);
+    let mut bytes = BytesMut::with_capacity(body.len() + 8);
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&crc32c(&body).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    bytes.freeze()
+}
+
+impl Inner {
+    /// Writes a snapshot. The one before stays until the new one is in its place.
+    pub(crate) async fn snapshot(&self) -> Result<()> {
+        let Some(place) = self.places.iter().find(|place| place.directory.failed().is_none()) else {
+            return Err(Error::new(ErrorKind::Failed, "no directory takes writes"));
+        };
+        let (start, positions) = self.snapshot_start();
+        let disk = &place.directory.disk;
+        let write = async {
+            if disk.list().await?.iter().any(|name| name == NAME_NEW) {
+                disk.remove(NAME_NEW).await?;
+            }
+            let file = disk.create(NAME_NEW).await?;
+            let mut offset = 8;
+            file.write_at(0, vec![[MAGIC.as_slice(), &VERSION.to_le_bytes()].concat().into()], false).await?;
+            let mut put = async |chunk: Chunk| {
+                let bytes = frame(&chunk);
+                let length = bytes.len() as u64;
+                file.write_at(offset, vec![bytes], false).await?;
+                offset += length;
+                Ok::<(), std::io::Error>(())
+            };
+            put(start).await?;
+            for shard in self.objects.shards() {
+                let keys: Vec<Bytes> = shard.read().keys().cloned().collect();
+                for keys in keys.chunks(CHUNK_ENTRIES) {
+                    let shard = || shard.read();
+                    let row = |key: &Bytes| shard().get(key).map(|entry| ObjectRow::new(key, entry));
+                    let rows: Vec<ObjectRow> = keys.iter().filter_map(row).collect();
+                    put(Chunk::Objects(rows)).await?;
+                }
+            }
+            let mut after = None;
+            loop {
+                let values = self.values.after(after.as_ref(), CHUNK_ENTRIES);
+                let Some((last, _)) = values.last() else { break };
+                after = Some(last.clone());
+                put(Chunk::Values(values.into_iter().map(value_row).collect())).await?;
+            }
+            put(Chunk::End).await?;
+            file.sync_data().await?;
+            disk.rename(NAME_NEW, NAME).await?;
+            disk.sync_directory().await
+        };
+        write.await.map_err(|error: std::io::Error| Error::io("could not write a snapshot", error))?;
+        self.drop_other_snapshots(place.directory.identity.number).await;
+        *self.snapshot_positions.lock() = positions;
+        let mut counters = self.counters.lock();
+        counters.snapshots += 1;
+        self.snapshot_at_bytes.store(counters.appended_bytes + self.settings.snapshot_log_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn snapshot_start(&self) -> (Chunk, HashMap<u16, Position>) {
+        let mut positions = Vec::new();
+        let (mut complete_fills, mut min_versions) = (Vec::new(), Vec::new());
+        for place in &self.places {
+            let number = place.directory.identity.number;
+            let segments = place.directory.segments.read();
+            let is_log = |kind| kind == SegmentKind::Log;
+            // Without a log of this life there is nothing to replay: all that was there is in the tables.
+            let end = || {
+                let last = segments.values().rev().find(|segment| is_log(segment.header.kind));
+                last.map(|segment| Position { segment: segment.key().number, offset: segment.length() })
+            };
+            positions.extend(place.log.replay_from().or_else(end).map(|position| (number, position)));
+            for segment in segments.values() {
+                let is_complete = segment.is_sealed() && !segment.is_pinned();
+                if segment.header.kind == SegmentKind::Fill && is_complete {
+                    complete_fills.push(segment.key());
+                }
+                min_versions.push((segment.key(), segment.min_version.load(Ordering::SeqCst)));
+            }
+        }
+        let next_sequence = self.sequence.load(Ordering::SeqCst);
+        let store = self.places[0].directory.identity.store;
+        let known = positions.iter().copied().collect();
+        (Chunk::Start { store, next_sequence, positions, complete_fills, min_versions }, known)
+    }
+
+    /// A snapshot in another directory is older.
+    async fn drop_other_snapshots(&self, newest: u16) {
+        for place in self.places.iter().filter(|place| place.directory.identity.number != newest) {
+            // Absent most of the time.
+            let _ = place.directory.disk.remove(NAME).await;
+        }
+    }
+}
+
+fn value_row((key, value): (Bytes, Value)) -> ValueRow {
+    ValueRow { key: key.to_vec(), value: value.value.to_vec(), version: value.version, segment: value.segment }
+}
+
+/// The newest sound snapshot of the directories, if there is one.
+///
+/// # Errors
+/// `Invalid` when its format is newer than this code.
+pub(crate) async fn load_snapshot(directories: &[Arc<Directory>]) -> Result<Option<Snapshot>> {
+    let mut newest: Option<Snapshot> = None;
+    for directory in directories {
+        match read_snapshot(directory).await {
+            Ok(Some(found)) => {
+                if newest.as_ref().is_none_or(|newest| newest.next_sequence < found.next_sequence) {
+                    newest = Some(found);
+                }
+            }
+            Ok(None) => {}
+            Err(error) if error.kind == ErrorKind::Invalid => return Err(error),
+            Err(error) => tracing::warn!(%error, "a snapshot can't be used: the tables are built from the segments"),
+        }
+    }
+    Ok(newest)
+}
+
+async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
+    let failed = |error| Error::io(format!("could not read the snapshot in {}", directory.disk.label()), error);
+    if !directory.disk.list().await.map_err(failed)?.iter().any(|name| name == NAME) {
+        return Ok(None);
+    }
+    let file = directory.disk.open(NAME).await.map_err(failed)?;
+    let corrupt = || Error::new(ErrorKind::Corrupt, "the snapshot is damaged");
+    let magic = file.read_at(0, 8).await.map_err(failed)?;
+    if magic.len() < 8 || &magic[..4] != MAGIC {
+        return Err(corrupt());
+    }
+    let version = u32::from_le_bytes(magic[4..8].try_into().expect("four bytes"));
+    if version > VERSION {
+        let problem = format!("the snapshot has the format version {version}, and this code knows up to {VERSION}");
+        return Err(Error::new(ErrorKind::Invalid, problem));
+    }
+    let mut offset = 8;
+    let mut snapshot: Option<Snapshot> = None;
+    loop {
+        let frame = file.read_at(offset, 8).await.map_err(failed)?;
+        if frame.len() < 8 {
+            return Err(corrupt());
+        }
+        let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four bytes"));
+        let (length, crc) = (word(0) as usize, word(4));
+        let body = file.read_at(offset + 8, length).await.map_err(failed)?;
+        if body.len() != length || crc32c(&body) != crc {
+            return Err(corrupt());
+        }
+        offset += 8 + length as u64;
+        match (decode_body::<Chunk>(&body)?, &mut snapshot) {
+            (Chunk::Start { store, next_sequence, positions, complete_fills, min_versions }, None) => {
+                if store != directory.identity.store {
+                    return Err(corrupt());
+                }
+                snapshot = Some(Snapshot {
+                    next_sequence,
+                    positions: positions.into_iter().collect(),
+                    complete_fills: complete_fills.into_iter().collect(),
+                    min_versions: min_versions.into_iter().collect(),
+                    tables: Tables::default(),
+                });
+            }
+            (Chunk::Objects(rows), Some(snapshot)) => {
+                snapshot.tables.objects.extend(rows.into_iter().map(ObjectRow::into_entry));
+            }
+            (Chunk::Values(rows), Some(snapshot)) => {
+                let row = |row: ValueRow| {
+                    let ValueRow { key, value, version, segment } = row;
+                    (key.into(), Value { value: value.into(), version, segment })
+                };
+                snapshot.tables.values.extend(rows.into_iter().map(row));
+            }
+            (Chunk::End, Some(_)) => return Ok(snapshot),
+            (Chunk::Start { .. }, Some(_)) | (_, None) => return Err(corrupt()),
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! The store's parts, and its commit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use forebay_env::{Disk, Env, Task};
+use forebay_types::{Durability, Generation};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use crate::directory::Directory;
+use crate::log::{Log, LogParts, Position};
+use crate::object::Object;
+use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
+use crate::record::object::{Extent, ObjectBody};
+use crate::segment::{Segment, SegmentKey, SegmentKind};
+use crate::stream::Stream;
+use crate::table::{Entry, Objects, Values};
+use crate::writer::{Kept, Staged, Writer, entry_of, extent_at};
+use crate::{
+    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, NewObject, Observer, Piece, Result, Retention, Settings,
+    Usage, Versioned, recovery,
+};
+
+/// A store, shared by clones.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// One directory and its writers.
+pub(crate) struct Place {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) log: Log,
+    pub(crate) bulk: Stream,
+    pub(crate) fill: Stream,
+}
+
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) settings: Settings,
+    pub(crate) places: Vec<Place>,
+    pub(crate) by_number: HashMap<u16, usize>,
+    pub(crate) objects: Objects,
+    pub(crate) values: Values,
+    /// The next record's number.
+    pub(crate) sequence: Arc<AtomicU64>,
+    pub(crate) counters: Arc<Mutex<Counters>>,
+    pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
+    pub(crate) groups: Mutex<HashMap<u32, u64>>,
+    pub(crate) pinned_bytes: AtomicU64,
+    pub(crate) evictable_bytes: AtomicU64,
+    permits: Semaphore,
+    turn: AtomicUsize,
+    /// Wakes the task that reclaims and takes snapshots.
+    pub(crate) maintenance: Notify,
+    /// Wakes writers that wait for room.
+    pub(crate) room: Notify,
+    pub(crate) closed: AtomicBool,
+    pub(crate) snapshot_at_bytes: AtomicU64,
+    /// Where a replay from the last snapshot begins in each directory.
+    pub(crate) snapshot_positions: Mutex<HashMap<u16, Position>>,
+    task: Mutex<Option<Task<()>>>,
+}
+
+/// Write permits are counted in units of this, so that their number fits a semaphore.
+const PERMIT_BYTES: u64 = 4096;
+
+impl Inner {
+    pub(crate) fn stream(&self, directory: usize, kind: SegmentKind) -> &Stream {
+        match kind {
+            SegmentKind::Bulk => &self.places[directory].bulk,
+            SegmentKind::Fill => &self.places[directory].fill,
+            SegmentKind::Log => unreachable!("logs are appended to through their task"),
+        }
+    }
+
+    /// Waits until so many bytes may be in memory for a disk.
+    pub(crate) async fn write_permit(&self, bytes: usize) -> SemaphorePermit<'_> {
+        let most = (self.settings.write_buffer_bytes_max / PERMIT_BYTES).max(1);
+        let units = (bytes as u64).div_ceil(PERMIT_BYTES).clamp(1, most) as u32;
+        self.permits.acquire_many(units).await.expect("this semaphore is never closed")
+    }
+
+    pub(crate) fn segment(&self, key: SegmentKey) -> Option<Arc<Segment>> {
+        self.places[*self.by_number.get(&key.directory)?].directory.segment(key.number)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) { Err(Error::new(ErrorKind::Closed, "the store is closed")) } else { Ok(()) }
+    }
+
+    /// A directory that takes writes and has the most room; equal ones take turns.
+    fn roomiest(&self) -> Result<usize> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let count = self.places.len();
+        let order = (0..count).map(|index| (index + turn) % count);
+        let healthy = order.filter(|index| self.places[*index].directory.failed().is_none());
+        let unit = self.settings.segment_bytes;
+        let best = healthy.max_by_key(|index| self.places[*index].directory.free_bytes() / unit);
+        best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
+    }
+
+    /// Segments that commits alone may use: deletes work in a full store, and reclaim has somewhere to write.
+    fn reserve_bytes(&self) -> u64 {
+        2 * self.settings.segment_bytes
+    }
+
+    fn has_room(&self, directory: usize, bytes: u64) -> bool {
+        self.places[directory].directory.free_bytes() >= self.reserve_bytes() + bytes
+    }
+
+    /// The objects with all that they need to stay readable.
+    pub(crate) fn object(self: &Arc<Self>, key: &[u8]) -> Option<Object> {
+        loop {
+            let (key, entry) = {
+                let shard = self.objects.shard(key).read();
+                let (key, entry) = shard.get_key_value(key)?;
+                (key.clone(), Arc::clone(entry))
+            };
+            match self.segments_of(&entry) {
+                Some(segments) => return Some(Object::new(Arc::clone(self), key, entry, segments, None)),
+                // Reclaim has moved the object after the look at the table. Only a broken table repeats.
+                None => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    fn segments_of(&self, entry: &Entry) -> Option<Vec<Arc<Segment>>> {
+        let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(2);
+        for (key, _) in entry.uses() {
+            let known = |segment: &Arc<Segment>| segment.key() == key;
+            if !segments.last().is_some_and(known) && !segments.iter().any(known) {
+                segments.push(self.segment(key)?);
+            }
+        }
+        Some(segments)
+    }
+
+    pub(crate) fn note_log(&self) {
+        let appended = self.counters.lock().appended_bytes;
+        if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.wants_reclaim() {
+            self.maintenance.notify_one();
+        }
+    }
+
+    /// Whether some directory has less room than it should keep.
+    pub(crate) fn wants_reclaim(&self) -> bool {
+        self.places.iter().any(|place| self.is_tight(&place.directory))
+    }
+
+    pub(crate) fn is_tight(&self, directory: &Directory) -> bool {
+        let kept_free = (directory.capacity_bytes as f64 * self.settings.free_ratio) as u64;
+        directory.free_bytes() < kept_free.max(self.reserve_bytes() + self.settings.segment_bytes)
+    }
+}
+
+impl Store {
+    /// Opens the directories, which must not be empty in number, replays what the last snapshot does not hold, and starts
+    /// the group commit, the snapshots and the reclaimer.
+    ///
+    /// # Errors
+    /// `Corrupt` when acknowledged records are damaged in a way that a crash cannot explain; `Invalid` for a
+    /// format that is newer than this code (nothing is changed then), and for settings that can't hold.
+    pub async fn open(
+        env: Env,
+        disks: Vec<Arc<dyn Disk>>,
+        settings: Settings,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self> {
+        check_settings(&disks, &settings)?;
+        let recovered = recovery::recover(&env, disks, &settings).await?;
+        let (sequence, counters) = (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
+        let place = |directory: &Arc<Directory>| {
+            let (segment_bytes, sequence) = (settings.segment_bytes, &sequence);
+            let stream = |kind| Stream::new(Arc::clone(directory), kind, Arc::clone(sequence), segment_bytes);
+            let log = Log::start(LogParts {
+                directory: Arc::clone(directory),
+                sequence: Arc::clone(sequence),
+                counters: Arc::clone(&counters),
+                clock: Arc::clone(&env.clock),
+                observer: observer.clone(),
+                segment_bytes,
+            });
+            Place { directory: Arc::clone(directory), log, bulk: stream(SegmentKind::Bulk), fill: stream(SegmentKind::Fill) }
+        };
+        let places: Vec<Place> = recovered.directories.iter().map(place).collect();
+        let by_number = places.iter().enumerate().map(|(index, place)| (place.directory.identity.number, index)).collect();
+        let permits = Semaphore::new((settings.write_buffer_bytes_max / PERMIT_BYTES).max(1) as usize);
+        let inner = Arc::new(Inner {
+            env,
+            places,
+            by_number,
+            objects: Objects::new(),
+            values: Values::default(),
+            sequence,
+            counters,
+            retention: RwLock::default(),
+            groups: Mutex::default(),
+            pinned_bytes: AtomicU64::new(0),
+            evictable_bytes: AtomicU64::new(0),
+            permits,
+            turn: AtomicUsize::new(0),
+            maintenance: Notify::new(),
+            room: Notify::new(),
+            closed: AtomicBool::new(false),
+            snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
+            snapshot_positions: Mutex::new(recovered.snapshot_positions),
+            settings,
+            task: Mutex::default(),
+        });
+        inner.load(recovered.tables);
+        *inner.task.lock() = Some(forebay_env::spawn(Arc::clone(&inner).maintain()));
+        Ok(Self { inner })
+    }
+
+    /// Decides what reclaim keeps; until it is set, reclaim keeps what was read at least once.
+    pub fn set_retention(&self, retention: Arc<dyn Retention>) {
+        *self.inner.retention.write() = Some(retention);
+    }
+
+    /// A generation higher than every one before, also across restarts.
+    pub fn next_generation(&self) -> Generation {
+        // A generation that lasts is in a record, whose sequence is taken later: a restart begins above both.
+        Generation(self.inner.sequence.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// Begins an object of about `size_hint` bytes.
+    ///
+    /// # Errors
+    /// `Full` when no directory has room and reclaim cannot make any.
+    pub async fn writer(&self, class: Class, size_hint: u64) -> Result<Writer> {
+        self.inner.check_open()?;
+        let tries = 64;
+        for _ in 0..tries {
+            let directory = self.inner.roomiest()?;
+            if self.inner.has_room(directory, size_hint) {
+                return Ok(Writer::new(Arc::clone(&self.inner), directory, class));
+            }
+            let room = self.inner.room.notified();
+            self.inner.maintenance.notify_one();
+            let stuck = self.inner.env.clock.sleep(std::time::Duration::from_millis(100));
+            tokio::select! { () = room => {}, () = stuck => break }
+        }
+        let directory = self.inner.roomiest()?;
+        if self.inner.has_room(directory, size_hint) {
+            return Ok(Writer::new(Arc::clone(&self.inner), directory, class));
+        }
+        Err(Error::new(ErrorKind::Full, "the cache's disks are full of data that may not leave"))
+    }
+
+    /// Makes a new object of the bytes of others, one behind the other, without copying them.
+    ///
+    /// # Errors
+    /// `Corrupt` when one of `pieces` lacks bytes.
+    pub async fn concatenate(&self, pieces: &[Object], object: NewObject) -> Result<Staged> {
+        let inner = &self.inner;
+        let directory = inner.roomiest()?;
+        let total: u64 = pieces.iter().map(Object::size).sum();
+        assert_eq!(total, object.size, "the pieces make the whole");
+        if total <= inner.settings.inline_bytes_max {
+            let mut writer = Writer::new(Arc::clone(inner), directory, Class::Durable);
+            for piece in pieces {
+                writer.append(piece.read_all().await?).await?;
+            }
+            return writer.finish(object).await;
+        }
+        let (mut extents, mut kept) = (Vec::new(), Kept::default());
+        let mut start = 0;
+        for piece in pieces {
+            self.refer_to(piece, start, &mut extents, &mut kept).await?;
+            start += piece.size();
+        }
+        Ok(Staged::new(Arc::clone(inner), directory, object, extents, Bytes::new(), false, kept))
+    }
+
+    /// Adds the extents of `piece`, moved behind `start`. A piece that reclaim is about to move is waited for.
+    async fn refer_to(&self, piece: &Object, start: u64, extents: &mut Vec<Extent>, kept: &mut Kept) -> Result<()> {
+        let mut piece = piece.clone();
+        loop {
+            let pins: Option<Vec<_>> =
+                piece.segments().iter().map(|segment| Some((Arc::clone(segment), segment.pin()?))).collect();
+            if let Some(pins) = pins {
+                extents.extend(piece.extents_from(start)?);
+                pins.into_iter().for_each(|(segment, pin)| kept.keep(segment, pin));
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+            let moved = self.inner.object(piece.key()).filter(|moved| moved.generation() == piece.generation());
+            piece = moved.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a piece is gone"))?;
+        }
+    }
+
+    /// Applies a commit in one step: nobody sees it before it is as durable as `durability` says; after a
+    /// crash all of it holds, or nothing. Commits that touch the same key must be awaited one after the other.
+    /// Returns the version that its values have.
+    ///
+    /// # Errors
+    /// `Failed` when the disk refused the write or the sync: the directory then takes no more
+    /// writes, and whether the commit holds is known only after a restart.
+    pub async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
+        let inner = &self.inner;
+        inner.check_open()?;
+        let sync = durability == Durability::Fsync;
+        if sync {
+            inner.sync_extents(&commit.publish).await?;
+        }
+        let directory = match commit.publish.first() {
+            Some(staged) => staged.directory,
+            None => inner.roomiest()?,
+        };
+        let mut drafts: Vec<_> = commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
+        drafts.push(body_of(&commit).draft());
+        let appended = inner.places[directory].log.append(drafts, sync).await?;
+        let version = *appended.sequences.last().expect("a commit has a record");
+        let log_segment = appended.locations.last().expect("a commit has a record").segment;
+        for (staged, location) in commit.publish.iter().zip(&appended.locations) {
+            inner.insert(staged.key.clone(), staged.entry(*location));
+        }
+        for key in &commit.forget {
+            inner.remove(key, |_| true);
+        }
+        for annotation in commit.annotate {
+            inner.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
+        }
+        for write in commit.writes {
+            inner.write_value(write.key, write.value, version, log_segment);
+        }
+        drop(appended.applying);
+        inner.counters.lock().commits += 1;
+        inner.note_log();
+        Ok(version)
+    }
+
+    /// Stores a clean object without waiting for the disk: it may be lost in a crash.
+    ///
+    /// # Errors
+    /// `Full` and `Failed`.
+    pub async fn publish_fill(&self, staged: Staged) -> Result<()> {
+        let body = ObjectBody { stands_alone: true, ..staged.body.clone() };
+        let draft = body.draft(staged.payload.clone());
+        let bytes = draft.total_bytes() as u64;
+        let written = self.inner.places[staged.directory].fill.append(draft).await?;
+        self.inner.insert(staged.key.clone(), entry_of(&body, written.location, staged.is_inline));
+        self.inner.filled(bytes);
+        Ok(())
+    }
+
+    /// Adds bytes that a sparse clean object lacks. `false` when the object is gone or has another generation, or the bytes are here.
+    ///
+    /// # Errors
+    /// `Full` and `Failed`.
+    pub async fn fill(&self, key: &Bytes, generation: Generation, offset: u64, data: Bytes) -> Result<bool> {
+        let directory = self.inner.roomiest()?;
+        if !self.inner.has_room(directory, data.len() as u64) {
+            self.inner.maintenance.notify_one();
+            return Err(Error::new(ErrorKind::Full, "no room for a fill"));
+        }
+        let _permit = self.inner.write_permit(data.len()).await;
+        let bytes = data.len() as u32;
+        let attach = Some((key.to_vec(), generation));
+        let draft = crate::record::extent::ExtentBody { start: offset, attach }.draft(data);
+        let written = self.inner.places[directory].fill.append(draft).await?;
+        let added = self.inner.attach(key, generation, extent_at(offset, bytes, written.location));
+        self.inner.filled(u64::from(bytes));
+        Ok(added)
+    }
+
+    /// The object under `key`. Counts as a read for [`crate::Access`].
+    pub fn get(&self, key: &[u8]) -> Option<Object> {
+        let object = self.inner.object(key)?;
+        object.note_read();
+        Some(object)
+    }
+
+    /// Like [`Store::get`] without counting as a read.
+    pub fn peek(&self, key: &[u8]) -> Option<Object> {
+        self.inner.object(key)
+    }
+
+    /// Drops a clean object. `false` when it is gone, pinned or has another generation.
+    pub fn evict(&self, key: &[u8], generation: Generation) -> bool {
+        self.inner.remove(key, |entry| !entry.pinned && entry.generation == generation).is_some()
+    }
+
+    /// Keys of all objects, in no order, with generation and whether pinned; for checks at start and for tools.
+    pub fn for_each_object(&self, visit: &mut dyn FnMut(&Bytes, Generation, bool)) {
+        for shard in self.inner.objects.shards() {
+            shard.read().iter().for_each(|(key, entry)| visit(key, entry.generation, entry.pinned));
+        }
+    }
+
+    /// The value under `key`.
+    pub fn value(&self, key: &[u8]) -> Option<Versioned> {
+        let found = self.inner.values.get(key)?;
+        Some(Versioned { value: found.value, version: found.version })
+    }
+
+    /// Values with `from <= key < to` in order, at most `limit`.
+    pub fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Versioned)> {
+        let found = self.inner.values.scan(from, to, limit).into_iter();
+        found.map(|(key, value)| (key, Versioned { value: value.value, version: value.version })).collect()
+    }
+
+    /// Bytes on disk of the clean and pinned objects in an accounting group.
+    pub fn group_bytes(&self, group: u32) -> u64 {
+        self.inner.groups.lock().get(&group).copied().unwrap_or(0)
+    }
+
+    /// Evicts clean objects of a group, least recently used first, until `bytes` are gone or none is left. Returns the bytes evicted.
+    pub fn evict_group(&self, group: u32, bytes: u64) -> u64 {
+        self.inner.evict_group(group, bytes)
+    }
+
+    /// Assigns the groups anew.
+    pub fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {
+        self.inner.regroup(group_of);
+    }
+
+    pub fn usage(&self) -> Usage {
+        let sum = |of: fn(&Directory) -> u64| self.inner.places.iter().map(|place| of(&place.directory)).sum();
+        Usage {
+            capacity_bytes: sum(|directory| directory.capacity_bytes),
+            pinned_bytes: self.inner.pinned_bytes.load(Ordering::SeqCst),
+            evictable_bytes: self.inner.evictable_bytes.load(Ordering::SeqCst),
+            free_bytes: sum(Directory::free_bytes),
+            objects: self.inner.objects.count.load(Ordering::Relaxed),
+            values: self.inner.values.len() as u64,
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.inner.counters.lock().clone()
+    }
+
+    pub fn health(&self) -> Vec<DirectoryHealth> {
+        let health = |place: &Place| DirectoryHealth { label: place.directory.disk.label(), failed: place.directory.failed() };
+        self.inner.places.iter().map(health).collect()
+    }
+
+    /// Waits for what is under way, writes a snapshot and stops. Later calls fail with `Closed`.
+    ///
+    /// # Errors
+    /// `Failed` and `Full` when the snapshot could not be written; nothing is lost, the next start takes longer.
+    pub async fn close(&self) -> Result<()> {
+        let inner = &self.inner;
+        if inner.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        inner.maintenance.notify_one();
+        let task = inner.task.lock().take();
+        if let Some(task) = task {
+            task.join().await;
+        }
+        for place in &inner.places {
+            if place.directory.failed().is_none() {
+                place.log.barrier().await?;
+            }
+            place.log.close().await;
+        }
+        inner.snapshot().await
+    }
+}
+
+impl Inner {
+    /// Returns when the extents of these objects are on stable storage.
+    async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
+        for segment in publish.iter().flat_map(|staged| &staged.kept.segments) {
+            if let Err(error) = segment.sync().await {
+                let place = self.by_number.get(&segment.key().directory).map(|index| &self.places[*index]);
+                let directory = &place.expect("a segment's directory is open").directory;
+                directory.fail(&format!("could not sync extents: {error}"));
+                return Err(Error::io("could not sync extents", error));
+            }
+        }
+        Ok(())
+    }
+
+    fn filled(&self, bytes: u64) {
+        self.counters.lock().filled_bytes += bytes;
+        if self.wants_reclaim() {
+            self.maintenance.notify_one();
+        }
+    }
+}
+
+impl Object {
+    /// All bytes of a small object.
+    async fn read_all(&self) -> Result<Bytes> {
+        let mut data = bytes::BytesMut::with_capacity(self.size() as usize);
+        for piece in self.pieces(forebay_types::ByteRange::of_size(self.size())) {
+            match piece {
+                Piece::Cached(range) => data.extend_from_slice(&self.read(range).await?),
+                Piece::Missing(_) => return Err(Error::new(ErrorKind::Corrupt, "a piece lacks bytes")),
+            }
+        }
+        Ok(data.freeze())
+    }
+
+    /// The extents for use in another object, in which this one begins at `start`.
+    fn extents_from(&self, start: u64) -> Result<Vec<Extent>> {
+        let entry = self.entry();
+        if self.cached_bytes() != self.size() {
+            return Err(Error::new(ErrorKind::Corrupt, "a piece lacks bytes"));
+        }
+        if !entry.is_inline {
+            return Ok(entry.extents.iter().map(|extent| Extent { start: start + extent.start, ..*extent }).collect());
+        }
+        if entry.size == 0 {
+            return Ok(Vec::new());
+        }
+        // The payload of an object record serves as an extent like any other.
+        Ok(vec![extent_at(start, entry.size as u32, entry.record)])
+    }
+}
+
+fn body_of(commit: &Commit) -> CommitBody {
+    let annotate = commit.annotate.iter().map(|annotation| AnnotationBody {
+        key: annotation.key.to_vec(),
+        generation: annotation.generation,
+        annex: annotation.annex.to_vec(),
+        pinned: annotation.pinned,
+    });
+    let writes = commit.writes.iter().map(|write| WriteBody {
+        key: write.key.to_vec(),
+        value: write.value.as_ref().map(|value| value.to_vec()),
+        version: None,
+    });
+    CommitBody {
+        publish: commit.publish.iter().map(|staged| (staged.key.to_vec(), staged.generation())).collect(),
+        forget: commit.forget.iter().map(|key| key.to_vec()).collect(),
+        annotate: annotate.collect(),
+        writes: writes.collect(),
+    }
+}
+
+fn check_settings(disks: &[Arc<dyn Disk>], settings: &Settings) -> Result<()> {
+    let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
+    if disks.is_empty() || disks.len() != settings.capacity_bytes.len() {
+        return invalid(format!("{} directories have {} capacities", disks.len(), settings.capacity_bytes.len()));
+    }
+    let least = 8 * settings.segment_bytes;
+    if let Some(capacity) = settings.capacity_bytes.iter().find(|capacity| **capacity < least) {
+        return invalid(format!("a directory of {capacity} bytes is too small: it must hold 8 segments, {least} bytes"));
+    }
+    if settings.segment_bytes > 1 << 30 || settings.segment_bytes < 2 * settings.extent_bytes_max.max(settings.inline_bytes_max) {
+        return invalid("a segment must hold at least two extents and at most 1 GiB".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Segments that many writers fill at once: extents of large objects, and read-cache fills.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Result;
+use crate::directory::Directory;
+use crate::log::location;
+use crate::record::Draft;
+use crate::segment::{Segment, SegmentKind, SegmentPin};
+use crate::table::Location;
+
+/// The open segment of one kind in one directory.
+pub(crate) struct Stream {
+    directory: Arc<Directory>,
+    kind: SegmentKind,
+    sequence: Arc<AtomicU64>,
+    segment_bytes: u64,
+    open: tokio::sync::Mutex<Option<Arc<Segment>>>,
+}
+
+/// A record that is written, and what keeps it.
+pub(crate) struct Streamed {
+    pub(crate) location: Location,
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) pin: SegmentPin,
+}
+
+impl Stream {
+    pub(crate) fn new(directory: Arc<Directory>, kind: SegmentKind, sequence: Arc<AtomicU64>, segment_bytes: u64) -> Self {
+        Self { directory, kind, sequence, segment_bytes, open: tokio::sync::Mutex::new(None) }
+    }
+
+    /// Writes one record. Writers wait for each other only while they are given their places.
+    pub(crate) async fn append(&self, draft: Draft) -> Result<Streamed> {
+        self.directory.check()?;
+        let bytes = draft.total_bytes() as u64;
+        let (segment, offset, pin) = self.reserve(bytes).await?;
+        let sequence = self.sequence.fetch_add(1, Ordering::SeqCst);
+        let buffers = draft.encode(segment.binding(), sequence, 0);
+        if let Err(error) = segment.write(offset, buffers).await {
+            return Err(self.directory.refused("could not write an extent", error));
+        }
+        Ok(Streamed { location: location(segment.key(), offset, &draft), segment, pin })
+    }
+
+    async fn reserve(&self, bytes: u64) -> Result<(Arc<Segment>, u64, SegmentPin)> {
+        let mut open = self.open.lock().await;
+        if open.as_ref().is_some_and(|segment| segment.length() + bytes > self.segment_bytes) {
+            let full = open.take().expect("it has just been looked at");
+            full.sealed.store(true, Ordering::SeqCst);
+        }
+        let segment = match open.as_ref() {
+            Some(segment) => Arc::clone(segment),
+            None => {
+                let sequence = self.sequence.load(Ordering::SeqCst);
+                let segment = self.directory.create_segment(self.kind, sequence).await?;
+                Arc::clone(open.insert(segment))
+            }
+        };
+        let pin = segment.pin().expect("reclaim chooses sealed segments only");
+        let offset = segment.length.fetch_add(bytes, Ordering::SeqCst);
+        self.directory.grew(bytes);
+        Ok((segment, offset, pin))
+    }
+}

@@ -1,0 +1,182 @@
+//! The two tables in memory.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use forebay_types::Generation;
+use parking_lot::RwLock;
+
+use crate::record::object::Extent;
+use crate::segment::SegmentKey;
+
+/// Shards of the table of objects.
+const SHARDS: usize = 64;
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Location {
+    pub(crate) segment: SegmentKey,
+    pub(crate) offset: u32,
+    pub(crate) head_bytes: u32,
+    pub(crate) payload_bytes: u32,
+}
+
+/// A published object: about 200 bytes beside its key and annex, and 32 more for each extent of a large one.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) generation: Generation,
+    pub(crate) record: Location,
+    pub(crate) size: u64,
+    pub(crate) annex: Bytes,
+    pub(crate) pinned: bool,
+    pub(crate) group: u32,
+    /// Whether the record holds the bytes itself.
+    pub(crate) is_inline: bool,
+    /// In order, without overlaps; may have gaps when the object is clean.
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) reads: AtomicU8,
+    pub(crate) carried: bool,
+    /// Ticks of [`Objects::tick`] at the last read.
+    pub(crate) last_read: AtomicU32,
+}
+
+impl Clone for Entry {
+    fn clone(&self) -> Self {
+        Self {
+            annex: self.annex.clone(),
+            extents: self.extents.clone(),
+            reads: AtomicU8::new(self.reads.load(Ordering::Relaxed)),
+            last_read: AtomicU32::new(self.last_read.load(Ordering::Relaxed)),
+            ..*self
+        }
+    }
+}
+
+impl Entry {
+    /// Bytes of the object that are here.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        if self.is_inline { self.size } else { self.extents.iter().map(|extent| u64::from(extent.bytes)).sum() }
+    }
+
+    /// The segments that it needs, with the bytes in each.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = (SegmentKey, u64)> + '_ {
+        let record = (self.record.segment, u64::from(self.record.head_bytes + self.record.payload_bytes));
+        std::iter::once(record).chain(self.extents.iter().map(|extent| (extent.segment, u64::from(extent.bytes))))
+    }
+
+    /// Adds an extent where there is a gap. `false` when there is none.
+    pub(crate) fn add_extent(&mut self, extent: Extent) -> bool {
+        let at = self.extents.partition_point(|other| other.start < extent.start);
+        let clear_before = at == 0 || self.extents[at - 1].end() <= extent.start;
+        let clear_behind = self.extents.get(at).is_none_or(|next| extent.end() <= next.start);
+        let fits = clear_before && clear_behind && extent.end() <= self.size && !self.is_inline;
+        if fits {
+            self.extents.insert(at, extent);
+        }
+        fits
+    }
+}
+
+type Shard = HashMap<Bytes, Arc<Entry>>;
+
+/// Key → object.
+pub(crate) struct Objects {
+    shards: Vec<RwLock<Shard>>,
+    hasher: RandomState,
+    ticks: AtomicU32,
+    pub(crate) count: AtomicU64,
+}
+
+impl Objects {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            hasher: RandomState::new(),
+            ticks: AtomicU32::new(0),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn shard(&self, key: &[u8]) -> &RwLock<Shard> {
+        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+    }
+
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &RwLock<Shard>> {
+        self.shards.iter()
+    }
+
+    /// A number that grows with every read, to tell older reads from newer ones.
+    pub(crate) fn tick(&self) -> u32 {
+        self.ticks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Entry>> {
+        self.shard(key).read().get(key).cloned()
+    }
+}
+
+/// A value, its version, and where it was last written.
+#[derive(Debug, Clone)]
+pub(crate) struct Value {
+    pub(crate) value: Bytes,
+    pub(crate) version: u64,
+    pub(crate) segment: SegmentKey,
+}
+
+/// Key → value, in order.
+#[derive(Default)]
+pub(crate) struct Values {
+    table: RwLock<BTreeMap<Bytes, Value>>,
+}
+
+impl Values {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Value> {
+        self.table.read().get(key).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.read().len()
+    }
+
+    pub(crate) fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Value)> {
+        if from >= to {
+            return Vec::new();
+        }
+        let table = self.table.read();
+        let range = table.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
+        range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// The first `limit` values behind `after`.
+    pub(crate) fn after(&self, after: Option<&Bytes>, limit: usize) -> Vec<(Bytes, Value)> {
+        let table = self.table.read();
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_ref()));
+        let range = table.range::<[u8], _>((from, Bound::Unbounded));
+        range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Returns what was there before.
+    pub(crate) fn put(&self, key: Bytes, value: Value) -> Option<Value> {
+        self.table.write().insert(key, value)
+    }
+
+    pub(crate) fn remove(&self, key: &[u8]) -> Option<Value> {
+        self.table.write().remove(key)
+    }
+
+    /// Changes where a value was last written, if it still has this version.
+    pub(crate) fn moved(&self, key: &[u8], version: u64, segment: SegmentKey) -> bool {
+        match self.table.write().get_mut(key) {
+            Some(value) if value.version == version => {
+                value.segment = segment;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+}
