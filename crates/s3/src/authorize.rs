@@ -1,0 +1,153 @@
+//! Who may do what: the one place that every operation passes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_auth::{Action, User, Users};
+use forebay_env::Random;
+use http::StatusCode;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::{S3Auth, SecretKey};
+use s3s::dto::PostObjectInput;
+use s3s::path::S3Path;
+use s3s::{S3Request, S3Result, s3_error};
+
+use crate::context::{Caller, RequestContext, caller};
+
+/// What an operation needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// This on the object that the path names.
+    Object(Action),
+    /// To list somewhere in the bucket; the operation checks the prefix.
+    ListInBucket,
+    /// To write somewhere in the bucket; the operation checks each key of the body.
+    WriteInBucket,
+    /// Any grant in the bucket.
+    KnowBucket,
+    /// Administration of what the path names.
+    Admin,
+    /// A signature of anybody.
+    Signature,
+}
+
+/// The operations of the cache, by `s3s`'s names. What is not here needs administration of the path.
+const OPERATIONS: [(&str, Need); 29] = [
+    ("GetObject", Need::Object(Action::Read)),
+    ("HeadObject", Need::Object(Action::Read)),
+    ("GetObjectAttributes", Need::Object(Action::Read)),
+    ("GetObjectTagging", Need::Object(Action::Read)),
+    ("PutObject", Need::Object(Action::Write)),
+    ("CopyObject", Need::Object(Action::Write)),
+    ("DeleteObject", Need::Object(Action::Write)),
+    ("PutObjectTagging", Need::Object(Action::Write)),
+    ("DeleteObjectTagging", Need::Object(Action::Write)),
+    ("CreateMultipartUpload", Need::Object(Action::Write)),
+    ("UploadPart", Need::Object(Action::Write)),
+    ("UploadPartCopy", Need::Object(Action::Write)),
+    ("CompleteMultipartUpload", Need::Object(Action::Write)),
+    ("AbortMultipartUpload", Need::Object(Action::Write)),
+    ("ListParts", Need::Object(Action::Write)),
+    ("DeleteObjects", Need::WriteInBucket),
+    ("PostObject", Need::WriteInBucket),
+    ("ListObjects", Need::ListInBucket),
+    ("ListObjectsV2", Need::ListInBucket),
+    ("ListObjectVersions", Need::ListInBucket),
+    ("ListMultipartUploads", Need::ListInBucket),
+    ("HeadBucket", Need::KnowBucket),
+    ("GetBucketLocation", Need::KnowBucket),
+    ("CreateBucket", Need::Admin),
+    ("DeleteBucket", Need::Admin),
+    ("GetBucketTagging", Need::Admin),
+    ("PutBucketTagging", Need::Admin),
+    ("DeleteBucketTagging", Need::Admin),
+    ("ListBuckets", Need::Signature),
+];
+
+/// Secrets for `s3s`'s signature check.
+pub(crate) struct Authentication {
+    users: Users,
+    /// Stands in for the secret of a key that does not exist: the check then takes as long and fails in the same way.
+    decoy: SecretKey,
+}
+
+impl Authentication {
+    pub(crate) fn new(users: Users, random: &dyn Random) -> Self {
+        Self { users, decoy: SecretKey::from(format!("{}{}", random.hex_id(), random.hex_id())) }
+    }
+}
+
+#[async_trait]
+impl S3Auth for Authentication {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        Ok(self.users.find(access_key).map_or_else(|| self.decoy.clone(), |user| user.secret.expose().into()))
+    }
+}
+
+/// Checks grants, and notes the user for the operation.
+pub(crate) struct Authorization {
+    pub(crate) users: Users,
+}
+
+#[async_trait]
+impl S3Access for Authorization {
+    async fn check(&self, request: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let (name, need) = need_of(request.s3_op().name());
+        if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
+            let _ = context.operation.set(name);
+        }
+        let user = match request.credentials() {
+            None => self.users.anonymous(),
+            Some(credentials) => self.users.find(&credentials.access_key).ok_or_else(|| s3_error!(AccessDenied))?,
+        };
+        if !is_allowed(&user, need, request.s3_path(), request.credentials().is_some()) {
+            return Err(access_denied());
+        }
+        let reads = matches!(name, "GetObject" | "HeadObject");
+        if reads && request.headers().get("range").is_some_and(|range| range.as_bytes().contains(&b',')) {
+            let message = "Several ranges in one request are not supported.";
+            return Err(crate::error::s3_error("InvalidRange", StatusCode::RANGE_NOT_SATISFIABLE, message));
+        }
+        request.extensions_mut().insert(Caller(user));
+        Ok(())
+    }
+
+    /// The key of a POST form is known only now. Forms signed with Signature Version 2 end here: they name no region.
+    async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
+        if request.credentials.is_some() && request.region.is_none() {
+            return Err(access_denied());
+        }
+        let path = format!("/{}/{}", request.input.bucket, request.input.key);
+        require(&*caller(request)?, Action::Write, &path)
+    }
+}
+
+/// Refuses what no grant allows.
+pub(crate) fn require(user: &User, action: Action, path: &str) -> S3Result<()> {
+    if user.may(action, path) { Ok(()) } else { Err(access_denied()) }
+}
+
+fn access_denied() -> s3s::S3Error {
+    s3_error!(AccessDenied, "Access Denied")
+}
+
+fn need_of(operation: &str) -> (&'static str, Need) {
+    OPERATIONS.into_iter().find(|(name, _)| *name == operation).unwrap_or(("Other", Need::Admin))
+}
+
+fn is_allowed(user: &User, need: Need, path: &S3Path, signed: bool) -> bool {
+    let named = match path {
+        S3Path::Root => "/".to_owned(),
+        S3Path::Bucket { bucket } => format!("/{bucket}"),
+        S3Path::Object { bucket, key } => format!("/{bucket}/{key}"),
+    };
+    let bucket = path.get_bucket_name();
+    match need {
+        Need::Object(action) => user.may(action, &named),
+        Need::ListInBucket => bucket.is_some_and(|bucket| user.may_in_bucket(Action::List, bucket)),
+        Need::WriteInBucket => bucket.is_some_and(|bucket| user.may_in_bucket(Action::Write, bucket)),
+        Need::KnowBucket => bucket.is_some_and(|bucket| user.knows_bucket(bucket)),
+        Need::Admin => user.may(Action::Admin, &named),
+        Need::Signature => signed,
+    }
+}

@@ -1,0 +1,287 @@
+//! Between `s3s`'s types and ours.
+
+use forebay_cache::{Conditions, TagCondition};
+use forebay_types::{
+    Algorithm, Checksum, ChecksumKind, Checksums, ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, limits,
+};
+use http::{HeaderMap, StatusCode};
+use s3s::dto::{self, Timestamp};
+use s3s::{S3Error, S3Result, s3_error};
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::error::s3_error as error_with_status;
+
+/// A time as S3 shows it: whole seconds.
+pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
+    at(unix_ms).into()
+}
+
+fn at(unix_ms: u64) -> OffsetDateTime {
+    let seconds = i64::try_from(unix_ms / 1000).unwrap_or(0);
+    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// A time as HTTP headers carry it.
+pub(crate) fn http_date(unix_ms: u64) -> String {
+    let format =
+        format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
+    at(unix_ms).format(&format).expect("a UTC time has all parts of the format")
+}
+
+fn unix_ms(time: Timestamp) -> u64 {
+    u64::try_from(OffsetDateTime::from(time).unix_timestamp()).unwrap_or(0).saturating_mul(1000)
+}
+
+pub(crate) fn path(bucket: &str, key: &str) -> S3Result<ObjectPath> {
+    use forebay_types::InvalidName;
+    ObjectPath::parse(bucket, key).map_err(|error| match error {
+        InvalidName::Bucket(_) => s3_error!(InvalidBucketName, "The specified bucket is not valid."),
+        InvalidName::LongKey(_) => s3_error!(KeyTooLongError, "Your key is too long."),
+        InvalidName::EmptyKey | InvalidName::NulInKey => invalid_argument(error.to_string()),
+    })
+}
+
+pub(crate) fn bucket(name: &str) -> S3Result<forebay_types::BucketName> {
+    forebay_types::BucketName::new(name).map_err(|_| s3_error!(InvalidBucketName, "The specified bucket is not valid."))
+}
+
+pub(crate) fn invalid_argument(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
+    error_with_status("InvalidArgument", StatusCode::BAD_REQUEST, message)
+}
+
+pub(crate) fn etag(tag: &ETag) -> dto::ETag {
+    dto::ETag::Strong(tag.as_str().to_owned())
+}
+
+/// Bytes as S3's signed type; no object has more than 2^63.
+pub(crate) fn size(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// `If-Match` and its like: `*`, or tags in a list, with or without quotes.
+pub(crate) fn tag_condition(headers: &HeaderMap, name: &str) -> S3Result<Option<TagCondition>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let value = value.to_str().map_err(|_| invalid_argument(format!("The header {name} is not valid.")))?.trim();
+    if value == "*" {
+        return Ok(Some(TagCondition::Any));
+    }
+    // A tag of S3 holds no comma.
+    let tags: Vec<ETag> = value
+        .split(',')
+        .map(str::trim)
+        .map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
+        .filter(|tag| !tag.is_empty())
+        .map(ETag::new)
+        .collect();
+    if tags.is_empty() {
+        return Err(invalid_argument(format!("The header {name} is empty.")));
+    }
+    Ok(Some(TagCondition::OneOf(tags)))
+}
+
+/// Conditions on writes.
+pub(crate) fn write_conditions(headers: &HeaderMap) -> S3Result<Conditions> {
+    Ok(Conditions {
+        if_match: tag_condition(headers, "if-match")?,
+        if_none_match: tag_condition(headers, "if-none-match")?,
+        ..Conditions::default()
+    })
+}
+
+/// Conditions on reads: tags from the headers, times as parsed.
+pub(crate) fn read_conditions(
+    headers: &HeaderMap,
+    prefix: &str,
+    modified: Option<Timestamp>,
+    unmodified: Option<Timestamp>,
+) -> S3Result<Conditions> {
+    Ok(Conditions {
+        if_match: tag_condition(headers, &format!("{prefix}if-match"))?,
+        if_none_match: tag_condition(headers, &format!("{prefix}if-none-match"))?,
+        if_modified_since_ms: modified.map(unix_ms),
+        if_unmodified_since_ms: unmodified.map(unix_ms),
+    })
+}
+
+/// User metadata within its limits.
+pub(crate) fn user_metadata(metadata: Option<dto::Metadata>) -> S3Result<UserMetadata> {
+    let metadata: UserMetadata =
+        metadata.unwrap_or_default().into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+    if metadata.values().any(|value| value.chars().any(|c| c.is_control() && c != '\t')) {
+        return Err(invalid_argument("User metadata must not hold control characters."));
+    }
+    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > limits::USER_METADATA_BYTES_MAX {
+        let message = "Your metadata headers exceed the maximum allowed metadata size.";
+        return Err(s3_error!(MetadataTooLarge, "{}", message));
+    }
+    Ok(metadata)
+}
+
+/// The coding of the object itself: `aws-chunked` is the transfer's.
+pub(crate) fn content_encoding(encoding: Option<String>) -> Option<String> {
+    let codings: Vec<&str> =
+        encoding.as_deref()?.split(',').map(str::trim).filter(|c| !c.is_empty() && *c != "aws-chunked").collect();
+    (!codings.is_empty()).then(|| codings.join(","))
+}
+
+pub(crate) fn expires(expires: Option<Timestamp>) -> Option<String> {
+    expires.map(|time| http_date(unix_ms(time)))
+}
+
+pub(crate) fn storage_class(class: Option<dto::StorageClass>) -> S3Result<Option<String>> {
+    match class.as_ref().map(dto::StorageClass::as_str) {
+        None | Some("STANDARD") => Ok(None),
+        Some(class) if class.len() <= 32 && class.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') => {
+            Ok(Some(class.to_owned()))
+        }
+        Some(_) => Err(s3_error!(InvalidStorageClass, "The storage class that you specified is not valid.")),
+    }
+}
+
+/// Refuses header values that would break a later answer.
+pub(crate) fn check_headers(headers: SystemHeaders) -> S3Result<SystemHeaders> {
+    let values = [
+        &headers.content_type,
+        &headers.content_encoding,
+        &headers.content_language,
+        &headers.content_disposition,
+        &headers.cache_control,
+        &headers.website_redirect_location,
+    ];
+    if values.into_iter().flatten().any(|value| value.chars().any(char::is_control)) {
+        return Err(invalid_argument("Headers must not hold control characters."));
+    }
+    Ok(headers)
+}
+
+/// `x-amz-tagging`: `a=1&b=2`, percent-encoded.
+pub(crate) fn tags_of_header(header: Option<&str>) -> S3Result<Tags> {
+    let Some(header) = header else { return Ok(Tags::new()) };
+    let decode = |text: &str| {
+        let spaced = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned())
+    };
+    let pairs: Result<Vec<(String, String)>, std::str::Utf8Error> = header
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(key)?, decode(value)?))
+        })
+        .collect();
+    tags(pairs.map_err(|_| invalid_argument("The header x-amz-tagging is not valid."))?)
+}
+
+/// Tags within their limits, each key once.
+pub(crate) fn tags(pairs: Vec<(String, String)>) -> S3Result<Tags> {
+    let count = pairs.len();
+    if count > limits::TAGS_MAX {
+        return Err(error_with_status("BadRequest", StatusCode::BAD_REQUEST, "Object tags cannot be greater than 10"));
+    }
+    let fits = |(key, value): &(String, String)| {
+        (1..=limits::TAG_KEY_CHARS_MAX).contains(&key.chars().count())
+            && value.chars().count() <= limits::TAG_VALUE_CHARS_MAX
+            && !key.chars().chain(value.chars()).any(char::is_control)
+    };
+    if !pairs.iter().all(fits) {
+        return Err(s3_error!(InvalidTag, "The tag key or value that you provided is not valid."));
+    }
+    let tags: Tags = pairs.into_iter().collect();
+    if tags.len() != count {
+        return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
+    }
+    Ok(tags)
+}
+
+pub(crate) fn algorithm(name: Option<&dto::ChecksumAlgorithm>) -> S3Result<Option<Algorithm>> {
+    let parse = |name: &dto::ChecksumAlgorithm| {
+        Algorithm::from_name(name.as_str())
+            .ok_or_else(|| s3_error!(InvalidRequest, "The checksum algorithm that you specified is not supported."))
+    };
+    name.map(parse).transpose()
+}
+
+pub(crate) fn algorithm_name(algorithm: Algorithm) -> dto::ChecksumAlgorithm {
+    dto::ChecksumAlgorithm::from_static(algorithm.name())
+}
+
+pub(crate) fn checksum_kind(kind: Option<&dto::ChecksumType>) -> S3Result<Option<ChecksumKind>> {
+    match kind.map(dto::ChecksumType::as_str) {
+        None => Ok(None),
+        Some("COMPOSITE") => Ok(Some(ChecksumKind::Composite)),
+        Some("FULL_OBJECT") => Ok(Some(ChecksumKind::FullObject)),
+        Some(_) => Err(s3_error!(InvalidRequest, "The checksum type that you specified is not supported.")),
+    }
+}
+
+pub(crate) fn checksum_type(kind: ChecksumKind) -> dto::ChecksumType {
+    dto::ChecksumType::from_static(match kind {
+        ChecksumKind::FullObject => dto::ChecksumType::FULL_OBJECT,
+        ChecksumKind::Composite => dto::ChecksumType::COMPOSITE,
+    })
+}
+
+/// One checksum as S3 shows it; composite ones of objects end with the number of parts.
+pub(crate) fn checksum_text(checksums: &Checksums, algorithm: Algorithm, parts: usize) -> Option<String> {
+    let value = checksums.get(algorithm)?.base64();
+    Some(match checksums.kind {
+        ChecksumKind::Composite if parts > 0 => format!("{value}-{parts}"),
+        ChecksumKind::Composite | ChecksumKind::FullObject => value,
+    })
+}
+
+/// A checksum that a client gave; composite ones may carry the number of parts.
+pub(crate) fn given_checksum(algorithm: Algorithm, text: Option<&str>) -> S3Result<Option<Checksum>> {
+    let Some(text) = text else { return Ok(None) };
+    let value = text.rsplit_once('-').map_or(text, |(value, _)| value);
+    let checksum = Checksum::parse(algorithm, value)
+        .ok_or_else(|| s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header()))?;
+    Ok(Some(checksum))
+}
+
+/// Sets the five checksum fields of an `s3s` output.
+macro_rules! set_checksums {
+    ($output:expr, $checksums:expr, $parts:expr) => {{
+        use forebay_types::Algorithm;
+        let (checksums, parts) = ($checksums, $parts);
+        $output.checksum_crc32 = $crate::convert::checksum_text(checksums, Algorithm::Crc32, parts);
+        $output.checksum_crc32c = $crate::convert::checksum_text(checksums, Algorithm::Crc32C, parts);
+        $output.checksum_crc64nvme = $crate::convert::checksum_text(checksums, Algorithm::Crc64Nvme, parts);
+        $output.checksum_sha1 = $crate::convert::checksum_text(checksums, Algorithm::Sha1, parts);
+        $output.checksum_sha256 = $crate::convert::checksum_text(checksums, Algorithm::Sha256, parts);
+    }};
+}
+pub(crate) use set_checksums;
+
+/// As [`set_checksums`], for outputs that tell the kind too.
+macro_rules! set_checksums_and_type {
+    ($output:expr, $checksums:expr, $parts:expr) => {{
+        let checksums = $checksums;
+        $crate::convert::set_checksums!($output, checksums, $parts);
+        $output.checksum_type = (!checksums.values.is_empty()).then(|| $crate::convert::checksum_type(checksums.kind));
+    }};
+}
+pub(crate) use set_checksums_and_type;
+
+/// The checksums in the five fields of an `s3s` input.
+macro_rules! given_checksums {
+    ($input:expr) => {{
+        use forebay_types::Algorithm;
+        let given = [
+            (Algorithm::Crc32, $input.checksum_crc32.as_deref()),
+            (Algorithm::Crc32C, $input.checksum_crc32c.as_deref()),
+            (Algorithm::Crc64Nvme, $input.checksum_crc64nvme.as_deref()),
+            (Algorithm::Sha1, $input.checksum_sha1.as_deref()),
+            (Algorithm::Sha256, $input.checksum_sha256.as_deref()),
+        ];
+        let parsed: s3s::S3Result<Vec<Option<forebay_types::Checksum>>> =
+            given.into_iter().map(|(algorithm, text)| $crate::convert::given_checksum(algorithm, text)).collect();
+        parsed.map(|checksums| checksums.into_iter().flatten().collect::<Vec<_>>())
+    }};
+}
+pub(crate) use given_checksums;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+use http::HeaderValue;
+
+use super::*;
+
+fn condition(value: &'static str) -> Option<TagCondition> {
+    let mut headers = HeaderMap::new();
+    headers.insert("if-match", HeaderValue::from_static(value));
+    tag_condition(&headers, "if-match").unwrap()
+}
+
+#[test]
+fn conditions_hold_one_tag_or_many() {
+    let tags = |tags: &[&str]| Some(TagCondition::OneOf(tags.iter().copied().map(ETag::new).collect()));
+    assert_eq!(condition("*"), Some(TagCondition::Any));
+    assert_eq!(condition("\"abc\""), tags(&["abc"]));
+    assert_eq!(condition("abc"), tags(&["abc"]));
+    assert_eq!(condition("\"abc\", W/\"def-2\""), tags(&["abc", "def-2"]));
+    assert_eq!(tag_condition(&HeaderMap::new(), "if-match").unwrap(), None);
+}
+
+#[test]
+fn metadata_is_bounded_in_bytes() {
+    let metadata = |value: String| user_metadata(Some([("a".to_owned(), value)].into_iter().collect()));
+    assert!(metadata("é".repeat(1023)).is_ok());
+    assert_eq!(metadata("x".repeat(2048)).unwrap_err().code().as_str(), "MetadataTooLarge");
+    assert_eq!(metadata("a\r\nset-cookie: b".to_owned()).unwrap_err().code().as_str(), "InvalidArgument");
+}
+
+#[test]
+fn tags_are_decoded_and_bounded() {
+    let tags = tags_of_header(Some("a=1&b%20c=%C3%A9+x&d")).unwrap();
+    let expected = [("a", "1"), ("b c", "é x"), ("d", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    assert_eq!(tags.into_iter().collect::<Vec<_>>(), expected);
+    assert!(tags_of_header(Some("a=1&a=2")).is_err());
+    assert!(tags_of_header(Some(&format!("{}=1", "k".repeat(129)))).is_err());
+    assert!(tags_of_header(Some(&(0..11).map(|n| format!("k{n}=v&")).collect::<String>())).is_err());
+}
+
+#[test]
+fn aws_chunked_is_not_stored_as_a_coding() {
+    for (given, stored) in
+        [("aws-chunked", None), ("aws-chunked,gzip", Some("gzip")), ("gzip, aws-chunked", Some("gzip"))]
+    {
+        assert_eq!(content_encoding(Some(given.to_owned())).as_deref(), stored, "{given}");
+    }
+    assert_eq!(content_encoding(Some("gzip, br".to_owned())).as_deref(), Some("gzip,br"));
+}
+
+#[test]
+fn times_are_whole_seconds() {
+    assert_eq!(http_date(1_577_836_800_999), "Wed, 01 Jan 2020 00:00:00 GMT");
+    assert_eq!(expires(Some(timestamp(1_577_836_800_999))).as_deref(), Some("Wed, 01 Jan 2020 00:00:00 GMT"));
+}
+
+#[test]
+fn composite_checksums_carry_the_number_of_parts() {
+    let checksum = Checksum { algorithm: Algorithm::Crc32, value: vec![1, 2, 3, 4] };
+    let checksums = Checksums { kind: ChecksumKind::Composite, values: vec![checksum.clone()] };
+    let text = checksum_text(&checksums, Algorithm::Crc32, 3).unwrap();
+    assert_eq!(text, "AQIDBA==-3");
+    assert_eq!(given_checksum(Algorithm::Crc32, Some(&text)).unwrap(), Some(checksum));
+    assert!(given_checksum(Algorithm::Sha256, Some(&text)).is_err());
+}

@@ -1,0 +1,205 @@
+//! The cache's errors as S3's: one table.
+
+use forebay_cache::{Error, ErrorKind};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use s3s::{S3Error, S3ErrorCode};
+
+use crate::convert;
+use crate::s3s_fixes::BodyError;
+
+/// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// One row of the table.
+struct Row {
+    code: &'static str,
+    status: StatusCode,
+    message: &'static str,
+}
+
+/// What each kind is in S3's words. Every kind has its row.
+fn row(kind: ErrorKind) -> Row {
+    let (code, status, message) = match kind {
+        ErrorKind::NotFound => ("NoSuchKey", 404, "The specified key does not exist."),
+        ErrorKind::NoSuchBucket => ("NoSuchBucket", 404, "The specified bucket does not exist."),
+        ErrorKind::NoSuchUpload => (
+            "NoSuchUpload",
+            404,
+            "The specified multipart upload does not exist. The upload ID might be invalid, or the multipart upload might have \
+             been aborted or completed.",
+        ),
+        ErrorKind::BucketAlreadyExists => {
+            ("BucketAlreadyOwnedByYou", 409, "The bucket that you tried to create already exists.")
+        }
+        ErrorKind::BucketNotEmpty => ("BucketNotEmpty", 409, "The bucket that you tried to delete is not empty."),
+        ErrorKind::PreconditionFailed => {
+            ("PreconditionFailed", 412, "At least one of the preconditions that you specified did not hold.")
+        }
+        ErrorKind::NotModified => ("NotModified", 304, "Not Modified"),
+        ErrorKind::Conflict => (
+            "ConditionalRequestConflict",
+            409,
+            "A conflicting operation occurred during the processing of your request. Try again.",
+        ),
+        ErrorKind::InvalidArgument => ("InvalidArgument", 400, "Invalid argument."),
+        ErrorKind::BadDigest => {
+            ("BadDigest", 400, "The Content-MD5 that you specified did not match what we received.")
+        }
+        ErrorKind::PayloadHashMismatch => (
+            "XAmzContentSHA256Mismatch",
+            400,
+            "The provided 'x-amz-content-sha256' header does not match what was computed.",
+        ),
+        ErrorKind::ChecksumMismatch => {
+            ("BadDigest", 400, "The checksum that you specified did not match the calculated checksum.")
+        }
+        ErrorKind::IncompleteBody | ErrorKind::Body => (
+            "IncompleteBody",
+            400,
+            "You did not provide the number of bytes specified by the Content-Length HTTP header.",
+        ),
+        ErrorKind::EntityTooSmall => {
+            ("EntityTooSmall", 400, "Your proposed upload is smaller than the minimum allowed object size.")
+        }
+        ErrorKind::EntityTooLarge => {
+            ("EntityTooLarge", 400, "Your proposed upload exceeds the maximum allowed object size.")
+        }
+        ErrorKind::InvalidPart => (
+            "InvalidPart",
+            400,
+            "One or more of the specified parts could not be found. The part might not have been uploaded, or the specified \
+             entity tag might not have matched the part's entity tag.",
+        ),
+        ErrorKind::InvalidPartOrder => (
+            "InvalidPartOrder",
+            400,
+            "The list of parts was not in ascending order. Parts must be ordered by part number.",
+        ),
+        ErrorKind::InvalidRange => ("InvalidRange", 416, "The requested range is not satisfiable."),
+        ErrorKind::AccessDenied => ("AccessDenied", 403, "Access Denied"),
+        ErrorKind::SlowDown => ("SlowDown", 503, "Please reduce your request rate."),
+        ErrorKind::InsufficientStorage => ("InsufficientStorage", 507, "The server has no more room for this request."),
+        ErrorKind::Unavailable => ("ServiceUnavailable", 503, "Service is unable to handle the request. Try again."),
+        ErrorKind::Corrupt => ("InternalError", 500, "The only copy of the data is damaged or missing."),
+        ErrorKind::NotImplemented => {
+            ("NotImplemented", 501, "A header or parameter you provided implies functionality that is not implemented.")
+        }
+        ErrorKind::Internal => ("InternalError", 500, "We encountered an internal error. Please try again."),
+    };
+    let status = StatusCode::from_u16(status).expect("the table holds valid statuses");
+    Row { code, status, message }
+}
+
+/// An S3 error with its status, whether `s3s` knows the code or not.
+pub(crate) fn s3_error(code: &str, status: StatusCode, message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
+    let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
+    let mut error = S3Error::with_message(code, message);
+    error.set_status_code(status);
+    error
+}
+
+/// The answer for an error of the cache. What it says of its causes goes to the log, never to the client.
+pub(crate) fn from_cache(error: Error, request_id: &str, operation: &'static str) -> S3Error {
+    log(&error, request_id, operation);
+    let row = row(error.kind);
+    if let Some(body) = error.source.as_deref().and_then(|source| source.downcast_ref::<BodyError>()) {
+        let mut answer = s3_error(body.code(), body.status(), body.message());
+        answer.set_request_id(request_id);
+        return answer;
+    }
+    let mut answer = s3_error(row.code, row.status, message(&error, &row));
+    answer.set_request_id(request_id);
+    if let Some(headers) = headers(&error, row.status) {
+        answer.set_headers(headers);
+    }
+    answer
+}
+
+/// Our own words for what the client did wrong, when no other system had a say in them.
+fn message(error: &Error, row: &Row) -> String {
+    match error.kind {
+        ErrorKind::InvalidArgument | ErrorKind::EntityTooSmall | ErrorKind::EntityTooLarge
+            if error.source.is_none() =>
+        {
+            error.context.clone()
+        }
+        _ => row.message.to_owned(),
+    }
+}
+
+fn headers(error: &Error, status: StatusCode) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
+    if let Some(object) = &error.object {
+        if let Ok(etag) = HeaderValue::try_from(object.etag.quoted()) {
+            headers.insert(header::ETAG, etag);
+        }
+        if let Ok(time) = HeaderValue::try_from(convert::http_date(object.last_modified_ms)) {
+            headers.insert(header::LAST_MODIFIED, time);
+        }
+    }
+    if headers.is_empty() {
+        return None;
+    }
+    // `s3s` replaces all headers by these, its own Content-Type among them.
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    Some(headers)
+}
+
+fn log(error: &Error, request_id: &str, operation: &'static str) {
+    let mut cause = String::new();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        cause.push_str(": ");
+        cause.push_str(&error.to_string());
+        source = error.source();
+    }
+    match row(error.kind).status.as_u16() {
+        500 => tracing::error!(request_id, operation, kind = ?error.kind, "request failed: {error}{cause}"),
+        501.. => tracing::warn!(request_id, operation, kind = ?error.kind, "request failed: {error}{cause}"),
+        _ => tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {error}{cause}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_types::{ETag, ObjectInfo};
+
+    use super::*;
+
+    fn check(kind: ErrorKind, code: &str, status: u16) -> S3Error {
+        let error = from_cache(Error::new(kind, "context"), "id", "GetObject");
+        assert_eq!((error.code().as_str(), error.status_code().unwrap().as_u16()), (code, status));
+        error
+    }
+
+    #[test]
+    fn kinds_have_their_codes() {
+        check(ErrorKind::NotFound, "NoSuchKey", 404);
+        check(ErrorKind::PayloadHashMismatch, "XAmzContentSHA256Mismatch", 400);
+        check(ErrorKind::InsufficientStorage, "InsufficientStorage", 507);
+        check(ErrorKind::Corrupt, "InternalError", 500);
+        let busy = check(ErrorKind::SlowDown, "SlowDown", 503);
+        assert_eq!(busy.headers().unwrap().get(header::RETRY_AFTER).unwrap(), RETRY_AFTER_SECONDS);
+    }
+
+    #[test]
+    fn not_modified_shows_the_object() {
+        let object = ObjectInfo::new(1, ETag::new("abc"), 1_577_836_800_000);
+        let error = Error { object: Some(Box::new(object)), ..Error::new(ErrorKind::NotModified, "same") };
+        let answer = from_cache(error, "id", "GetObject");
+        let headers = answer.headers().unwrap();
+        assert_eq!(headers.get(header::ETAG).unwrap(), "\"abc\"");
+        assert_eq!(headers.get(header::LAST_MODIFIED).unwrap(), "Wed, 01 Jan 2020 00:00:00 GMT");
+    }
+
+    #[test]
+    fn what_another_system_said_stays_inside() {
+        let mut error = Error::new(ErrorKind::InvalidArgument, "remote said secret-host");
+        error.source = Some("remote body".into());
+        let answer = from_cache(error, "id", "PutObject");
+        assert!(!answer.message().unwrap().contains("secret-host"));
+    }
+}

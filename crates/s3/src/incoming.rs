@@ -1,0 +1,154 @@
+//! Bodies on their way into the cache.
+
+use forebay_cache::{Error, Incoming};
+use forebay_types::{Algorithm, Checksum, limits};
+use futures::StreamExt;
+use http::{HeaderMap, StatusCode};
+use s3s::dto::StreamingBlob;
+use s3s::stream::ByteStream;
+use s3s::{S3Result, TrailingHeaders, s3_error};
+
+use crate::error::s3_error as error_with_status;
+use crate::s3s_fixes::BodyError;
+
+/// What a request says of its body.
+pub(crate) struct Announced {
+    pub(crate) content_length: Option<i64>,
+    pub(crate) content_md5: Option<String>,
+    pub(crate) checksums: Vec<Checksum>,
+    pub(crate) trailing: Option<TrailingHeaders>,
+    /// Whether a signature covers the request; `s3s` then compares the hash of the payload.
+    pub(crate) signed: bool,
+}
+
+/// The body with everything that it must turn out to be.
+///
+/// The SHA-256 of a signed request is not handed on: `s3s` compares it before it lets go of the last bytes, and
+/// hashing twice would cost as much as all the rest.
+pub(crate) fn incoming(body: Option<StreamingBlob>, headers: &HeaderMap, announced: Announced) -> S3Result<Incoming> {
+    if announced.checksums.len() > 1 {
+        let message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.";
+        return Err(s3_error!(InvalidRequest, "{}", message));
+    }
+    let size = size(body.as_ref(), &announced)?;
+    let trailer_names = trailer_names(headers)?;
+    let mut compute: Vec<Algorithm> = trailer_names.iter().map(|(algorithm, _)| *algorithm).collect();
+    if let Some(name) = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok()) {
+        let algorithm = Algorithm::from_name(name);
+        compute.push(algorithm.ok_or_else(|| s3_error!(InvalidRequest, "The checksum algorithm is not supported."))?);
+    }
+    let stream = match body {
+        Some(body) => body.map(|bytes| bytes.map_err(|error| Error::body(BodyError::from_stream(&*error)))).boxed(),
+        None => futures::stream::empty().boxed(),
+    };
+    let trailing = announced.trailing;
+    if trailing.is_none() && !trailer_names.is_empty() {
+        return Err(s3_error!(InvalidRequest, "x-amz-trailer was given without a streaming payload."));
+    }
+    Ok(Incoming {
+        stream,
+        size,
+        md5: announced.content_md5.as_deref().map(md5).transpose()?,
+        sha256: if announced.signed { None } else { payload_hash(headers) },
+        checksums: announced.checksums,
+        compute,
+        trailers: (!trailer_names.is_empty())
+            .then(|| -> forebay_cache::Trailers { Box::new(move || read_trailers(trailing, &trailer_names)) }),
+    })
+}
+
+fn size(body: Option<&StreamingBlob>, announced: &Announced) -> S3Result<u64> {
+    let exact = body.and_then(|body| body.remaining_length().exact()).map(|length| length as u64);
+    let given = announced.content_length.and_then(|length| u64::try_from(length).ok());
+    let Some(size) = exact.or(given) else {
+        return Err(s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header."));
+    };
+    if size > limits::PUT_BYTES_MAX {
+        return Err(s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size."));
+    }
+    Ok(size)
+}
+
+fn md5(base64: &str) -> S3Result<[u8; 16]> {
+    use base64::Engine as _;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(base64).ok();
+    let md5 = bytes.and_then(|bytes| bytes.try_into().ok());
+    md5.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 that you specified is not valid."))
+}
+
+fn payload_hash(headers: &HeaderMap) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    hex::decode_to_slice(headers.get("x-amz-content-sha256")?.as_bytes(), &mut hash).ok()?;
+    Some(hash)
+}
+
+/// The trailing checksums that the request announces.
+fn trailer_names(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, String)>> {
+    let Some(value) = headers.get("x-amz-trailer") else { return Ok(Vec::new()) };
+    let names = value.to_str().unwrap_or_default().split(',').map(|name| name.trim().to_ascii_lowercase());
+    let known = |name: String| {
+        let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.header() == name);
+        let message = "The value specified in the x-amz-trailer header is not supported";
+        algorithm
+            .map(|algorithm| (algorithm, name))
+            .ok_or_else(|| error_with_status("InvalidRequest", StatusCode::BAD_REQUEST, message))
+    };
+    names.filter(|name| !name.is_empty()).map(known).collect()
+}
+
+/// The checksums behind the body: exactly those announced.
+fn read_trailers(
+    trailing: Option<TrailingHeaders>,
+    names: &[(Algorithm, String)],
+) -> forebay_cache::Result<Vec<Checksum>> {
+    let refuse = || Error::body(BodyError::Trailers);
+    let headers = trailing.and_then(|trailing| trailing.take()).ok_or_else(refuse)?;
+    if headers.len() != names.len() {
+        return Err(refuse());
+    }
+    let checksum = |(algorithm, name): &(Algorithm, String)| {
+        let value = headers.get(name.as_str())?.to_str().ok()?;
+        Checksum::parse(*algorithm, value)
+    };
+    names.iter().map(|name| checksum(name).ok_or_else(refuse)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn announced(length: Option<i64>) -> Announced {
+        Announced { content_length: length, content_md5: None, checksums: Vec::new(), trailing: None, signed: true }
+    }
+
+    #[track_caller]
+    fn refused(headers: &[(&'static str, &'static str)], announced: Announced, code: &str) {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect();
+        let error = incoming(None, &headers, announced).err().expect(code);
+        assert_eq!(error.code().as_str(), code);
+    }
+
+    #[test]
+    fn a_body_must_say_what_it_is() {
+        refused(&[], announced(None), "MissingContentLength");
+        refused(&[], announced(Some(-1)), "MissingContentLength");
+        refused(&[], announced(Some(5 << 30 | 1)), "EntityTooLarge");
+        refused(&[("x-amz-trailer", "x-amz-meta-a")], announced(Some(1)), "InvalidRequest");
+        refused(&[("x-amz-trailer", "x-amz-checksum-crc32")], announced(Some(1)), "InvalidRequest");
+        refused(&[("x-amz-sdk-checksum-algorithm", "MD4")], announced(Some(1)), "InvalidRequest");
+        let bad_md5 = Announced { content_md5: Some("abc".to_owned()), ..announced(Some(1)) };
+        refused(&[], bad_md5, "InvalidDigest");
+    }
+
+    #[test]
+    fn trailers_that_did_not_come_are_missed() {
+        let names = [(Algorithm::Crc32, "x-amz-checksum-crc32".to_owned())];
+        let error = read_trailers(None, &names).unwrap_err();
+        assert_eq!(error.source.unwrap().downcast_ref(), Some(&BodyError::Trailers));
+    }
+}

@@ -1,0 +1,23 @@
+//! Amazon S3's protocol over the cache: signatures, grants, XML, errors, and the HTTP/1.1 server around them.
+//!
+//! `s3s` reads and writes the protocol; what it gets wrong or leaves out is put right in one place, [`s3s_fixes`]. A request
+//! goes through [`service`] (identity, checks before the signature), `s3s` (signature, routing), [`authorize`] (grants) and
+//! one function of [`operations`], which asks the cache.
+
+mod authorize;
+mod context;
+mod convert;
+mod error;
+mod host;
+mod incoming;
+mod metrics;
+mod operations;
+mod pass_through;
+mod s3s_fixes;
+mod server;
+mod service;
+mod settings;
+mod token;
+
+pub use service::S3Service;
+pub use settings::S3Settings;

@@ -1,0 +1,138 @@
+//! The operations of S3, each in terms of the cache.
+
+mod buckets;
+mod copy;
+mod delete;
+mod list;
+mod multipart;
+mod read;
+mod tagging;
+mod uploads;
+mod write;
+
+use async_trait::async_trait;
+use forebay_cache::Cache;
+use s3s::dto::*;
+use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use crate::context::request_id;
+use crate::error::from_cache;
+use crate::token::Tokens;
+
+/// Answers routed and authorized requests.
+pub(crate) struct Operations {
+    pub(crate) cache: Cache,
+    pub(crate) tokens: Tokens,
+    pub(crate) region: String,
+}
+
+/// Turns errors of the cache into answers to one request.
+struct Failure {
+    request_id: String,
+    operation: &'static str,
+}
+
+impl Failure {
+    fn of<T>(request: &S3Request<T>, operation: &'static str) -> Self {
+        Self { request_id: request_id(request), operation }
+    }
+
+    fn answer(&self, error: forebay_cache::Error) -> S3Error {
+        from_cache(error, &self.request_id, self.operation)
+    }
+}
+
+fn not_implemented(what: &str) -> S3Error {
+    s3_error!(NotImplemented, "{} is not implemented.", what)
+}
+
+/// `null` is the version of every object here; any other id would be another object's.
+fn only_null_version(version_id: Option<&str>) -> S3Result<()> {
+    match version_id {
+        None | Some("null") => Ok(()),
+        Some(_) => Err(s3_error!(NoSuchVersion, "The specified version does not exist.")),
+    }
+}
+
+/// Refuses what would have to be done and is not: encryption, locks, access lists.
+macro_rules! refuse_unsupported {
+    ($input:expr) => {{
+        let input = &$input;
+        if input.sse_customer_algorithm.is_some()
+            || input.server_side_encryption.is_some()
+            || input.ssekms_key_id.is_some()
+        {
+            return Err($crate::operations::not_implemented("Server-side encryption"));
+        }
+        if input.object_lock_mode.is_some()
+            || input.object_lock_retain_until_date.is_some()
+            || input.object_lock_legal_hold_status.is_some()
+        {
+            return Err($crate::operations::not_implemented("Object lock"));
+        }
+        let public =
+            input.acl.as_ref().is_some_and(|acl| !matches!(acl.as_str(), "private" | "bucket-owner-full-control"));
+        let granted = [&input.grant_full_control, &input.grant_read, &input.grant_read_acp, &input.grant_write_acp];
+        if public || granted.iter().any(|grant| grant.is_some()) {
+            return Err($crate::operations::not_implemented("An access control list"));
+        }
+    }};
+}
+use refuse_unsupported;
+
+/// The stored headers that an input carries.
+macro_rules! system_headers {
+    ($input:expr) => {
+        $crate::convert::check_headers(forebay_types::SystemHeaders {
+            content_type: $input.content_type.take(),
+            content_encoding: $crate::convert::content_encoding($input.content_encoding.take()),
+            content_language: $input.content_language.take(),
+            content_disposition: $input.content_disposition.take(),
+            cache_control: $input.cache_control.take(),
+            expires: $crate::convert::expires($input.expires.take()),
+            website_redirect_location: $input.website_redirect_location.take(),
+            storage_class: $crate::convert::storage_class($input.storage_class.take())?,
+        })
+    };
+}
+use system_headers;
+
+/// Hands each operation of the trait to the method that does it.
+macro_rules! operations {
+    ($($operation:ident($input:ident) -> $output:ident = $method:ident;)*) => {
+        #[async_trait]
+        impl S3 for Operations {
+            $(async fn $operation(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                self.$method(request).await
+            })*
+        }
+    };
+}
+
+operations! {
+    get_object(GetObjectInput) -> GetObjectOutput = read_object;
+    head_object(HeadObjectInput) -> HeadObjectOutput = describe_object;
+    get_object_attributes(GetObjectAttributesInput) -> GetObjectAttributesOutput = describe_attributes;
+    put_object(PutObjectInput) -> PutObjectOutput = write_object;
+    copy_object(CopyObjectInput) -> CopyObjectOutput = copy_whole_object;
+    delete_object(DeleteObjectInput) -> DeleteObjectOutput = remove_object;
+    delete_objects(DeleteObjectsInput) -> DeleteObjectsOutput = remove_objects;
+    get_object_tagging(GetObjectTaggingInput) -> GetObjectTaggingOutput = read_tags;
+    put_object_tagging(PutObjectTaggingInput) -> PutObjectTaggingOutput = write_tags;
+    delete_object_tagging(DeleteObjectTaggingInput) -> DeleteObjectTaggingOutput = remove_tags;
+    list_objects(ListObjectsInput) -> ListObjectsOutput = list_version_1;
+    list_objects_v2(ListObjectsV2Input) -> ListObjectsV2Output = list_version_2;
+    list_object_versions(ListObjectVersionsInput) -> ListObjectVersionsOutput = list_versions;
+    create_multipart_upload(CreateMultipartUploadInput) -> CreateMultipartUploadOutput = begin_upload;
+    upload_part(UploadPartInput) -> UploadPartOutput = write_part;
+    upload_part_copy(UploadPartCopyInput) -> UploadPartCopyOutput = copy_to_part;
+    complete_multipart_upload(CompleteMultipartUploadInput) -> CompleteMultipartUploadOutput = finish_upload;
+    abort_multipart_upload(AbortMultipartUploadInput) -> AbortMultipartUploadOutput = drop_upload;
+    list_parts(ListPartsInput) -> ListPartsOutput = list_upload_parts;
+    list_multipart_uploads(ListMultipartUploadsInput) -> ListMultipartUploadsOutput = list_uploads;
+    list_buckets(ListBucketsInput) -> ListBucketsOutput = list_all_buckets;
+    head_bucket(HeadBucketInput) -> HeadBucketOutput = describe_bucket;
+    create_bucket(CreateBucketInput) -> CreateBucketOutput = make_bucket;
+    delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = remove_bucket;
+    get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = locate_bucket;
+}

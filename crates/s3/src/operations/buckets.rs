@@ -1,0 +1,131 @@
+//! Buckets themselves.
+
+use forebay_cache::ErrorKind;
+use s3s::dto::{
+    Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
+    GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
+    ListBucketsOutput, Owner,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::{Failure, Operations, not_implemented};
+use crate::context::caller;
+use crate::convert;
+
+/// Scope of continuation tokens for buckets; no bucket has this name.
+const TOKEN_SCOPE: &str = "*";
+/// Most buckets of one page, as S3 has it.
+const BUCKETS_MAX: i32 = 10_000;
+
+impl Operations {
+    pub(super) async fn list_all_buckets(
+        &self,
+        request: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "ListBuckets");
+        let input = request.input;
+        let after = match input.continuation_token.as_deref() {
+            None => String::new(),
+            Some(token) => self
+                .tokens
+                .open(TOKEN_SCOPE, token)
+                .ok_or_else(|| convert::invalid_argument("The continuation token provided is incorrect"))?,
+        };
+        let max = input.max_buckets.unwrap_or(BUCKETS_MAX);
+        if !(1..=BUCKETS_MAX).contains(&max) {
+            return Err(convert::invalid_argument("max-buckets must be between 1 and 10000"));
+        }
+        let prefix = input.prefix.as_deref().unwrap_or_default();
+        let mut all = self.cache.buckets().await.map_err(|error| failure.answer(error))?;
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.retain(|bucket| {
+            let name = bucket.name.as_str();
+            name > after.as_str() && name.starts_with(prefix) && user.knows_bucket(name)
+        });
+        let more = all.len() > max as usize;
+        all.truncate(max as usize);
+        let continuation_token =
+            all.last().filter(|_| more).map(|bucket| self.tokens.make(TOKEN_SCOPE, bucket.name.as_str()));
+        let buckets = all.into_iter().map(|bucket| Bucket {
+            creation_date: Some(convert::timestamp(bucket.created_ms)),
+            name: Some(bucket.name.as_str().to_owned()),
+            ..Bucket::default()
+        });
+        let output = ListBucketsOutput {
+            buckets: Some(buckets.collect()),
+            continuation_token,
+            owner: Some(Owner { display_name: Some(user.name.clone()), id: Some(user.owner_id.clone()) }),
+            prefix: input.prefix,
+        };
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn describe_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.need_bucket(&request.input.bucket, &Failure::of(&request, "HeadBucket")).await?;
+        Ok(S3Response::new(HeadBucketOutput {
+            bucket_region: Some(self.region.clone()),
+            ..HeadBucketOutput::default()
+        }))
+    }
+
+    pub(super) async fn locate_bucket(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        self.need_bucket(&request.input.bucket, &Failure::of(&request, "GetBucketLocation")).await?;
+        // The first region of S3 has the empty name here.
+        let region = if self.region == "us-east-1" { String::new() } else { self.region.clone() };
+        let location_constraint = Some(BucketLocationConstraint::from(region));
+        Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+    }
+
+    pub(super) async fn make_bucket(
+        &self,
+        request: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        let failure = Failure::of(&request, "CreateBucket");
+        let input = request.input;
+        if input.object_lock_enabled_for_bucket == Some(true) {
+            return Err(not_implemented("Object lock"));
+        }
+        if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
+            return Err(not_implemented("An access control list"));
+        }
+        let name = convert::bucket(&input.bucket)?;
+        self.cache.create_bucket(&name).await.map_err(|error| failure.answer(error))?;
+        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
+    }
+
+    pub(super) async fn remove_bucket(
+        &self,
+        request: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        let failure = Failure::of(&request, "DeleteBucket");
+        let name = convert::bucket(&request.input.bucket)?;
+        self.cache.delete_bucket(&name).await.map_err(|error| failure.answer(error))?;
+        Ok(S3Response::new(DeleteBucketOutput::default()))
+    }
+
+    /// NoSuchBucket when there is none.
+    pub(super) async fn need_bucket(&self, bucket: &str, failure: &Failure) -> S3Result<forebay_types::BucketName> {
+        let name = convert::bucket(bucket)?;
+        match self.cache.bucket_exists(&name).await {
+            Ok(true) => Ok(name),
+            Ok(false) => Err(failure
+                .answer(forebay_cache::Error::new(ErrorKind::NoSuchBucket, format!("there is no bucket {name}")))),
+            Err(error) => Err(failure.answer(error)),
+        }
+    }
+}
+
+impl Operations {
+    /// A token that was not made here is the client's mistake.
+    pub(super) fn open_token(&self, bucket: &str, token: &str) -> S3Result<String> {
+        let position = self.tokens.open(bucket, token);
+        position.ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))
+    }
+}

@@ -1,0 +1,82 @@
+//! CopyObject.
+
+use forebay_auth::{Action, User};
+use forebay_cache::CopyObject;
+use forebay_types::ObjectPath;
+use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::read::hide;
+use super::{Failure, Operations, not_implemented, only_null_version, refuse_unsupported, system_headers};
+use crate::authorize::require;
+use crate::context::caller;
+use crate::convert::{self, set_checksums_and_type};
+
+impl Operations {
+    pub(super) async fn copy_whole_object(
+        &self,
+        mut request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        let failure = Failure::of(&request, "CopyObject");
+        let user = caller(&request)?;
+        let input = &mut request.input;
+        refuse_unsupported!(input);
+        let source = readable_source(&input.copy_source, &user)?;
+        let target = convert::path(&input.bucket, &input.key)?;
+        let replaces = |directive: Option<&str>, name: &str| match directive {
+            None | Some("COPY") => Ok(false),
+            Some("REPLACE") => Ok(true),
+            Some(_) => Err(convert::invalid_argument(format!("Unknown {name} directive."))),
+        };
+        let replace_metadata = replaces(input.metadata_directive.as_ref().map(|d| d.as_str()), "metadata")?;
+        let replace_tags = replaces(input.tagging_directive.as_ref().map(|d| d.as_str()), "tagging")?;
+        let changes_class = input.storage_class.is_some() || input.website_redirect_location.is_some();
+        if source == target
+            && !replace_metadata
+            && !replace_tags
+            && !changes_class
+            && input.checksum_algorithm.is_none()
+        {
+            let message = "This copy request is illegal because it is trying to copy an object to itself without changing the \
+                           object's metadata, storage class, website redirect location or encryption attributes.";
+            return Err(s3_error!(InvalidRequest, "{}", message));
+        }
+        let copy = CopyObject {
+            source_conditions: convert::read_conditions(
+                &request.headers,
+                "x-amz-copy-source-",
+                input.copy_source_if_modified_since.take(),
+                input.copy_source_if_unmodified_since.take(),
+            )?,
+            replace_metadata: replace_metadata
+                .then(|| {
+                    Ok::<_, s3s::S3Error>((system_headers!(input)?, convert::user_metadata(input.metadata.take())?))
+                })
+                .transpose()?,
+            replace_tags: replace_tags.then(|| convert::tags_of_header(input.tagging.as_deref())).transpose()?,
+            checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
+            conditions: convert::write_conditions(&request.headers)?,
+            source: source.clone(),
+            target,
+        };
+        let written = self.cache.copy(copy).await.map_err(|error| hide(error, &user, &source, &failure))?;
+        let mut result = CopyObjectResult {
+            e_tag: Some(convert::etag(&written.etag)),
+            last_modified: Some(convert::timestamp(written.last_modified_ms)),
+            ..CopyObjectResult::default()
+        };
+        set_checksums_and_type!(result, &written.checksums, 0);
+        Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() }))
+    }
+}
+
+/// The object to copy from, if the user may read it.
+pub(super) fn readable_source(source: &CopySource, user: &User) -> S3Result<ObjectPath> {
+    let CopySource::Bucket { bucket, key, version_id } = source else {
+        return Err(not_implemented("Copying from an access point"));
+    };
+    let path = convert::path(bucket, key)?;
+    require(user, Action::Read, &format!("/{path}"))?;
+    only_null_version(version_id.as_deref())?;
+    Ok(path)
+}

@@ -1,0 +1,102 @@
+//! DeleteObject, DeleteObjects.
+
+use forebay_auth::{Action, User};
+use forebay_cache::{Conditions, TagCondition};
+use forebay_types::{ETag, limits};
+use futures::{StreamExt, stream};
+use s3s::dto::{
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error,
+    ObjectIdentifier,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::{Failure, Operations, not_implemented, only_null_version};
+use crate::authorize::require;
+use crate::context::caller;
+use crate::convert;
+
+/// Deletes of one request that run at once: they share group commits.
+const DELETES_AT_ONCE: usize = 32;
+
+impl Operations {
+    pub(super) async fn remove_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let input = &request.input;
+        only_null_version(input.version_id.as_deref())?;
+        if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
+            return Err(not_implemented("Deleting by size or time"));
+        }
+        let path = convert::path(&input.bucket, &input.key)?;
+        let conditions = convert::write_conditions(&request.headers)?;
+        let failure = Failure::of(&request, "DeleteObject");
+        self.cache.delete(&path, &conditions).await.map_err(|error| failure.answer(error))?;
+        Ok(S3Response::new(DeleteObjectOutput::default()))
+    }
+
+    pub(super) async fn remove_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "DeleteObjects");
+        let bucket = request.input.bucket;
+        let delete = request.input.delete;
+        if delete.objects.is_empty() || delete.objects.len() > limits::DELETE_KEYS_MAX {
+            return Err(s3_error!(MalformedXML, "The XML you provided must name 1 to 1000 keys."));
+        }
+        let quiet = delete.quiet.unwrap_or(false);
+        let outcomes: Vec<(ObjectIdentifier, S3Result<()>)> = stream::iter(delete.objects)
+            .map(|object| {
+                let (bucket, user, failure) = (&bucket, &user, &failure);
+                async move {
+                    let outcome = self.remove_one(bucket, &object, user, failure).await;
+                    (object, outcome)
+                }
+            })
+            .buffered(DELETES_AT_ONCE)
+            .collect()
+            .await;
+        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        for (object, outcome) in outcomes {
+            match outcome {
+                Ok(()) if quiet => {}
+                Ok(()) => deleted.push(DeletedObject {
+                    key: Some(object.key),
+                    version_id: object.version_id,
+                    ..DeletedObject::default()
+                }),
+                Err(error) => errors.push(Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    key: Some(object.key),
+                    message: error.message().map(str::to_owned),
+                    version_id: object.version_id,
+                }),
+            }
+        }
+        let output = DeleteObjectsOutput { deleted: Some(deleted), errors: Some(errors), request_charged: None };
+        Ok(S3Response::new(output))
+    }
+
+    async fn remove_one(
+        &self,
+        bucket: &str,
+        object: &ObjectIdentifier,
+        user: &User,
+        failure: &Failure,
+    ) -> S3Result<()> {
+        let path = convert::path(bucket, &object.key)?;
+        require(user, Action::Write, &format!("/{path}"))?;
+        only_null_version(object.version_id.as_deref())?;
+        if object.size.is_some() || object.last_modified_time.is_some() {
+            return Err(not_implemented("Deleting by size or time"));
+        }
+        let if_match = object.e_tag.as_ref().map(|tag| match tag.value() {
+            "*" => TagCondition::Any,
+            tag => TagCondition::OneOf(vec![ETag::new(tag)]),
+        });
+        let conditions = Conditions { if_match, ..Conditions::default() };
+        self.cache.delete(&path, &conditions).await.map_err(|error| failure.answer(error))
+    }
+}

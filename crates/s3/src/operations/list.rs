@@ -1,0 +1,233 @@
+//! Listings of objects.
+
+use forebay_auth::{Action, User};
+use forebay_cache::{ListObjects, ListedObject, ObjectPage};
+use forebay_types::limits;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::{
+    CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
+    ListObjectsV2Input, ListObjectsV2Output, Object, ObjectVersion, Owner,
+};
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::{Failure, Operations};
+use crate::authorize::require;
+use crate::context::caller;
+use crate::convert;
+
+/// What `encoding-type=url` leaves alone.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// How names are written in an answer.
+#[derive(Clone, Copy)]
+pub(super) enum Encoding {
+    Plain,
+    Url,
+}
+
+impl Encoding {
+    pub(super) fn of(requested: Option<&EncodingType>) -> S3Result<Self> {
+        match requested.map(EncodingType::as_str) {
+            None => Ok(Self::Plain),
+            Some("url") => Ok(Self::Url),
+            Some(_) => Err(convert::invalid_argument("Invalid Encoding Method specified in Request")),
+        }
+    }
+
+    pub(super) fn write(self, name: String) -> String {
+        match self {
+            Self::Plain => name,
+            Self::Url => utf8_percent_encode(&name, PLAIN).to_string(),
+        }
+    }
+
+    pub(super) fn prefixes(self, prefixes: Vec<String>) -> Option<Vec<CommonPrefix>> {
+        let prefixes: Vec<_> = prefixes.into_iter().map(|p| CommonPrefix { prefix: Some(self.write(p)) }).collect();
+        (!prefixes.is_empty()).then_some(prefixes)
+    }
+}
+
+/// What a page may hold: S3 takes larger numbers as its own limit.
+pub(super) fn page_limit(requested: Option<i32>, name: &str) -> S3Result<usize> {
+    match requested {
+        None => Ok(limits::LIST_KEYS_MAX as usize),
+        Some(number) => usize::try_from(number)
+            .map(|number| number.min(limits::LIST_KEYS_MAX as usize))
+            .map_err(|_| convert::invalid_argument(format!("{name} must be 0 or more"))),
+    }
+}
+
+/// Listing needs the right to list what the prefix names.
+pub(super) fn require_list(user: &User, bucket: &str, prefix: &str) -> S3Result<()> {
+    if user.may(Action::List, &format!("/{bucket}")) {
+        return Ok(());
+    }
+    require(user, Action::List, &format!("/{bucket}/{prefix}"))
+}
+
+fn given(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+impl Operations {
+    async fn page(&self, bucket: &str, list: ListObjects, user: &User, failure: &Failure) -> S3Result<ObjectPage> {
+        require_list(user, bucket, &list.prefix)?;
+        if list.limit == 0 {
+            self.need_bucket(bucket, failure).await?;
+            return Ok(ObjectPage::default());
+        }
+        let name = convert::bucket(bucket)?;
+        self.cache.list(&name, &list).await.map_err(|error| failure.answer(error))
+    }
+
+    pub(super) async fn list_version_1(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "ListObjects");
+        let input = request.input;
+        let encoding = Encoding::of(input.encoding_type.as_ref())?;
+        let limit = page_limit(input.max_keys, "max-keys")?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let list = ListObjects {
+            prefix,
+            delimiter: given(input.delimiter.clone()),
+            start_after: given(input.marker.clone()),
+            limit,
+        };
+        let page = self.page(&input.bucket, list, &user, &failure).await?;
+        let output = ListObjectsOutput {
+            name: Some(input.bucket),
+            prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
+            marker: Some(encoding.write(input.marker.unwrap_or_default())),
+            max_keys: Some(limit as i32),
+            is_truncated: Some(page.next.is_some()),
+            next_marker: page.next.map(|next| encoding.write(next)),
+            contents: Some(page.objects.into_iter().map(|object| shown(object, encoding, Some(&user))).collect()),
+            common_prefixes: encoding.prefixes(page.prefixes),
+            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            encoding_type: input.encoding_type,
+            request_charged: None,
+        };
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn list_version_2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "ListObjectsV2");
+        let input = request.input;
+        let encoding = Encoding::of(input.encoding_type.as_ref())?;
+        let limit = page_limit(input.max_keys, "max-keys")?;
+        let start_after = match input.continuation_token.as_deref() {
+            Some(token) => Some(self.open_token(&input.bucket, token)?),
+            None => given(input.start_after.clone()),
+        };
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let list = ListObjects { prefix, delimiter: given(input.delimiter.clone()), start_after, limit };
+        let page = self.page(&input.bucket, list, &user, &failure).await?;
+        let owner = input.fetch_owner.unwrap_or(false).then_some(&*user);
+        let output = ListObjectsV2Output {
+            prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
+            max_keys: Some(limit as i32),
+            key_count: Some((page.objects.len() + page.prefixes.len()) as i32),
+            continuation_token: input.continuation_token,
+            is_truncated: Some(page.next.is_some()),
+            next_continuation_token: page.next.map(|next| self.tokens.make(&input.bucket, &next)),
+            contents: Some(page.objects.into_iter().map(|object| shown(object, encoding, owner)).collect()),
+            common_prefixes: encoding.prefixes(page.prefixes),
+            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            encoding_type: input.encoding_type,
+            start_after: input.start_after.map(|start| encoding.write(start)),
+            name: Some(input.bucket),
+            request_charged: None,
+        };
+        Ok(S3Response::new(output))
+    }
+
+    /// Every object is the only version of its key, `null`, as in a bucket that never had versions.
+    pub(super) async fn list_versions(
+        &self,
+        request: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "ListObjectVersions");
+        let input = request.input;
+        let encoding = Encoding::of(input.encoding_type.as_ref())?;
+        let limit = page_limit(input.max_keys, "max-keys")?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        let start_after = given(input.key_marker.clone());
+        let list = ListObjects { prefix, delimiter: given(input.delimiter.clone()), start_after, limit };
+        let page = self.page(&input.bucket, list, &user, &failure).await?;
+        let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));
+        let output = ListObjectVersionsOutput {
+            versions: Some(versions.collect()),
+            common_prefixes: encoding.prefixes(page.prefixes),
+            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            encoding_type: input.encoding_type,
+            is_truncated: Some(page.next.is_some()),
+            key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),
+            version_id_marker: input.version_id_marker,
+            max_keys: Some(limit as i32),
+            next_version_id_marker: page.next.is_some().then(|| "null".to_owned()),
+            next_key_marker: page.next.map(|next| encoding.write(next)),
+            prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
+            name: Some(input.bucket),
+            ..ListObjectVersionsOutput::default()
+        };
+        Ok(S3Response::new(output))
+    }
+}
+
+fn owner_of(user: &User) -> Owner {
+    Owner { display_name: Some(user.name.clone()), id: Some(user.owner_id.clone()) }
+}
+
+fn shown(object: ListedObject, encoding: Encoding, owner: Option<&User>) -> Object {
+    Object {
+        e_tag: Some(convert::etag(&object.etag)),
+        key: Some(encoding.write(object.key)),
+        last_modified: Some(convert::timestamp(object.last_modified_ms)),
+        owner: owner.map(owner_of),
+        size: Some(convert::size(object.size)),
+        storage_class: Some(object.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
+        ..Object::default()
+    }
+}
+
+fn shown_version(object: ListedObject, encoding: Encoding, owner: &User) -> ObjectVersion {
+    ObjectVersion {
+        e_tag: Some(convert::etag(&object.etag)),
+        is_latest: Some(true),
+        key: Some(encoding.write(object.key)),
+        last_modified: Some(convert::timestamp(object.last_modified_ms)),
+        owner: Some(owner_of(owner)),
+        size: Some(convert::size(object.size)),
+        storage_class: Some(object.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
+        version_id: Some("null".to_owned()),
+        ..ObjectVersion::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_sizes_are_bounded() {
+        for (requested, limit) in [(None, 1000), (Some(0), 0), (Some(7), 7), (Some(5000), 1000)] {
+            assert_eq!(page_limit(requested, "max-keys").unwrap(), limit);
+        }
+        assert!(page_limit(Some(-1), "max-keys").is_err());
+    }
+
+    #[test]
+    fn url_encoding_keeps_slashes_and_hides_the_rest() {
+        assert_eq!(Encoding::Url.write("a b/é\n+%".to_owned()), "a%20b/%C3%A9%0A%2B%25");
+        assert_eq!(Encoding::Plain.write("a b".to_owned()), "a b");
+        assert!(Encoding::of(Some(&EncodingType::from("xml".to_owned()))).is_err());
+    }
+}

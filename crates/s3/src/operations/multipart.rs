@@ -1,0 +1,185 @@
+//! Multipart uploads: create, parts, complete, abort.
+
+use forebay_cache::{Attributes, CompletePart, CompleteUpload, CopyPart, CreateUpload, UploadRef};
+use forebay_types::{ETag, limits};
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
+    CompletedPart, CopyPartResult, CreateMultipartUploadInput, CreateMultipartUploadOutput, Range, UploadPartCopyInput,
+    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::copy::readable_source;
+use super::read::{hide, part_number};
+use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
+use crate::context::caller;
+use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
+use crate::incoming::{Announced, incoming};
+
+pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<UploadRef> {
+    Ok(UploadRef { path: convert::path(bucket, key)?, upload_id })
+}
+
+impl Operations {
+    pub(super) async fn begin_upload(
+        &self,
+        mut request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let failure = Failure::of(&request, "CreateMultipartUpload");
+        let user = caller(&request)?;
+        let input = &mut request.input;
+        refuse_unsupported!(input);
+        let create = CreateUpload {
+            path: convert::path(&input.bucket, &input.key)?,
+            attributes: Attributes {
+                headers: system_headers!(input)?,
+                user: convert::user_metadata(input.metadata.take())?,
+                tags: convert::tags_of_header(input.tagging.as_deref())?,
+            },
+            checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
+            checksum_kind: convert::checksum_kind(input.checksum_type.as_ref())?,
+            owner: user.owner_id.clone(),
+        };
+        let upload_id = self.cache.create_upload(create).await.map_err(|error| failure.answer(error))?;
+        let input = request.input;
+        let output = CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(upload_id),
+            checksum_algorithm: input.checksum_algorithm,
+            checksum_type: input.checksum_type,
+            ..CreateMultipartUploadOutput::default()
+        };
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn write_part(
+        &self,
+        mut request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        let failure = Failure::of(&request, "UploadPart");
+        let input = &mut request.input;
+        if input.sse_customer_algorithm.is_some() {
+            return Err(not_implemented("Server-side encryption"));
+        }
+        let number = part_number(input.part_number)?;
+        let upload = upload(&input.bucket, &input.key, std::mem::take(&mut input.upload_id))?;
+        let announced = Announced {
+            content_length: input.content_length,
+            content_md5: input.content_md5.take(),
+            checksums: given_checksums!(input)?,
+            trailing: request.trailing_headers.take(),
+            signed: request.credentials.is_some(),
+        };
+        let body = incoming(input.body.take(), &request.headers, announced)?;
+        let written = self.cache.put_part(&upload, number, body).await.map_err(|error| failure.answer(error))?;
+        let mut output = UploadPartOutput { e_tag: Some(convert::etag(&written.etag)), ..UploadPartOutput::default() };
+        set_checksums!(output, &written.checksums, 0);
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn copy_to_part(
+        &self,
+        mut request: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        let failure = Failure::of(&request, "UploadPartCopy");
+        let user = caller(&request)?;
+        let input = &mut request.input;
+        if input.sse_customer_algorithm.is_some() || input.copy_source_sse_customer_algorithm.is_some() {
+            return Err(not_implemented("Server-side encryption"));
+        }
+        let source = readable_source(&input.copy_source, &user)?;
+        let copy = CopyPart {
+            number: part_number(input.part_number)?,
+            upload: upload(&input.bucket, &input.key, std::mem::take(&mut input.upload_id))?,
+            source_conditions: convert::read_conditions(
+                &request.headers,
+                "x-amz-copy-source-",
+                input.copy_source_if_modified_since.take(),
+                input.copy_source_if_unmodified_since.take(),
+            )?,
+            range: input.copy_source_range.as_deref().map(copy_range).transpose()?,
+            source: source.clone(),
+        };
+        let written = self.cache.copy_part(copy).await.map_err(|error| hide(error, &user, &source, &failure))?;
+        let mut result = CopyPartResult {
+            e_tag: Some(convert::etag(&written.etag)),
+            last_modified: Some(convert::timestamp(written.last_modified_ms)),
+            ..CopyPartResult::default()
+        };
+        set_checksums!(result, &written.checksums, 0);
+        Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..UploadPartCopyOutput::default() }))
+    }
+
+    pub(super) async fn finish_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let failure = Failure::of(&request, "CompleteMultipartUpload");
+        let conditions = convert::write_conditions(&request.headers)?;
+        let input = request.input;
+        let checksums = given_checksums!(input)?;
+        let given = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
+        if given.is_empty() || given.len() > limits::PART_NUMBER_MAX as usize {
+            return Err(s3_error!(MalformedXML, "The XML you provided must name 1 to 10000 parts."));
+        }
+        let size = input.mpu_object_size.map(u64::try_from).transpose();
+        let complete = CompleteUpload {
+            upload: upload(&input.bucket, &input.key, input.upload_id)?,
+            parts: given.into_iter().map(complete_part).collect::<S3Result<_>>()?,
+            checksums,
+            size: size.map_err(|_| convert::invalid_argument("x-amz-mp-object-size must be 0 or more"))?,
+            conditions,
+        };
+        let parts = complete.parts.len();
+        let written = self.cache.complete_upload(complete).await.map_err(|error| failure.answer(error))?;
+        let mut output = CompleteMultipartUploadOutput {
+            location: Some(format!("/{}/{}", input.bucket, input.key)),
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            e_tag: Some(convert::etag(&written.etag)),
+            ..CompleteMultipartUploadOutput::default()
+        };
+        set_checksums_and_type!(output, &written.checksums, parts);
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn drop_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        let failure = Failure::of(&request, "AbortMultipartUpload");
+        let input = request.input;
+        let upload = upload(&input.bucket, &input.key, input.upload_id)?;
+        self.cache.abort_upload(&upload).await.map_err(|error| failure.answer(error))?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+}
+
+fn complete_part(part: CompletedPart) -> S3Result<CompletePart> {
+    let checksums = given_checksums!(part)?;
+    let number = part.part_number.ok_or_else(|| s3_error!(MalformedXML, "A part has no PartNumber."))?;
+    let etag = part.e_tag.ok_or_else(|| s3_error!(MalformedXML, "A part has no ETag."))?;
+    Ok(CompletePart { number: part_number(number)?, etag: ETag::new(etag.value()), checksums })
+}
+
+/// `bytes=first-last`, both needed.
+fn copy_range(text: &str) -> S3Result<(u64, u64)> {
+    match Range::parse(text) {
+        Ok(Range::Int { first, last: Some(last) }) => Ok((first, last)),
+        _ => Err(convert::invalid_argument("The x-amz-copy-source-range value must be of the form bytes=first-last")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_ranges_need_both_ends() {
+        assert_eq!(copy_range("bytes=0-9").unwrap(), (0, 9));
+        for bad in ["", "bytes=0-", "bytes=-5", "bytes=9-0", "0-9", "bytes=0-1,3-4", "bytes=+0-1"] {
+            assert!(copy_range(bad).is_err(), "{bad}");
+        }
+    }
+}

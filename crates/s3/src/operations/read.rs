@@ -1,0 +1,256 @@
+//! GetObject, HeadObject, GetObjectAttributes.
+
+use forebay_auth::Action;
+use forebay_cache::{ErrorKind, GetObject, ObjectHead, RangeRequest};
+use forebay_types::{Checksums, ObjectInfo};
+use futures::TryStreamExt;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use s3s::dto::{
+    GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, GetObjectInput, GetObjectOutput,
+    HeadObjectInput, HeadObjectOutput, ObjectPart, Range, StreamingBlob,
+};
+use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
+
+use super::{Failure, Operations, only_null_version};
+use crate::context::caller;
+use crate::convert::{self, set_checksums, set_checksums_and_type};
+
+/// What S3 calls an object that came without a type.
+const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
+/// Most parts that GetObjectAttributes shows at once.
+const PARTS_MAX: i32 = 1000;
+
+/// The request to the cache; both inputs have the same fields.
+macro_rules! get_request {
+    ($request:expr) => {{
+        let input = &mut $request.input;
+        only_null_version(input.version_id.as_deref())?;
+        if input.sse_customer_algorithm.is_some() {
+            return Err(super::not_implemented("Server-side encryption"));
+        }
+        if input.range.is_some() && input.part_number.is_some() {
+            return Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"));
+        }
+        GetObject {
+            path: convert::path(&input.bucket, &input.key)?,
+            range: input.range.map(range),
+            part_number: input.part_number.map(part_number).transpose()?,
+            conditions: convert::read_conditions(
+                &$request.headers,
+                "",
+                input.if_modified_since.take(),
+                input.if_unmodified_since.take(),
+            )?,
+        }
+    }};
+}
+
+/// The fields that GET and HEAD share.
+macro_rules! describe {
+    ($output:ident, $head:expr, $part:expr, $with_checksums:expr) => {{
+        let (head, part): (&ObjectHead, Option<u32>) = ($head, $part);
+        let info = &head.info;
+        let mut output = $output {
+            accept_ranges: Some("bytes".to_owned()),
+            cache_control: info.headers.cache_control.clone(),
+            content_disposition: info.headers.content_disposition.clone(),
+            content_encoding: info.headers.content_encoding.clone(),
+            content_language: info.headers.content_language.clone(),
+            content_length: Some(convert::size(head.range.len())),
+            content_type: Some(info.headers.content_type.clone().unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned())),
+            e_tag: Some(convert::etag(&info.etag)),
+            last_modified: Some(convert::timestamp(info.last_modified_ms)),
+            metadata: (!info.user.is_empty()).then(|| info.user.clone().into_iter().collect()),
+            parts_count: part.filter(|_| !info.parts.is_empty()).map(|_| info.parts.len() as i32),
+            storage_class: info.headers.storage_class.clone().map(Into::into),
+            website_redirect_location: info.headers.website_redirect_location.clone(),
+            ..$output::default()
+        };
+        if $with_checksums && let Some((checksums, parts)) = shown_checksums(head, part) {
+            set_checksums_and_type!(output, checksums, parts);
+        }
+        output
+    }};
+}
+
+impl Operations {
+    pub(super) async fn read_object(
+        &self,
+        mut request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let get = get_request!(request);
+        let user = caller(&request)?;
+        if request.credentials.is_none() && overrides_headers(&request.input) {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Request specific response headers cannot be used for anonymous GET requests."
+            ));
+        }
+        let (path, part) = (get.path.clone(), get.part_number);
+        let partial = get.range.is_some() || part.is_some();
+        let failure = Failure::of(&request, "GetObject");
+        let body = self.cache.get(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let checksum_mode = request.input.checksum_mode.is_some();
+        let mut output = describe!(GetObjectOutput, &body.head, part, checksum_mode);
+        output.content_range = partial.then(|| content_range(&body.head)).flatten();
+        output.tag_count = (!body.head.info.tags.is_empty()).then(|| body.head.info.tags.len() as i32);
+        let (request_id, operation) = (failure.request_id.clone(), failure.operation);
+        let stream = body.stream.map_ok(Frame::data).inspect_err(move |error| {
+            // The status has been sent: all that is left is to break off, and to say why in the log.
+            tracing::warn!(request_id, operation, %error, "answer broken off");
+        });
+        output.body = Some(StreamingBlob::from(Body::http_body_unsync(StreamBody::new(stream))));
+        Ok(answer(output, &body.head))
+    }
+
+    pub(super) async fn describe_object(
+        &self,
+        mut request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let get = get_request!(request);
+        let user = caller(&request)?;
+        let (path, part) = (get.path.clone(), get.part_number);
+        let partial = get.range.is_some() || part.is_some();
+        let failure = Failure::of(&request, "HeadObject");
+        let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let checksum_mode = request.input.checksum_mode.is_some();
+        let mut output = describe!(HeadObjectOutput, &head, part, checksum_mode);
+        output.content_range = partial.then(|| content_range(&head)).flatten();
+        let status = output.content_range.is_some().then_some(StatusCode::PARTIAL_CONTENT);
+        let mut response = answer(output, &head);
+        response.status = status;
+        Ok(response)
+    }
+
+    pub(super) async fn describe_attributes(
+        &self,
+        request: S3Request<GetObjectAttributesInput>,
+    ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+        let input = &request.input;
+        only_null_version(input.version_id.as_deref())?;
+        let path = convert::path(&input.bucket, &input.key)?;
+        let get = GetObject { path: path.clone(), range: None, part_number: None, conditions: Default::default() };
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "GetObjectAttributes");
+        let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let info = &head.info;
+        let wants = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
+        let checksum = (wants("Checksum") && !info.checksums.values.is_empty()).then(|| {
+            let mut checksum = s3s::dto::Checksum::default();
+            set_checksums_and_type!(checksum, &info.checksums, 0);
+            checksum
+        });
+        let output = GetObjectAttributesOutput {
+            checksum,
+            e_tag: wants("ETag").then(|| convert::etag(&info.etag)),
+            last_modified: Some(convert::timestamp(info.last_modified_ms)),
+            object_parts: (wants("ObjectParts") && !info.parts.is_empty())
+                .then(|| attribute_parts(info, input.part_number_marker, input.max_parts)),
+            object_size: wants("ObjectSize").then(|| convert::size(info.size)),
+            storage_class: wants("StorageClass")
+                .then(|| info.headers.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned()).into()),
+            ..GetObjectAttributesOutput::default()
+        };
+        Ok(S3Response::new(output))
+    }
+}
+
+/// Who may not list must not learn which names there are.
+pub(super) fn hide(
+    error: forebay_cache::Error,
+    user: &forebay_auth::User,
+    path: &forebay_types::ObjectPath,
+    failure: &Failure,
+) -> s3s::S3Error {
+    if error.kind == ErrorKind::NotFound && !user.may(Action::List, &format!("/{path}")) {
+        return s3_error!(AccessDenied, "Access Denied");
+    }
+    failure.answer(error)
+}
+
+fn range(range: Range) -> RangeRequest {
+    match range {
+        Range::Int { first, last } => RangeRequest::From { first, last },
+        Range::Suffix { length } => RangeRequest::Suffix { length },
+    }
+}
+
+pub(super) fn part_number(number: i32) -> S3Result<u32> {
+    u32::try_from(number)
+        .ok()
+        .filter(|number| (1..=forebay_types::limits::PART_NUMBER_MAX).contains(number))
+        .ok_or_else(|| convert::invalid_argument("Part number must be an integer between 1 and 10000, inclusive"))
+}
+
+fn overrides_headers(input: &GetObjectInput) -> bool {
+    input.response_expires.is_some()
+        || [
+            &input.response_cache_control,
+            &input.response_content_disposition,
+            &input.response_content_encoding,
+            &input.response_content_language,
+            &input.response_content_type,
+        ]
+        .iter()
+        .any(|value| value.is_some())
+}
+
+fn content_range(head: &ObjectHead) -> Option<String> {
+    let range = head.range;
+    (!range.is_empty()).then(|| format!("bytes {}-{}/{}", range.start, range.end - 1, head.info.size))
+}
+
+/// The checksums that fit the bytes of the answer, and the number of parts that a composite one covers.
+fn shown_checksums(head: &ObjectHead, part: Option<u32>) -> Option<(&Checksums, usize)> {
+    let info = &head.info;
+    match part {
+        Some(number) if !info.parts.is_empty() => {
+            info.parts.iter().find(|part| part.number == number).map(|part| (&part.checksums, 0))
+        }
+        _ if head.range.len() == info.size => Some((&info.checksums, info.parts.len())),
+        _ => None,
+    }
+}
+
+/// The output with the headers that `s3s` has no field for.
+fn answer<T>(output: T, head: &ObjectHead) -> S3Response<T> {
+    let mut headers = HeaderMap::new();
+    let state = format!("{}; cached={}/{}", head.state.as_str(), head.cached_bytes, head.info.size);
+    let expires = head.info.headers.expires.as_deref();
+    for (name, value) in [("x-forebay-state", Some(state.as_str())), ("expires", expires)] {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    S3Response::with_headers(output, headers)
+}
+
+fn attribute_parts(info: &ObjectInfo, marker: Option<i32>, max: Option<i32>) -> GetObjectAttributesParts {
+    let marker = marker.unwrap_or(0);
+    let max = max.unwrap_or(PARTS_MAX).clamp(0, PARTS_MAX);
+    let mut rest = info.parts.iter().filter(|part| i64::from(part.number) > i64::from(marker));
+    let parts: Vec<ObjectPart> = rest
+        .by_ref()
+        .take(max as usize)
+        .map(|part| {
+            let mut shown = ObjectPart {
+                part_number: Some(part.number as i32),
+                size: Some(convert::size(part.size)),
+                ..ObjectPart::default()
+            };
+            set_checksums!(shown, &part.checksums, 0);
+            shown
+        })
+        .collect();
+    GetObjectAttributesParts {
+        is_truncated: Some(rest.next().is_some()),
+        max_parts: Some(max),
+        next_part_number_marker: parts.last().and_then(|part| part.part_number),
+        part_number_marker: Some(marker),
+        // S3 shows the parts themselves only when they have checksums.
+        parts: info.parts.iter().any(|part| !part.checksums.values.is_empty()).then_some(parts),
+        total_parts_count: Some(info.parts.len() as i32),
+    }
+}

@@ -1,0 +1,55 @@
+//! Object tags.
+
+use forebay_types::Tags;
+use s3s::dto::{
+    DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
+    PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
+};
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::read::hide;
+use super::{Failure, Operations, only_null_version};
+use crate::context::caller;
+use crate::convert;
+
+impl Operations {
+    pub(super) async fn read_tags(
+        &self,
+        request: S3Request<GetObjectTaggingInput>,
+    ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+        only_null_version(request.input.version_id.as_deref())?;
+        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "GetObjectTagging");
+        let tags = self.cache.tags(&path).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let tag_set = tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect();
+        Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
+    }
+
+    pub(super) async fn write_tags(
+        &self,
+        request: S3Request<PutObjectTaggingInput>,
+    ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+        only_null_version(request.input.version_id.as_deref())?;
+        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "PutObjectTagging");
+        let pairs = request.input.tagging.tag_set.into_iter();
+        let tags =
+            convert::tags(pairs.map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default())).collect())?;
+        self.cache.set_tags(&path, tags).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        Ok(S3Response::new(PutObjectTaggingOutput::default()))
+    }
+
+    pub(super) async fn remove_tags(
+        &self,
+        request: S3Request<DeleteObjectTaggingInput>,
+    ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+        only_null_version(request.input.version_id.as_deref())?;
+        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "DeleteObjectTagging");
+        self.cache.set_tags(&path, Tags::new()).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
+    }
+}

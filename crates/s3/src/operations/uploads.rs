@@ -1,0 +1,110 @@
+//! Listings of uploads and their parts.
+
+use forebay_cache::ListUploads;
+use s3s::dto::{
+    Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload,
+    Owner, Part,
+};
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::list::{Encoding, page_limit, require_list};
+use super::multipart::upload;
+use super::{Failure, Operations};
+use crate::context::caller;
+use crate::convert::{self, set_checksums};
+
+impl Operations {
+    pub(super) async fn list_upload_parts(
+        &self,
+        request: S3Request<ListPartsInput>,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
+        let failure = Failure::of(&request, "ListParts");
+        let input = request.input;
+        let upload = upload(&input.bucket, &input.key, input.upload_id.clone())?;
+        let limit = page_limit(input.max_parts, "max-parts")?;
+        let marker = input.part_number_marker.unwrap_or(0);
+        let after =
+            u32::try_from(marker).map_err(|_| convert::invalid_argument("part-number-marker must be 0 or more"))?;
+        let page = self.cache.list_parts(&upload, after, limit).await.map_err(|error| failure.answer(error))?;
+        let parts: Vec<Part> = page
+            .parts
+            .iter()
+            .map(|listed| {
+                let mut part = Part {
+                    e_tag: Some(convert::etag(&listed.etag)),
+                    last_modified: Some(convert::timestamp(listed.last_modified_ms)),
+                    part_number: Some(listed.part.number as i32),
+                    size: Some(convert::size(listed.part.size)),
+                    ..Part::default()
+                };
+                set_checksums!(part, &listed.part.checksums, 0);
+                part
+            })
+            .collect();
+        let output = ListPartsOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(input.upload_id),
+            checksum_algorithm: page.checksum_algorithm.map(convert::algorithm_name),
+            checksum_type: page.checksum_kind.map(convert::checksum_type),
+            initiator: Some(Initiator { display_name: None, id: Some(page.owner.clone()) }),
+            owner: Some(Owner { display_name: None, id: Some(page.owner) }),
+            is_truncated: Some(page.is_truncated),
+            max_parts: Some(limit as i32),
+            next_part_number_marker: parts.last().and_then(|part| part.part_number),
+            part_number_marker: Some(marker),
+            parts: Some(parts),
+            storage_class: Some(page.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
+            ..ListPartsOutput::default()
+        };
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn list_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        let user = caller(&request)?;
+        let failure = Failure::of(&request, "ListMultipartUploads");
+        let input = request.input;
+        let encoding = Encoding::of(input.encoding_type.as_ref())?;
+        let limit = page_limit(input.max_uploads, "max-uploads")?;
+        let prefix = input.prefix.clone().unwrap_or_default();
+        require_list(&user, &input.bucket, &prefix)?;
+        let bucket = convert::bucket(&input.bucket)?;
+        let list = ListUploads {
+            prefix,
+            delimiter: input.delimiter.clone().filter(|text| !text.is_empty()),
+            key_marker: input.key_marker.clone().filter(|text| !text.is_empty()),
+            upload_id_marker: input.upload_id_marker.clone().filter(|text| !text.is_empty()),
+            limit,
+        };
+        let page = self.cache.list_uploads(&bucket, &list).await.map_err(|error| failure.answer(error))?;
+        let uploads = page.uploads.into_iter().map(|upload| MultipartUpload {
+            checksum_algorithm: upload.checksum_algorithm.map(convert::algorithm_name),
+            checksum_type: upload.checksum_kind.map(convert::checksum_type),
+            initiated: Some(convert::timestamp(upload.created_ms)),
+            initiator: Some(Initiator { display_name: None, id: Some(upload.owner.clone()) }),
+            key: Some(encoding.write(upload.key)),
+            owner: Some(Owner { display_name: None, id: Some(upload.owner) }),
+            storage_class: Some(upload.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
+            upload_id: Some(upload.upload_id),
+        });
+        let output = ListMultipartUploadsOutput {
+            uploads: Some(uploads.collect()),
+            common_prefixes: encoding.prefixes(page.prefixes),
+            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            encoding_type: input.encoding_type,
+            is_truncated: Some(page.is_truncated),
+            key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),
+            max_uploads: Some(limit as i32),
+            next_key_marker: page.next_key_marker.map(|marker| encoding.write(marker)),
+            next_upload_id_marker: page.next_upload_id_marker,
+            prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
+            upload_id_marker: input.upload_id_marker,
+            bucket: Some(input.bucket),
+            request_charged: None,
+        };
+        Ok(S3Response::new(output))
+    }
+}

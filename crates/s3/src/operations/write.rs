@@ -1,0 +1,44 @@
+//! PutObject, and POST forms, which `s3s` turns into it.
+
+use forebay_cache::{Attributes, PutObject};
+use s3s::dto::{PutObjectInput, PutObjectOutput};
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
+use crate::convert::{self, given_checksums, set_checksums_and_type};
+use crate::incoming::{Announced, incoming};
+
+impl Operations {
+    pub(super) async fn write_object(
+        &self,
+        mut request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
+        let failure = Failure::of(&request, "PutObject");
+        let input = &mut request.input;
+        refuse_unsupported!(input);
+        if input.write_offset_bytes.is_some() {
+            return Err(not_implemented("Appending to an object"));
+        }
+        let announced = Announced {
+            content_length: input.content_length,
+            content_md5: input.content_md5.take(),
+            checksums: given_checksums!(input)?,
+            trailing: request.trailing_headers.take(),
+            signed: request.credentials.is_some(),
+        };
+        let put = PutObject {
+            path: convert::path(&input.bucket, &input.key)?,
+            attributes: Attributes {
+                headers: system_headers!(input)?,
+                user: convert::user_metadata(input.metadata.take())?,
+                tags: convert::tags_of_header(input.tagging.as_deref())?,
+            },
+            conditions: convert::write_conditions(&request.headers)?,
+            body: incoming(input.body.take(), &request.headers, announced)?,
+        };
+        let written = self.cache.put(put).await.map_err(|error| failure.answer(error))?;
+        let mut output = PutObjectOutput { e_tag: Some(convert::etag(&written.etag)), ..PutObjectOutput::default() };
+        set_checksums_and_type!(output, &written.checksums, 0);
+        Ok(S3Response::new(output))
+    }
+}

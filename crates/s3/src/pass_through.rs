@@ -1,0 +1,208 @@
+//! Requests that the cache has no opinion on go to the under store as they are, when it is S3.
+//!
+//! They are signed again with the under store's credentials: `s3s` parses the request once more, for a [`Proxy`], with bucket
+//! and key rewritten. Without an S3 under store they get S3's own NotImplemented.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_auth::{Action, Users};
+use forebay_cache::Cache;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use s3s::host::S3Host;
+use s3s::path::{S3Path, parse_virtual_hosted_style};
+use s3s::route::S3Route;
+use s3s::service::S3ServiceBuilder;
+use s3s::{Body, HttpRequest, S3Request, S3Response, S3Result, s3_error};
+use s3s_aws::Proxy;
+
+use crate::authorize::require;
+use crate::context::{RequestContext, request_id};
+use crate::convert;
+use crate::error::{from_cache, s3_error as error_with_status};
+use crate::host::Domain;
+
+/// What of S3 is configuration of buckets or state of objects that only the under store has.
+const SUBRESOURCES: [&str; 26] = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "cors",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "logging",
+    "metadataTable",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "replication",
+    "requestPayment",
+    "restore",
+    "retention",
+    "select",
+    "torrent",
+    "versioning",
+    "website",
+];
+
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// The route in front of the operations.
+pub(crate) struct PassThrough {
+    pub(crate) cache: Cache,
+    pub(crate) users: Users,
+    pub(crate) domain: Option<Domain>,
+}
+
+#[async_trait]
+impl S3Route for PassThrough {
+    fn is_match(&self, _method: &Method, uri: &Uri, _headers: &HeaderMap, _extensions: &mut http::Extensions) -> bool {
+        parameters(uri).any(|(name, value)| SUBRESOURCES.contains(&name) || (name == "versionId" && value != "null"))
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
+            let _ = context.operation.set("PassThrough");
+        }
+        let user = match &request.credentials {
+            None => self.users.anonymous(),
+            Some(credentials) => self.users.find(&credentials.access_key).ok_or_else(|| s3_error!(AccessDenied))?,
+        };
+        let only_reads = matches!(request.method, Method::GET | Method::HEAD)
+            && !parameters(&request.uri).any(|(name, _)| SUBRESOURCES.contains(&name));
+        let action = if only_reads { Action::Read } else { Action::Admin };
+        match self.path(&request.uri, &request.headers)? {
+            S3Path::Root => Err(s3_error!(AccessDenied)),
+            S3Path::Bucket { bucket } => require(&user, Action::Admin, &format!("/{bucket}")),
+            S3Path::Object { bucket, key } => require(&user, action, &format!("/{bucket}/{key}")),
+        }
+    }
+
+    async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let id = request_id(&request);
+        let fail = |error| from_cache(error, &id, "PassThrough");
+        let path = self.path(&request.uri, &request.headers)?;
+        let bucket = convert::bucket(path.get_bucket_name().ok_or_else(|| s3_error!(NotImplemented))?)?;
+        let target = self.cache.pass_through(&bucket).await.map_err(fail)?;
+        let target =
+            target.ok_or_else(|| s3_error!(NotImplemented, "This is not implemented for the store of this bucket."))?;
+        if let Some(key) = path.get_object_key() {
+            let object = convert::path(bucket.as_str(), key)?;
+            if self.cache.is_dirty(&object).await.map_err(fail)? {
+                let message = "The object has not reached the store behind the cache yet. Try again.";
+                return Err(error_with_status("ServiceUnavailable", StatusCode::SERVICE_UNAVAILABLE, message));
+            }
+        }
+        let key = path.get_object_key().map(|key| format!("{}{key}", target.prefix));
+        request.uri = rewrite(&request.uri, &target.bucket, key.as_deref())?;
+        let service = S3ServiceBuilder::new(Proxy::from(target.client)).build();
+        let answer = service
+            .call(unsigned(request))
+            .await
+            .map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;
+        let (parts, body) = answer.into_parts();
+        let mut response = S3Response::with_headers(body, parts.headers);
+        response.status = Some(parts.status);
+        Ok(response)
+    }
+}
+
+/// Keeps a cause for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("passing a request through: {0}")]
+struct HideSource(s3s::StdError);
+
+impl PassThrough {
+    /// The same decoding as for every other request.
+    fn path(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<S3Path> {
+        let decoded = percent_decode_str(uri.path()).decode_utf8().map_err(|error| s3_error!(error, InvalidURI))?;
+        let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let virtual_host = self.domain.as_ref().map(|domain| domain.parse_host_header(host)).transpose()?;
+        let bucket = virtual_host.as_ref().and_then(|host| host.bucket());
+        parse_virtual_hosted_style(bucket, &decoded).map_err(|error| s3_error!(error, InvalidURI))
+    }
+}
+
+/// The query's parameters as they stand: none of the names here needs decoding.
+fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
+    let query = uri.query().unwrap_or_default();
+    query.split('&').map(|parameter| parameter.split_once('=').unwrap_or((parameter, "")))
+}
+
+fn rewrite(uri: &Uri, bucket: &str, key: Option<&str>) -> S3Result<Uri> {
+    let key = utf8_percent_encode(key.unwrap_or_default(), SEGMENT);
+    let query: Vec<&str> = uri
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .filter(|parameter| !parameter.is_empty() && !parameter.starts_with("X-Amz-"))
+        .collect();
+    let text = format!("/{bucket}/{key}?{}", query.join("&"));
+    text.parse().map_err(|error: http::uri::InvalidUri| s3_error!(error, InvalidURI))
+}
+
+/// The request without the signature, which has been checked, and without what only belongs to it.
+fn unsigned(request: S3Request<Body>) -> HttpRequest {
+    let mut headers = request.headers;
+    for name in [
+        "authorization",
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-amz-decoded-content-length",
+        "x-amz-trailer",
+        "expect",
+    ] {
+        headers.remove(name);
+    }
+    let mut plain = HttpRequest::new(request.input);
+    *plain.method_mut() = request.method;
+    *plain.uri_mut() = request.uri;
+    *plain.headers_mut() = headers;
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(uri: &str, key: Option<&str>) -> String {
+        rewrite(&uri.parse().unwrap(), "target", key).unwrap().to_string()
+    }
+
+    #[test]
+    fn bucket_key_and_query_are_rewritten() {
+        assert_eq!(rewritten("/b?versioning", None), "/target/?versioning");
+        assert_eq!(rewritten("/b/k?versionId=7&X-Amz-Signature=0", Some("p/k é")), "/target/p/k%20%C3%A9?versionId=7");
+    }
+
+    #[test]
+    fn only_what_the_cache_has_no_opinion_on_matches() {
+        let matches = |uri: &str| {
+            let uri: Uri = uri.parse().unwrap();
+            parameters(&uri)
+                .any(|(name, value)| SUBRESOURCES.contains(&name) || (name == "versionId" && value != "null"))
+        };
+        for uri in ["/b?acl", "/b?lifecycle=", "/b/k?versionId=1", "/b/k?retention&versionId=1"] {
+            assert!(matches(uri), "{uri}");
+        }
+        for uri in [
+            "/b",
+            "/b/k?versionId=null",
+            "/b?versions",
+            "/b?location",
+            "/b/k?tagging",
+            "/b?list-type=2&prefix=acl",
+            "/acl/k",
+        ] {
+            assert!(!matches(uri), "{uri}");
+        }
+    }
+}

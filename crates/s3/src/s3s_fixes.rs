@@ -1,0 +1,33 @@
+//! What `s3s` 0.14.1 gets wrong or leaves to its user, put right around it. Each entry is written so that it can become a report
+//! to the project; when a release has it, the entry goes.
+//!
+//! - [`checks`]: requests that Amazon S3 refuses and `s3s` accepts. `x-amz-*` headers that are not signed; a signature in the
+//!   header and in the query at once; Signature Version 2; duplicates, which it reads as "not given"
+//!   (two `Authorization` headers make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope
+//!   for another region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
+//!   requests without a signature, which it would store with their framing.
+//! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and takes
+//!   a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
+//! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their text only.
+//! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
+//!   of an error, and drops the work when the client goes away.
+//! - [`answer`]: a 304 carries an XML body; errors lack the request's id.
+//! - Multipart forms are read into memory whole before access is checked; [`FORM_FILE_BYTES_MAX`] bounds one, and the service
+//!   bounds how many are read at once.
+//! - Bodies of XML requests whose hash does not match are answered with InternalError instead of the client's error. Not fixed here:
+//!   the request is refused all the same.
+//! - The clock is the system's and cannot be given.
+
+pub(crate) mod answer;
+pub(crate) mod body_error;
+pub(crate) mod checks;
+pub(crate) mod chunks;
+pub(crate) mod keep_alive;
+
+pub(crate) use body_error::BodyError;
+
+/// Largest file in a POST form, in bytes: forms are read into memory.
+pub(crate) const FORM_FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Largest XML body, in bytes: 10,000 parts with a SHA-256 each take about 2 MiB.
+pub(crate) const XML_BYTES_MAX: usize = 4 << 20;

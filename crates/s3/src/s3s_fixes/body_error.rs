@@ -1,0 +1,83 @@
+//! What can go wrong with a body on its way in.
+
+use http::StatusCode;
+
+/// Why a body can't be believed. The texts are part of the type: they come back through `s3s` as text only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error("the body came too slowly")]
+    TooSlow,
+    #[error("the body ended too early")]
+    Incomplete,
+    #[error("the aws-chunked framing is wrong")]
+    Framing,
+    #[error("an aws-chunked chunk is too large")]
+    ChunkTooLarge,
+    #[error("the signature of a chunk does not match")]
+    Signature,
+    #[error("the body's SHA-256 does not match")]
+    PayloadHash,
+    #[error("the trailing headers are not those announced")]
+    Trailers,
+}
+
+impl BodyError {
+    const ALL: [Self; 7] = [
+        Self::TooSlow,
+        Self::Incomplete,
+        Self::Framing,
+        Self::ChunkTooLarge,
+        Self::Signature,
+        Self::PayloadHash,
+        Self::Trailers,
+    ];
+
+    /// Finds out what an error of `s3s`'s streams means.
+    pub(crate) fn from_stream(error: &(dyn std::error::Error + 'static)) -> Self {
+        let text = error.to_string();
+        if let Some(own) = Self::ALL.into_iter().find(|own| text.contains(&own.to_string())) {
+            return own;
+        }
+        // The names of the private variants in `s3s::sig_v4::UploadStreamError` and `s3s::http::AwsChunkedStreamError`.
+        if text.contains("Sha256Mismatch") {
+            Self::PayloadHash
+        } else if text.contains("SignatureMismatch") {
+            Self::Signature
+        } else if text.contains("FormatError") || text.contains("TooLarge") || text.contains("TooMany") {
+            Self::Framing
+        } else {
+            // A short or long body, or a connection that broke: what came is not the body.
+            Self::Incomplete
+        }
+    }
+
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::TooSlow => "RequestTimeout",
+            Self::Incomplete => "IncompleteBody",
+            Self::Framing => "InvalidRequest",
+            Self::ChunkTooLarge => "InvalidChunkSizeError",
+            Self::Signature => "SignatureDoesNotMatch",
+            Self::PayloadHash => "XAmzContentSHA256Mismatch",
+            Self::Trailers => "MalformedTrailerError",
+        }
+    }
+
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::Signature => StatusCode::FORBIDDEN,
+            Self::TooSlow
+            | Self::Incomplete
+            | Self::Framing
+            | Self::ChunkTooLarge
+            | Self::PayloadHash
+            | Self::Trailers => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// A sentence for the client.
+    pub(crate) fn message(self) -> String {
+        let text = self.to_string();
+        format!("{}{}.", text[..1].to_uppercase(), &text[1..])
+    }
+}

@@ -1,0 +1,211 @@
+//! Requests that are refused before their signature is looked at.
+
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use s3s::S3Error;
+
+use super::chunks::Framing;
+use crate::error::s3_error;
+
+/// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
+const EXPIRES_SECONDS_MAX: u32 = 604_800;
+/// Most parameters in a query; no S3 operation has more than 25.
+const QUERY_PARAMETERS_MAX: usize = 64;
+/// Headers besides `x-amz-*` that mean one thing only and must not come twice.
+const SINGLE_HEADERS: [&str; 8] =
+    ["authorization", "host", "content-length", "content-md5", "content-type", "range", "if-match", "if-none-match"];
+
+type Check<T = ()> = Result<T, S3Error>;
+
+/// What the checks found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// The body's framing, when it is aws-chunked.
+    pub(crate) framing: Option<Framing>,
+}
+
+/// Refuses what must not reach the signature check.
+pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
+    check_headers(&parts.headers)?;
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let in_header = parts.headers.contains_key(AUTHORIZATION);
+    if query.is_version_2() || (in_header && !is_version_4(&parts.headers)) {
+        return Err(denied(
+            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
+        ));
+    }
+    if in_header && query.has_signature_parameters() {
+        return Err(denied("Only one auth mechanism allowed."));
+    }
+    let signed = if in_header {
+        check_header_signature(&parts.headers, region)?;
+        true
+    } else if query.has_signature_parameters() {
+        check_presigned(&query, &parts.headers, region)?;
+        true
+    } else {
+        false
+    };
+    Ok(Checked { framing: framing(&parts.headers, signed)? })
+}
+
+fn check_headers(headers: &HeaderMap) -> Check {
+    for name in headers.keys() {
+        let single = name.as_str().starts_with("x-amz-") || SINGLE_HEADERS.contains(&name.as_str());
+        if single && headers.get_all(name).iter().nth(1).is_some() {
+            return Err(invalid(format!("The header {name} was given twice.")));
+        }
+    }
+    if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
+        return Err(invalid("Transfer-Encoding and Content-Length must not come together."));
+    }
+    if !headers.contains_key(HOST) {
+        return Err(invalid("The Host header is missing."));
+    }
+    if let Some(length) = headers.get("x-amz-decoded-content-length")
+        && !(length.len() <= 15 && !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit))
+    {
+        return Err(invalid("The header x-amz-decoded-content-length must be a number."));
+    }
+    Ok(())
+}
+
+fn is_version_4(headers: &HeaderMap) -> bool {
+    headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256 "))
+}
+
+fn check_header_signature(headers: &HeaderMap, region: &str) -> Check {
+    let malformed =
+        || s3_error("AuthorizationHeaderMalformed", StatusCode::FORBIDDEN, "The authorization header is malformed.");
+    let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(malformed)?;
+    let fields = value.strip_prefix("AWS4-HMAC-SHA256 ").ok_or_else(malformed)?;
+    let field = |name: &str| {
+        let mut found = fields.split(',').filter_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='));
+        // Given twice, it could mean one thing here and another in the signature check.
+        found.next().filter(|_| found.next().is_none())
+    };
+    check_scope(field("Credential").ok_or_else(malformed)?, region)?;
+    check_signed_headers(field("SignedHeaders").ok_or_else(malformed)?, headers)
+}
+
+fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
+    let malformed = |what: &str| {
+        s3_error(
+            "AuthorizationQueryParametersError",
+            StatusCode::FORBIDDEN,
+            format!("The query parameter {what} is not right."),
+        )
+    };
+    for name in ["X-Amz-Algorithm", "X-Amz-Date", "X-Amz-Signature"] {
+        query.only(name).ok_or_else(|| malformed(name))?;
+    }
+    let expires = query.only("X-Amz-Expires").filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    if !expires.and_then(|text| text.parse().ok()).is_some_and(|seconds| (1..=EXPIRES_SECONDS_MAX).contains(&seconds)) {
+        return Err(malformed("X-Amz-Expires"));
+    }
+    check_scope(query.only("X-Amz-Credential").ok_or_else(|| malformed("X-Amz-Credential"))?, region)?;
+    check_signed_headers(query.only("X-Amz-SignedHeaders").ok_or_else(|| malformed("X-Amz-SignedHeaders"))?, headers)
+}
+
+/// `key/date/region/s3/aws4_request`; the date is checked with the signature.
+fn check_scope(credential: &str, region: &str) -> Check {
+    let mut parts = credential.rsplit('/');
+    let (end, service, given) = (parts.next(), parts.next(), parts.next());
+    if end != Some("aws4_request") || service != Some("s3") {
+        return Err(denied("The credential scope must end with s3/aws4_request."));
+    }
+    match given {
+        Some(given) if given == region => Ok(()),
+        given => Err(s3_error(
+            "AuthorizationHeaderMalformed",
+            StatusCode::FORBIDDEN,
+            format!("The region '{}' is wrong; expecting '{region}'", given.unwrap_or_default()),
+        )),
+    }
+}
+
+fn check_signed_headers(signed: &str, headers: &HeaderMap) -> Check {
+    let is_signed = |name: &str| signed.split(';').any(|signed| signed == name);
+    let unsigned = headers.keys().find(|name| name.as_str().starts_with("x-amz-") && !is_signed(name.as_str()));
+    match unsigned {
+        Some(name) => Err(denied(format!("There were headers present in the request which were not signed: {name}"))),
+        None if !is_signed("host") => Err(denied("The Host header must be signed.")),
+        None => Ok(()),
+    }
+}
+
+fn framing(headers: &HeaderMap, signed: bool) -> Check<Option<Framing>> {
+    let Some(value) = headers.get("x-amz-content-sha256") else { return Ok(None) };
+    let framing = match value.as_bytes() {
+        b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD" | b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => Some(Framing::Signed),
+        b"STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Some(Framing::Unsigned),
+        b"UNSIGNED-PAYLOAD" => None,
+        hash if hash.len() == 64 && hash.iter().all(u8::is_ascii_hexdigit) => None,
+        _ => return Err(denied("The value of x-amz-content-sha256 is not one that is supported.")),
+    };
+    if framing.is_some() && !signed {
+        return Err(denied("A streaming payload needs a signed request."));
+    }
+    Ok(framing)
+}
+
+/// The query's parameters, decoded as `s3s` decodes them.
+struct Query {
+    parameters: Vec<(String, String)>,
+}
+
+impl Query {
+    fn parse(query: &str) -> Check<Self> {
+        let decode = |text: &str| {
+            let spaced = text.replace('+', " ");
+            percent_encoding::percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned())
+        };
+        let parameters: Result<Vec<_>, _> = query
+            .split('&')
+            .filter(|parameter| !parameter.is_empty())
+            .map(|parameter| {
+                let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+                Ok((decode(name)?, decode(value)?))
+            })
+            .collect();
+        let parameters = parameters.map_err(|_: std::str::Utf8Error| invalid("The query is not valid UTF-8."))?;
+        if parameters.len() > QUERY_PARAMETERS_MAX {
+            return Err(invalid("The query has too many parameters."));
+        }
+        for (index, (name, _)) in parameters.iter().enumerate() {
+            if parameters[..index].iter().any(|(other, _)| other == name) {
+                return Err(invalid(format!("The query parameter {name:?} was given twice.")));
+            }
+        }
+        Ok(Self { parameters })
+    }
+
+    fn only(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    fn has_signature_parameters(&self) -> bool {
+        ["Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature"].iter().any(|name| {
+            self.parameters.iter().any(|(given, _)| {
+                given.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("X-Amz-"))
+                    && given[6..].eq_ignore_ascii_case(name)
+            })
+        })
+    }
+
+    fn is_version_2(&self) -> bool {
+        self.only("Signature").is_some() || self.only("AWSAccessKeyId").is_some()
+    }
+}
+
+fn denied(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
+    s3_error("AccessDenied", StatusCode::FORBIDDEN, message)
+}
+
+fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
+    s3_error("InvalidRequest", StatusCode::BAD_REQUEST, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use super::*;
+
+const SIGNED: &str =
+    "AWS4-HMAC-SHA256 Credential=key/20200101/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=00";
+
+#[track_caller]
+fn check_request(uri: &str, headers: &[(&'static str, &str)]) -> Result<Checked, u16> {
+    let mut request = http::Request::get(uri).header("host", "localhost");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let (parts, ()) = request.body(()).unwrap().into_parts();
+    check(&parts, "us-east-1").map_err(|error| error.status_code().unwrap().as_u16())
+}
+
+fn presigned(change: &str, to: &str) -> String {
+    "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=key%2F20200101%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20200101T000000Z\
+     &X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=00"
+        .replace(change, to)
+}
+
+#[test]
+fn good_requests_pass() {
+    assert_eq!(check_request("/b/k", &[]), Ok(Checked { framing: None }));
+    assert_eq!(check_request("/b/k", &[("authorization", SIGNED), ("x-amz-date", "d")]), Ok(Checked { framing: None }));
+    assert_eq!(check_request(&presigned("", ""), &[]), Ok(Checked { framing: None }));
+}
+
+#[test]
+fn every_amz_header_must_be_signed() {
+    for name in ["x-amz-copy-source", "x-amz-tagging", "x-amz-acl", "x-amz-meta-a", "x-amz-content-sha256"] {
+        assert_eq!(check_request("/b/k", &[("authorization", SIGNED), (name, "v")]), Err(403), "{name}");
+        assert_eq!(check_request(&presigned("", ""), &[(name, "v")]), Err(403), "{name}");
+    }
+    let host_left_out = SIGNED.replace("host;", "");
+    assert_eq!(check_request("/b/k", &[("authorization", &host_left_out)]), Err(403));
+}
+
+#[test]
+fn only_one_signature_of_version_4_is_taken() {
+    assert_eq!(check_request(&presigned("", ""), &[("authorization", SIGNED)]), Err(403));
+    assert_eq!(check_request("/b/k?x-amz-signature=0", &[("authorization", SIGNED)]), Err(403));
+    assert_eq!(check_request("/b/k", &[("authorization", "AWS key:signature")]), Err(403));
+    assert_eq!(check_request("/b/k", &[("authorization", "Bearer x")]), Err(403));
+    assert_eq!(check_request("/b/k?AWSAccessKeyId=k&Signature=s&Expires=1", &[]), Err(403));
+    assert_eq!(check_request("/b/k", &[("authorization", SIGNED), ("authorization", SIGNED)]), Err(400));
+}
+
+#[test]
+fn presigned_urls_are_checked_in_all_parts() {
+    for (change, to, status) in [
+        ("Expires=60", "Expires=0", 403),
+        ("Expires=60", "Expires=604801", 403),
+        ("Expires=60", "Expires=%2B60", 403),
+        ("Expires=60", "Expires=", 403),
+        ("us-east-1", "us-west-2", 403),
+        ("%2Fs3%2F", "%2Fsts%2F", 403),
+        ("&X-Amz-Signature=00", "", 403),
+        ("SignedHeaders=host", "SignedHeaders=range", 403),
+        ("X-Amz-Signature=00", "X-Amz-Signature=00&X-Amz-Signature=01", 400),
+        ("X-Amz-Signature=00", "X-Amz-Signature=00&X-Amz-Expires=1", 400),
+    ] {
+        assert_eq!(check_request(&presigned(change, to), &[]), Err(status), "{to}");
+    }
+    assert!(check_request(&presigned("Expires=60", "Expires=604800"), &[]).is_ok());
+}
+
+#[test]
+fn payload_types_are_known_or_refused() {
+    let all = SIGNED.replace("x-amz-date", "x-amz-content-sha256;x-amz-date");
+    let with = |value: &str| check_request("/b/k", &[("authorization", &all), ("x-amz-content-sha256", value)]);
+    assert_eq!(with("STREAMING-UNSIGNED-PAYLOAD-TRAILER"), Ok(Checked { framing: Some(Framing::Unsigned) }));
+    assert_eq!(with("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"), Ok(Checked { framing: Some(Framing::Signed) }));
+    assert_eq!(with("UNSIGNED-PAYLOAD"), Ok(Checked { framing: None }));
+    for value in ["", "required", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD"] {
+        assert_eq!(with(value), Err(403), "{value}");
+    }
+    assert_eq!(check_request("/b/k", &[("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")]), Err(403));
+}
+
+#[test]
+fn what_two_readers_could_read_differently_is_refused() {
+    assert_eq!(check_request("/b/k", &[("x-amz-decoded-content-length", "12abc")]), Err(400));
+    assert_eq!(check_request("/b/k", &[("content-length", "1"), ("transfer-encoding", "chunked")]), Err(400));
+    assert_eq!(check_request("/b?prefix=a&prefix=b", &[]), Err(400));
+    assert_eq!(check_request("/b/k", &[("x-amz-meta-a", "1"), ("x-amz-meta-a", "2")]), Err(400));
+}

@@ -1,0 +1,176 @@
+//! Watches over aws-chunked bodies before `s3s` decodes them.
+//!
+//! Unsigned chunks are cut into smaller ones as their bytes arrive, so that nothing is buffered; signed ones can't be
+//! cut and are bounded. A body that ends before its final chunk is an error.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use s3s::StdError;
+
+use super::BodyError;
+
+/// Largest signed chunk, in bytes: `s3s` holds one in memory until its signature is checked. SDKs send 64 KiB to 1 MiB.
+const SIGNED_CHUNK_BYTES_MAX: u64 = 16 << 20;
+/// Longest line in front of a chunk: the size, `;chunk-signature=`, 64 digits, and some room.
+const LINE_BYTES_MAX: usize = 256;
+
+/// Whether the chunks carry signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Signed,
+    Unsigned,
+}
+
+/// The same body, bounded and complete.
+pub(crate) fn watch<S>(body: S, framing: Framing) -> BoxStream<'static, Result<Bytes, StdError>>
+where
+    S: Stream<Item = Result<Bytes, StdError>> + Send + 'static,
+{
+    let state = (Box::pin(body), Chunks::new(framing), false);
+    futures::stream::unfold(state, |(mut body, mut chunks, ended)| async move {
+        if ended {
+            return None;
+        }
+        loop {
+            if let Some(bytes) = chunks.ready.pop_front() {
+                return Some((Ok(bytes), (body, chunks, false)));
+            }
+            let step = match body.next().await {
+                Some(Ok(bytes)) => chunks.feed(bytes).map_err(|error| -> StdError { Box::new(error) }),
+                Some(Err(error)) => Err(error),
+                None if chunks.place == Place::End => return None,
+                None => Err(BodyError::Incomplete.into()),
+            };
+            if let Err(error) = step {
+                return Some((Err(error), (body, chunks, true)));
+            }
+        }
+    })
+    .boxed()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the line in front of a chunk.
+    Line,
+    /// This many bytes of the chunk are to come.
+    Data(u64),
+    /// This many bytes of the line break behind a chunk have come.
+    Break(usize),
+    /// Behind the final chunk's line: trailing headers.
+    End,
+}
+
+struct Chunks {
+    framing: Framing,
+    place: Place,
+    line: Vec<u8>,
+    ready: VecDeque<Bytes>,
+}
+
+impl Chunks {
+    fn new(framing: Framing) -> Self {
+        Self { framing, place: Place::Line, line: Vec::new(), ready: VecDeque::new() }
+    }
+
+    fn feed(&mut self, mut bytes: Bytes) -> Result<(), BodyError> {
+        while !bytes.is_empty() {
+            match self.place {
+                Place::Line => self.feed_line(&mut bytes)?,
+                Place::Data(left) => {
+                    let part = bytes.split_to(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+                    let left = left - part.len() as u64;
+                    self.place = if left == 0 { Place::Break(0) } else { Place::Data(left) };
+                    self.pass_data(part);
+                }
+                Place::Break(seen) => {
+                    if bytes[0] != b"\r\n"[seen] {
+                        return Err(BodyError::Framing);
+                    }
+                    self.pass_framing(bytes.split_to(1));
+                    self.place = if seen == 0 { Place::Break(1) } else { Place::Line };
+                }
+                Place::End => self.ready.push_back(std::mem::take(&mut bytes)),
+            }
+        }
+        Ok(())
+    }
+
+    fn feed_line(&mut self, bytes: &mut Bytes) -> Result<(), BodyError> {
+        let end = bytes.iter().position(|byte| *byte == b'\n').map(|place| place + 1);
+        let taken = end.unwrap_or(bytes.len());
+        self.line.extend_from_slice(&bytes[..taken]);
+        bytes.advance(taken);
+        if self.line.len() > LINE_BYTES_MAX {
+            return Err(BodyError::Framing);
+        }
+        if end.is_none() {
+            return Ok(());
+        }
+        let line = std::mem::take(&mut self.line);
+        let size = self.parse(&line)?;
+        match size {
+            0 => {
+                self.ready.push_back(line.into());
+                self.place = Place::End;
+            }
+            _ => {
+                self.pass_framing(line.into());
+                self.place = Place::Data(size);
+            }
+        }
+        Ok(())
+    }
+
+    /// The size in a line that is exactly `hex[;chunk-signature=64 hex digits]\r\n`.
+    fn parse(&self, line: &[u8]) -> Result<u64, BodyError> {
+        let line =
+            line.strip_suffix(b"\r\n").and_then(|line| std::str::from_utf8(line).ok()).ok_or(BodyError::Framing)?;
+        let (size, signature) = match line.split_once(";chunk-signature=") {
+            Some((size, signature)) => (size, Some(signature)),
+            None => (line, None),
+        };
+        let signed_right = match (self.framing, signature) {
+            (Framing::Signed, Some(signature)) => signature.len() == 64 && is_hex(signature),
+            (Framing::Unsigned, None) => true,
+            (Framing::Signed, None) | (Framing::Unsigned, Some(_)) => false,
+        };
+        // 16 digits would fill 64 bits; the limit on a PUT is far below 15.
+        if !signed_right || !(1..=15).contains(&size.len()) || !is_hex(size) {
+            return Err(BodyError::Framing);
+        }
+        let size = u64::from_str_radix(size, 16).map_err(|_| BodyError::Framing)?;
+        if self.framing == Framing::Signed && size > SIGNED_CHUNK_BYTES_MAX {
+            return Err(BodyError::ChunkTooLarge);
+        }
+        Ok(size)
+    }
+
+    /// Framing of the client's chunks goes on only where it is signed.
+    fn pass_framing(&mut self, bytes: Bytes) {
+        if self.framing == Framing::Signed {
+            self.ready.push_back(bytes);
+        }
+    }
+
+    fn pass_data(&mut self, data: Bytes) {
+        match self.framing {
+            Framing::Signed => self.ready.push_back(data),
+            Framing::Unsigned => {
+                self.ready.push_back(format!("{:x}\r\n", data.len()).into());
+                self.ready.push_back(data);
+                self.ready.push_back(Bytes::from_static(b"\r\n"));
+            }
+        }
+    }
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! The HTTP/1.1 server: connections, their limits, and their end.
+
+mod timed_body;
+mod timed_io;
+
+use std::io;
+use std::sync::Arc;
+
+use futures::future::{Either, select};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::service::{ACCEPT_PAUSE, S3Service};
+pub(crate) use timed_body::TimedBody;
+use timed_io::TimedIo;
+
+impl S3Service {
+    /// Serves the listener until `shutdown` is cancelled; then takes no more connections, lets requests in flight end within
+    /// the deadline of the settings, and returns.
+    pub async fn run(self, listener: TcpListener, tls: Option<TlsAcceptor>, shutdown: CancellationToken) {
+        let connections = TaskTracker::new();
+        // Cancelled when the deadline is over: what is still open then is cut.
+        let cut = CancellationToken::new();
+        let server = Server { service: self, tls, shutdown, cut: cut.clone() };
+        server.accept(&listener, &connections).await;
+        drop(listener);
+        connections.close();
+        let deadline = server.service.inner.settings.shutdown_deadline;
+        let wait = std::pin::pin!(connections.wait());
+        if let Either::Right(_) = select(wait, server.service.inner.env.clock.sleep(deadline)).await {
+            tracing::warn!(connections = connections.len(), "connections cut at the shutdown deadline");
+            cut.cancel();
+            connections.wait().await;
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Server {
+    service: S3Service,
+    tls: Option<TlsAcceptor>,
+    shutdown: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl Server {
+    async fn accept(&self, listener: &TcpListener, connections: &TaskTracker) {
+        let places = Arc::new(Semaphore::new(self.service.inner.settings.connections_max));
+        loop {
+            let next = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (place, listener.accept().await)
+            };
+            let Some((place, accepted)) = self.shutdown.run_until_cancelled(next).await else { return };
+            match accepted {
+                Ok((stream, _)) => {
+                    let server = self.clone();
+                    // Ends with its connection, at the latest when `cut` is cancelled.
+                    forebay_env::spawn(connections.track_future(async move {
+                        server.service.inner.metrics.connections.inc();
+                        server.cut.clone().run_until_cancelled(server.connection(stream)).await;
+                        server.service.inner.metrics.connections.dec();
+                        drop(place);
+                    }));
+                }
+                Err(error) if concerns_one_connection(&error) => {}
+                Err(error) => {
+                    // Out of descriptors, most likely: connections that end give some back.
+                    tracing::error!(%error, "connection not accepted");
+                    self.service.inner.env.clock.sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn connection(&self, stream: TcpStream) {
+        // Answers are written whole; waiting to fill packets would only delay them.
+        let _ = stream.set_nodelay(true);
+        let settings = &self.service.inner.settings;
+        let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), settings.body_window);
+        match &self.tls {
+            None => self.requests(stream).await,
+            Some(tls) => {
+                let handshake = tls.accept(stream);
+                match select(handshake, self.service.inner.env.clock.sleep(settings.header_timeout)).await {
+                    Either::Left((Ok(stream), _)) => self.requests(stream).await,
+                    Either::Left((Err(error), _)) => tracing::debug!(%error, "TLS handshake failed"),
+                    Either::Right(_) => tracing::debug!("TLS handshake took too long"),
+                }
+            }
+        }
+    }
+
+    async fn requests<S>(&self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = self.service.clone();
+        let answer = service_fn(move |request| {
+            let service = service.clone();
+            async move { service.answer(request).await }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.service.inner.settings.header_timeout)
+            .serve_connection(TokioIo::new(stream), answer);
+        let mut connection = std::pin::pin!(connection);
+        let ended = match self.shutdown.run_until_cancelled(connection.as_mut()).await {
+            Some(ended) => ended,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, cause = ?std::error::Error::source(&error).map(ToString::to_string), "connection ended early");
+        }
+    }
+}
+
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+    )
+}

@@ -1,0 +1,186 @@
+//! One request from its headers to its answer.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_auth::Users;
+use forebay_cache::Cache;
+use forebay_env::Env;
+use futures::StreamExt;
+use http::{Method, Request};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use hyper::body::Incoming;
+use prometheus_client::registry::Registry;
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::S3ServiceBuilder;
+use s3s::{Body, HttpRequest, HttpResponse, StdError};
+use tokio::sync::Semaphore;
+
+use crate::authorize::{Authentication, Authorization};
+use crate::context::RequestContext;
+use crate::host::Domain;
+use crate::metrics::{Metrics, Sending};
+use crate::operations::Operations;
+use crate::pass_through::PassThrough;
+use crate::s3s_fixes::chunks::Framing;
+use crate::s3s_fixes::{FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, keep_alive};
+use crate::server::TimedBody;
+use crate::settings::S3Settings;
+use crate::token::Tokens;
+
+/// POST forms that are read at once: each may fill [`FORM_FILE_BYTES_MAX`] of memory.
+const FORMS_AT_ONCE: usize = 4;
+
+/// The S3 endpoint, shared by clones. [`S3Service::run`] serves it on a listener.
+#[derive(Clone)]
+pub struct S3Service {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    protocol: s3s::service::S3Service,
+    pub(crate) settings: S3Settings,
+    pub(crate) env: Env,
+    pub(crate) metrics: Metrics,
+    forms: Semaphore,
+}
+
+impl S3Service {
+    /// Wires the protocol to the cache and registers the metrics.
+    pub fn new(cache: Cache, users: Users, settings: S3Settings, env: Env, registry: &mut Registry) -> Self {
+        let tokens = Tokens::new(&settings.token_secret);
+        let operations = Operations { cache: cache.clone(), tokens, region: settings.region.clone() };
+        let mut builder = S3ServiceBuilder::new(operations);
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
+        builder.set_auth(Authentication::new(users.clone(), &*env.random));
+        builder.set_access(Authorization { users: users.clone() });
+        let domain = || settings.domain.as_deref().map(Domain::new);
+        builder.set_route(PassThrough { cache, users, domain: domain() });
+        if let Some(domain) = domain() {
+            builder.set_host(domain);
+        }
+        let metrics = Metrics::register(registry);
+        let protocol = builder.build();
+        let forms = Semaphore::new(FORMS_AT_ONCE);
+        Self { inner: Arc::new(Inner { protocol, settings, env, metrics, forms }) }
+    }
+
+    /// Answers one request. The error ends the connection.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> io::Result<http::Response<SentBody>> {
+        let inner = &self.inner;
+        let began = inner.env.clock.monotonic();
+        let context = Arc::new(RequestContext::new(inner.env.random.hex_id()));
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let response = self.route(request, &context).await.map_err(io::Error::other)?;
+        let response = answer::finish(response, &context.id);
+        let took = inner.env.clock.monotonic().saturating_sub(began);
+        let status = response.status().as_u16();
+        inner.metrics.answered(context.operation(), status, took);
+        tracing::debug!(request_id = context.id, operation = context.operation(), %method, path, status, ?took, "request answered");
+        let sending = Sending::new(inner.metrics.clone(), context.operation(), Arc::clone(&inner.env.clock), began);
+        Ok(response.map(|body| SentBody { body: Box::pin(body), sending }))
+    }
+
+    async fn route(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Result<HttpResponse, StdError> {
+        let (mut parts, body) = request.into_parts();
+        let checked = match checks::check(&parts, &self.inner.settings.region) {
+            Ok(checked) => checked,
+            Err(error) => {
+                tracing::debug!(request_id = context.id, %error, "request refused before its signature was checked");
+                return Ok(answer::refuse(error, &context.id));
+            }
+        };
+        parts.extensions.insert(Arc::clone(context));
+        let is_form = is_form(&parts);
+        let takes_long = takes_long(&parts);
+        let request = HttpRequest::from_parts(parts, self.body(body, checked.framing));
+        let inner = Arc::clone(&self.inner);
+        if takes_long {
+            let work = async move { call(&inner, request).await };
+            return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
+        }
+        // A permit is given for as long as the form is in memory; the semaphore is never closed.
+        let _permit = if is_form { self.inner.forms.acquire().await.ok() } else { None };
+        call(&inner, request).await
+    }
+
+    fn body(&self, body: Incoming, framing: Option<Framing>) -> Body {
+        if http_body::Body::is_end_stream(&body) && framing.is_none() {
+            return Body::empty();
+        }
+        let inner = &self.inner;
+        let window = (inner.settings.body_window, inner.settings.body_bytes_per_window_min);
+        let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, inner.metrics.clone());
+        let body = match framing {
+            None => body.boxed(),
+            Some(framing) => chunks::watch(body, framing),
+        };
+        Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data))))
+    }
+}
+
+async fn call(inner: &Inner, request: HttpRequest) -> Result<HttpResponse, StdError> {
+    match inner.protocol.call(request).await {
+        Ok(response) => Ok(response),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn limits() -> S3Config {
+    let mut config = S3Config::default();
+    config.xml_max_body_size = XML_BYTES_MAX;
+    config.post_object_max_file_size = FORM_FILE_BYTES_MAX;
+    // S3's limit on the form apart from the file is 20 KB; policies of some tools are longer.
+    config.form_max_field_size = 64 << 10;
+    config.form_max_fields_size = 256 << 10;
+    config.form_max_parts = 100;
+    config
+}
+
+fn is_form(parts: &http::request::Parts) -> bool {
+    let content_type = parts.headers.get("content-type").map(|value| value.as_bytes().to_ascii_lowercase());
+    parts.method == Method::POST && content_type.is_some_and(|value| value.starts_with(b"multipart/form-data"))
+}
+
+/// CompleteMultipartUpload and copies move whole objects before they can answer.
+fn takes_long(parts: &http::request::Parts) -> bool {
+    let completes = parts.method == Method::POST
+        && parts.uri.query().is_some_and(|query| query.split('&').any(|parameter| parameter.starts_with("uploadId=")));
+    completes || (parts.method == Method::PUT && parts.headers.contains_key("x-amz-copy-source"))
+}
+
+/// The body of an answer, counted as it is sent.
+pub(crate) struct SentBody {
+    body: Pin<Box<Body>>,
+    sending: Sending,
+}
+
+impl http_body::Body for SentBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = self.body.as_mut().poll_frame(context).map_err(io::Error::other);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            self.sending.sent(bytes);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// How long a failed accept keeps the loop from trying again.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

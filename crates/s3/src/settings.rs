@@ -1,0 +1,42 @@
+//! Settings of the S3 endpoint.
+
+use std::time::Duration;
+
+use forebay_auth::Secret;
+
+/// What the binary decides.
+#[derive(Debug, Clone)]
+pub struct S3Settings {
+    /// Domain under which buckets are addressed as `bucket.domain`. Path style works with and without it.
+    pub domain: Option<String>,
+    /// The region of all buckets; credential scopes must name it.
+    pub region: String,
+    /// What continuation tokens are authenticated with: must be the same after a restart. The root user's secret does.
+    pub token_secret: Secret,
+    /// Most connections at once; others wait in the kernel's queue.
+    pub connections_max: usize,
+    /// How long the headers of a request may take, and how long a connection may stay idle before them.
+    pub header_timeout: Duration,
+    /// In every window of this length a body must move by `body_bytes_per_window_min`, or the connection ends.
+    pub body_window: Duration,
+    pub body_bytes_per_window_min: u64,
+    /// How long requests in flight may go on after a shutdown has begun.
+    pub shutdown_deadline: Duration,
+}
+
+impl S3Settings {
+    /// The defaults, with the secret that tokens are authenticated with.
+    pub fn new(token_secret: Secret) -> Self {
+        Self {
+            domain: None,
+            region: "us-east-1".to_owned(),
+            token_secret,
+            connections_max: 4096,
+            // FAILURES row 21: a slow client must not hold a connection for free.
+            header_timeout: Duration::from_secs(10),
+            body_window: Duration::from_secs(30),
+            body_bytes_per_window_min: 30 << 10,
+            shutdown_deadline: Duration::from_secs(30),
+        }
+    }
+}
