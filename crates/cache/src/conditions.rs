@@ -1,0 +1,118 @@
+//! Conditional headers, as RFC 9110 and S3 order them.
+
+use forebay_types::{ETag, ObjectInfo};
+
+use crate::{Conditions, Error, ErrorKind, Result, TagCondition};
+
+impl TagCondition {
+    fn holds(&self, etag: &ETag) -> bool {
+        match self {
+            Self::Any => true,
+            Self::OneOf(tags) => tags.contains(etag),
+        }
+    }
+}
+
+impl Conditions {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks a read of an object that exists. `If-Match` overrules `If-Unmodified-Since`, `If-None-Match` overrules
+    /// `If-Modified-Since` (RFC 9110, section 13.2.2).
+    ///
+    /// # Errors
+    /// `PreconditionFailed` or `NotModified`, with the object.
+    pub fn check_read(&self, info: &ObjectInfo) -> Result<()> {
+        let modified_s = info.last_modified_ms / 1000;
+        let failed = match (&self.if_match, self.if_unmodified_since_ms) {
+            (Some(tags), _) => !tags.holds(&info.etag),
+            (None, Some(since_ms)) => modified_s > since_ms / 1000,
+            (None, None) => false,
+        };
+        if failed {
+            return Err(Error::about(ErrorKind::PreconditionFailed, "a condition of the request does not hold", info));
+        }
+        let unchanged = match (&self.if_none_match, self.if_modified_since_ms) {
+            (Some(tags), _) => tags.holds(&info.etag),
+            (None, Some(since_ms)) => modified_s <= since_ms / 1000,
+            (None, None) => false,
+        };
+        if unchanged { Err(Error::about(ErrorKind::NotModified, "the object is unchanged", info)) } else { Ok(()) }
+    }
+
+    /// Checks the source of a copy, where every failure is `PreconditionFailed`.
+    pub fn check_copy_source(&self, info: &ObjectInfo) -> Result<()> {
+        self.check_read(info).map_err(|error| Error { kind: ErrorKind::PreconditionFailed, ..error })
+    }
+
+    /// Checks a write against the object that it would replace.
+    ///
+    /// # Errors
+    /// `PreconditionFailed`; `NotFound` when `If-Match` names an object that is absent, as S3 answers.
+    pub fn check_write(&self, current: Option<&ObjectInfo>) -> Result<()> {
+        match (&self.if_match, current) {
+            (Some(_), None) => return Err(Error::new(ErrorKind::NotFound, "If-Match on a key that has no object")),
+            (Some(tags), Some(info)) if !tags.holds(&info.etag) => {
+                return Err(Error::about(ErrorKind::PreconditionFailed, "If-Match does not hold", info));
+            }
+            (Some(_), Some(_)) | (None, _) => {}
+        }
+        match (&self.if_none_match, current) {
+            (Some(tags), Some(info)) if tags.holds(&info.etag) => {
+                Err(Error::about(ErrorKind::PreconditionFailed, "If-None-Match does not hold", info))
+            }
+            (Some(_), Some(_)) | (None, _) | (Some(_), None) => Ok(()),
+        }
+    }
+
+    /// Whether a write needs to know what it would replace.
+    pub fn needs_current(&self) -> bool {
+        self.if_match.is_some() || self.if_none_match.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> ObjectInfo {
+        ObjectInfo::new(3, ETag::new("abc"), 10_500)
+    }
+
+    fn one(tag: &str) -> Option<TagCondition> {
+        Some(TagCondition::OneOf(vec![ETag::new(tag)]))
+    }
+
+    fn read(conditions: &Conditions) -> Option<ErrorKind> {
+        conditions.check_read(&object()).err().map(|error| error.kind)
+    }
+
+    #[test]
+    fn reads_follow_the_order_of_rfc_9110() {
+        let none = Conditions::default();
+        let failed = Some(ErrorKind::PreconditionFailed);
+        let unchanged = Some(ErrorKind::NotModified);
+        assert_eq!(read(&none), None);
+        assert_eq!(read(&Conditions { if_match: one("abc"), if_unmodified_since_ms: Some(1_000), ..none.clone() }), None);
+        assert_eq!(read(&Conditions { if_match: one("x"), ..none.clone() }), failed);
+        assert_eq!(read(&Conditions { if_unmodified_since_ms: Some(9_000), ..none.clone() }), failed);
+        assert_eq!(read(&Conditions { if_unmodified_since_ms: Some(10_000), ..none.clone() }), None);
+        assert_eq!(read(&Conditions { if_none_match: one("abc"), ..none.clone() }), unchanged);
+        assert_eq!(read(&Conditions { if_none_match: one("x"), if_modified_since_ms: Some(20_000), ..none.clone() }), None);
+        assert_eq!(read(&Conditions { if_modified_since_ms: Some(10_000), ..none.clone() }), unchanged);
+        assert_eq!(read(&Conditions { if_modified_since_ms: Some(9_000), ..none }), None);
+    }
+
+    #[test]
+    fn writes_compare_with_what_they_replace() {
+        let absent = Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() };
+        assert!(absent.check_write(None).is_ok());
+        assert_eq!(absent.check_write(Some(&object())).unwrap_err().kind, ErrorKind::PreconditionFailed);
+        let swap = Conditions { if_match: one("abc"), ..Conditions::default() };
+        assert!(swap.check_write(Some(&object())).is_ok());
+        assert_eq!(swap.check_write(None).unwrap_err().kind, ErrorKind::NotFound);
+        let stale = Conditions { if_match: one("old"), ..Conditions::default() };
+        assert_eq!(stale.check_write(Some(&object())).unwrap_err().kind, ErrorKind::PreconditionFailed);
+    }
+}

@@ -1,0 +1,82 @@
+//! Deletes.
+
+use forebay_catalog::LocalChange;
+use forebay_catalog::records::{Base, ObjectRecord, State};
+use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteMode};
+use forebay_ufs::Condition;
+
+use crate::persist::Entry;
+use crate::put::Change;
+use crate::worker::{Current, Worker};
+use crate::{Conditions, Error, ErrorKind, Mount, Result};
+
+impl Worker {
+    pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
+        let policy = self.policies.resolve(path);
+        let mount = self.buckets.mount(&path.bucket).await?;
+        match policy.write_mode {
+            WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
+            WriteMode::WriteBack | WriteMode::Transient => self.delete_back(path, &policy, &mount, conditions).await,
+            WriteMode::WriteThrough | WriteMode::NoCache => self.delete_through(path, &policy, &mount, conditions).await,
+        }
+    }
+
+    /// Acknowledged when a tombstone is durable here; the under store follows. Deletes need no pinned space.
+    async fn delete_back(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, conditions: &Conditions) -> Result<()> {
+        let _lock = self.locks.lock(path).await;
+        let current = self.current(path).await?;
+        self.check_write(path, policy, mount, conditions).await?;
+        if current.record.as_ref().is_some_and(|record| record.state == State::Tombstone) {
+            return Ok(());
+        }
+        let generation = self.next_generation();
+        let now = (generation, self.write_time_ms());
+        let (base, (dirty_since, dirty_since_ms)) = self.base_and_age(path, policy, &current, now);
+        let tombstone = tombstone(generation, now.1, base, dirty_since, dirty_since_ms);
+        let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
+        self.change_record(path, &current, Change::to(Some(&tombstone), local), policy.durability).await?;
+        self.queue.push(path.clone(), Entry::of(&tombstone));
+        Ok(())
+    }
+
+    /// Acknowledged when the under store has deleted it.
+    async fn delete_through(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, conditions: &Conditions) -> Result<()> {
+        let upload_guard = self.uploads.lock(path).await;
+        let (_lock, current) = self.lock_when_persisted(path, &upload_guard).await?;
+        let condition = self.check_write(path, policy, mount, conditions).await?;
+        let generation = self.next_generation();
+        self.check_settled(path, generation)?;
+        if let Condition::Absent = condition {
+            return Ok(());
+        }
+        self.invalidate(path).await?;
+        if let Err(error) = mount.foreground.delete(&path.key, condition).await {
+            return Err(self.write_failed(path, generation, error));
+        }
+        self.fence.advance(path);
+        self.drop_record(path, &current).await
+    }
+
+    /// Ends what the catalog knows of a key that is gone everywhere.
+    async fn drop_record(&self, path: &ObjectPath, current: &Current) -> Result<()> {
+        if current.record.is_none() {
+            return Ok(());
+        }
+        let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
+        self.change_record(path, current, Change::to(None, local), Durability::Fsync).await
+    }
+}
+
+fn tombstone(generation: Generation, now_ms: u64, base: Base, dirty_since: Generation, dirty_since_ms: u64) -> ObjectRecord {
+    ObjectRecord {
+        state: State::Tombstone,
+        generation,
+        dirty_since_ms,
+        dirty_since,
+        size: 0,
+        etag: ETag::new(""),
+        last_modified_ms: now_ms,
+        storage_class: None,
+        base,
+    }
+}

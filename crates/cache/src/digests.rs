@@ -1,0 +1,156 @@
+//! Hashes of the bytes on their way in.
+
+use crc_fast::{CrcAlgorithm, Digest as Crc};
+use forebay_types::{Algorithm, Checksum};
+use md5::{Digest as _, Md5};
+use sha1::Sha1;
+use sha2::Sha256;
+
+/// MD5 and any set of checksums over one stream.
+pub(crate) struct Digests {
+    md5: Md5,
+    payload_sha256: Option<Sha256>,
+    checksums: Vec<(Algorithm, Hasher)>,
+}
+
+/// The values after the last byte.
+pub(crate) struct Digested {
+    pub(crate) md5: [u8; 16],
+    pub(crate) payload_sha256: Option<[u8; 32]>,
+    pub(crate) checksums: Vec<Checksum>,
+}
+
+enum Hasher {
+    Crc(Box<Crc>),
+    Sha1(Sha1),
+    Sha256(Sha256),
+}
+
+impl Hasher {
+    fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Crc32 => Self::Crc(Box::new(Crc::new(CrcAlgorithm::Crc32IsoHdlc))),
+            Algorithm::Crc32C => Self::Crc(Box::new(Crc::new(CrcAlgorithm::Crc32Iscsi))),
+            Algorithm::Crc64Nvme => Self::Crc(Box::new(Crc::new(CrcAlgorithm::Crc64Nvme))),
+            Algorithm::Sha1 => Self::Sha1(Sha1::new()),
+            Algorithm::Sha256 => Self::Sha256(Sha256::new()),
+        }
+    }
+
+    fn update(&mut self, data: &[u8]) {
+        match self {
+            Self::Crc(crc) => crc.update(data),
+            Self::Sha1(sha) => sha.update(data),
+            Self::Sha256(sha) => sha.update(data),
+        }
+    }
+
+    fn finish(self, algorithm: Algorithm) -> Vec<u8> {
+        match self {
+            Self::Crc(crc) => crc_bytes(algorithm, crc.finalize()),
+            Self::Sha1(sha) => sha.finalize().to_vec(),
+            Self::Sha256(sha) => sha.finalize().to_vec(),
+        }
+    }
+}
+
+/// The low bytes of a CRC in network order.
+fn crc_bytes(algorithm: Algorithm, crc: u64) -> Vec<u8> {
+    crc.to_be_bytes()[8 - algorithm.bytes()..].to_vec()
+}
+
+impl Digests {
+    /// `payload_sha256`: whether the hash of `x-amz-content-sha256` is wanted as well.
+    pub(crate) fn new(algorithms: &[Algorithm], payload_sha256: bool) -> Self {
+        let checksums = algorithms.iter().map(|algorithm| (*algorithm, Hasher::new(*algorithm))).collect();
+        Self { md5: Md5::new(), payload_sha256: payload_sha256.then(Sha256::new), checksums }
+    }
+
+    pub(crate) fn update(&mut self, data: &[u8]) {
+        self.md5.update(data);
+        if let Some(sha) = &mut self.payload_sha256 {
+            sha.update(data);
+        }
+        for (_, hasher) in &mut self.checksums {
+            hasher.update(data);
+        }
+    }
+
+    pub(crate) fn finish(self) -> Digested {
+        let value = |(algorithm, hasher): (Algorithm, Hasher)| Checksum { algorithm, value: hasher.finish(algorithm) };
+        Digested {
+            md5: self.md5.finalize().into(),
+            payload_sha256: self.payload_sha256.map(|sha| sha.finalize().into()),
+            checksums: self.checksums.into_iter().map(value).collect(),
+        }
+    }
+}
+
+/// The checksum over the bytes of several pieces, from the checksums of the pieces and their sizes. `None` for
+/// algorithms that can't be combined.
+pub(crate) fn combine(pieces: &[(Checksum, u64)]) -> Option<Checksum> {
+    let algorithm = pieces.first()?.0.algorithm;
+    let crc = match algorithm {
+        Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
+        Algorithm::Crc32C => CrcAlgorithm::Crc32Iscsi,
+        Algorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
+        Algorithm::Sha1 | Algorithm::Sha256 => return None,
+    };
+    let number = |checksum: &Checksum| checksum.value.iter().fold(0_u64, |n, byte| (n << 8) | u64::from(*byte));
+    let mut combined = number(&pieces[0].0);
+    for (checksum, size) in &pieces[1..] {
+        combined = crc_fast::checksum_combine(crc, combined, number(checksum), *size);
+    }
+    Some(Checksum { algorithm, value: crc_bytes(algorithm, combined) })
+}
+
+/// The checksum of the pieces' checksums: S3's COMPOSITE.
+pub(crate) fn composite(pieces: &[Checksum]) -> Option<Checksum> {
+    let algorithm = pieces.first()?.algorithm;
+    let mut hasher = Hasher::new(algorithm);
+    pieces.iter().for_each(|checksum| hasher.update(&checksum.value));
+    Some(Checksum { algorithm, value: hasher.finish(algorithm) })
+}
+
+/// The MD5 over the binary MD5s of parts.
+pub(crate) fn md5_of_md5s(md5s: impl Iterator<Item = [u8; 16]>) -> [u8; 16] {
+    let mut md5 = Md5::new();
+    md5s.for_each(|part| md5.update(part));
+    md5.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checksum_of(algorithm: Algorithm, data: &[u8]) -> Checksum {
+        let mut digests = Digests::new(&[algorithm], false);
+        digests.update(data);
+        digests.finish().checksums.remove(0)
+    }
+
+    /// The check values of the CRC catalogue and of FIPS 180 for "123456789".
+    #[test]
+    fn known_answers() {
+        for (algorithm, value) in [
+            (Algorithm::Crc32, "cbf43926"),
+            (Algorithm::Crc32C, "e3069283"),
+            (Algorithm::Crc64Nvme, "ae8b14860a799888"),
+            (Algorithm::Sha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441"),
+            (Algorithm::Sha256, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"),
+        ] {
+            assert_eq!(hex::encode(checksum_of(algorithm, b"123456789").value), value, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn crcs_of_pieces_combine_to_the_crc_of_the_whole() {
+        let data: Vec<u8> = (0..10_000_u32).map(|n| (n * 7 % 251) as u8).collect();
+        for algorithm in [Algorithm::Crc32, Algorithm::Crc32C, Algorithm::Crc64Nvme] {
+            let pieces: Vec<_> =
+                data.chunks(3_333).map(|piece| (checksum_of(algorithm, piece), piece.len() as u64)).collect();
+            assert_eq!(combine(&pieces), Some(checksum_of(algorithm, &data)), "{algorithm:?}");
+        }
+        assert_eq!(combine(&[(checksum_of(Algorithm::Sha1, b"a"), 1)]), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! The cache's errors: kinds say what happened in words that a protocol can map one by one.
+
+use forebay_types::ObjectInfo;
+
+/// What happened. The `s3` crate maps each kind to one S3 error code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// No object under this key.
+    NotFound,
+    NoSuchBucket,
+    NoSuchUpload,
+    BucketAlreadyExists,
+    BucketNotEmpty,
+    /// A condition of the request did not hold (412).
+    PreconditionFailed,
+    /// The object is the one that the client has already (304).
+    NotModified,
+    /// Another write of the same key was under way (409).
+    Conflict,
+    /// A parameter or a combination of them can't be right.
+    InvalidArgument,
+    /// The bytes do not match `Content-MD5`.
+    BadDigest,
+    /// The bytes do not match `x-amz-content-sha256`.
+    PayloadHashMismatch,
+    /// The bytes do not match an `x-amz-checksum-*` header or trailer.
+    ChecksumMismatch,
+    /// Fewer or more bytes came than the request announced.
+    IncompleteBody,
+    /// A body ended with an error of the protocol layer, which is the source.
+    Body,
+    EntityTooSmall,
+    EntityTooLarge,
+    InvalidPart,
+    InvalidPartOrder,
+    InvalidRange,
+    /// The path's policy or the under store's credentials refuse this.
+    AccessDenied,
+    /// Pinned data fills its share: try again later (503 SlowDown).
+    SlowDown,
+    /// The disks are full (507).
+    InsufficientStorage,
+    /// The under store is out of reach or failing (503).
+    Unavailable,
+    /// The only copy of the bytes is damaged or missing (500).
+    Corrupt,
+    NotImplemented,
+    Internal,
+}
+
+/// An error, with what was being done and why it failed; the text never holds secrets.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub context: String,
+    /// The object that a condition was checked against: 304 and 412 show its tag and time.
+    pub object: Option<Box<ObjectInfo>>,
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), object: None, source: None }
+    }
+
+    /// An error of the protocol layer, which gets it back as the source.
+    pub fn body(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { source: Some(source.into()), ..Self::new(ErrorKind::Body, "the request's body ended with an error") }
+    }
+}
+
+impl Error {
+    /// An error of a condition, with the object that it was checked against.
+    pub(crate) fn about(kind: ErrorKind, context: &str, object: &ObjectInfo) -> Self {
+        Self { object: Some(Box::new(object.clone())), ..Self::new(kind, context) }
+    }
+
+    fn from_source(
+        kind: ErrorKind,
+        context: String,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self { source: Some(source.into()), ..Self::new(kind, context) }
+    }
+}
+
+impl From<forebay_store::Error> for Error {
+    fn from(error: forebay_store::Error) -> Self {
+        use forebay_store::ErrorKind as Store;
+        let kind = match error.kind {
+            Store::Invalid => ErrorKind::Internal,
+            Store::Full => ErrorKind::InsufficientStorage,
+            Store::Corrupt => ErrorKind::Corrupt,
+            Store::Failed | Store::Closed => ErrorKind::Unavailable,
+        };
+        Self::from_source(kind, format!("the local store: {error}"), error)
+    }
+}
+
+impl From<forebay_catalog::Error> for Error {
+    fn from(error: forebay_catalog::Error) -> Self {
+        use forebay_catalog::ErrorKind as Catalog;
+        let kind = match error.kind {
+            Catalog::Conflict => ErrorKind::Conflict,
+            Catalog::Full => ErrorKind::InsufficientStorage,
+            Catalog::Unknown | Catalog::Unavailable => ErrorKind::Unavailable,
+            Catalog::Corrupt => ErrorKind::Internal,
+        };
+        Self::from_source(kind, format!("the catalog: {error}"), error)
+    }
+}
+
+impl From<forebay_ufs::Error> for Error {
+    fn from(error: forebay_ufs::Error) -> Self {
+        use forebay_ufs::ErrorKind as Ufs;
+        let kind = match error.kind {
+            Ufs::NotFound => ErrorKind::NotFound,
+            Ufs::NoBucket => ErrorKind::NoSuchBucket,
+            Ufs::AlreadyExists => ErrorKind::BucketAlreadyExists,
+            Ufs::NotEmpty => ErrorKind::BucketNotEmpty,
+            Ufs::Precondition => ErrorKind::PreconditionFailed,
+            Ufs::Conflict => ErrorKind::Conflict,
+            Ufs::Throttled => ErrorKind::SlowDown,
+            Ufs::Unavailable | Ufs::Ambiguous => ErrorKind::Unavailable,
+            Ufs::Denied => ErrorKind::AccessDenied,
+            Ufs::Unsupported => ErrorKind::NotImplemented,
+            Ufs::Invalid => ErrorKind::InvalidArgument,
+            Ufs::Corrupt => ErrorKind::Corrupt,
+        };
+        Self::from_source(kind, format!("the under store: {error}"), error)
+    }
+}

@@ -1,0 +1,109 @@
+//! Eviction: what reclaim keeps, and quotas.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use forebay_catalog::records;
+use forebay_store::{Access, Retention};
+use forebay_types::EvictionOrder;
+
+use crate::policies::group_of_rule;
+use crate::worker::Worker;
+
+/// How often quotas are looked at.
+const QUOTA_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A group over its quota is brought down to this share of it, so that each look has something to do only now and then.
+const QUOTA_TARGET: f64 = 0.95;
+
+/// Reads that make an object worth keeping under S3-FIFO: its main queue takes what was read more than once
+/// (Yang et al.: "FIFO queues are all you need for cache eviction", SOSP 2023, section 4).
+const S3_FIFO_READS: u8 = 2;
+
+/// Answers the store's question from the path policies.
+pub(crate) struct Keeper {
+    pub(crate) worker: Weak<Worker>,
+}
+
+impl Retention for Keeper {
+    fn keep(&self, key: &[u8], access: Access) -> bool {
+        let Some(worker) = self.worker.upgrade() else { return false };
+        let order = records::parse_object_key(key).map(|path| worker.policies.resolve(&path).eviction);
+        keeps(order.unwrap_or_default(), access)
+    }
+
+    fn evicted(&self, _key: &[u8], bytes: u64) {
+        if let Some(worker) = self.worker.upgrade() {
+            worker.metrics.evicted_bytes.inc_by(bytes);
+        }
+    }
+}
+
+/// Segments are reclaimed oldest first, which is FIFO; what is carried forward makes the other orders. LRU keeps what was read
+/// since it was written or last carried (the CLOCK form of it). S3-FIFO keeps new objects only after several reads, and proven
+/// ones after one.
+fn keeps(order: EvictionOrder, access: Access) -> bool {
+    match order {
+        EvictionOrder::Fifo => false,
+        EvictionOrder::Lru => access.reads > 0,
+        EvictionOrder::S3Fifo => access.reads >= if access.carried { 1 } else { S3_FIFO_READS },
+    }
+}
+
+impl Worker {
+    /// Keeps every group within its quota; ends when the worker stops.
+    pub(crate) async fn quota_loop(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.env.clock.sleep(QUOTA_INTERVAL) => self.enforce_quotas(),
+                () = self.stop.cancelled() => return,
+            }
+            self.observe();
+        }
+    }
+
+    pub(crate) fn enforce_quotas(&self) {
+        let (policies, _) = self.policies.present();
+        for rule in policies.rules() {
+            let Some(quota) = rule.cache_quota else { continue };
+            let group = group_of_rule(&rule.path);
+            let used = self.store.group_bytes(group);
+            if used > quota.0 {
+                let target = (quota.0 as f64 * QUOTA_TARGET) as u64;
+                let evicted = self.store.evict_group(group, used - target);
+                self.metrics.evicted_bytes.inc_by(evicted);
+            }
+        }
+    }
+
+    /// Brings gauges up to date that nobody else sets.
+    fn observe(&self) {
+        let age_ms = self.oldest_dirty_age_ms();
+        self.metrics.oldest_dirty_age.set(age_ms as f64 / 1000.0);
+        self.metrics.persist_running.set(self.queue.running() as i64);
+        self.metrics.persist_delayed.set(self.queue.delayed() as i64);
+        self.metrics.memory_bytes.set(self.memory.bytes() as i64);
+    }
+
+    pub(crate) fn oldest_dirty_age_ms(&self) -> u64 {
+        self.queue.oldest_ms().map_or(0, |since| self.env.clock.unix_ms().saturating_sub(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_order_keeps_what_its_name_says() {
+        let access = |reads, carried| Access { reads, carried };
+        for (order, kept) in [
+            (EvictionOrder::Fifo, [false, false, false, false, false]),
+            (EvictionOrder::Lru, [false, true, true, false, true]),
+            (EvictionOrder::S3Fifo, [false, false, true, false, true]),
+        ] {
+            let cases = [access(0, false), access(1, false), access(2, false), access(0, true), access(1, true)];
+            assert_eq!(cases.map(|case| keeps(order, case)), kept, "{order:?}");
+        }
+    }
+}

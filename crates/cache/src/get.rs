@@ -1,0 +1,287 @@
+//! Reads.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use forebay_store::{Object, Piece};
+use forebay_types::{ByteRange, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use forebay_ufs::RemoteObject;
+use futures::StreamExt;
+use futures::stream;
+
+use crate::memory_tier::MemoryObject;
+use crate::metrics::Tier;
+use crate::remote::{Known, Version};
+use crate::worker::{Located, Worker, storage_state};
+use crate::{ByteStream, Error, ErrorKind, GetObject, Mount, ObjectBody, ObjectHead, RangeRequest, Result};
+
+/// A version that changes in the under store while its first page is fetched is looked up anew this often.
+const CHANGED_TRIES: usize = 3;
+
+/// Reads of the local store under way ahead of a client.
+const LOCAL_READ_AHEAD: usize = 2;
+
+/// A version to be served.
+struct Found {
+    info: Arc<ObjectInfo>,
+    state: StorageState,
+    cached_bytes: u64,
+    bytes: Source,
+}
+
+/// Where its bytes are.
+enum Source {
+    /// Dirty or transient: all here, and nowhere else.
+    Here(Object),
+    /// Clean: here as far as they go, the rest in the under store.
+    Copy(Object, Version),
+    /// Only in the under store.
+    Remote(Box<RemoteObject>, Mount),
+}
+
+impl Worker {
+    /// The main flow of a read.
+    pub(crate) async fn get(self: &Arc<Self>, request: GetObject) -> Result<ObjectBody> {
+        let policy = self.policies.resolve(&request.path);
+        let mut tries = 0;
+        loop {
+            let found = self.find(&request.path, &policy).await?;
+            request.conditions.check_read(&found.info)?;
+            let range = requested_range(&request, &found.info)?;
+            let head = head_of(&found, range);
+            match self.open(&request.path, &policy, found, range).await {
+                Ok(stream) => return Ok(ObjectBody { head, stream }),
+                Err(error) if error.kind == ErrorKind::PreconditionFailed && tries < CHANGED_TRIES => tries += 1,
+                Err(error) if error.kind == ErrorKind::PreconditionFailed => {
+                    return Err(Error::new(ErrorKind::Unavailable, "the object keeps changing in the under store"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(crate) async fn head(&self, request: GetObject) -> Result<ObjectHead> {
+        let policy = self.policies.resolve(&request.path);
+        let found = self.find(&request.path, &policy).await?;
+        request.conditions.check_read(&found.info)?;
+        let range = requested_range(&request, &found.info)?;
+        Ok(head_of(&found, range))
+    }
+
+    /// # Errors
+    /// `NotFound`, `NoSuchBucket`, and whatever keeps the present version from being told.
+    async fn find(&self, path: &ObjectPath, policy: &PathPolicy) -> Result<Found> {
+        match self.locate(path).await? {
+            Located::Here { record, object } => {
+                let info = self.info_of(policy, &object).await?;
+                let (state, cached_bytes) = (storage_state(record.state), object.size());
+                Ok(Found { info, state, cached_bytes, bytes: Source::Here(object) })
+            }
+            Located::Deleted => Err(not_found(path)),
+            Located::Elsewhere { copy } => {
+                let mount = self.buckets.mount(&path.bucket).await?;
+                let known = self.know(path, policy, &mount, copy).await?;
+                self.found_remote(path, policy, mount, known).await
+            }
+        }
+    }
+
+    async fn found_remote(&self, path: &ObjectPath, policy: &PathPolicy, mount: Mount, known: Known) -> Result<Found> {
+        let Some(info) = self.known_info(policy, &known).await? else { return Err(not_found(path)) };
+        let state = StorageState::Clean;
+        match known {
+            Known::Absent => Err(not_found(path)),
+            Known::Remote(remote) => Ok(Found { info, state, cached_bytes: 0, bytes: Source::Remote(remote, mount) }),
+            Known::Copy(object) => {
+                let Some(remote_etag) = Self::remote_etag_of(&object) else {
+                    return Err(Error::new(ErrorKind::Internal, format!("a copy of {path} has no tag")));
+                };
+                let under_store = mount.foreground;
+                let (generation, size) = (object.generation(), object.size());
+                let version = Version { path: path.clone(), generation, size, remote_etag, under_store };
+                Ok(Found { info, state, cached_bytes: object.cached_bytes(), bytes: Source::Copy(object, version) })
+            }
+        }
+    }
+
+    /// Opens the bytes; the first of them are at hand when this returns, so that trouble shows before a status is sent.
+    async fn open(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        found: Found,
+        range: ByteRange,
+    ) -> Result<ByteStream> {
+        if range.is_empty() {
+            return Ok(stream::empty().boxed());
+        }
+        let generation = match &found.bytes {
+            Source::Here(object) | Source::Copy(object, _) => object.generation(),
+            Source::Remote(remote, mount) => return self.open_remote(path, remote, mount, range).await,
+        };
+        if let Some(data) = self.memory.get(policy, generation).and_then(|object| object.data) {
+            self.metrics.read(Tier::memory, path.bucket.as_str(), range.len());
+            return Ok(once(data.slice(range.start as usize..range.end as usize)));
+        }
+        if self.memory.takes(found.info.size) {
+            let whole = self.stream(path, found.bytes, ByteRange::of_size(found.info.size));
+            let data = collect(whole, found.info.size as usize).await?;
+            self.memory.insert(policy, generation, MemoryObject { info: found.info, data: Some(data.clone()) });
+            return Ok(once(data.slice(range.start as usize..range.end as usize)));
+        }
+        first_ready(self.stream(path, found.bytes, range)).await
+    }
+
+    fn stream(self: &Arc<Self>, path: &ObjectPath, source: Source, range: ByteRange) -> ByteStream {
+        match source {
+            Source::Here(object) => self.stream_local(path, object, range),
+            Source::Copy(_, version) => {
+                self.follow_reader(&version, range);
+                self.stream_pages(version, range)
+            }
+            Source::Remote(..) => stream::empty().boxed(),
+        }
+    }
+
+    fn stream_local(&self, path: &ObjectPath, object: Object, range: ByteRange) -> ByteStream {
+        self.metrics.read(Tier::disk, path.bucket.as_str(), range.len());
+        let pieces = object.pieces(range);
+        let read = move |piece| {
+            let object = object.clone();
+            async move {
+                match piece {
+                    Piece::Cached(range) => object.read(range).await.map_err(Error::from),
+                    Piece::Missing(_) => Err(Error::new(ErrorKind::Corrupt, "bytes of the only copy are missing")),
+                }
+            }
+        };
+        stream::iter(pieces).map(read).buffered(LOCAL_READ_AHEAD).boxed()
+    }
+
+    fn stream_pages(self: &Arc<Self>, version: Version, range: ByteRange) -> ByteStream {
+        let worker = Arc::clone(self);
+        let ahead = 1 + self.settings.read_ahead_pages as usize;
+        let pages = pages_of(range, self.settings.page_size.0);
+        let read = move |wanted| Arc::clone(&worker).read_page(version.clone(), wanted);
+        let unpack = |page: Result<Vec<Bytes>>| match page {
+            Ok(chunks) => stream::iter(chunks.into_iter().map(Ok).collect::<Vec<_>>()),
+            Err(error) => stream::iter(vec![Err(error)]),
+        };
+        stream::iter(pages).map(read).buffered(ahead).flat_map(unpack).boxed()
+    }
+
+    async fn open_remote(&self, path: &ObjectPath, remote: &RemoteObject, mount: &Mount, range: ByteRange) -> Result<ByteStream> {
+        let body = mount.foreground.get(&path.key, Some(range), Some(&remote.remote_etag)).await?;
+        self.metrics.read(Tier::under_store, path.bucket.as_str(), range.len());
+        Ok(body.stream.map(|data| data.map_err(Error::from)).boxed())
+    }
+}
+
+fn once(data: Bytes) -> ByteStream {
+    stream::once(async { Ok(data) }).boxed()
+}
+
+async fn collect(mut stream: ByteStream, size: usize) -> Result<Bytes> {
+    let Some(first) = stream.next().await.transpose()? else { return Ok(Bytes::new()) };
+    if first.len() == size {
+        return Ok(first);
+    }
+    let mut data = BytesMut::with_capacity(size);
+    data.extend_from_slice(&first);
+    while let Some(next) = stream.next().await {
+        data.extend_from_slice(&next?);
+    }
+    Ok(data.freeze())
+}
+
+/// Waits for the first bytes, and fails instead of beginning a body that can't go on.
+async fn first_ready(mut body: ByteStream) -> Result<ByteStream> {
+    match body.next().await {
+        None => Ok(stream::empty().boxed()),
+        Some(Ok(first)) => Ok(once(first).chain(body).boxed()),
+        Some(Err(error)) => Err(error),
+    }
+}
+
+/// Cuts a range at the borders of pages.
+fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
+    let (first, last) = (range.start / page_size, range.end.div_ceil(page_size));
+    (first..last).filter_map(move |index| {
+        ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range)
+    })
+}
+
+fn head_of(found: &Found, range: ByteRange) -> ObjectHead {
+    ObjectHead { info: Arc::clone(&found.info), state: found.state, cached_bytes: found.cached_bytes, range }
+}
+
+fn not_found(path: &ObjectPath) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{path} does not exist"))
+}
+
+/// # Errors
+/// `InvalidRange` when the range, or the part, lies behind the object.
+fn requested_range(request: &GetObject, info: &ObjectInfo) -> Result<ByteRange> {
+    let outside = || Error::about(ErrorKind::InvalidRange, "the range lies outside of the object", info);
+    match (request.range, request.part_number) {
+        (None, None) => Ok(ByteRange::of_size(info.size)),
+        (Some(RangeRequest::From { first, last }), _) => {
+            let end = last.map_or(info.size, |last| last.saturating_add(1).min(info.size));
+            if first < end { Ok(ByteRange::new(first, end)) } else { Err(outside()) }
+        }
+        (Some(RangeRequest::Suffix { length }), _) if length == 0 || info.size == 0 => Err(outside()),
+        (Some(RangeRequest::Suffix { length }), _) => Ok(ByteRange::new(info.size.saturating_sub(length), info.size)),
+        (None, Some(number)) => part_range(info, number).ok_or_else(outside),
+    }
+}
+
+/// An object that was put in one piece is its own part 1.
+fn part_range(info: &ObjectInfo, number: u32) -> Option<ByteRange> {
+    if info.parts.is_empty() {
+        return (number == 1).then(|| ByteRange::of_size(info.size));
+    }
+    let index = info.parts.iter().position(|part| part.number == number)?;
+    let start: u64 = info.parts[..index].iter().map(|part| part.size).sum();
+    Some(ByteRange::new(start, start + info.parts[index].size))
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_types::{Checksums, ETag, PartInfo};
+
+    use super::*;
+    use crate::Conditions;
+
+    fn range(size: u64, range: Option<RangeRequest>, part_number: Option<u32>) -> Option<(u64, u64)> {
+        let mut info = ObjectInfo::new(size, ETag::new("e"), 0);
+        info.parts = [(1, 6), (3, 4)].map(|(number, size)| PartInfo { number, size, checksums: Checksums::none() }).into();
+        let path = ObjectPath::parse("bucket", "key").unwrap();
+        let request = GetObject { path, range, part_number, conditions: Conditions::default() };
+        requested_range(&request, &info).ok().map(|range| (range.start, range.end))
+    }
+
+    #[test]
+    fn ranges_are_cut_to_the_object_as_rfc_9110_says() {
+        let from = |first, last| Some(RangeRequest::From { first, last });
+        let suffix = |length| Some(RangeRequest::Suffix { length });
+        assert_eq!(range(10, None, None), Some((0, 10)));
+        assert_eq!(range(10, from(2, Some(4)), None), Some((2, 5)));
+        assert_eq!(range(10, from(2, None), None), Some((2, 10)));
+        assert_eq!(range(10, from(2, Some(u64::MAX)), None), Some((2, 10)));
+        assert_eq!(range(10, from(10, None), None), None);
+        assert_eq!(range(10, from(5, Some(4)), None), None);
+        assert_eq!(range(10, suffix(3), None), Some((7, 10)));
+        assert_eq!(range(10, suffix(30), None), Some((0, 10)));
+        assert_eq!(range(10, suffix(0), None), None);
+        assert_eq!(range(0, suffix(3), None), None);
+        assert_eq!(range(10, None, Some(1)), Some((0, 6)));
+        assert_eq!(range(10, None, Some(3)), Some((6, 10)));
+        assert_eq!(range(10, None, Some(2)), None);
+    }
+
+    #[test]
+    fn pages_cover_a_range_exactly() {
+        let pages: Vec<_> = pages_of(ByteRange::new(5, 31), 10).map(|page| (page.start, page.end)).collect();
+        assert_eq!(pages, [(5, 10), (10, 20), (20, 30), (30, 31)]);
+    }
+}

@@ -1,0 +1,216 @@
+//! The object cache: path policies, puts and gets, listing, multipart uploads, the memory tier, the read cache,
+//! persistence and eviction. It knows nothing of S3's protocol and nothing of disks.
+
+mod backlog;
+mod buckets;
+mod conditions;
+mod copy;
+mod delete;
+mod digests;
+mod error;
+mod evict;
+mod get;
+mod list;
+mod locks;
+mod memory_tier;
+mod metadata;
+mod metrics;
+mod multipart;
+mod open;
+mod persist;
+mod policies;
+mod put;
+mod receive;
+mod remote;
+mod request;
+mod settings;
+mod settle;
+mod space;
+mod sweep;
+mod tags;
+mod worker;
+
+use std::sync::Arc;
+
+use forebay_types::{BucketName, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
+use forebay_ufs::S3Target;
+
+pub use error::{Error, ErrorKind, Result};
+pub use request::*;
+pub use open::Parts;
+pub use settings::{Mount, Mounts, Settings};
+
+use worker::Worker;
+
+/// The cache, shared by clones.
+#[derive(Clone)]
+pub struct Cache {
+    worker: Arc<Worker>,
+    tasks: Arc<open::Tasks>,
+}
+
+impl Cache {
+    /// Stores an object whole.
+    pub async fn put(&self, request: PutObject) -> Result<Written> {
+        self.worker.put(request).await
+    }
+
+    /// Begins to read an object. Conditions, range and first bytes are settled when this returns.
+    pub async fn get(&self, request: GetObject) -> Result<ObjectBody> {
+        self.worker.get(request).await
+    }
+
+    /// Describes an object.
+    pub async fn head(&self, request: GetObject) -> Result<ObjectHead> {
+        self.worker.head(request).await
+    }
+
+    /// Deleting what is absent is no error. With `if_match` in the conditions, `PreconditionFailed` when the object is another.
+    pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
+        self.worker.delete(path, conditions).await
+    }
+
+    /// Copies an object of up to 5 GiB.
+    pub async fn copy(&self, request: CopyObject) -> Result<Written> {
+        self.worker.copy(request).await
+    }
+
+    /// Lists keys and common prefixes in byte order.
+    pub async fn list(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
+        self.worker.list(bucket, request).await
+    }
+
+    /// The tags of an object.
+    pub async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
+        self.worker.tags(path).await
+    }
+
+    /// Replaces the tags; an empty set deletes them.
+    pub async fn set_tags(&self, path: &ObjectPath, tags: Tags) -> Result<()> {
+        self.worker.set_tags(path, tags).await
+    }
+
+    /// Returns the upload id.
+    pub async fn create_upload(&self, request: CreateUpload) -> Result<String> {
+        self.worker.create_upload(request).await
+    }
+
+    /// Stores a part; a part of the same number is replaced.
+    pub async fn put_part(&self, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
+        self.worker.put_part(upload, number, body).await
+    }
+
+    /// Stores a part made of bytes of another object.
+    pub async fn copy_part(&self, request: CopyPart) -> Result<Written> {
+        self.worker.copy_part(request).await
+    }
+
+    /// Makes the object; called again with the same id it answers the same.
+    pub async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
+        self.worker.complete_upload(request).await
+    }
+
+    /// Drops an upload and its parts.
+    pub async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
+        self.worker.abort_upload(upload).await
+    }
+
+    /// Parts with numbers above `after`.
+    pub async fn list_parts(&self, upload: &UploadRef, after: u32, limit: usize) -> Result<PartPage> {
+        self.worker.list_parts(upload, after, limit).await
+    }
+
+    /// Uploads that are neither completed nor aborted.
+    pub async fn list_uploads(&self, bucket: &BucketName, request: &ListUploads) -> Result<UploadPage> {
+        self.worker.list_uploads(bucket, request).await
+    }
+
+    /// All buckets in order of their names.
+    pub async fn buckets(&self) -> Result<Vec<BucketSummary>> {
+        self.worker.list_buckets().await
+    }
+
+    /// Whether a bucket exists.
+    pub async fn bucket_exists(&self, bucket: &BucketName) -> Result<bool> {
+        self.worker.bucket_exists(bucket).await
+    }
+
+    /// Makes a bucket in the under store.
+    pub async fn create_bucket(&self, bucket: &BucketName) -> Result<()> {
+        self.worker.create_bucket(bucket).await
+    }
+
+    /// Deletes an empty bucket.
+    pub async fn delete_bucket(&self, bucket: &BucketName) -> Result<()> {
+        self.worker.delete_bucket(bucket).await
+    }
+
+    /// Where requests that the cache has no opinion on pass through to, when the bucket is on S3.
+    pub async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {
+        self.worker.pass_through(bucket).await
+    }
+
+    /// Whether anything of this object waits to reach the under store: then a request that passes through would not see it.
+    pub async fn is_dirty(&self, path: &ObjectPath) -> Result<bool> {
+        Ok(self.worker.current(path).await?.record.is_some())
+    }
+
+    /// All rules, and the version that [`Cache::set_policies`] wants back.
+    pub fn policies(&self) -> (Arc<PolicySet>, u64) {
+        self.worker.policies.present()
+    }
+
+    /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check).
+    pub async fn set_policies(&self, rules: Vec<PolicyRule>, version: Option<u64>) -> Result<u64> {
+        self.worker.set_policies(rules, version).await
+    }
+
+    /// The effective settings of an object.
+    pub fn resolve(&self, path: &ObjectPath) -> PathPolicy {
+        self.worker.policies.resolve(path)
+    }
+
+    /// Counts and states for the admin API and readiness.
+    pub fn status(&self) -> Status {
+        self.worker.status()
+    }
+
+    /// Pushes dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) to the under store now, and waits until none of
+    /// what waited is left.
+    pub async fn persist(&self, prefix: &str) -> Result<()> {
+        self.worker.persist(prefix).await
+    }
+
+    /// Whether background work has come to an end although the cache is open: a fault of ours, after which the process
+    /// should end too. Asked for before [`Cache::close`].
+    pub fn has_failed(&self) -> bool {
+        self.tasks.has_failed()
+    }
+
+    /// Stops the background work, ends what is under way and closes the store. What is dirty stays, durable, for the next start.
+    pub async fn close(&self) -> Result<()> {
+        self.worker.stop.cancel();
+        self.tasks.join().await;
+        self.worker.store.close().await?;
+        Ok(())
+    }
+}
+
+/// What [`Cache::status`] tells.
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    pub dirty_objects: u64,
+    pub dirty_bytes: u64,
+    pub tombstones: u64,
+    /// Age of the oldest write that the under store does not have, in milliseconds.
+    pub oldest_dirty_age_ms: u64,
+    pub conflicts: u64,
+    pub lost: u64,
+    pub pinned_bytes: u64,
+    pub evictable_bytes: u64,
+    pub free_bytes: u64,
+    pub capacity_bytes: u64,
+    /// Directories that take no more writes, and why.
+    pub failed_directories: Vec<String>,
+}

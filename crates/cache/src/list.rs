@@ -1,0 +1,237 @@
+//! Listing: what the under store lists, with what it does not have yet laid over it.
+//!
+//! The catalog is read before the under store, region by region: an object that is persisted in between is then in
+//! both, and one that leaves the catalog is in the under store already. Read the other way round it could be in neither.
+
+use std::collections::BTreeMap;
+
+use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_types::{BucketName, ObjectKey, ObjectPath};
+use forebay_ufs::{ListRequest, UnderStore};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::worker::Worker;
+use crate::{ListObjects, ListedObject, ObjectPage, Result};
+
+/// Catalog records that one region of a listing spans at most.
+const REGION_RECORDS: usize = 1000;
+
+/// Names that one page of an under store holds at most: S3's own limit.
+const REMOTE_PAGE: usize = 1000;
+
+/// One line of a listing in the making.
+enum Item {
+    Object(ListedObject),
+    /// A common prefix that surely has an object below it.
+    Prefix,
+    /// A common prefix of the under store below which something was deleted here: it may be empty by now.
+    Doubtful,
+}
+
+type Items = BTreeMap<String, Item>;
+
+impl Worker {
+    pub(crate) async fn list(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
+        let mount = self.buckets.mount(bucket).await?;
+        if request.limit == 0 {
+            return Ok(ObjectPage::default());
+        }
+        self.list_in(bucket, mount.foreground.as_ref(), request).await
+    }
+
+    fn list_in<'a>(
+        &'a self,
+        bucket: &'a BucketName,
+        under_store: &'a dyn UnderStore,
+        request: &'a ListObjects,
+    ) -> BoxFuture<'a, Result<ObjectPage>> {
+        async move {
+            let mut page = Page::default();
+            let mut after = request.start_after.clone();
+            loop {
+                let region = self.list_region(bucket, under_store, request, after.as_deref()).await?;
+                for (name, item) in region.items {
+                    let keep = match &item {
+                        Item::Object(_) | Item::Prefix => true,
+                        Item::Doubtful => self.has_objects(bucket, under_store, &name).await?,
+                    };
+                    if !keep {
+                        continue;
+                    }
+                    if page.names == request.limit {
+                        page.next = page.last.take();
+                        return Ok(page.finish());
+                    }
+                    page.add(name, item);
+                }
+                match region.next {
+                    Some(next) => after = Some(next),
+                    None => return Ok(page.finish()),
+                }
+            }
+        }
+        .boxed()
+    }
+
+    /// Whether anything below a common prefix is left.
+    async fn has_objects(&self, bucket: &BucketName, under_store: &dyn UnderStore, prefix: &str) -> Result<bool> {
+        let request = ListObjects { prefix: prefix.to_owned(), limit: 1, ..ListObjects::default() };
+        let page = self.list_in(bucket, under_store, &request).await?;
+        Ok(!page.objects.is_empty())
+    }
+
+    /// The names behind `after`, as far as one stretch of the catalog goes and one page of the under store.
+    async fn list_region(
+        &self,
+        bucket: &BucketName,
+        under_store: &dyn UnderStore,
+        request: &ListObjects,
+        after: Option<&str>,
+    ) -> Result<Region> {
+        let (from, to) = records::object_prefix_range(bucket, &request.prefix);
+        let from = match after {
+            Some(after) => from.max(scan_start(bucket, request, after)),
+            None => from,
+        };
+        let records = if from < to { self.engine.scan(&from, &to, REGION_RECORDS).await? } else { Vec::new() };
+        let catalog_end = match records.last() {
+            Some((key, _)) if records.len() == REGION_RECORDS => records::parse_object_key(key).map(|path| path.key),
+            Some(_) | None => None,
+        };
+        let remote = under_store
+            .list(&ListRequest {
+                prefix: request.prefix.clone(),
+                delimiter: request.delimiter.clone(),
+                start_after: after.map(str::to_owned),
+                limit: REMOTE_PAGE.min(request.limit + 1),
+            })
+            .await?;
+        let mut items = Items::new();
+        let last_remote = remote.next;
+        for object in remote.objects {
+            let etag = self.etag_of_listed(bucket, &object);
+            let listed = ListedObject {
+                key: object.key.clone(),
+                size: object.size,
+                etag,
+                last_modified_ms: object.last_modified_ms,
+                storage_class: object.storage_class,
+            };
+            items.insert(object.key, Item::Object(listed));
+        }
+        items.extend(remote.prefixes.into_iter().map(|prefix| (prefix, Item::Prefix)));
+        let end = region_end(last_remote, catalog_end.as_ref().map(ObjectKey::as_str));
+        for (key, versioned) in &records {
+            let Some(path) = records::parse_object_key(key) else { continue };
+            if end.as_deref().is_some_and(|end| path.key.as_str() > end && !path.key.as_str().starts_with(end)) {
+                break;
+            }
+            lay_over(&mut items, request, &path, ObjectRecord::decode(&versioned.value)?);
+        }
+        if let Some(end) = &end {
+            items.retain(|name, _| name.as_str() <= end.as_str());
+        }
+        let next = end.map(|end| group_of(request, &end).filter(|group| items.contains_key(*group)).map_or(end.clone(), str::to_owned));
+        Ok(Region { items, next })
+    }
+
+    /// The tag that clients know, where the under store's list shows another (a large object goes there in parts).
+    fn etag_of_listed(&self, bucket: &BucketName, listed: &forebay_ufs::ListedObject) -> forebay_types::ETag {
+        let known = || {
+            let path = ObjectPath::new(bucket.clone(), ObjectKey::new(&listed.key).ok()?);
+            let annex = Self::annex_of(&self.store.peek(&Self::store_key(&path))?);
+            annex.etag.filter(|_| annex.remote_etag.as_ref() == Some(&listed.remote_etag))
+        };
+        known().unwrap_or_else(|| listed.etag.clone())
+    }
+}
+
+struct Region {
+    items: Items,
+    /// Where the next region starts after, when there is one.
+    next: Option<String>,
+}
+
+/// The nearer of the two ends, where there is one.
+fn region_end(remote: Option<String>, catalog: Option<&str>) -> Option<String> {
+    match (remote, catalog) {
+        (Some(remote), Some(catalog)) if catalog < remote.as_str() => Some(catalog.to_owned()),
+        (Some(remote), _) => Some(remote),
+        (None, catalog) => catalog.map(str::to_owned),
+    }
+}
+
+/// The first catalog key to look at: behind `after`, or behind all keys below it when it is a common prefix.
+fn scan_start(bucket: &BucketName, request: &ListObjects, after: &str) -> bytes::Bytes {
+    let is_prefix = group_of(request, after) == Some(after);
+    if is_prefix {
+        return records::object_prefix_range(bucket, after).1;
+    }
+    records::successor(&records::object_prefix_range(bucket, after).0)
+}
+
+/// The common prefix that a key falls under.
+fn group_of<'a>(request: &ListObjects, key: &'a str) -> Option<&'a str> {
+    let delimiter = request.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
+    let rest = key.strip_prefix(request.prefix.as_str())?;
+    let at = rest.find(delimiter)?;
+    Some(&key[..request.prefix.len() + at + delimiter.len()])
+}
+
+/// Puts a catalog record over what the under store listed.
+fn lay_over(items: &mut Items, request: &ListObjects, path: &ObjectPath, record: ObjectRecord) {
+    let key = path.key.as_str();
+    let is_gone = match record.state {
+        State::Tombstone => true,
+        State::Dirty | State::Transient | State::Conflict | State::Lost => false,
+    };
+    match (group_of(request, key), is_gone) {
+        (Some(group), true) => {
+            if let Some(item @ Item::Prefix) = items.get_mut(group) {
+                *item = Item::Doubtful;
+            }
+        }
+        (Some(group), false) => {
+            items.insert(group.to_owned(), Item::Prefix);
+        }
+        (None, true) => {
+            items.remove(key);
+        }
+        (None, false) => {
+            let listed = ListedObject {
+                key: key.to_owned(),
+                size: record.size,
+                etag: record.etag,
+                last_modified_ms: record.last_modified_ms,
+                storage_class: record.storage_class,
+            };
+            items.insert(key.to_owned(), Item::Object(listed));
+        }
+    }
+}
+
+/// A page as it fills.
+#[derive(Default)]
+struct Page {
+    objects: Vec<ListedObject>,
+    prefixes: Vec<String>,
+    names: usize,
+    last: Option<String>,
+    next: Option<String>,
+}
+
+impl Page {
+    fn add(&mut self, name: String, item: Item) {
+        self.names += 1;
+        self.last = Some(name.clone());
+        match item {
+            Item::Object(object) => self.objects.push(object),
+            Item::Prefix | Item::Doubtful => self.prefixes.push(name),
+        }
+    }
+
+    fn finish(self) -> ObjectPage {
+        ObjectPage { objects: self.objects, prefixes: self.prefixes, next: self.next }
+    }
+}

@@ -1,0 +1,152 @@
+//! The memory tier: metadata and whole small objects, bounded in bytes, scan-resistant.
+//!
+//! Entries are found by generation, which is never reused: an overwritten object's entry is not wrong, only
+//! useless, and ages out. `quick_cache` evicts in S3-FIFO order with a ghost queue, so one pass over many
+//! objects does not push out those that are read again and again. A path policy with a memory quota gets a cache of
+//! its own, which no other path can fill.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_types::{Generation, ObjectInfo, PathPolicy, PolicySet};
+use parking_lot::RwLock;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache as QuickCache;
+
+/// Bytes of bookkeeping an entry costs beside what it holds: the cache's slot and the metadata's allocations.
+const ENTRY_BYTES: u64 = 512;
+
+/// An object in memory.
+#[derive(Clone)]
+pub(crate) struct MemoryObject {
+    pub(crate) info: Arc<ObjectInfo>,
+    /// All of the object's bytes, when they are here.
+    pub(crate) data: Option<Bytes>,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<u64, MemoryObject> for ByBytes {
+    fn weight(&self, _: &u64, object: &MemoryObject) -> u64 {
+        ENTRY_BYTES + object.data.as_ref().map_or(0, |data| data.len() as u64)
+    }
+}
+
+type Tier = Arc<QuickCache<u64, MemoryObject, ByBytes>>;
+
+pub(crate) struct MemoryTier {
+    shared: Tier,
+    /// By the path of the rule that sets the quota.
+    reserved: RwLock<HashMap<String, (u64, Tier)>>,
+    object_bytes_max: u64,
+}
+
+fn tier(bytes: u64, object_bytes_max: u64) -> Tier {
+    let items = (bytes / (ENTRY_BYTES + object_bytes_max / 64)).clamp(64, 1 << 22);
+    Arc::new(QuickCache::with_weighter(items as usize, bytes, ByBytes))
+}
+
+impl MemoryTier {
+    pub(crate) fn new(bytes: u64, object_bytes_max: u64) -> Self {
+        Self { shared: tier(bytes, object_bytes_max), reserved: RwLock::default(), object_bytes_max }
+    }
+
+    /// Makes the reserved tiers those of `policies`; tiers whose quota stays keep what they hold.
+    pub(crate) fn configure(&self, policies: &PolicySet) {
+        let mut reserved = self.reserved.write();
+        let mut before = std::mem::take(&mut *reserved);
+        for rule in policies.rules() {
+            let Some(quota) = rule.memory_quota else { continue };
+            let kept = before.remove(&rule.path).filter(|(bytes, _)| *bytes == quota.0);
+            let entry = kept.unwrap_or_else(|| (quota.0, tier(quota.0, self.object_bytes_max)));
+            reserved.insert(rule.path.clone(), entry);
+        }
+    }
+
+    fn tier_of(&self, policy: &PathPolicy) -> Tier {
+        let reserved = policy.memory_quota.as_ref().and_then(|(path, _)| {
+            let tiers = self.reserved.read();
+            tiers.get(path).map(|(_, tier)| Arc::clone(tier))
+        });
+        reserved.unwrap_or_else(|| Arc::clone(&self.shared))
+    }
+
+    pub(crate) fn get(&self, policy: &PathPolicy, generation: Generation) -> Option<MemoryObject> {
+        self.tier_of(policy).get(&generation.0)
+    }
+
+    /// Takes the bytes only if they are few enough.
+    pub(crate) fn insert(&self, policy: &PathPolicy, generation: Generation, object: MemoryObject) {
+        let data = object.data.filter(|data| data.len() as u64 <= self.object_bytes_max);
+        self.tier_of(policy).insert(generation.0, MemoryObject { data, ..object });
+    }
+
+    pub(crate) fn remove(&self, policy: &PathPolicy, generation: Generation) {
+        self.tier_of(policy).remove(&generation.0);
+    }
+
+    /// Whether an object of this size is worth keeping whole.
+    pub(crate) fn takes(&self, size: u64) -> bool {
+        size <= self.object_bytes_max
+    }
+
+    /// Bytes held now, over all tiers.
+    pub(crate) fn bytes(&self) -> u64 {
+        let reserved: u64 = self.reserved.read().values().map(|(_, tier)| tier.weight()).sum();
+        self.shared.weight() + reserved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_types::{ByteSize, ETag, ObjectPath, PolicyRule};
+
+    use super::*;
+
+    fn object(size: usize) -> MemoryObject {
+        let info = Arc::new(ObjectInfo::new(size as u64, ETag::new("e"), 0));
+        MemoryObject { info, data: Some(Bytes::from(vec![7; size])) }
+    }
+
+    #[test]
+    fn a_scan_does_not_push_out_what_is_hot_and_the_limit_holds() {
+        let memory = MemoryTier::new(1 << 20, 64 << 10);
+        let policy = PathPolicy::default();
+        for generation in 0..100 {
+            memory.insert(&policy, Generation(generation), object(4096));
+        }
+        for _ in 0..3 {
+            (0..100).for_each(|generation| drop(memory.get(&policy, Generation(generation))));
+        }
+        for generation in 1_000..20_000 {
+            memory.insert(&policy, Generation(generation), object(4096));
+        }
+        let kept = (0..100).filter(|generation| memory.get(&policy, Generation(*generation)).is_some()).count();
+        assert!(kept > 80, "{kept} of 100 hot objects are left after a scan");
+        assert!(memory.bytes() <= 1 << 20, "{}", memory.bytes());
+    }
+
+    #[test]
+    fn a_path_with_a_quota_is_not_touched_by_other_paths() {
+        let memory = MemoryTier::new(256 << 10, 64 << 10);
+        let quota = PolicyRule { memory_quota: Some(ByteSize(256 << 10)), ..PolicyRule::for_path("/hot/") };
+        let policies = PolicySet::new(vec![quota]).unwrap();
+        memory.configure(&policies);
+        let hot = policies.resolve(&ObjectPath::parse("hot", "x").unwrap());
+        let cold = policies.resolve(&ObjectPath::parse("cold", "x").unwrap());
+        (0..20).for_each(|generation| memory.insert(&hot, Generation(generation), object(4096)));
+        (100..5_000).for_each(|generation| memory.insert(&cold, Generation(generation), object(4096)));
+        assert!((0..20).all(|generation| memory.get(&hot, Generation(generation)).is_some()));
+        memory.configure(&policies);
+        assert!(memory.get(&hot, Generation(3)).is_some(), "an unchanged quota keeps what it holds");
+    }
+
+    #[test]
+    fn a_large_object_leaves_only_its_metadata() {
+        let memory = MemoryTier::new(1 << 20, 1024);
+        memory.insert(&PathPolicy::default(), Generation(1), object(2000));
+        assert!(memory.get(&PathPolicy::default(), Generation(1)).unwrap().data.is_none());
+    }
+}

@@ -1,0 +1,143 @@
+//! What the cache tells Prometheus. Names are documented in `docs/metrics-reference.md`.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// Where the bytes of a read came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum Tier {
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    memory,
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    disk,
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    under_store,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ReadLabels {
+    pub(crate) tier: Tier,
+    pub(crate) bucket: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ErrorLabels {
+    pub(crate) kind: String,
+}
+
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    pub(crate) reads: Family<ReadLabels, Counter>,
+    pub(crate) read_bytes: Family<ReadLabels, Counter>,
+    pub(crate) dirty_objects: Gauge,
+    pub(crate) dirty_bytes: Gauge,
+    pub(crate) tombstones: Gauge,
+    pub(crate) transient_objects: Gauge,
+    pub(crate) conflicts: Gauge,
+    pub(crate) lost_objects: Gauge,
+    pub(crate) oldest_dirty_age: Gauge<f64, AtomicU64>,
+    pub(crate) persisted: Counter,
+    pub(crate) persisted_bytes: Counter,
+    pub(crate) persist_failures: Family<ErrorLabels, Counter>,
+    pub(crate) persist_running: Gauge,
+    pub(crate) persist_delayed: Gauge,
+    pub(crate) persist_duration: Histogram,
+    pub(crate) memory_bytes: Gauge,
+    pub(crate) evicted_bytes: Counter,
+    pub(crate) fill_failures: Counter,
+    pub(crate) stale_served: Counter,
+    pub(crate) external_changes: Counter,
+    pub(crate) leftovers_removed: Counter,
+    pub(crate) rejected_pinned_full: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::unregistered();
+        metrics.register_reads(registry);
+        metrics.register_backlog(registry);
+        metrics.register_space(registry);
+        metrics
+    }
+
+    fn unregistered() -> Self {
+        Self {
+            reads: Family::default(),
+            read_bytes: Family::default(),
+            dirty_objects: Gauge::default(),
+            dirty_bytes: Gauge::default(),
+            tombstones: Gauge::default(),
+            transient_objects: Gauge::default(),
+            conflicts: Gauge::default(),
+            lost_objects: Gauge::default(),
+            oldest_dirty_age: Gauge::default(),
+            persisted: Counter::default(),
+            persisted_bytes: Counter::default(),
+            persist_failures: Family::default(),
+            persist_running: Gauge::default(),
+            persist_delayed: Gauge::default(),
+            persist_duration: Histogram::new(exponential_buckets(0.001, 2.0, 18)),
+            memory_bytes: Gauge::default(),
+            evicted_bytes: Counter::default(),
+            fill_failures: Counter::default(),
+            stale_served: Counter::default(),
+            external_changes: Counter::default(),
+            leftovers_removed: Counter::default(),
+            rejected_pinned_full: Counter::default(),
+        }
+    }
+
+    fn register_reads(&self, r: &mut Registry) {
+        r.register("forebay_reads", "Reads by the tier that answered and by bucket", self.reads.clone());
+        r.register("forebay_read_bytes", "Bytes read by tier and bucket", self.read_bytes.clone());
+        r.register("forebay_stale_served", "Reads past the metadata TTL while the under store was out of reach", self.stale_served.clone());
+        r.register("forebay_external_changes", "Clean objects found changed or deleted in the under store", self.external_changes.clone());
+        r.register("forebay_fill_failures", "Read-cache fills that failed; the reads did not", self.fill_failures.clone());
+    }
+
+    fn register_backlog(&self, r: &mut Registry) {
+        r.register("forebay_dirty_objects", "Objects that the under store does not have yet", self.dirty_objects.clone());
+        r.register("forebay_dirty_bytes", "Bytes of these objects", self.dirty_bytes.clone());
+        r.register("forebay_tombstones", "Deletes that the under store does not have yet", self.tombstones.clone());
+        r.register("forebay_transient_objects", "Objects that never go to the under store", self.transient_objects.clone());
+        r.register("forebay_conflict_objects", "Dirty objects whose under-store object was changed by somebody else", self.conflicts.clone());
+        r.register("forebay_lost_objects", "Dirty objects whose bytes are gone", self.lost_objects.clone());
+        r.register_with_unit("forebay_oldest_dirty_age", "Age of the oldest write that the under store does not have", Unit::Seconds, self.oldest_dirty_age.clone());
+        r.register("forebay_persisted_objects", "Objects and deletes brought to the under store", self.persisted.clone());
+        r.register("forebay_persisted_bytes", "Bytes brought to the under store", self.persisted_bytes.clone());
+        r.register("forebay_persist_failures", "Failed tries to persist, by kind of error", self.persist_failures.clone());
+        r.register("forebay_persist_running", "Uploads and deletes under way", self.persist_running.clone());
+        r.register("forebay_persist_delayed", "Objects that wait out a pause after a failure", self.persist_delayed.clone());
+        r.register_with_unit("forebay_persist_duration", "Time of one upload or delete", Unit::Seconds, self.persist_duration.clone());
+    }
+
+    fn register_space(&self, r: &mut Registry) {
+        r.register("forebay_memory_tier_bytes", "Bytes in the memory tier", self.memory_bytes.clone());
+        r.register("forebay_evicted_bytes", "Clean bytes that left the cache", self.evicted_bytes.clone());
+        r.register("forebay_leftovers_removed", "Stale multipart uploads and other leftovers removed", self.leftovers_removed.clone());
+        r.register("forebay_rejected_pinned_full", "Writes refused because pinned data fills its share", self.rejected_pinned_full.clone());
+    }
+
+    pub(crate) fn read(&self, tier: Tier, bucket: &str, bytes: u64) {
+        let labels = ReadLabels { tier, bucket: bucket.to_owned() };
+        self.reads.get_or_create(&labels).inc();
+        self.read_bytes.get_or_create(&labels).inc_by(bytes);
+    }
+
+    pub(crate) fn persist_failed(&self, kind: &str) {
+        self.persist_failures.get_or_create(&ErrorLabels { kind: kind.to_owned() }).inc();
+    }
+
+    pub(crate) fn persist_done(&self, bytes: u64, elapsed: Duration) {
+        self.persisted.inc();
+        self.persisted_bytes.inc_by(bytes);
+        self.persist_duration.observe(elapsed.as_secs_f64());
+    }
+}

@@ -1,0 +1,235 @@
+//! Multipart uploads. Parts are durable here in every write mode; completing puts them together without copying and
+//! then follows the path's mode like any other write.
+
+mod assemble;
+mod listing;
+
+use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
+use forebay_catalog::{Check, LocalChange, Transaction};
+use forebay_store::ValueWrite;
+use forebay_types::limits::PART_NUMBER_MAX;
+use forebay_types::{Algorithm, ChecksumKind, Checksums, Durability, ETag};
+
+use crate::metadata::Annex;
+use crate::put::{Pending, Source, With};
+use crate::receive::ALGORITHM_DEFAULT;
+use crate::worker::Worker;
+use crate::{Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written};
+
+/// An upload that exists, and the version of its record.
+pub(crate) struct Upload {
+    pub(crate) record: UploadRecord,
+    pub(crate) version: u64,
+}
+
+fn no_such_upload(upload: &UploadRef) -> Error {
+    Error::new(ErrorKind::NoSuchUpload, format!("there is no upload {:?} of {}", upload.upload_id, upload.path))
+}
+
+impl Worker {
+    pub(crate) async fn create_upload(&self, request: CreateUpload) -> Result<String> {
+        let CreateUpload { path, attributes, checksum_algorithm, checksum_kind, owner } = request;
+        self.admit(&self.policies.resolve(&path), &path, 0)?;
+        self.buckets.mount(&path.bucket).await?;
+        let kind = kind_for(checksum_algorithm, checksum_kind)?;
+        let now_ms = self.env.clock.unix_ms();
+        let Attributes { headers, user, tags } = attributes;
+        let record = UploadRecord {
+            created_ms: now_ms,
+            owner,
+            headers,
+            user,
+            tags,
+            checksum_algorithm,
+            checksum_kind: checksum_algorithm.map(|_| kind),
+            completed: None,
+        };
+        let upload_id = self.env.random.hex_id();
+        let key = records::upload_key(&path, &upload_id);
+        let writes = vec![ValueWrite { key, value: Some(record.encode()) }];
+        self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        Ok(upload_id)
+    }
+
+    /// The upload, if it exists: completed ones exist only for a retried completion.
+    pub(crate) async fn upload_of(&self, upload: &UploadRef) -> Result<Upload> {
+        let key = records::upload_key(&upload.path, &upload.upload_id);
+        match self.engine.get(&key).await? {
+            Some(found) => Ok(Upload { record: UploadRecord::decode(&found.value)?, version: found.version }),
+            None => Err(no_such_upload(upload)),
+        }
+    }
+
+    async fn open_upload(&self, upload: &UploadRef) -> Result<Upload> {
+        let found = self.upload_of(upload).await?;
+        if found.record.completed.is_some() { Err(no_such_upload(upload)) } else { Ok(found) }
+    }
+
+    pub(crate) async fn put_part(&self, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
+        if !(1..=PART_NUMBER_MAX).contains(&number) {
+            let context = format!("the part number {number} is not in 1..{PART_NUMBER_MAX}");
+            return Err(Error::new(ErrorKind::InvalidArgument, context));
+        }
+        let open = self.open_upload(upload).await?;
+        let policy = self.policies.resolve(&upload.path);
+        let Some(_reservation) = self.space.reserve(&self.store, body.size) else {
+            self.metrics.rejected_pinned_full.inc();
+            return Err(Error::new(ErrorKind::SlowDown, "data that waits for the under store fills its share of the cache"));
+        };
+        let algorithm = open.record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
+        let received = self.receive(body, Some(algorithm)).await?;
+        let key = records::part_key(&upload.upload_id, number);
+        let generation = self.next_generation();
+        let record = PartRecord {
+            generation,
+            size: received.size,
+            etag: ETag::from_md5(received.md5),
+            checksums: Checksums { kind: ChecksumKind::FullObject, values: received.checksums },
+            last_modified_ms: self.write_time_ms(),
+        };
+        let object = forebay_store::NewObject {
+            key: key.clone(),
+            generation,
+            metadata: Annex::default().encode(),
+            annex: Annex::default().encode(),
+            pinned: true,
+            group: 0,
+            size: received.size,
+        };
+        let _lock = self.lock_part(upload, number).await;
+        let staged = received.writer.finish(object).await?;
+        let transaction = Transaction {
+            checks: vec![self.still_open(upload, &open)],
+            writes: vec![ValueWrite { key, value: Some(record.encode()) }],
+            local: LocalChange { publish: vec![staged], ..LocalChange::default() },
+            durability: policy.durability,
+        };
+        self.engine.commit(transaction).await.map_err(|error| ended(error, upload))?;
+        let PartRecord { size, etag, checksums, last_modified_ms, .. } = record;
+        Ok(Written { etag, last_modified_ms, size, checksums })
+    }
+
+    /// Parts of one number are committed one after the other.
+    async fn lock_part(&self, upload: &UploadRef, number: u32) -> crate::locks::KeyGuard {
+        let name = format!("{}/{number}", upload.upload_id);
+        let key = forebay_types::ObjectKey::new(&name).expect("an upload id and a number make a short key");
+        let path = forebay_types::ObjectPath::new(upload.path.bucket.clone(), key);
+        self.part_locks.lock(&path).await
+    }
+
+    fn still_open(&self, upload: &UploadRef, open: &Upload) -> Check {
+        Check { key: records::upload_key(&upload.path, &upload.upload_id), version: Some(open.version) }
+    }
+
+    pub(crate) async fn copy_part(self: &std::sync::Arc<Self>, request: CopyPart) -> Result<Written> {
+        let CopyPart { upload, number, source, source_conditions, range } = request;
+        let body = self.copy_source(&source, &source_conditions, range).await?;
+        self.put_part(&upload, number, body.incoming).await
+    }
+
+    pub(crate) async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
+        let upload = request.upload.clone();
+        let found = self.upload_of(&upload).await?;
+        if let Some(completed) = &found.record.completed {
+            return Ok(completed_again(completed));
+        }
+        let policy = self.policies.resolve(&upload.path);
+        let admission = self.admit(&policy, &upload.path, 0)?;
+        let mount = self.buckets.mount(&upload.path.bucket).await?;
+        let assembled = self.assemble(&request, &found).await?;
+        let completed = CompletedUpload {
+            etag: assembled.info.etag.clone(),
+            checksums: assembled.info.checksums.clone(),
+            size: assembled.info.size,
+            completed_ms: self.env.clock.unix_ms(),
+        };
+        let ended_record = UploadRecord { completed: Some(completed), ..found.record.clone() };
+        let end = ValueWrite {
+            key: records::upload_key(&upload.path, &upload.upload_id),
+            value: Some(ended_record.encode()),
+        };
+        let drop_parts = assembled.part_keys.iter().map(|key| ValueWrite { key: key.clone(), value: None });
+        let with = With {
+            checks: vec![self.still_open(&upload, &found)],
+            writes: drop_parts.chain([end]).collect(),
+            forget: assembled.part_keys.clone(),
+        };
+        let pending = Pending {
+            path: upload.path.clone(),
+            policy,
+            source: Source::Parts(assembled.objects),
+            info: assembled.info,
+            conditions: request.conditions,
+            small: None,
+            with,
+        };
+        match self.write(pending, &mount, &admission).await {
+            Err(error) if error.kind == ErrorKind::Conflict => self.completed_by_another(&upload, error).await,
+            result => result,
+        }
+    }
+
+    /// Two completions raced: both were asked to make the same object, and one has.
+    async fn completed_by_another(&self, upload: &UploadRef, error: Error) -> Result<Written> {
+        match self.upload_of(upload).await?.record.completed {
+            Some(completed) => Ok(completed_again(&completed)),
+            None => Err(error),
+        }
+    }
+
+    pub(crate) async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
+        let open = self.open_upload(upload).await?;
+        let parts = self.parts_of(upload, 0, usize::MAX).await?;
+        let keys: Vec<_> = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
+        let mut writes: Vec<_> = keys.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
+        writes.push(ValueWrite { key: records::upload_key(&upload.path, &upload.upload_id), value: None });
+        let transaction = Transaction {
+            checks: vec![self.still_open(upload, &open)],
+            writes,
+            local: LocalChange { forget: keys, ..LocalChange::default() },
+            durability: Durability::Fsync,
+        };
+        self.engine.commit(transaction).await.map_err(|error| ended(error, upload))?;
+        Ok(())
+    }
+}
+
+/// A commit that found the upload changed: it has been completed or aborted meanwhile.
+fn ended(error: forebay_catalog::Error, upload: &UploadRef) -> Error {
+    match error.kind {
+        forebay_catalog::ErrorKind::Conflict => no_such_upload(upload),
+        forebay_catalog::ErrorKind::Full
+        | forebay_catalog::ErrorKind::Unknown
+        | forebay_catalog::ErrorKind::Corrupt
+        | forebay_catalog::ErrorKind::Unavailable => error.into(),
+    }
+}
+
+fn completed_again(completed: &CompletedUpload) -> Written {
+    Written {
+        etag: completed.etag.clone(),
+        last_modified_ms: completed.completed_ms,
+        size: completed.size,
+        checksums: completed.checksums.clone(),
+    }
+}
+
+/// What a checksum of the whole object covers, by S3's table of algorithms and types.
+fn kind_for(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> Result<ChecksumKind> {
+    let wrong = |algorithm: Algorithm, kind: &str| {
+        let context = format!("the checksum type {kind} cannot be used with {}", algorithm.name());
+        Err(Error::new(ErrorKind::InvalidArgument, context))
+    };
+    match (algorithm, kind) {
+        (None | Some(Algorithm::Crc64Nvme), None | Some(ChecksumKind::FullObject)) => Ok(ChecksumKind::FullObject),
+        (Some(algorithm @ Algorithm::Crc64Nvme), Some(ChecksumKind::Composite)) => wrong(algorithm, "COMPOSITE"),
+        (Some(algorithm @ (Algorithm::Sha1 | Algorithm::Sha256)), Some(ChecksumKind::FullObject)) => {
+            wrong(algorithm, "FULL_OBJECT")
+        }
+        (None, Some(ChecksumKind::Composite)) => {
+            Err(Error::new(ErrorKind::InvalidArgument, "a checksum type needs a checksum algorithm"))
+        }
+        (Some(_), Some(ChecksumKind::FullObject)) => Ok(ChecksumKind::FullObject),
+        (Some(_), None | Some(ChecksumKind::Composite)) => Ok(ChecksumKind::Composite),
+    }
+}

@@ -1,0 +1,121 @@
+//! Checks the part list of a completion and describes the object that the parts make.
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, PartRecord};
+use forebay_store::Object;
+use forebay_types::limits::OBJECT_BYTES_MAX;
+use forebay_types::{Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, PartInfo};
+
+use super::{Upload, kind_for};
+use crate::digests::{combine, composite, md5_of_md5s};
+use crate::put::described;
+use crate::receive::ALGORITHM_DEFAULT;
+use crate::worker::Worker;
+use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, Result};
+
+/// The object to be.
+pub(crate) struct Assembled {
+    pub(crate) objects: Vec<Object>,
+    pub(crate) info: ObjectInfo,
+    /// Keys of all parts of the upload, also of those that the completion leaves out.
+    pub(crate) part_keys: Vec<Bytes>,
+}
+
+impl Worker {
+    /// # Errors
+    /// `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`.
+    pub(super) async fn assemble(&self, request: &CompleteUpload, found: &Upload) -> Result<Assembled> {
+        let upload = &request.upload;
+        if request.parts.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a completion must name at least one part"));
+        }
+        if request.parts.windows(2).any(|pair| pair[0].number >= pair[1].number) {
+            return Err(Error::new(ErrorKind::InvalidPartOrder, "the parts are not in ascending order"));
+        }
+        let stored = self.parts_of(upload, 0, usize::MAX).await?;
+        let part_keys = stored.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
+        let mut parts = Vec::with_capacity(request.parts.len());
+        for wanted in &request.parts {
+            let part = stored.binary_search_by_key(&wanted.number, |(number, _)| *number);
+            let record = part.ok().map(|index| &stored[index].1).filter(|record| matches(wanted, record));
+            parts.push((wanted.number, record.ok_or_else(|| invalid_part(wanted))?));
+        }
+        self.check_sizes(&parts, request.size)?;
+        let info = describe(request, found, &parts)?;
+        let objects = parts.iter().map(|(number, record)| self.part_object(&upload.upload_id, *number, record));
+        Ok(Assembled { objects: objects.collect::<Result<_>>()?, info, part_keys })
+    }
+
+    fn check_sizes(&self, parts: &[(u32, &PartRecord)], expected: Option<u64>) -> Result<()> {
+        let smallest = self.settings.part_size_min.0;
+        if let Some((number, _)) = parts[..parts.len() - 1].iter().find(|(_, part)| part.size < smallest) {
+            let context = format!("part {number} is smaller than {smallest} bytes and not the last");
+            return Err(Error::new(ErrorKind::EntityTooSmall, context));
+        }
+        let size: u64 = parts.iter().map(|(_, part)| part.size).sum();
+        if size > OBJECT_BYTES_MAX {
+            return Err(Error::new(ErrorKind::EntityTooLarge, format!("an object of {size} bytes is above 5 TiB")));
+        }
+        match expected {
+            Some(expected) if expected != size => {
+                let context = format!("x-amz-mp-object-size says {expected} and the parts have {size} bytes");
+                Err(Error::new(ErrorKind::InvalidArgument, context))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn part_object(&self, upload_id: &str, number: u32, record: &PartRecord) -> Result<Object> {
+        match self.store.peek(&records::part_key(upload_id, number)) {
+            Some(object) if object.generation() == record.generation => Ok(object),
+            Some(_) | None => Err(Error::new(ErrorKind::Corrupt, format!("the bytes of part {number} are missing"))),
+        }
+    }
+}
+
+/// A part is named by its tag, and by its checksums where the client gives them.
+fn matches(wanted: &CompletePart, record: &PartRecord) -> bool {
+    let checksum_holds = |checksum: &Checksum| match record.checksums.get(checksum.algorithm) {
+        Some(stored) => stored == checksum,
+        None => false,
+    };
+    wanted.etag == record.etag && wanted.checksums.iter().all(checksum_holds)
+}
+
+fn invalid_part(wanted: &CompletePart) -> Error {
+    let context = format!("part {} was not uploaded, or has another tag or checksum", wanted.number);
+    Error::new(ErrorKind::InvalidPart, context)
+}
+
+fn describe(request: &CompleteUpload, found: &Upload, parts: &[(u32, &PartRecord)]) -> Result<ObjectInfo> {
+    let record = &found.record;
+    let md5s = parts.iter().map(|(_, part)| part.etag.md5().expect("the tag of a part is its MD5"));
+    let etag = ETag::from_parts(md5_of_md5s(md5s), parts.len());
+    let algorithm = record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
+    let kind = kind_for(record.checksum_algorithm, record.checksum_kind)?;
+    let of_parts: Option<Vec<(Checksum, u64)>> =
+        parts.iter().map(|(_, part)| Some((part.checksums.get(algorithm)?.clone(), part.size))).collect();
+    let whole = of_parts.and_then(|pieces| match kind {
+        ChecksumKind::FullObject => combine(&pieces),
+        ChecksumKind::Composite => composite(&pieces.into_iter().map(|(checksum, _)| checksum).collect::<Vec<_>>()),
+    });
+    let checksums = Checksums { kind, values: whole.into_iter().collect() };
+    let differs = |given: &Checksum| checksums.get(given.algorithm).is_some_and(|computed| computed != given);
+    if let Some(wrong) = request.checksums.iter().find(|given| differs(given)) {
+        let context = format!("the parts do not have the {} checksum of the request", wrong.algorithm.name());
+        return Err(Error::new(ErrorKind::ChecksumMismatch, context));
+    }
+    let size = parts.iter().map(|(_, part)| part.size).sum();
+    let attributes =
+        Attributes { headers: record.headers.clone(), user: record.user.clone(), tags: record.tags.clone() };
+    let mut info = described(size, etag, checksums, attributes);
+    info.parts = parts.iter().map(|(number, part)| part_info(*number, part, found)).collect();
+    Ok(info)
+}
+
+/// S3 shows the checksums of parts only when the client chose the algorithm.
+pub(super) fn part_info(number: u32, part: &PartRecord, upload: &Upload) -> PartInfo {
+    let shown = upload.record.checksum_algorithm.and_then(|algorithm| part.checksums.get(algorithm)).cloned();
+    let checksums = Checksums { kind: ChecksumKind::FullObject, values: shown.into_iter().collect() };
+    PartInfo { number, size: part.size, checksums }
+}

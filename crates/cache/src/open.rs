@@ -1,0 +1,172 @@
+//! Start: from the parts and the catalog to a running worker.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_catalog::{Engine, LocalChange, Transaction};
+use forebay_env::{Env, Task};
+use forebay_store::{Store, ValueWrite};
+use forebay_types::{Durability, PolicyRule};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+use crate::backlog::Backlog;
+use crate::buckets::Buckets;
+use crate::evict::Keeper;
+use crate::locks::{KeyLocks, WriteFence};
+use crate::memory_tier::MemoryTier;
+use crate::metrics::Metrics;
+use crate::persist::{Backoff, Entry, Queue};
+use crate::policies::Policies;
+use crate::remote::Remote;
+use crate::settle::Settle;
+use crate::space::Space;
+use crate::worker::Worker;
+use crate::{Cache, Error, ErrorKind, Mounts, Result, Settings, Status};
+
+/// Records read from the catalog at once.
+const SCAN_RECORDS: usize = 10_000;
+
+/// What a cache is made of.
+pub struct Parts {
+    pub env: Env,
+    pub store: Store,
+    pub engine: Arc<dyn Engine>,
+    pub mounts: Mounts,
+    pub settings: Settings,
+    /// The rules of the configuration. They are stored when the catalog holds none yet, or when they differ from the
+    /// configuration of the last start.
+    pub policies: Vec<PolicyRule>,
+}
+
+/// The background work.
+pub(crate) struct Tasks {
+    running: Mutex<Vec<Task<()>>>,
+}
+
+impl Tasks {
+    /// Whether a task has ended that nobody asked to: only a panic does that.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.running.lock().iter().any(Task::is_finished)
+    }
+
+    /// Waits for the end of all tasks.
+    pub(crate) async fn join(&self) {
+        let running = std::mem::take(&mut *self.running.lock());
+        for task in running {
+            task.join().await;
+        }
+    }
+}
+
+impl Cache {
+    /// Loads the catalog and starts persistence, eviction and the sweeper of leftovers.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for rules that can't hold; whatever the catalog answers.
+    pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
+        let Parts { env, store, engine, mounts, settings, policies } = parts;
+        let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
+        let worker = Arc::new(Worker {
+            buckets: Buckets::new(env.clone(), mounts),
+            policies: Policies::load(engine.as_ref(), policies).await?,
+            memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0),
+            metrics: Metrics::register(registry),
+            locks: KeyLocks::new(),
+            part_locks: KeyLocks::new(),
+            uploads: KeyLocks::new(),
+            fence: WriteFence::new(),
+            space: Space::new(settings.pinned_ratio),
+            queue: Queue::new(env.clone(), backoff),
+            backlog: Backlog::default(),
+            settle: Settle::new(env.clone(), settings.settle_time.0),
+            remote: Remote::new(env.clone()),
+            generation_base: generation_base(&env, engine.as_ref()).await?,
+            last_write_ms: AtomicU64::new(0),
+            stop: CancellationToken::new(),
+            settings,
+            store,
+            engine,
+            env,
+        });
+        worker.load_backlog().await?;
+        worker.sweep_orphans().await?;
+        worker.apply_policies(&worker.policies.present().0);
+        worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
+        let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });
+        Ok(Self { worker, tasks })
+    }
+}
+
+fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
+    let persisters = (0..worker.settings.persist_concurrency).map(|_| forebay_env::spawn(Arc::clone(worker).persist_loop()));
+    let mut tasks: Vec<_> = persisters.collect();
+    tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
+    tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));
+    tasks
+}
+
+/// See [`Worker::next_generation`]. Chosen once in the life of a catalog.
+async fn generation_base(env: &Env, engine: &dyn Engine) -> Result<u64> {
+    let key = Bytes::from_static(records::GENERATION_BASE_KEY);
+    if let Some(found) = engine.get(&key).await? {
+        let bytes: [u8; 8] = found.value.as_ref().try_into().map_err(|_| {
+            Error::new(ErrorKind::Internal, "the catalog's base of generations is damaged")
+        })?;
+        return Ok(u64::from_be_bytes(bytes));
+    }
+    let base = env.clock.unix_ms() << 16;
+    let value = Some(Bytes::copy_from_slice(&base.to_be_bytes()));
+    let writes = vec![ValueWrite { key, value }];
+    let local = LocalChange::default();
+    engine.commit(Transaction { checks: Vec::new(), writes, local, durability: Durability::Fsync }).await?;
+    Ok(base)
+}
+
+impl Worker {
+    /// Puts what the under store does not have back into the queue. A request that was under way when the last process
+    /// ended may still land: nothing newer follows it before that is over.
+    async fn load_backlog(&self) -> Result<()> {
+        let (mut from, to) = records::all_objects_range();
+        loop {
+            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
+            let Some((last, _)) = found.last() else { return Ok(()) };
+            from = records::successor(last);
+            for (key, versioned) in &found {
+                let Some(path) = records::parse_object_key(key) else { continue };
+                let record = ObjectRecord::decode(&versioned.value)?;
+                self.backlog.replace(None, Some(&record), &self.metrics);
+                self.last_write_ms.fetch_max(record.last_modified_ms, std::sync::atomic::Ordering::SeqCst);
+                if matches!(record.state, State::Dirty | State::Tombstone) {
+                    self.settle.mark(&path, record.generation);
+                    self.queue.push(path, Entry::of(&record));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let counts = self.backlog.counts();
+        let usage = self.store.usage();
+        let failed = self.store.health().into_iter().filter_map(|directory| {
+            let label = directory.label;
+            directory.failed.map(|reason| format!("{label}: {reason}"))
+        });
+        Status {
+            dirty_objects: counts.dirty_objects,
+            dirty_bytes: counts.dirty_bytes,
+            tombstones: counts.tombstones,
+            oldest_dirty_age_ms: self.oldest_dirty_age_ms(),
+            conflicts: counts.conflicts,
+            lost: counts.lost,
+            pinned_bytes: usage.pinned_bytes,
+            evictable_bytes: usage.evictable_bytes,
+            free_bytes: usage.free_bytes,
+            capacity_bytes: usage.capacity_bytes,
+            failed_directories: failed.collect(),
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Persistence: brings dirty objects and deletes to the under store, in the order of generations.
+//!
+//! One request per key is under way at a time; it carries the newest generation, so overwrites coalesce. A request
+//! carries a condition where the under store's state is known, and its outcome is committed before anything
+//! is forgotten. See "The under store never goes backwards" in ARCHITECTURE.md.
+
+mod queue;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_catalog::LocalChange;
+use forebay_catalog::records::{Base, ObjectRecord, State};
+use forebay_store::{Annotation, Object, Piece};
+use forebay_types::{BucketName, ByteRange, Durability, ETag, Generation, ObjectPath};
+use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
+use futures::{StreamExt, TryStreamExt};
+
+pub(crate) use queue::{Backoff, Blame, Entry, Queue};
+
+use crate::locks::KeyGuard;
+use crate::metadata::{Annex, decode_info};
+use crate::put::Change;
+use crate::worker::{Current, Worker};
+use crate::{Error, ErrorKind, Mount, Result};
+
+/// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
+/// under store in between.
+const CONDITION_TRIES: usize = 4;
+
+/// The bytes of an object of the store, for an upload. They are verified as they are read: damaged bytes never leave.
+pub(crate) struct StoreSource {
+    object: Object,
+}
+
+impl StoreSource {
+    pub(crate) fn new(object: Object) -> Self {
+        Self { object }
+    }
+}
+
+impl UploadSource for StoreSource {
+    fn stream(&self, range: ByteRange) -> forebay_ufs::ByteStream {
+        let object = self.object.clone();
+        let pieces = if range.is_empty() { Vec::new() } else { object.pieces(range) };
+        let read = move |piece| {
+            let object = object.clone();
+            async move {
+                match piece {
+                    Piece::Cached(range) => object.read(range).await.map_err(|error| damaged(&error.to_string())),
+                    Piece::Missing(range) => Err(damaged(&format!("bytes {}..{} are missing", range.start, range.end))),
+                }
+            }
+        };
+        futures::stream::iter(pieces).then(read).boxed()
+    }
+}
+
+fn damaged(problem: &str) -> forebay_ufs::Error {
+    forebay_ufs::Error::new(UfsKind::Corrupt, format!("the local copy: {problem}"))
+}
+
+/// Why something was not persisted.
+enum Failure {
+    UnderStore(forebay_ufs::Error),
+    Local(Error),
+    /// An earlier request must settle first.
+    Unsettled(Duration),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Local(error)
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::UnderStore(error) => error.into(),
+            Failure::Local(error) => error,
+            Failure::Unsettled(wait) => {
+                let context = format!("an earlier request settles in {} s at the latest", wait.as_secs() + 1);
+                Self::new(ErrorKind::SlowDown, context)
+            }
+        }
+    }
+}
+
+/// How a request to the under store ended well.
+enum Done {
+    /// The under store holds this generation under this tag.
+    Stored(ETag),
+    Deleted,
+    /// Somebody else has changed the object since its state was known; ours is kept here and goes nowhere.
+    Conflict,
+}
+
+impl Worker {
+    /// One of the tasks that persist; ends when the worker stops.
+    pub(crate) async fn persist_loop(self: Arc<Self>) {
+        loop {
+            let path = tokio::select! {
+                path = self.queue.next() => path,
+                () = self.stop.cancelled() => return,
+            };
+            let guard = self.uploads.lock(&path).await;
+            let result = self.persist_object(&path, &guard).await;
+            drop(guard);
+            self.report(&path, result);
+        }
+    }
+
+    fn report(&self, path: &ObjectPath, result: Result<(), Failure>) {
+        let (kind, context, blame) = match result {
+            Ok(()) => return self.queue.succeeded(path),
+            Err(Failure::Unsettled(wait)) => {
+                self.queue.failed(path, Blame::Nobody(wait));
+                return;
+            }
+            Err(Failure::Local(error)) => {
+                let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::NoSuchBucket);
+                let blame = if remote { Blame::UnderStore } else { Blame::Object };
+                (format!("{:?}", error.kind), error.to_string(), blame)
+            }
+            Err(Failure::UnderStore(error)) => {
+                let blame = if error.kind.is_transient() { Blame::UnderStore } else { Blame::Object };
+                (format!("{:?}", error.kind), error.to_string(), blame)
+            }
+        };
+        self.metrics.persist_failed(&kind);
+        let pause = self.queue.failed(path, blame);
+        tracing::warn!(%path, error = context, pause_ms = pause.as_millis() as u64, "could not persist");
+    }
+
+    /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now.
+    pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
+        let rest = prefix.strip_prefix('/').ok_or_else(|| invalid_prefix(prefix))?;
+        let (bucket, key_prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let bucket = match bucket {
+            "" => None,
+            name => Some(BucketName::new(name).map_err(|_| invalid_prefix(prefix))?),
+        };
+        let waiting = self.queue.waiting(bucket.as_ref(), key_prefix);
+        let persist_one = |path: ObjectPath| async move {
+            let guard = self.uploads.lock(&path).await;
+            self.persist_object(&path, &guard).await.map_err(Error::from)
+        };
+        let limit = self.settings.persist_concurrency as usize;
+        futures::stream::iter(waiting).map(Ok).try_for_each_concurrent(limit, persist_one).await
+    }
+
+    /// Waits until nothing of this key waits for the under store, and holds its lock then.
+    pub(crate) async fn lock_when_persisted(&self, path: &ObjectPath, upload: &KeyGuard) -> Result<(KeyGuard, Current)> {
+        loop {
+            let lock = self.locks.lock(path).await;
+            let current = self.current(path).await?;
+            match current.record.as_ref().map(|record| record.state) {
+                Some(State::Dirty | State::Tombstone) => {}
+                Some(State::Transient | State::Conflict | State::Lost) | None => return Ok((lock, current)),
+            }
+            drop(lock);
+            self.persist_object(path, upload).await?;
+        }
+    }
+
+    /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock.
+    async fn persist_object(&self, path: &ObjectPath, _upload: &KeyGuard) -> Result<(), Failure> {
+        let current = self.current(path).await?;
+        let Some(record) = &current.record else { return Ok(()) };
+        let mount = self.buckets.mount(&path.bucket).await?;
+        let wait = self.settle.wait(path, record.generation);
+        if !wait.is_zero() {
+            return Err(Failure::Unsettled(wait));
+        }
+        let started = self.env.clock.monotonic();
+        let done = match record.state {
+            State::Dirty => self.upload(path, record, &mount).await?,
+            State::Tombstone => self.delete_remote(path, record, &mount).await?,
+            State::Transient | State::Conflict | State::Lost => return Ok(()),
+        };
+        self.fence.advance(path);
+        self.record_outcome(path, record, done).await?;
+        self.metrics.persist_done(record.size, self.env.clock.monotonic().saturating_sub(started));
+        Ok(())
+    }
+
+    async fn upload(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
+        let object = self.object_of(path, record)?;
+        let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
+        let mut condition = match &record.base {
+            // Nothing is there most of the time; when something is, one look tells what.
+            Base::Unknown | Base::Absent => Condition::Absent,
+            Base::Present(etag) => Condition::Matches(etag.clone()),
+        };
+        for _ in 0..CONDITION_TRIES {
+            let source = Arc::new(StoreSource::new(object.clone()));
+            let upload = Upload { generation: record.generation, info: Arc::clone(&info), source, condition };
+            let error = match mount.background.put(&path.key, upload).await {
+                Ok(stored) => return Ok(Done::Stored(stored.remote_etag)),
+                Err(error) => error,
+            };
+            if error.kind != UfsKind::Precondition {
+                return Err(self.request_failed(path, record.generation, error));
+            }
+            condition = match self.look(path, record, mount).await? {
+                Found::Ours(etag) => return Ok(Done::Stored(etag)),
+                Found::Replaceable(etag) => Condition::Matches(etag),
+                Found::Nothing => Condition::Absent,
+                Found::Foreign => return Ok(Done::Conflict),
+            };
+        }
+        Err(Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store")))
+    }
+
+    async fn delete_remote(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
+        let mut condition = match &record.base {
+            Base::Unknown | Base::Absent => Condition::Always,
+            Base::Present(etag) => Condition::Matches(etag.clone()),
+        };
+        for _ in 0..CONDITION_TRIES {
+            let error = match mount.background.delete(&path.key, condition).await {
+                Ok(()) => return Ok(Done::Deleted),
+                Err(error) => error,
+            };
+            if error.kind != UfsKind::Precondition {
+                return Err(self.request_failed(path, record.generation, error));
+            }
+            condition = match self.look(path, record, mount).await? {
+                Found::Nothing => return Ok(Done::Deleted),
+                Found::Ours(etag) | Found::Replaceable(etag) => Condition::Matches(etag),
+                Found::Foreign => return Ok(Done::Conflict),
+            };
+        }
+        Err(Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store")))
+    }
+
+    fn request_failed(&self, path: &ObjectPath, generation: Generation, error: forebay_ufs::Error) -> Failure {
+        if error.kind == UfsKind::Ambiguous {
+            self.settle.mark(path, generation);
+        }
+        Failure::UnderStore(error)
+    }
+
+    fn object_of(&self, path: &ObjectPath, record: &ObjectRecord) -> Result<Object> {
+        match self.store.peek(&Self::store_key(path)) {
+            Some(object) if object.generation() == record.generation => Ok(object),
+            Some(_) | None => {
+                let context = format!("generation {} of {path} is not in the store", record.generation);
+                Err(Error::new(ErrorKind::Corrupt, context))
+            }
+        }
+    }
+
+    /// A condition did not hold: what is there?
+    async fn look(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Found, Failure> {
+        let remote = match mount.background.head(&path.key).await {
+            Ok(remote) => remote,
+            Err(error) if error.kind == UfsKind::NotFound => return Ok(Found::Nothing),
+            Err(error) => return Err(Failure::UnderStore(error)),
+        };
+        let stamped = remote.stamp.map(|stamp| stamp.generation);
+        Ok(found(record, stamped, remote.remote_etag))
+    }
+
+    /// Commits what the under store now holds, while the key may have been written again.
+    async fn record_outcome(&self, path: &ObjectPath, sent: &ObjectRecord, done: Done) -> Result<()> {
+        let _lock = self.locks.lock(path).await;
+        let current = self.current(path).await?;
+        let Some(now) = &current.record else { return Ok(()) };
+        let unchanged = now.generation == sent.generation;
+        let (after, local) = match (unchanged, now.state) {
+            (true, _) => match done {
+                Done::Stored(etag) => (None, self.clean(path, sent, etag)),
+                Done::Deleted => (None, LocalChange::default()),
+                Done::Conflict => (conflict(path, now), LocalChange::default()),
+            },
+            (false, State::Dirty | State::Tombstone) => (Some(rebased(now, done)), LocalChange::default()),
+            (false, State::Transient | State::Conflict | State::Lost) => return Ok(()),
+        };
+        // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH) must
+        // not be followed by the ghost of an older dirty version after a crash.
+        self.change_record(path, &current, Change::to(after.as_ref(), local), Durability::Fsync).await?;
+        if unchanged {
+            self.remote.mark_valid(sent.generation);
+        }
+        Ok(())
+    }
+
+    fn clean(&self, path: &ObjectPath, sent: &ObjectRecord, remote_etag: ETag) -> LocalChange {
+        let annex = Annex::clean(remote_etag, &sent.etag).encode();
+        let annotation = Annotation { key: Self::store_key(path), generation: sent.generation, annex, pinned: false };
+        LocalChange { annotate: vec![annotation], ..LocalChange::default() }
+    }
+}
+
+/// What stands in the under store where something else was expected.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// The very generation that was sent: an earlier try has landed.
+    Ours(ETag),
+    /// May be replaced: an earlier generation of the same dirty stretch, or, when the state was not known, whatever it is.
+    Replaceable(ETag),
+    Foreign,
+}
+
+fn found(record: &ObjectRecord, stamped: Option<Generation>, remote_etag: ETag) -> Found {
+    match (stamped, &record.base) {
+        (Some(generation), _) if generation == record.generation => Found::Ours(remote_etag),
+        (Some(generation), _) if (record.dirty_since..record.generation).contains(&generation) => {
+            Found::Replaceable(remote_etag)
+        }
+        (_, Base::Unknown) => Found::Replaceable(remote_etag),
+        (_, Base::Absent | Base::Present(_)) => Found::Foreign,
+    }
+}
+
+/// A record whose key was written again while an earlier generation was on its way.
+fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
+    let base = match done {
+        Done::Stored(etag) => Base::Present(etag),
+        Done::Deleted => Base::Absent,
+        Done::Conflict => Base::Unknown,
+    };
+    ObjectRecord { base, dirty_since: now.generation, dirty_since_ms: now.last_modified_ms, ..now.clone() }
+}
+
+/// Reads go on to show our version, the under store keeps the other; a new write of the key decides. A delete is given up.
+fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
+    tracing::error!(%path, state = ?now.state, "somebody else has changed the object in the under store: conflict");
+    match now.state {
+        State::Tombstone => None,
+        State::Dirty | State::Transient | State::Conflict | State::Lost => {
+            Some(ObjectRecord { state: State::Conflict, ..now.clone() })
+        }
+    }
+}
+
+fn invalid_prefix(prefix: &str) -> Error {
+    Error::new(ErrorKind::InvalidArgument, format!("{prefix:?} is not a path prefix such as /bucket/dir/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(base: Base) -> ObjectRecord {
+        ObjectRecord {
+            state: State::Dirty,
+            generation: Generation(9),
+            dirty_since_ms: 0,
+            dirty_since: Generation(5),
+            size: 1,
+            etag: ETag::new("e"),
+            last_modified_ms: 0,
+            storage_class: None,
+            base,
+        }
+    }
+
+    #[test]
+    fn only_what_is_ours_or_was_not_known_is_replaced() {
+        let etag = ETag::new("there");
+        let replaceable = Found::Replaceable(etag.clone());
+        let known = Base::Present(ETag::new("before"));
+        let check = |base: &Base, stamped: Option<u64>| found(&record(base.clone()), stamped.map(Generation), etag.clone());
+        assert_eq!(check(&known, Some(9)), Found::Ours(etag.clone()));
+        assert_eq!(check(&known, Some(7)), replaceable);
+        assert_eq!(check(&known, Some(4)), Found::Foreign);
+        assert_eq!(check(&known, Some(10)), Found::Foreign);
+        assert_eq!(check(&known, None), Found::Foreign);
+        assert_eq!(check(&Base::Absent, None), Found::Foreign);
+        assert_eq!(check(&Base::Unknown, None), replaceable);
+        assert_eq!(check(&Base::Unknown, Some(10)), replaceable);
+    }
+}

@@ -1,0 +1,360 @@
+//! What waits to be brought to the under store: the key that has been dirty longest goes first, one request per key at
+//! a time, with a pause after each failure, and with one circuit breaker per bucket.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use forebay_catalog::records::ObjectRecord;
+use forebay_env::Env;
+use forebay_types::{BucketName, Generation, ObjectPath};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Failures in a row, without a success between them, that open a bucket's circuit.
+const CIRCUIT_FAILURES: u32 = 8;
+
+/// Longest pause between two probes of an under store that is out of reach. Short against the longest pause of one object:
+/// a probe costs one request, and its success lets everything go on at once.
+const CIRCUIT_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How long an object has been waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) dirty_since: Generation,
+    pub(crate) dirty_since_ms: u64,
+}
+
+impl Entry {
+    pub(crate) fn of(record: &ObjectRecord) -> Self {
+        Self { dirty_since: record.dirty_since, dirty_since_ms: record.dirty_since_ms }
+    }
+}
+
+/// Whose fault a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// Only this object can't be persisted.
+    Object,
+    /// The under store is out of reach, or asks for fewer requests.
+    UnderStore,
+    /// Nothing failed: the object must wait until an earlier request is settled.
+    Nobody(Duration),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backoff {
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
+}
+
+pub(crate) struct Queue {
+    env: Env,
+    backoff: Backoff,
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    slots: HashMap<ObjectPath, Slot>,
+    buckets: HashMap<BucketName, Bucket>,
+    delayed: BTreeSet<(Duration, ObjectPath)>,
+    running: usize,
+}
+
+#[derive(Default)]
+struct Bucket {
+    ready: BTreeSet<(Generation, ObjectPath)>,
+    failures: u32,
+    /// Set while the circuit is open: when the next probe may go.
+    probe_at: Option<Duration>,
+}
+
+struct Slot {
+    entry: Entry,
+    failures: u32,
+    place: Place,
+}
+
+enum Place {
+    Ready,
+    /// A request is under way; what was written meanwhile.
+    Running { again: Option<Entry> },
+    Delayed { until: Duration, blame: Blame },
+}
+
+impl Queue {
+    pub(crate) fn new(env: Env, backoff: Backoff) -> Self {
+        Self { env, backoff, state: Mutex::default(), wake: Notify::new() }
+    }
+
+    /// Called after each commit that leaves something for the under store.
+    pub(crate) fn push(&self, path: ObjectPath, entry: Entry) {
+        let mut state = self.state.lock();
+        match state.slots.get_mut(&path) {
+            Some(slot) => {
+                if let Place::Running { again } = &mut slot.place {
+                    *again = Some(entry);
+                }
+                return;
+            }
+            None => state.make_ready(path, entry, 0),
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Waits for the next object whose turn it is.
+    pub(crate) async fn next(&self) -> ObjectPath {
+        loop {
+            let woken = self.wake.notified();
+            let pause = {
+                let now = self.env.clock.monotonic();
+                let mut state = self.state.lock();
+                state.release_due(now);
+                if let Some(path) = state.take(now) {
+                    // Others may sleep although more is ready: one wakes the next.
+                    self.wake.notify_one();
+                    return path;
+                }
+                state.next_event().map(|at| at.saturating_sub(now))
+            };
+            match pause {
+                None => woken.await,
+                Some(pause) => {
+                    let sleep = self.env.clock.sleep(pause.max(Duration::from_millis(1)));
+                    tokio::select! { () = woken => {}, () = sleep => {} }
+                }
+            }
+        }
+    }
+
+    /// The object is persisted, or there was nothing to do.
+    pub(crate) fn succeeded(&self, path: &ObjectPath) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.remove(path) else { return };
+        state.running -= usize::from(matches!(slot.place, Place::Running { .. }));
+        state.close_circuit(&path.bucket);
+        if let Place::Running { again: Some(entry) } = slot.place {
+            state.make_ready(path.clone(), entry, 0);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// The object stays for a later try. Returns the pause.
+    pub(crate) fn failed(&self, path: &ObjectPath, blame: Blame) -> Duration {
+        let now = self.env.clock.monotonic();
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get_mut(path) else { return Duration::ZERO };
+        let was_running = matches!(slot.place, Place::Running { .. });
+        let pause = match blame {
+            Blame::Nobody(pause) => pause,
+            Blame::Object | Blame::UnderStore => {
+                slot.failures = slot.failures.saturating_add(1);
+                self.pause(slot.failures, self.backoff.max)
+            }
+        };
+        let until = now + pause;
+        slot.place = Place::Delayed { until, blame };
+        state.running -= usize::from(was_running);
+        state.delayed.insert((until, path.clone()));
+        if blame == Blame::UnderStore {
+            let bucket = state.buckets.entry(path.bucket.clone()).or_default();
+            bucket.failures = bucket.failures.saturating_add(1);
+            if bucket.failures >= CIRCUIT_FAILURES {
+                bucket.probe_at = Some(now + self.pause(bucket.failures - CIRCUIT_FAILURES + 1, CIRCUIT_PAUSE_MAX));
+            }
+        }
+        drop(state);
+        self.wake.notify_one();
+        pause
+    }
+
+    /// Doubles from the shortest pause up to `max`; half of it is random, so that what failed together does not come
+    /// back together.
+    fn pause(&self, failures: u32, max: Duration) -> Duration {
+        let doubled = self.backoff.min.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(max);
+        let jitter_ms = self.env.random.below((doubled.as_millis() as u64 / 2).clamp(1, 1 << 32));
+        doubled / 2 + Duration::from_millis(jitter_ms)
+    }
+
+    /// Paths that wait, below a bucket and a key prefix; `None` is everything.
+    pub(crate) fn waiting(&self, bucket: Option<&BucketName>, key_prefix: &str) -> Vec<ObjectPath> {
+        let state = self.state.lock();
+        let wanted = |path: &&ObjectPath| {
+            bucket.is_none_or(|bucket| path.bucket == *bucket) && path.key.as_str().starts_with(key_prefix)
+        };
+        state.slots.keys().filter(wanted).cloned().collect()
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.state.lock().running
+    }
+
+    pub(crate) fn delayed(&self) -> usize {
+        self.state.lock().delayed.len()
+    }
+}
+
+impl State {
+    fn make_ready(&mut self, path: ObjectPath, entry: Entry, failures: u32) {
+        let bucket = self.buckets.entry(path.bucket.clone()).or_default();
+        bucket.ready.insert((entry.dirty_since, path.clone()));
+        self.slots.insert(path, Slot { entry, failures, place: Place::Ready });
+    }
+
+    fn release_due(&mut self, now: Duration) {
+        while self.delayed.first().is_some_and(|(until, _)| *until <= now) {
+            let (_, path) = self.delayed.pop_first().expect("it has just been looked at");
+            self.release(path);
+        }
+    }
+
+    fn release(&mut self, path: ObjectPath) {
+        let slot = self.slots.remove(&path).expect("what is delayed has a slot");
+        self.make_ready(path, slot.entry, slot.failures);
+    }
+
+    /// The oldest ready object of all buckets whose circuit lets something through.
+    fn take(&mut self, now: Duration) -> Option<ObjectPath> {
+        let open = |bucket: &Bucket| bucket.probe_at.is_some_and(|at| at > now);
+        let ready = self.buckets.iter().filter(|(_, bucket)| !open(bucket));
+        let (name, _) = ready.filter_map(|(name, b)| b.ready.first().map(|(since, _)| (name, *since))).min_by_key(|x| x.1)?;
+        let name = name.clone();
+        let bucket = self.buckets.get_mut(&name).expect("it has just been looked at");
+        if bucket.probe_at.is_some() {
+            // One probe only: the next may go when this one has failed, or after as long again.
+            bucket.probe_at = Some(now + CIRCUIT_PAUSE_MAX);
+        }
+        let (_, path) = bucket.ready.pop_first().expect("it has just been looked at");
+        self.slots.get_mut(&path).expect("what is ready has a slot").place = Place::Running { again: None };
+        self.running += 1;
+        Some(path)
+    }
+
+    fn next_event(&self) -> Option<Duration> {
+        let probes = self.buckets.values().filter(|b| !b.ready.is_empty()).filter_map(|b| b.probe_at);
+        let due = self.delayed.first().map(|(until, _)| *until);
+        probes.chain(due).min()
+    }
+
+    /// The under store has answered: what waits only for that goes on at once.
+    fn close_circuit(&mut self, name: &BucketName) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        if bucket.failures == 0 {
+            return;
+        }
+        bucket.failures = 0;
+        bucket.probe_at = None;
+        let waits = |slot: &Slot| matches!(slot.place, Place::Delayed { blame: Blame::UnderStore, .. });
+        let of_bucket = self.slots.iter().filter(|(path, slot)| path.bucket == *name && waits(slot));
+        let released: Vec<_> = of_bucket.map(|(path, slot)| (slot.until(), path.clone())).collect();
+        for (until, path) in released {
+            self.delayed.remove(&(until, path.clone()));
+            self.release(path);
+        }
+    }
+}
+
+impl Slot {
+    fn until(&self) -> Duration {
+        match self.place {
+            Place::Delayed { until, .. } => until,
+            Place::Ready | Place::Running { .. } => Duration::ZERO,
+        }
+    }
+}
+
+impl Queue {
+    /// When the oldest write that still waits was made, in milliseconds since the Unix epoch.
+    pub(crate) fn oldest_ms(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.slots.values().map(|slot| slot.entry.dirty_since_ms).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use forebay_env::clock::ManualClock;
+
+    use super::*;
+
+    fn queue() -> (Queue, Arc<ManualClock>) {
+        let (env, clock) = Env::simulated(3);
+        let backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(3600) };
+        (Queue::new(env, backoff), clock)
+    }
+
+    fn path(key: &str) -> ObjectPath {
+        ObjectPath::parse("bucket", key).unwrap()
+    }
+
+    fn entry(since: u64) -> Entry {
+        Entry { dirty_since: Generation(since), dirty_since_ms: since }
+    }
+
+    fn take(queue: &Queue) -> Option<ObjectPath> {
+        let now = queue.env.clock.monotonic();
+        let mut state = queue.state.lock();
+        state.release_due(now);
+        state.take(now)
+    }
+
+    #[test]
+    fn the_longest_dirty_goes_first_and_one_request_per_key_runs() {
+        let (queue, _) = queue();
+        queue.push(path("b"), entry(2));
+        queue.push(path("a"), entry(3));
+        queue.push(path("c"), entry(1));
+        assert_eq!(take(&queue), Some(path("c")));
+        queue.push(path("c"), entry(9));
+        assert_eq!(take(&queue), Some(path("b")));
+        assert_eq!(take(&queue), Some(path("a")));
+        assert_eq!(take(&queue), None, "c runs already");
+        queue.succeeded(&path("c"));
+        assert_eq!(take(&queue), Some(path("c")), "c was written again while it ran");
+        queue.succeeded(&path("c"));
+        assert_eq!((take(&queue), queue.oldest_ms()), (None, Some(2)));
+    }
+
+    #[test]
+    fn a_failed_object_pauses_longer_each_time_but_no_longer_than_the_maximum() {
+        let (queue, clock) = queue();
+        queue.push(path("a"), entry(1));
+        let mut last = Duration::ZERO;
+        for failures in 1..40_u32 {
+            assert_eq!(take(&queue), Some(path("a")));
+            let pause = queue.failed(&path("a"), Blame::Object);
+            let full = Duration::from_secs(1).saturating_mul(1 << (failures - 1).min(20)).min(Duration::from_secs(3600));
+            assert!(pause >= full / 2 && pause <= full, "{pause:?} after {failures} failures");
+            assert_eq!(take(&queue), None);
+            clock.advance(pause);
+            last = pause;
+        }
+        assert!(last >= Duration::from_secs(1800));
+    }
+
+    #[test]
+    fn one_success_releases_all_that_waited_for_the_under_store() {
+        let (queue, clock) = queue();
+        let keys: Vec<_> = (0..20).map(|n| path(&format!("k{n:02}"))).collect();
+        keys.iter().enumerate().for_each(|(n, key)| queue.push(key.clone(), entry(n as u64)));
+        while let Some(key) = take(&queue) {
+            queue.failed(&key, Blame::UnderStore);
+        }
+        let ready = || queue.state.lock().buckets.values().map(|b| b.ready.len()).sum::<usize>();
+        assert!(ready() >= 20 - CIRCUIT_FAILURES as usize, "an open circuit lets the rest wait without failing");
+        clock.advance(CIRCUIT_PAUSE_MAX);
+        let probe = take(&queue).expect("one probe goes");
+        assert_eq!(take(&queue), None, "only one probe goes");
+        queue.succeeded(&probe);
+        let mut rest = 0;
+        while take(&queue).is_some() {
+            rest += 1;
+        }
+        assert_eq!(rest, 19);
+    }
+}

@@ -1,0 +1,358 @@
+//! Writes: of objects put in one piece, and of those that multipart uploads complete.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, Base, ObjectRecord, State};
+use forebay_catalog::{Check, LocalChange, Transaction};
+use forebay_store::{Annotation, NewObject, Object, Staged, Store, ValueWrite, Writer};
+use forebay_types::{
+    Checksums, ChecksumKind, Durability, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, PinnedFull, WriteMode,
+};
+use forebay_ufs::{Condition, Upload};
+
+use crate::memory_tier::MemoryObject;
+use crate::metadata::{Annex, encode_info};
+use crate::persist::{Entry, StoreSource};
+use crate::policies::group_of;
+use crate::space::Reservation;
+use crate::worker::{Current, Located, Worker};
+use crate::{Attributes, Conditions, Error, ErrorKind, Mount, PutObject, Result, Written};
+
+/// The bytes of an object to be.
+pub(crate) enum Source {
+    Written(Writer),
+    /// The parts of a multipart upload, in order.
+    Parts(Vec<Object>),
+}
+
+/// An object that only its commit is missing for.
+pub(crate) struct Pending {
+    pub(crate) path: ObjectPath,
+    pub(crate) policy: PathPolicy,
+    pub(crate) source: Source,
+    /// Complete but for the time of the write.
+    pub(crate) info: ObjectInfo,
+    pub(crate) conditions: Conditions,
+    /// The bytes again, for the memory tier.
+    pub(crate) small: Option<Bytes>,
+    /// What else the same commit changes.
+    pub(crate) with: With,
+}
+
+/// Changes that go with an object's commit: the end of a multipart upload.
+#[derive(Default)]
+pub(crate) struct With {
+    pub(crate) checks: Vec<Check>,
+    pub(crate) writes: Vec<ValueWrite>,
+    pub(crate) forget: Vec<Bytes>,
+}
+
+/// What a write will be done as, after looking at the policy and the pinned space.
+pub(crate) struct Admission {
+    pub(crate) mode: WriteMode,
+    _reservation: Option<Reservation>,
+}
+
+impl Source {
+    async fn stage(self, store: &Store, object: NewObject) -> Result<Staged> {
+        match self {
+            Self::Written(writer) => Ok(writer.finish(object).await?),
+            Self::Parts(parts) => Ok(store.concatenate(&parts, object).await?),
+        }
+    }
+}
+
+impl Worker {
+    /// The main flow of a write.
+    pub(crate) async fn put(&self, request: PutObject) -> Result<Written> {
+        let PutObject { path, body, attributes, conditions } = request;
+        let policy = self.policies.resolve(&path);
+        let admission = self.admit(&policy, &path, body.size)?;
+        let mount = self.buckets.mount(&path.bucket).await?;
+        let received = self.receive(body, None).await?;
+        let checksums = Checksums { kind: ChecksumKind::FullObject, values: received.checksums };
+        let info = described(received.size, ETag::from_md5(received.md5), checksums, attributes);
+        let (source, small) = (Source::Written(received.writer), received.small);
+        let pending = Pending { path, policy, source, info, conditions, small, with: With::default() };
+        self.write(pending, &mount, &admission).await
+    }
+
+    /// # Errors
+    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share and the policy rejects.
+    pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
+        match policy.write_mode {
+            WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
+            mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
+            mode @ (WriteMode::WriteBack | WriteMode::Transient) => match self.space.reserve(&self.store, size) {
+                Some(reservation) => Ok(Admission { mode, _reservation: Some(reservation) }),
+                None => self.admit_when_full(policy),
+            },
+        }
+    }
+
+    fn admit_when_full(&self, policy: &PathPolicy) -> Result<Admission> {
+        match (policy.pinned_full, policy.write_mode) {
+            (PinnedFull::WriteThrough, WriteMode::WriteBack) => {
+                Ok(Admission { mode: WriteMode::WriteThrough, _reservation: None })
+            }
+            (PinnedFull::Reject | PinnedFull::WriteThrough, _) => {
+                self.metrics.rejected_pinned_full.inc();
+                Err(Error::new(ErrorKind::SlowDown, "data that waits for the under store fills its share of the cache"))
+            }
+        }
+    }
+
+    pub(crate) async fn write(&self, pending: Pending, mount: &Mount, admission: &Admission) -> Result<Written> {
+        match admission.mode {
+            WriteMode::WriteBack => self.write_back(pending, mount, State::Dirty).await,
+            WriteMode::Transient => self.write_back(pending, mount, State::Transient).await,
+            WriteMode::WriteThrough => self.write_through(pending, mount, true).await,
+            WriteMode::NoCache => self.write_through(pending, mount, false).await,
+            WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, "the path is READ_ONLY")),
+        }
+    }
+
+    /// Acknowledged when data and record are durable here.
+    async fn write_back(&self, pending: Pending, mount: &Mount, state: State) -> Result<Written> {
+        let Pending { path, policy, source, mut info, conditions, small, with } = pending;
+        let _lock = self.locks.lock(&path).await;
+        let current = self.current(&path).await?;
+        self.check_write(&path, &policy, mount, &conditions).await?;
+        let generation = self.next_generation();
+        info.last_modified_ms = self.write_time_ms();
+        let record = self.record_of_write(&path, &policy, &current, state, generation, &info);
+        let object = new_object(&path, &policy, generation, &info, true);
+        let staged = source.stage(&self.store, object).await?;
+        let local = LocalChange { publish: vec![staged], forget: with.forget, annotate: Vec::new() };
+        let change = Change { after: Some(&record), local, checks: with.checks, writes: with.writes };
+        self.change_record(&path, &current, change, policy.durability).await?;
+        let written = written(&info);
+        self.memory.insert(&policy, generation, MemoryObject { info: Arc::new(info), data: small });
+        if state == State::Dirty {
+            self.queue.push(path, Entry::of(&record));
+        }
+        Ok(written)
+    }
+
+    fn record_of_write(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        current: &Current,
+        state: State,
+        generation: Generation,
+        info: &ObjectInfo,
+    ) -> ObjectRecord {
+        let now = (generation, info.last_modified_ms);
+        let (base, (dirty_since, dirty_since_ms)) = self.base_and_age(path, policy, current, now);
+        ObjectRecord {
+            state,
+            generation,
+            dirty_since_ms,
+            dirty_since,
+            size: info.size,
+            etag: info.etag.clone(),
+            last_modified_ms: info.last_modified_ms,
+            storage_class: info.headers.storage_class.clone(),
+            base,
+        }
+    }
+
+    /// What the under store is known to hold, and since when it lacks something.
+    pub(crate) fn base_and_age(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        current: &Current,
+        now: (Generation, u64),
+    ) -> (Base, (Generation, u64)) {
+        match &current.record {
+            Some(record) => match record.state {
+                State::Dirty | State::Tombstone => (record.base.clone(), (record.dirty_since, record.dirty_since_ms)),
+                State::Transient | State::Conflict | State::Lost => (Base::Unknown, now),
+            },
+            // A tag that is past its time says nothing: somebody may have written since, before this write.
+            None => (self.fresh_remote_etag(path, policy).map_or(Base::Unknown, Base::Present), now),
+        }
+    }
+
+    /// Acknowledged when the under store has it. A failure leaves nothing here, and nothing there unless the answer was lost.
+    async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
+        let Pending { path, policy, source, mut info, conditions, small, with } = pending;
+        let upload_guard = self.uploads.lock(&path).await;
+        let (_lock, current) = self.lock_when_persisted(&path, &upload_guard).await?;
+        let condition = self.check_write(&path, &policy, mount, &conditions).await?;
+        let generation = self.next_generation();
+        self.check_settled(&path, generation)?;
+        info.last_modified_ms = self.write_time_ms();
+        let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
+        self.invalidate(&path).await?;
+        let info = Arc::new(info);
+        let upload_source = Arc::new(StoreSource::new(staged.object()));
+        let upload = Upload { generation, info: Arc::clone(&info), source: upload_source, condition };
+        let stored = match mount.foreground.put(&path.key, upload).await {
+            Ok(stored) => stored,
+            Err(error) => return Err(self.write_failed(&path, generation, error)),
+        };
+        self.fence.advance(&path);
+        let annex = Annex::clean(stored.remote_etag, &info.etag);
+        let annotation = Annotation { key: Self::store_key(&path), generation, annex: annex.encode(), pinned: false };
+        let publish = if keep { (vec![staged], vec![annotation]) } else { Default::default() };
+        let local = LocalChange { publish: publish.0, forget: with.forget, annotate: publish.1 };
+        let must_hold = current.record.is_some() || !with.writes.is_empty();
+        let durability = if must_hold { Durability::Fsync } else { Durability::Os };
+        let change = Change { after: None, local, checks: with.checks, writes: with.writes };
+        match self.change_record(&path, &current, change, durability).await {
+            Err(error) if must_hold => return Err(error),
+            Err(error) => tracing::warn!(%path, %error, "a written object could not be kept in the cache"),
+            Ok(()) if keep => {
+                self.remote.mark_valid(generation);
+                self.memory.insert(&policy, generation, MemoryObject { info: Arc::clone(&info), data: small });
+            }
+            Ok(()) => {}
+        }
+        Ok(written(&info))
+    }
+
+    /// Drops a clean copy, durably, before the under store changes: a crash in between must not bring the old version back.
+    pub(crate) async fn invalidate(&self, path: &ObjectPath) -> Result<()> {
+        let key = Self::store_key(path);
+        self.fence.advance(path);
+        match self.store.peek(&key) {
+            Some(object) if !object.is_pinned() => {
+                let local = LocalChange { forget: vec![key], ..LocalChange::default() };
+                let transaction = Transaction { local, durability: Durability::Fsync, ..Transaction::default() };
+                self.engine.commit(transaction).await?;
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub(crate) fn write_failed(&self, path: &ObjectPath, generation: Generation, error: forebay_ufs::Error) -> Error {
+        if error.kind == forebay_ufs::ErrorKind::Ambiguous {
+            self.settle.mark(path, generation);
+        }
+        error.into()
+    }
+
+    /// # Errors
+    /// `SlowDown` while an earlier request for this key may still land in the under store.
+    pub(crate) fn check_settled(&self, path: &ObjectPath, generation: Generation) -> Result<()> {
+        if self.settle.wait(path, generation).is_zero() {
+            return Ok(());
+        }
+        let context = format!("an earlier request for {path} got no answer from the under store and may still be carried out");
+        Err(Error::new(ErrorKind::SlowDown, context))
+    }
+
+    /// Checks the conditions of a write against what it would replace, and says what must hold in the under store
+    /// for them to hold there as well.
+    pub(crate) async fn check_write(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        conditions: &Conditions,
+    ) -> Result<Condition> {
+        if !conditions.needs_current() {
+            return Ok(Condition::Always);
+        }
+        match self.locate(path).await? {
+            Located::Here { object, .. } => {
+                conditions.check_write(Some(self.info_of(policy, &object).await?.as_ref()))?;
+                Ok(Condition::Always)
+            }
+            Located::Deleted => conditions.check_write(None).map(|()| Condition::Always),
+            Located::Elsewhere { .. } => match mount.foreground.head(&path.key).await {
+                Ok(remote) => {
+                    conditions.check_write(Some(&remote.info))?;
+                    Ok(Condition::Matches(remote.remote_etag))
+                }
+                Err(error) if error.kind == forebay_ufs::ErrorKind::NotFound => {
+                    conditions.check_write(None).map(|()| Condition::Absent)
+                }
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    /// The time of a write: never before that of an earlier write, however the clock jumps.
+    pub(crate) fn write_time_ms(&self) -> u64 {
+        let now = self.env.clock.unix_ms();
+        self.last_write_ms.fetch_max(now, Ordering::SeqCst).max(now)
+    }
+}
+
+/// A change of one key's record, and all that goes with it.
+pub(crate) struct Change<'a> {
+    pub(crate) after: Option<&'a ObjectRecord>,
+    pub(crate) local: LocalChange,
+    pub(crate) checks: Vec<Check>,
+    pub(crate) writes: Vec<ValueWrite>,
+}
+
+impl<'a> Change<'a> {
+    pub(crate) fn to(after: Option<&'a ObjectRecord>, local: LocalChange) -> Self {
+        Self { after, local, checks: Vec::new(), writes: Vec::new() }
+    }
+}
+
+impl Worker {
+    /// Commits the change of a key's record. The caller holds the key's lock since it read `current`.
+    pub(crate) async fn change_record(
+        &self,
+        path: &ObjectPath,
+        current: &Current,
+        change: Change<'_>,
+        durability: Durability,
+    ) -> Result<()> {
+        let Change { after, local, mut checks, mut writes } = change;
+        let key = records::object_key(path);
+        checks.push(Check { key: key.clone(), version: current.version });
+        if after.is_some() || current.record.is_some() {
+            writes.push(ValueWrite { key, value: after.map(ObjectRecord::encode) });
+        }
+        self.fence.advance(path);
+        let result = self.engine.commit(Transaction { checks, writes, local, durability }).await;
+        self.fence.advance(path);
+        result?;
+        self.backlog.replace(current.record.as_ref(), after, &self.metrics);
+        Ok(())
+    }
+}
+
+/// An object's description, before its time is known.
+pub(crate) fn described(size: u64, etag: ETag, checksums: Checksums, attributes: Attributes) -> ObjectInfo {
+    let Attributes { headers, user, tags } = attributes;
+    ObjectInfo { headers, user, tags, checksums, ..ObjectInfo::new(size, etag, 0) }
+}
+
+pub(crate) fn new_object(
+    path: &ObjectPath,
+    policy: &PathPolicy,
+    generation: Generation,
+    info: &ObjectInfo,
+    pinned: bool,
+) -> NewObject {
+    NewObject {
+        key: Worker::store_key(path),
+        generation,
+        metadata: encode_info(info),
+        annex: Annex::default().encode(),
+        pinned,
+        group: group_of(policy),
+        size: info.size,
+    }
+}
+
+fn written(info: &ObjectInfo) -> Written {
+    Written {
+        etag: info.etag.clone(),
+        last_modified_ms: info.last_modified_ms,
+        size: info.size,
+        checksums: info.checksums.clone(),
+    }
+}

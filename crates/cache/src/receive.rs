@@ -1,0 +1,90 @@
+//! Bodies on their way in: hashed, verified and appended to the store as they arrive.
+
+use bytes::{Bytes, BytesMut};
+use forebay_store::{Class, Writer};
+use forebay_types::limits::PUT_BYTES_MAX;
+use forebay_types::{Algorithm, Checksum};
+use futures::StreamExt;
+
+use crate::digests::{Digested, Digests};
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Incoming, Result};
+
+/// A verified body whose bytes are in the store and that nobody sees yet.
+pub(crate) struct Received {
+    pub(crate) writer: Writer,
+    pub(crate) size: u64,
+    pub(crate) md5: [u8; 16],
+    pub(crate) checksums: Vec<Checksum>,
+    /// The bytes, when they are few enough for the memory tier.
+    pub(crate) small: Option<Bytes>,
+}
+
+/// The algorithm that S3 uses when a client names none.
+pub(crate) const ALGORITHM_DEFAULT: Algorithm = Algorithm::Crc64Nvme;
+
+impl Worker {
+    /// # Errors
+    /// What is wrong with the body: `IncompleteBody`, `BadDigest`, `PayloadHashMismatch`, `ChecksumMismatch`, `EntityTooLarge`, `Body`.
+    pub(crate) async fn receive(&self, mut body: Incoming, also: Option<Algorithm>) -> Result<Received> {
+        if body.size > PUT_BYTES_MAX {
+            return Err(Error::new(ErrorKind::EntityTooLarge, format!("a body of {} bytes is above 5 GiB", body.size)));
+        }
+        let mut writer = self.store.writer(Class::Durable, body.size).await?;
+        let mut digests = Digests::new(&algorithms(&body, also), body.sha256.is_some());
+        let mut small = self.memory.takes(body.size).then(|| BytesMut::with_capacity(body.size as usize));
+        let mut size = 0;
+        while let Some(data) = body.stream.next().await {
+            let data = data?;
+            size += data.len() as u64;
+            if size > body.size {
+                break;
+            }
+            digests.update(&data);
+            if let Some(small) = &mut small {
+                small.extend_from_slice(&data);
+            }
+            writer.append(data).await?;
+        }
+        if size != body.size {
+            let context = format!("the request announced {} bytes and sent {size}", body.size);
+            return Err(Error::new(ErrorKind::IncompleteBody, context));
+        }
+        let digested = digests.finish();
+        verify(body, &digested)?;
+        let small = small.map(BytesMut::freeze);
+        Ok(Received { writer, size, md5: digested.md5, checksums: digested.checksums, small })
+    }
+}
+
+/// What to compute: what the client gives or announces, and S3's default when that is nothing.
+fn algorithms(body: &Incoming, also: Option<Algorithm>) -> Vec<Algorithm> {
+    let given = body.checksums.iter().map(|checksum| checksum.algorithm);
+    let mut algorithms: Vec<_> = given.chain(body.compute.iter().copied()).chain(also).collect();
+    if algorithms.is_empty() {
+        algorithms.push(ALGORITHM_DEFAULT);
+    }
+    algorithms.sort_unstable();
+    algorithms.dedup();
+    algorithms
+}
+
+fn verify(body: Incoming, digested: &Digested) -> Result<()> {
+    if body.md5.is_some_and(|md5| md5 != digested.md5) {
+        return Err(Error::new(ErrorKind::BadDigest, "the body does not match Content-MD5"));
+    }
+    if body.sha256.is_some() && body.sha256 != digested.payload_sha256 {
+        return Err(Error::new(ErrorKind::PayloadHashMismatch, "the body does not match x-amz-content-sha256"));
+    }
+    let mut expected = body.checksums;
+    if let Some(trailers) = body.trailers {
+        expected.extend(trailers()?);
+    }
+    match expected.iter().find(|checksum| !digested.checksums.contains(checksum)) {
+        None => Ok(()),
+        Some(wrong) => {
+            let context = format!("the body does not match its {} checksum", wrong.algorithm.name());
+            Err(Error::new(ErrorKind::ChecksumMismatch, context))
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The read cache: what the under store has, looked up, kept page by page, and believed for a while.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use forebay_env::Env;
+use forebay_store::{Class, Object, Piece};
+use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, WriteMode};
+use forebay_ufs::{ErrorKind as UfsKind, RemoteObject, UnderStore};
+use futures::future::{BoxFuture, Shared};
+use futures::{FutureExt, StreamExt};
+use parking_lot::Mutex;
+use quick_cache::sync::Cache as QuickCache;
+use tokio::sync::Semaphore;
+
+use crate::memory_tier::MemoryObject;
+use crate::metadata::Annex;
+use crate::put::new_object;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Mount, Result};
+
+/// Objects whose last validation is remembered; about 32 bytes each.
+const VALIDATIONS_MAX: usize = 1 << 20;
+
+/// Sequential readers that are followed from request to request.
+const READERS_MAX: usize = 16_384;
+
+/// Pages on their way from under stores at once: with pages of 1 MiB this bounds the memory that they take to 64 MiB.
+const FETCHES_MAX: usize = 64;
+
+type Flight = Shared<BoxFuture<'static, Result<Bytes, Arc<Error>>>>;
+
+/// What is remembered of under-store objects, and the fetches under way.
+pub(crate) struct Remote {
+    env: Env,
+    /// When a generation was last known to be what the under store has.
+    valid: QuickCache<u64, Duration>,
+    /// Where the last range request of an object ended.
+    readers: QuickCache<u64, u64>,
+    flights: Mutex<HashMap<(Generation, u64), Flight>>,
+    fetches: Arc<Semaphore>,
+}
+
+/// An object of the under store, as far as it is known here.
+pub(crate) enum Known {
+    /// A clean copy, whole or in part, that is what the under store has.
+    Copy(Object),
+    /// Not kept here.
+    Remote(Box<RemoteObject>),
+    Absent,
+}
+
+/// A version of an object of the under store, to read pages of.
+#[derive(Clone)]
+pub(crate) struct Version {
+    pub(crate) path: ObjectPath,
+    pub(crate) generation: Generation,
+    pub(crate) size: u64,
+    pub(crate) remote_etag: ETag,
+    pub(crate) under_store: Arc<dyn UnderStore>,
+}
+
+impl Remote {
+    pub(crate) fn new(env: Env) -> Self {
+        Self {
+            env,
+            valid: QuickCache::new(VALIDATIONS_MAX),
+            readers: QuickCache::new(READERS_MAX),
+            flights: Mutex::default(),
+            fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
+        }
+    }
+
+    pub(crate) fn mark_valid(&self, generation: Generation) {
+        self.valid.insert(generation.0, self.env.clock.monotonic());
+    }
+
+    pub(crate) fn is_valid(&self, generation: Generation, ttl: Duration) -> bool {
+        let now = self.env.clock.monotonic();
+        self.valid.get(&generation.0).is_some_and(|at| now.saturating_sub(at) < ttl)
+    }
+
+    fn doubt(&self, generation: Generation) {
+        self.valid.remove(&generation.0);
+    }
+}
+
+impl Worker {
+    /// The under store's tag of a key's clean copy, while it is believed.
+    pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<ETag> {
+        let object = self.store.peek(&Self::store_key(path))?;
+        let fresh = self.remote.is_valid(object.generation(), policy.metadata_ttl.0);
+        if fresh { Self::remote_etag_of(&object) } else { None }
+    }
+
+    /// Finds out what the under store has, asking it only when the copy's time is over.
+    pub(crate) async fn know(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, copy: Option<Object>) -> Result<Known> {
+        if let Some(object) = &copy
+            && self.remote.is_valid(object.generation(), policy.metadata_ttl.0)
+            && policy.write_mode != WriteMode::NoCache
+        {
+            return Ok(Known::Copy(object.clone()));
+        }
+        let fence = self.fence.read(path);
+        match (mount.foreground.head(&path.key).await, copy) {
+            (Ok(remote), Some(object)) if Self::remote_etag_of(&object).as_ref() == Some(&remote.remote_etag) => {
+                if self.fence.read(path) == fence {
+                    self.remote.mark_valid(object.generation());
+                }
+                Ok(Known::Copy(object))
+            }
+            (Ok(remote), copy) => {
+                self.outdated(path, copy);
+                Ok(self.adopt(path, policy, Box::new(remote), fence).await)
+            }
+            (Err(error), copy) if error.kind == UfsKind::NotFound => {
+                self.outdated(path, copy);
+                Ok(Known::Absent)
+            }
+            (Err(error), Some(object)) if error.kind.is_transient() && Self::remote_etag_of(&object).is_some() => {
+                self.metrics.stale_served.inc();
+                Ok(Known::Copy(object))
+            }
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    fn outdated(&self, path: &ObjectPath, copy: Option<Object>) {
+        if let Some(object) = copy
+            && self.store.evict(&Self::store_key(path), object.generation())
+        {
+            self.metrics.external_changes.inc();
+        }
+    }
+
+    /// Begins a copy without bytes. Only if no write of the key has ended since `fence` was read: the answer may be older.
+    async fn adopt(&self, path: &ObjectPath, policy: &PathPolicy, remote: Box<RemoteObject>, fence: u64) -> Known {
+        if !policy.cache_reads || policy.write_mode == WriteMode::NoCache {
+            return Known::Remote(remote);
+        }
+        let Some(_lock) = self.locks.try_lock(path) else { return Known::Remote(remote) };
+        if self.fence.read(path) != fence || !matches!(self.current(path).await, Ok(current) if current.record.is_none()) {
+            return Known::Remote(remote);
+        }
+        match self.publish_empty(path, policy, &remote).await {
+            Ok(object) => Known::Copy(object),
+            Err(error) => {
+                self.metrics.fill_failures.inc();
+                tracing::debug!(%path, %error, "not kept in the cache");
+                Known::Remote(remote)
+            }
+        }
+    }
+
+    async fn publish_empty(&self, path: &ObjectPath, policy: &PathPolicy, remote: &RemoteObject) -> Result<Object> {
+        let generation = self.next_generation();
+        let annex = Annex::clean(remote.remote_etag.clone(), &remote.info.etag).encode();
+        let object = forebay_store::NewObject { annex, ..new_object(path, policy, generation, &remote.info, false) };
+        let staged = self.store.writer(Class::Fill, 0).await?.finish(object).await?;
+        let object = staged.object();
+        self.store.publish_fill(staged).await?;
+        self.remote.mark_valid(generation);
+        let info = Arc::new(remote.info.clone());
+        self.memory.insert(policy, generation, MemoryObject { info, data: None });
+        Ok(object)
+    }
+
+    /// Reads `wanted`, which lies within one page, from the store or the under store.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` when the under store has another version by now.
+    pub(crate) async fn read_page(self: Arc<Self>, version: Version, wanted: ByteRange) -> Result<Vec<Bytes>> {
+        if let Some(found) = self.read_local(&version, wanted).await {
+            self.metrics.read(crate::metrics::Tier::disk, version.path.bucket.as_str(), wanted.len());
+            return Ok(found);
+        }
+        let page_size = self.settings.page_size.0;
+        let index = wanted.start / page_size;
+        let window = ByteRange::new(index * page_size, ((index + 1) * page_size).min(version.size));
+        self.metrics.read(crate::metrics::Tier::under_store, version.path.bucket.as_str(), wanted.len());
+        let page = self.fetch_page(version, window).await.map_err(|error| shared_error(&error))?;
+        let start = (wanted.start - window.start) as usize;
+        Ok(vec![page.slice(start..start + wanted.len() as usize)])
+    }
+
+    /// All of `wanted`, if it is here and sound.
+    async fn read_local(&self, version: &Version, wanted: ByteRange) -> Option<Vec<Bytes>> {
+        let object = self.store.peek(&Self::store_key(&version.path))?;
+        if object.generation() != version.generation {
+            return None;
+        }
+        let mut found = Vec::new();
+        for piece in object.pieces(wanted) {
+            match piece {
+                // Damaged bytes of a clean copy are as good as missing ones.
+                Piece::Cached(range) => found.push(object.read(range).await.ok()?),
+                Piece::Missing(_) => return None,
+            }
+        }
+        Some(found)
+    }
+
+    /// Fetches a page, once however many ask for it.
+    async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> Result<Bytes, Arc<Error>> {
+        let key = (version.generation, window.start);
+        let flight = {
+            let mut flights = self.remote.flights.lock();
+            let start = || {
+                let worker = Arc::clone(self);
+                let task = forebay_env::spawn(async move {
+                    let result = worker.fetch_and_fill(&version, window).await.map_err(Arc::new);
+                    worker.remote.flights.lock().remove(&key);
+                    result
+                });
+                task.join().boxed().shared()
+            };
+            flights.entry(key).or_insert_with(start).clone()
+        };
+        flight.await
+    }
+
+    async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Bytes> {
+        let _permit = self.remote.fetches.acquire().await.expect("this semaphore is never closed");
+        let fetched = version.under_store.get(&version.path.key, Some(window), Some(&version.remote_etag)).await;
+        let body = match fetched {
+            Ok(body) => body,
+            Err(error) => {
+                if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound) {
+                    self.remote.doubt(version.generation);
+                }
+                return Err(error.into());
+            }
+        };
+        let mut page = BytesMut::with_capacity(window.len() as usize);
+        let mut stream = body.stream;
+        while let Some(data) = stream.next().await {
+            page.extend_from_slice(&data?);
+        }
+        if page.len() as u64 != window.len() {
+            let context = format!("the under store sent {} of {} bytes of {}", page.len(), window.len(), version.path);
+            return Err(Error::new(ErrorKind::Unavailable, context));
+        }
+        let page = page.freeze();
+        if let Err(error) = self.fill(version, window, &page).await {
+            self.metrics.fill_failures.inc();
+            tracing::debug!(path = %version.path, %error, "a page was not kept in the cache");
+        }
+        Ok(page)
+    }
+
+    /// Keeps what is missing of a page.
+    async fn fill(&self, version: &Version, window: ByteRange, page: &Bytes) -> Result<()> {
+        let key = Self::store_key(&version.path);
+        let Some(object) = self.store.peek(&key) else { return Ok(()) };
+        if object.generation() != version.generation {
+            return Ok(());
+        }
+        for piece in object.pieces(window) {
+            let Piece::Missing(gap) = piece else { continue };
+            let start = (gap.start - window.start) as usize;
+            let data = page.slice(start..start + gap.len() as usize);
+            self.store.fill(&key, version.generation, gap.start, data).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes where a reader has got to, and fetches the next pages when it goes on where it stopped.
+    pub(crate) fn follow_reader(self: &Arc<Self>, version: &Version, range: ByteRange) {
+        let before = self.remote.readers.get(&version.generation.0);
+        self.remote.readers.insert(version.generation.0, range.end);
+        if before != Some(range.start) || range.end >= version.size {
+            return;
+        }
+        let page_size = self.settings.page_size.0;
+        let first = range.end.div_ceil(page_size);
+        let last = version.size.div_ceil(page_size).min(first + u64::from(self.settings.read_ahead_pages));
+        for index in first..last {
+            let window = ByteRange::new(index * page_size, ((index + 1) * page_size).min(version.size));
+            let (worker, version) = (Arc::clone(self), version.clone());
+            if worker.has_all(&version, window) {
+                continue;
+            }
+            forebay_env::spawn(async move {
+                if let Err(error) = worker.fetch_page(version, window).await {
+                    tracing::debug!(%error, "a page could not be read ahead");
+                }
+            });
+        }
+    }
+
+    fn has_all(&self, version: &Version, window: ByteRange) -> bool {
+        self.store.peek(&Self::store_key(&version.path)).is_some_and(|object| {
+            object.generation() == version.generation
+                && object.pieces(window).iter().all(|piece| matches!(piece, Piece::Cached(_)))
+        })
+    }
+
+    /// The description of what is known, however it is known.
+    pub(crate) async fn known_info(&self, policy: &PathPolicy, known: &Known) -> Result<Option<Arc<ObjectInfo>>> {
+        match known {
+            Known::Copy(object) => self.info_of(policy, object).await.map(Some),
+            Known::Remote(remote) => Ok(Some(Arc::new(remote.info.clone()))),
+            Known::Absent => Ok(None),
+        }
+    }
+}
+
+/// An error that several readers of one page share.
+fn shared_error(error: &Arc<Error>) -> Error {
+    Error::new(error.kind, error.context.clone())
+}

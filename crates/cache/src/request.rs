@@ -1,0 +1,245 @@
+//! Requests to the cache and its answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_types::{
+    Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, ObjectPath, PartInfo, StorageState,
+    SystemHeaders, Tags, UserMetadata,
+};
+use futures::stream::BoxStream;
+
+use crate::Result;
+
+/// Bytes on their way in or out. An error ends the stream, and whoever sends them on must not make it look whole.
+pub type ByteStream = BoxStream<'static, Result<Bytes>>;
+
+/// Called after the last byte of a body: the checksums that came in its trailers.
+pub type Trailers = Box<dyn FnOnce() -> Result<Vec<Checksum>> + Send>;
+
+/// A body on its way in, and what it must turn out to be. Nothing becomes visible before all of it holds.
+pub struct Incoming {
+    pub stream: ByteStream,
+    /// Exact number of bytes, after aws-chunked decoding.
+    pub size: u64,
+    pub md5: Option<[u8; 16]>,
+    /// From `x-amz-content-sha256`, when it is a hash.
+    pub sha256: Option<[u8; 32]>,
+    /// From `x-amz-checksum-*` headers.
+    pub checksums: Vec<Checksum>,
+    /// Algorithms to compute although no header gives a value: those announced in `x-amz-trailer` or
+    /// `x-amz-sdk-checksum-algorithm`.
+    pub compute: Vec<Algorithm>,
+    pub trailers: Option<Trailers>,
+}
+
+/// What a client says of an object that it writes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub headers: SystemHeaders,
+    pub user: UserMetadata,
+    pub tags: Tags,
+}
+
+/// Conditional headers. On writes only the first two have a meaning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Conditions {
+    pub if_match: Option<TagCondition>,
+    pub if_none_match: Option<TagCondition>,
+    /// Milliseconds since the Unix epoch, whole seconds.
+    pub if_modified_since_ms: Option<u64>,
+    pub if_unmodified_since_ms: Option<u64>,
+}
+
+/// The value of `If-Match` or `If-None-Match`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TagCondition {
+    /// `*`
+    Any,
+    OneOf(Vec<ETag>),
+}
+
+pub struct PutObject {
+    pub path: ObjectPath,
+    pub body: Incoming,
+    pub attributes: Attributes,
+    pub conditions: Conditions,
+}
+
+/// The answer to a write of an object or a part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub etag: ETag,
+    pub last_modified_ms: u64,
+    pub size: u64,
+    pub checksums: Checksums,
+}
+
+/// A range as a request gives it, before the size is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RangeRequest {
+    /// `bytes=first-` or `bytes=first-last`, both inclusive as in the header.
+    From { first: u64, last: Option<u64> },
+    /// `bytes=-length`: the last bytes.
+    Suffix { length: u64 },
+}
+
+pub struct GetObject {
+    pub path: ObjectPath,
+    pub range: Option<RangeRequest>,
+    /// One part of a multipart object; not together with a range.
+    pub part_number: Option<u32>,
+    pub conditions: Conditions,
+}
+
+/// What HEAD answers.
+#[derive(Debug, Clone)]
+pub struct ObjectHead {
+    pub info: Arc<ObjectInfo>,
+    pub state: StorageState,
+    /// Bytes of the object that are in the cache.
+    pub cached_bytes: u64,
+    /// The range that was asked for, or the whole object.
+    pub range: ByteRange,
+}
+
+/// What GET answers.
+pub struct ObjectBody {
+    pub head: ObjectHead,
+    /// Exactly the bytes of `head.range`, all of one version.
+    pub stream: ByteStream,
+}
+
+pub struct CopyObject {
+    pub source: ObjectPath,
+    pub source_conditions: Conditions,
+    pub target: ObjectPath,
+    /// `None` copies the source's headers and user metadata.
+    pub replace_metadata: Option<(SystemHeaders, UserMetadata)>,
+    /// `None` copies the source's tags.
+    pub replace_tags: Option<Tags>,
+    /// Another checksum algorithm than the source's.
+    pub checksum_algorithm: Option<Algorithm>,
+    pub conditions: Conditions,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ListObjects {
+    pub prefix: String,
+    pub delimiter: Option<String>,
+    /// Only keys and common prefixes behind this one; one that is a common prefix also skips the keys below it.
+    pub start_after: Option<String>,
+    /// Most keys and common prefixes together, 0 to 1,000.
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedObject {
+    pub key: String,
+    pub size: u64,
+    pub etag: ETag,
+    pub last_modified_ms: u64,
+    pub storage_class: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectPage {
+    pub objects: Vec<ListedObject>,
+    pub prefixes: Vec<String>,
+    /// The `start_after` of the next page, when there is one.
+    pub next: Option<String>,
+}
+
+pub struct CreateUpload {
+    pub path: ObjectPath,
+    pub attributes: Attributes,
+    pub checksum_algorithm: Option<Algorithm>,
+    pub checksum_kind: Option<ChecksumKind>,
+    /// Owner id of the user.
+    pub owner: String,
+}
+
+/// Names one multipart upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadRef {
+    pub path: ObjectPath,
+    pub upload_id: String,
+}
+
+pub struct CopyPart {
+    pub upload: UploadRef,
+    pub number: u32,
+    pub source: ObjectPath,
+    pub source_conditions: Conditions,
+    /// Inclusive as in the header; must lie inside the source.
+    pub range: Option<(u64, u64)>,
+}
+
+pub struct CompleteUpload {
+    pub upload: UploadRef,
+    pub parts: Vec<CompletePart>,
+    /// The whole object's checksum as the client knows it.
+    pub checksums: Vec<Checksum>,
+    /// `x-amz-mp-object-size`.
+    pub size: Option<u64>,
+    pub conditions: Conditions,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompletePart {
+    pub number: u32,
+    pub etag: ETag,
+    pub checksums: Vec<Checksum>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedPart {
+    pub part: PartInfo,
+    pub etag: ETag,
+    pub last_modified_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartPage {
+    pub parts: Vec<ListedPart>,
+    pub is_truncated: bool,
+    pub checksum_algorithm: Option<Algorithm>,
+    pub checksum_kind: Option<ChecksumKind>,
+    pub owner: String,
+    pub storage_class: Option<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ListUploads {
+    pub prefix: String,
+    pub delimiter: Option<String>,
+    pub key_marker: Option<String>,
+    pub upload_id_marker: Option<String>,
+    pub limit: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedUpload {
+    pub key: String,
+    pub upload_id: String,
+    pub created_ms: u64,
+    pub owner: String,
+    pub storage_class: Option<String>,
+    pub checksum_algorithm: Option<Algorithm>,
+    pub checksum_kind: Option<ChecksumKind>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UploadPage {
+    pub uploads: Vec<ListedUpload>,
+    pub prefixes: Vec<String>,
+    pub is_truncated: bool,
+    pub next_key_marker: Option<String>,
+    pub next_upload_id_marker: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketSummary {
+    pub name: BucketName,
+    pub created_ms: u64,
+}

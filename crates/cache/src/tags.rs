@@ -1,0 +1,98 @@
+//! Object tags.
+
+use std::sync::Arc;
+
+use forebay_catalog::LocalChange;
+use forebay_store::Object;
+use forebay_types::limits::{TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
+use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode};
+use forebay_catalog::records::{ObjectRecord, State};
+
+use crate::memory_tier::MemoryObject;
+use crate::persist::Entry;
+use crate::put::{Change, new_object};
+use crate::remote::Known;
+use crate::worker::{Current, Located, Worker};
+use crate::{Error, ErrorKind, Result};
+
+impl Worker {
+    pub(crate) async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
+        let policy = self.policies.resolve(path);
+        match self.locate(path).await? {
+            Located::Here { object, .. } => Ok(self.info_of(&policy, &object).await?.tags.clone()),
+            Located::Deleted => Err(not_found(path)),
+            Located::Elsewhere { .. } => {
+                let mount = self.buckets.mount(&path.bucket).await?;
+                Ok(mount.foreground.tags(&path.key).await?)
+            }
+        }
+    }
+
+    /// Where the object is not in the under store yet, its tags go there with it; elsewhere they go there now.
+    pub(crate) async fn set_tags(&self, path: &ObjectPath, tags: Tags) -> Result<()> {
+        check(&tags)?;
+        let policy = self.policies.resolve(path);
+        if policy.write_mode == WriteMode::ReadOnly {
+            return Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY")));
+        }
+        let _upload = self.uploads.lock(path).await;
+        let _lock = self.locks.lock(path).await;
+        let current = self.current(path).await?;
+        match self.locate(path).await? {
+            Located::Here { record, object } => self.retag(path, &current, record, &object, tags).await,
+            Located::Deleted => Err(not_found(path)),
+            Located::Elsewhere { copy } => {
+                let mount = self.buckets.mount(&path.bucket).await?;
+                if let Known::Absent = self.know(path, &policy, &mount, copy).await? {
+                    return Err(not_found(path));
+                }
+                self.invalidate(path).await?;
+                mount.foreground.set_tags(&path.key, &tags).await?;
+                self.fence.advance(path);
+                Ok(())
+            }
+        }
+    }
+
+    /// A new generation with the same bytes and time.
+    async fn retag(
+        &self,
+        path: &ObjectPath,
+        current: &Current,
+        record: ObjectRecord,
+        object: &Object,
+        tags: Tags,
+    ) -> Result<()> {
+        let policy = self.policies.resolve(path);
+        let info = ObjectInfo { tags, ..self.info_of(&policy, object).await?.as_ref().clone() };
+        let generation = self.next_generation();
+        let new = new_object(path, &policy, generation, &info, true);
+        let staged = self.store.concatenate(std::slice::from_ref(object), new).await?;
+        let after = ObjectRecord { generation, ..record };
+        let local = LocalChange { publish: vec![staged], ..LocalChange::default() };
+        self.change_record(path, current, Change::to(Some(&after), local), policy.durability).await?;
+        self.memory.insert(&policy, generation, MemoryObject { info: Arc::new(info), data: None });
+        if after.state == State::Dirty {
+            self.queue.push(path.clone(), Entry::of(&after));
+        }
+        Ok(())
+    }
+}
+
+fn not_found(path: &ObjectPath) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{path} does not exist"))
+}
+
+/// S3's limits on tags.
+fn check(tags: &Tags) -> Result<()> {
+    if tags.len() > TAGS_MAX {
+        return Err(Error::new(ErrorKind::InvalidArgument, format!("an object has at most {TAGS_MAX} tags")));
+    }
+    let too_long = |(key, value): (&String, &String)| {
+        key.is_empty() || key.chars().count() > TAG_KEY_CHARS_MAX || value.chars().count() > TAG_VALUE_CHARS_MAX
+    };
+    match tags.iter().find(|(key, value)| too_long((key, value))) {
+        Some((key, _)) => Err(Error::new(ErrorKind::InvalidArgument, format!("the tag {key:?} is empty or too long"))),
+        None => Ok(()),
+    }
+}

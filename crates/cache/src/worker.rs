@@ -1,0 +1,155 @@
+//! The worker's parts, and what all flows share: where an object stands, and what is known of it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use forebay_catalog::Engine;
+use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_env::Env;
+use forebay_store::{Object, Store};
+use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use tokio_util::sync::CancellationToken;
+
+use crate::backlog::Backlog;
+use crate::buckets::Buckets;
+use crate::locks::{KeyLocks, WriteFence};
+use crate::memory_tier::{MemoryObject, MemoryTier};
+use crate::metadata::{Annex, decode_info};
+use crate::metrics::Metrics;
+use crate::persist::Queue;
+use crate::policies::Policies;
+use crate::remote::Remote;
+use crate::settle::Settle;
+use crate::space::Space;
+use crate::{Error, ErrorKind, Result, Settings};
+
+/// Looking twice at catalog and store can catch a commit between the two looks; so often is enough to be
+/// sure that it is not one.
+const LOCATE_TRIES: usize = 100;
+
+pub(crate) struct Worker {
+    pub(crate) env: Env,
+    pub(crate) settings: Settings,
+    pub(crate) store: Store,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) buckets: Buckets,
+    pub(crate) policies: Policies,
+    pub(crate) memory: MemoryTier,
+    pub(crate) metrics: Metrics,
+    /// Held by whoever changes what the catalog says of a key.
+    pub(crate) locks: Arc<KeyLocks>,
+    /// Held by whoever has a request for a key on its way to the under store. Taken before `locks`.
+    pub(crate) uploads: Arc<KeyLocks>,
+    /// Held by whoever commits a part of a multipart upload.
+    pub(crate) part_locks: Arc<KeyLocks>,
+    pub(crate) fence: WriteFence,
+    pub(crate) space: Space,
+    pub(crate) queue: Queue,
+    pub(crate) backlog: Backlog,
+    pub(crate) settle: Settle,
+    pub(crate) remote: Remote,
+    /// Added to the store's own numbers, see [`Worker::next_generation`].
+    pub(crate) generation_base: u64,
+    /// The last time that was given to a write, in milliseconds since the Unix epoch.
+    pub(crate) last_write_ms: AtomicU64,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Where an object stands.
+pub(crate) enum Located {
+    /// The catalog names it: dirty, transient or in conflict; the bytes are here.
+    Here { record: ObjectRecord, object: Object },
+    /// Deleted here; the under store may not know yet.
+    Deleted,
+    /// The catalog says nothing: the under store decides. A clean copy may be here.
+    Elsewhere { copy: Option<Object> },
+}
+
+/// A catalog record and the version it was read at.
+pub(crate) struct Current {
+    pub(crate) record: Option<ObjectRecord>,
+    pub(crate) version: Option<u64>,
+}
+
+impl Worker {
+    /// A generation that no earlier life of this data directory gave either. The store counts from 1 when a directory is
+    /// new; the base is the time at which that happened, scaled by 2^16, and so exceeds every number of a predecessor that
+    /// made fewer than 65 million writes a second. Generations order the writes of one life only; across
+    /// lives they must merely differ, since stamps in the under store outlive a wiped cache.
+    pub(crate) fn next_generation(&self) -> Generation {
+        Generation(self.generation_base + self.store.next_generation().0)
+    }
+
+    pub(crate) async fn current(&self, path: &ObjectPath) -> Result<Current> {
+        match self.engine.get(&records::object_key(path)).await? {
+            Some(versioned) => {
+                let record = ObjectRecord::decode(&versioned.value)?;
+                Ok(Current { record: Some(record), version: Some(versioned.version) })
+            }
+            None => Ok(Current { record: None, version: None }),
+        }
+    }
+
+    /// # Errors
+    /// `Unavailable` when the catalog names a version whose bytes are not here: never an older one, never "not found".
+    pub(crate) async fn locate(&self, path: &ObjectPath) -> Result<Located> {
+        let key = records::object_key(path);
+        let mut version = None;
+        for _ in 0..LOCATE_TRIES {
+            let current = self.current(path).await?;
+            let object = self.store.get(&key);
+            match (current.record, object) {
+                (None, Some(object)) if object.is_pinned() => {}
+                (None, copy) => return Ok(Located::Elsewhere { copy }),
+                (Some(record), object) => match record.state {
+                    State::Tombstone => return Ok(Located::Deleted),
+                    State::Dirty | State::Transient | State::Conflict | State::Lost => match object {
+                        Some(object) if object.generation() == record.generation => {
+                            return Ok(Located::Here { record, object });
+                        }
+                        _ if version == current.version => return Err(lost(path, &record)),
+                        _ => version = current.version,
+                    },
+                },
+            }
+            tokio::task::yield_now().await;
+        }
+        Err(Error::new(ErrorKind::Unavailable, format!("{path} changes faster than it can be looked up")))
+    }
+
+    /// What is known of an object of the store, from memory or from disk.
+    pub(crate) async fn info_of(&self, policy: &PathPolicy, object: &Object) -> Result<Arc<ObjectInfo>> {
+        if let Some(found) = self.memory.get(policy, object.generation()) {
+            return Ok(found.info);
+        }
+        let info = Arc::new(decode_info(&object.metadata().await?)?);
+        self.memory.insert(policy, object.generation(), MemoryObject { info: Arc::clone(&info), data: None });
+        Ok(info)
+    }
+
+    pub(crate) fn annex_of(object: &Object) -> Annex {
+        Annex::decode(&object.annex())
+    }
+
+    /// The under store's tag of a clean copy.
+    pub(crate) fn remote_etag_of(object: &Object) -> Option<ETag> {
+        Self::annex_of(object).remote_etag
+    }
+
+    pub(crate) fn store_key(path: &ObjectPath) -> Bytes {
+        records::object_key(path)
+    }
+}
+
+fn lost(path: &ObjectPath, record: &ObjectRecord) -> Error {
+    tracing::error!(%path, generation = record.generation.0, "the bytes of an acknowledged object are missing");
+    Error::new(ErrorKind::Unavailable, format!("the bytes of generation {} of {path} are missing", record.generation))
+}
+
+pub(crate) fn storage_state(state: State) -> StorageState {
+    match state {
+        State::Transient => StorageState::Transient,
+        State::Dirty | State::Conflict | State::Lost | State::Tombstone => StorageState::Dirty,
+    }
+}
