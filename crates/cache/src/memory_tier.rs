@@ -83,10 +83,6 @@ impl MemoryTier {
         self.tier_of(policy).insert(generation.0, MemoryObject { data, ..object });
     }
 
-    pub(crate) fn remove(&self, policy: &PathPolicy, generation: Generation) {
-        self.tier_of(policy).remove(&generation.0);
-    }
-
     /// Whether an object of this size is worth keeping whole.
     pub(crate) fn takes(&self, size: u64) -> bool {
         size <= self.object_bytes_max

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_catalog::records::{self, UploadRecord};
+use forebay_catalog::records::{self, ObjectRecord, PartRecord, State, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
-use forebay_types::Durability;
+use forebay_types::{Durability, Generation};
 
 use crate::worker::Worker;
 use crate::{ErrorKind, Result, UploadRef};
@@ -98,13 +98,23 @@ impl Worker {
                 pinned.push((key.clone(), generation));
             }
         });
-        for (key, _) in pinned {
-            if self.engine.get(&key).await?.is_none() {
+        for (key, generation) in pinned {
+            if self.recorded_generation(&key).await? != Some(generation) {
                 tracing::warn!(key = %String::from_utf8_lossy(&key), "bytes without a record are removed");
                 let local = LocalChange { forget: vec![key], ..LocalChange::default() };
                 self.engine.commit(Transaction { local, ..Transaction::default() }).await?;
             }
         }
         Ok(())
+    }
+
+    /// The generation whose bytes the catalog wants under a key of the store.
+    async fn recorded_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
+        let Some(found) = self.engine.get(key).await? else { return Ok(None) };
+        if records::parse_object_key(key).is_none() {
+            return Ok(Some(PartRecord::decode(&found.value)?.generation));
+        }
+        let record = ObjectRecord::decode(&found.value)?;
+        Ok((record.state != State::Tombstone).then_some(record.generation))
     }
 }

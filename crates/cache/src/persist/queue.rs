@@ -57,6 +57,8 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     slots: HashMap<ObjectPath, Slot>,
+    /// Everything in `slots`, the longest dirty first.
+    by_age: BTreeSet<(Generation, ObjectPath)>,
     buckets: HashMap<BucketName, Bucket>,
     delayed: BTreeSet<(Duration, ObjectPath)>,
     running: usize,
@@ -133,6 +135,7 @@ impl Queue {
     pub(crate) fn succeeded(&self, path: &ObjectPath) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.remove(path) else { return };
+        state.by_age.remove(&(slot.entry.dirty_since, path.clone()));
         state.running -= usize::from(matches!(slot.place, Place::Running { .. }));
         state.close_circuit(&path.bucket);
         if let Place::Running { again: Some(entry) } = slot.place {
@@ -201,6 +204,7 @@ impl State {
     fn make_ready(&mut self, path: ObjectPath, entry: Entry, failures: u32) {
         let bucket = self.buckets.entry(path.bucket.clone()).or_default();
         bucket.ready.insert((entry.dirty_since, path.clone()));
+        self.by_age.insert((entry.dirty_since, path.clone()));
         self.slots.insert(path, Slot { entry, failures, place: Place::Ready });
     }
 
@@ -270,7 +274,8 @@ impl Queue {
     /// When the oldest write that still waits was made, in milliseconds since the Unix epoch.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
         let state = self.state.lock();
-        state.slots.values().map(|slot| slot.entry.dirty_since_ms).min()
+        let (_, path) = state.by_age.first()?;
+        state.slots.get(path).map(|slot| slot.entry.dirty_since_ms)
     }
 }
 
