@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use forebay_types::Generation;
 
+use crate::ValueWrite;
 use crate::record::object::Extent;
 use crate::recovery::Tables;
 use crate::segment::SegmentKey;
@@ -110,20 +111,18 @@ impl Inner {
         }
     }
 
-    pub(crate) fn write_value(&self, key: Bytes, value: Option<Bytes>, version: u64, segment: SegmentKey) {
+    pub(crate) fn write_values(&self, writes: Vec<ValueWrite>, version: u64, segment: SegmentKey) {
         let count = |segment: SegmentKey, by: i128| {
             if let Some(segment) = self.segment(segment) {
                 change(&segment.live_values, by);
             }
         };
-        let before = match value {
-            Some(value) => {
-                count(segment, 1);
-                self.values.put(key, Value { value, version, segment })
-            }
-            None => self.values.remove(&key),
-        };
-        if let Some(before) = before {
+        count(segment, writes.iter().filter(|write| write.value.is_some()).count() as i128);
+        let writes = writes.into_iter().map(|write| {
+            let value = write.value.map(|value| Value { value, version, segment });
+            (write.key, value)
+        });
+        for before in self.values.apply(writes) {
             count(before.segment, -1);
         }
     }
@@ -145,7 +144,7 @@ impl Inner {
             self.insert(key, entry);
         }
         for (key, value) in tables.values {
-            self.write_value(key, Some(value.value), value.version, value.segment);
+            self.write_values(vec![ValueWrite { key, value: Some(value.value) }], value.version, value.segment);
         }
     }
 

@@ -325,9 +325,7 @@ impl Store {
         for annotation in commit.annotate {
             inner.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
         }
-        for write in commit.writes {
-            inner.write_value(write.key, write.value, version, log_segment);
-        }
+        inner.write_values(commit.writes, version, log_segment);
         drop(appended.applying);
         inner.counters.lock().commits += 1;
         inner.note_log();

@@ -160,13 +160,15 @@ impl Values {
         range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// Returns what was there before.
-    pub(crate) fn put(&self, key: Bytes, value: Value) -> Option<Value> {
-        self.table.write().insert(key, value)
-    }
-
-    pub(crate) fn remove(&self, key: &[u8]) -> Option<Value> {
-        self.table.write().remove(key)
+    /// Writes and, where the value is `None`, removes in one step: a scan sees all of it or nothing. Returns what was
+    /// there before.
+    pub(crate) fn apply(&self, writes: impl Iterator<Item = (Bytes, Option<Value>)>) -> Vec<Value> {
+        let mut table = self.table.write();
+        let before = writes.map(|(key, value)| match value {
+            Some(value) => table.insert(key, value),
+            None => table.remove(&key),
+        });
+        before.flatten().collect()
     }
 
     /// Changes where a value was last written, if it still has this version.
