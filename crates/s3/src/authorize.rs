@@ -23,7 +23,7 @@ enum Need {
     ListInBucket,
     /// To write somewhere in the bucket; the operation checks each key of the body.
     WriteInBucket,
-    /// Any grant in the bucket.
+    /// Any grant in the bucket; without a signature, the right to list in it.
     KnowBucket,
     /// Administration of what the path names.
     Admin,
@@ -146,7 +146,8 @@ fn is_allowed(user: &User, need: Need, path: &S3Path, signed: bool) -> bool {
         Need::Object(action) => user.may(action, &named),
         Need::ListInBucket => bucket.is_some_and(|bucket| user.may_in_bucket(Action::List, bucket)),
         Need::WriteInBucket => bucket.is_some_and(|bucket| user.may_in_bucket(Action::Write, bucket)),
-        Need::KnowBucket => bucket.is_some_and(|bucket| user.knows_bucket(bucket)),
+        Need::KnowBucket if signed => bucket.is_some_and(|bucket| user.knows_bucket(bucket)),
+        Need::KnowBucket => bucket.is_some_and(|bucket| user.may_in_bucket(Action::List, bucket)),
         Need::Admin => user.may(Action::Admin, &named),
         Need::Signature => signed,
     }

@@ -14,6 +14,8 @@
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id.
 //! - Multipart forms are read into memory whole before access is checked; [`FORM_FILE_BYTES_MAX`] bounds one, and the service
 //!   bounds how many are read at once.
+//! - Documents above the limit are answered with InternalError: `extract_full_body` looks for `BodySizeLimitExceeded`, and
+//!   `http_body_util::Limited` gives another type. [`checks`] refuses those whose length is announced.
 //! - Bodies of XML requests whose hash does not match are answered with InternalError instead of the client's error. Not fixed here:
 //!   the request is refused all the same.
 //! - The clock is the system's and cannot be given.

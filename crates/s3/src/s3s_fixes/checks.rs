@@ -1,10 +1,11 @@
 //! Requests that are refused before their signature is looked at.
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use s3s::S3Error;
 
+use super::XML_BYTES_MAX;
 use super::chunks::Framing;
 use crate::error::s3_error;
 
@@ -47,6 +48,7 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     } else {
         false
     };
+    check_document_size(parts, &query)?;
     Ok(Checked { framing: framing(&parts.headers, signed)? })
 }
 
@@ -67,6 +69,17 @@ fn check_headers(headers: &HeaderMap) -> Check {
         && !(length.len() <= 15 && !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit))
     {
         return Err(invalid("The header x-amz-decoded-content-length must be a number."));
+    }
+    Ok(())
+}
+
+/// `s3s` reads a document up to its limit and then answers InternalError.
+fn check_document_size(parts: &Parts, query: &Query) -> Check {
+    let is_form = parts.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"multipart/"));
+    let is_document = (parts.method == Method::POST && !is_form) || query.only("tagging").is_some();
+    let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if is_document && length.is_some_and(|length| length > XML_BYTES_MAX as u64) {
+        return Err(s3_error("MaxMessageLengthExceeded", StatusCode::BAD_REQUEST, "Your request was too big."));
     }
     Ok(())
 }
