@@ -1,0 +1,119 @@
+//! What a file cannot say of an object itself.
+
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use forebay_types::{ETag, Generation, ObjectInfo};
+use md5::{Digest, Md5};
+use rustix::fs::XattrFlags;
+use serde::{Deserialize, Serialize};
+
+use super::{Inner, failed, modified_ns};
+use crate::{RemoteObject, Result, Stamp};
+
+/// The extended attribute.
+const ATTRIBUTE: &str = "user.forebay";
+
+/// Attributes above this go into a file: ext4 keeps all of a file's attributes in one block of 4 KiB.
+const ATTRIBUTE_BYTES_MAX: usize = 2048;
+
+/// In the attribute's place when the metadata is in a file.
+const IN_FILE: &[u8] = b"file";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileMeta {
+    version: u32,
+    /// Zero for a file that somebody else wrote and that got tags here.
+    pub(crate) generation: Generation,
+    pub(crate) info: ObjectInfo,
+    /// The file that it belongs to: one that was changed in place is somebody else's.
+    inode: u64,
+    modified_ns: i128,
+}
+
+impl FileMeta {
+    pub(crate) fn new(generation: Generation, info: ObjectInfo, stat: &Metadata) -> Self {
+        Self { version: 1, generation, info, inode: stat.ino(), modified_ns: modified_ns(stat) }
+    }
+
+    pub(crate) fn foreign(stat: &Metadata, object: &RemoteObject) -> Self {
+        Self::new(Generation(0), object.info.clone(), stat)
+    }
+
+    fn fits(&self, stat: &Metadata) -> bool {
+        let same_file = self.inode == stat.ino() && self.modified_ns == modified_ns(stat);
+        same_file && self.info.size == stat.len() && self.version == 1
+    }
+}
+
+fn file_of(inner: &Inner, stat: &Metadata) -> PathBuf {
+    inner.own("meta").join(format!("{:x}", stat.ino()))
+}
+
+/// The metadata, if there is any that fits the file.
+pub(crate) fn read(inner: &Inner, file: &File, stat: &Metadata) -> Option<FileMeta> {
+    let mut bytes = vec![0; ATTRIBUTE_BYTES_MAX];
+    let length = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes).ok();
+    bytes.truncate(length.unwrap_or(0));
+    if bytes == IN_FILE || length.is_none() {
+        bytes = std::fs::read(file_of(inner, stat)).ok()?;
+    }
+    let meta: FileMeta = serde_json::from_slice(&bytes).ok()?;
+    meta.fits(stat).then_some(meta)
+}
+
+/// Stores the metadata of a file that is not in its place yet, or whose tags change.
+pub(crate) fn write(inner: &Inner, file: &File, stat: &Metadata, meta: &FileMeta) -> Result<()> {
+    let bytes = serde_json::to_vec(meta).expect("memory takes every record");
+    let fits = bytes.len() <= ATTRIBUTE_BYTES_MAX;
+    if fits && rustix::fs::fsetxattr(file, ATTRIBUTE, &bytes, XattrFlags::empty()).is_ok() {
+        return Ok(());
+    }
+    let path = file_of(inner, stat);
+    let write = || -> std::io::Result<()> {
+        let temporary = path.with_extension("new");
+        std::fs::create_dir_all(inner.own("meta"))?;
+        std::fs::write(&temporary, &bytes)?;
+        File::open(&temporary)?.sync_all()?;
+        std::fs::rename(&temporary, &path)?;
+        File::open(inner.own("meta"))?.sync_all()
+    };
+    write().map_err(|error| failed("write metadata", error))?;
+    // Where attributes are not to be had at all, the file's number alone leads to the metadata.
+    let _ = rustix::fs::fsetxattr(file, ATTRIBUTE, IN_FILE, XattrFlags::empty());
+    Ok(())
+}
+
+/// Removes the metadata of a file that is gone. What stays by accident never fits another file.
+pub(crate) fn forget(inner: &Inner, file: &File) {
+    if let Ok(stat) = file.metadata() {
+        let _ = std::fs::remove_file(file_of(inner, &stat));
+    }
+}
+
+/// The tag of a file: changes whenever its bytes do. Never size and time alone, which a copy can preserve.
+pub(crate) fn remote_etag(stat: &Metadata, meta: Option<&FileMeta>) -> ETag {
+    let ours = meta.map(|meta| meta.generation).filter(|generation| generation.0 != 0);
+    // Setting attributes moves the change time: it tells changes of foreign files only.
+    let changed = match (ours, meta) {
+        (Some(generation), _) => format!("g{generation}"),
+        (None, Some(_)) => "tagged".to_owned(),
+        (None, None) => format!("c{}.{}", stat.ctime(), stat.ctime_nsec()),
+    };
+    let identity = format!("{}:{}:{}:{changed}", stat.ino(), modified_ns(stat), stat.len());
+    // Not an MD5 of the bytes, and so written as no client takes it for one.
+    ETag::from_parts(Md5::digest(identity.as_bytes()).into(), 0)
+}
+
+/// The object as clients see it.
+pub(crate) fn object(stat: &Metadata, meta: Option<&FileMeta>) -> RemoteObject {
+    let remote_etag = remote_etag(stat, meta);
+    let stamp = meta.map(|meta| meta.generation).filter(|generation| generation.0 != 0).map(|generation| Stamp { generation });
+    let modified_ms = (modified_ns(stat) / 1_000_000).max(0) as u64;
+    let info = match meta {
+        Some(meta) => meta.info.clone(),
+        None => ObjectInfo::new(stat.len(), remote_etag.clone(), modified_ms),
+    };
+    RemoteObject { info, remote_etag, stamp }
+}

@@ -1,0 +1,166 @@
+//! Keys as paths, and back.
+//!
+//! A key's components become file names. What is no good as a name is escaped with `%`, which stands for itself as
+//! `%25`: an empty component is `%`, `.` and `..` are `%2E` and `%2E%2E`, a component with the name of our own directory begins
+//! with `%2E`, and long components are cut into directories whose names end in `%+`. Where a file and a directory
+//! want one name, the file gets `%@` behind.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::OWN_DIRECTORY;
+
+/// Longest piece of a component: file names have at most 255 bytes, and a mark may follow.
+const PIECE_BYTES: usize = 200;
+
+/// Behind the name of a directory that holds the rest of a long component.
+const CONTINUES: &str = "%+";
+
+/// Behind the name of a file whose own name is that of a directory.
+const BESIDE: &str = "%@";
+
+/// What a name in a directory stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// A component, or its last piece.
+    Whole(String),
+    /// The beginning of a long component.
+    Piece(String),
+}
+
+fn escape(component: &str) -> String {
+    match component {
+        "" => return "%".to_owned(),
+        "." => return "%2E".to_owned(),
+        ".." => return "%2E%2E".to_owned(),
+        _ => {}
+    }
+    let escaped = component.replace('%', "%25");
+    if component == OWN_DIRECTORY { escaped.replacen('.', "%2E", 1) } else { escaped }
+}
+
+/// What a name stands for; `None` for names that no key makes.
+pub(crate) fn parse(name: &str) -> Option<Name> {
+    let (text, is_piece) = match name.strip_suffix(CONTINUES) {
+        Some(text) => (text, true),
+        None => (name.strip_suffix(BESIDE).unwrap_or(name), false),
+    };
+    let component = match text {
+        "%" => String::new(),
+        _ => text.replace("%2E", ".").replace("%25", "%"),
+    };
+    let made_by_us = !text.replace("%25", "").replace("%2E", "").contains('%') || text == "%";
+    match (made_by_us, is_piece) {
+        (true, true) => Some(Name::Piece(component)),
+        (true, false) => Some(Name::Whole(component)),
+        (false, _) => None,
+    }
+}
+
+/// The file names of a key, one per directory level.
+fn names(key: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for component in key.split('/') {
+        let mut rest = component;
+        while escape(rest).len() > PIECE_BYTES {
+            let mut end = PIECE_BYTES / 3;
+            while !rest.is_char_boundary(end) {
+                end -= 1;
+            }
+            names.push(escape(&rest[..end]) + CONTINUES);
+            rest = &rest[end..];
+        }
+        names.push(escape(rest));
+    }
+    names
+}
+
+/// Where a key's file may be.
+pub(crate) fn candidates(root: &Path, key: &str) -> [PathBuf; 2] {
+    let names = names(key);
+    let plain = names.iter().fold(root.to_owned(), |path, name| path.join(name));
+    let mut beside = plain.clone().into_os_string();
+    beside.push(BESIDE);
+    [plain, beside.into()]
+}
+
+/// Whether no component of a path below the root is a symbolic link.
+pub(crate) fn is_inside(root: &Path, path: &Path) -> bool {
+    let parents = path.ancestors().skip(1).take_while(|parent| *parent != root);
+    parents.into_iter().all(|parent| std::fs::symlink_metadata(parent).is_ok_and(|stat| stat.is_dir()))
+}
+
+/// Makes the directories of a key that has no file yet, and says where the file goes. Files in the way move beside.
+pub(crate) fn make_place(root: &Path, key: &str) -> io::Result<PathBuf> {
+    let names = names(key);
+    let (last, parents) = names.split_last().expect("splitting yields one piece at least");
+    let mut directory = root.to_owned();
+    for name in parents {
+        directory.push(name);
+        match std::fs::symlink_metadata(&directory) {
+            Ok(stat) if stat.is_dir() => {}
+            Ok(stat) if stat.is_file() => {
+                let mut beside = directory.clone().into_os_string();
+                beside.push(BESIDE);
+                std::fs::rename(&directory, beside)?;
+                std::fs::create_dir(&directory)?;
+            }
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else has the name")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::create_dir(&directory)?,
+            Err(error) => return Err(error),
+        }
+        sync(directory.parent().unwrap_or(root))?;
+    }
+    let plain = directory.join(last);
+    match std::fs::symlink_metadata(&plain) {
+        Ok(stat) if stat.is_dir() => Ok(directory.join(format!("{last}{BESIDE}"))),
+        Ok(_) | Err(_) => Ok(plain),
+    }
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    std::fs::File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read_back(key: &str) -> String {
+        let mut text = String::new();
+        let names = names(key);
+        for (index, name) in names.iter().enumerate() {
+            assert!(name.len() <= 255 - BESIDE.len() && !["", ".", "..", OWN_DIRECTORY].contains(&name.as_str()), "{name}");
+            match parse(name).expect("a name that a key made") {
+                Name::Piece(piece) => text += &piece,
+                Name::Whole(component) => {
+                    text += &component;
+                    text += if index + 1 < names.len() { "/" } else { "" };
+                }
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn odd_keys_are_read_back() {
+        let long = "\u{1f600}".repeat(256);
+        for key in ["a", "a/b", "a//b", "/", "//", "a/", ".", "../..", "%", "%2F", "%2E", ".forebay/x", "a%@", "a%+/b", &long] {
+            assert_eq!(read_back(key), key);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_key_is_read_back(key in "[^\0]{1,250}") {
+            prop_assert_eq!(read_back(&key), key);
+        }
+
+        #[test]
+        fn different_keys_have_different_names(a in "[.%/@+a2E]{1,9}", b in "[.%/@+a2E]{1,9}") {
+            prop_assert_eq!(names(&a) == names(&b), a == b);
+        }
+    }
+}

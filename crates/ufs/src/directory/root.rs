@@ -1,0 +1,101 @@
+//! A directory whose subdirectories are buckets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use forebay_env::Env;
+use forebay_types::BucketName;
+
+use super::{DirectoryStore, OWN_DIRECTORY, blocking, failed};
+use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
+
+/// A directory of buckets.
+pub struct DirectoryRoot {
+    env: Env,
+    path: PathBuf,
+}
+
+impl DirectoryRoot {
+    /// Takes a directory, and makes it when it is absent.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
+        let directory = path.clone();
+        blocking(move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error))).await?;
+        Ok(Self { env, path })
+    }
+}
+
+#[async_trait]
+impl BucketRoot for DirectoryRoot {
+    async fn list(&self) -> Result<Vec<BucketInfo>> {
+        let path = self.path.clone();
+        blocking(move || {
+            let mut buckets = Vec::new();
+            for entry in std::fs::read_dir(path).map_err(|error| failed("list the buckets", error))? {
+                let entry = entry.map_err(|error| failed("list the buckets", error))?;
+                let name = entry.file_name().into_string().ok().and_then(|name| BucketName::new(&name).ok());
+                let Some(name) = name.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
+                let stat = entry.metadata().map_err(|error| failed("look at a bucket", error))?;
+                // File systems without birth times show the last change instead.
+                let created = stat.created().or_else(|_| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                let age = created.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                buckets.push(BucketInfo { name, created_ms: age.as_millis() as u64 });
+            }
+            buckets.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(buckets)
+        })
+        .await
+    }
+
+    async fn create(&self, name: &BucketName) -> Result<()> {
+        let path = self.path.join(name.as_str());
+        let name = name.clone();
+        blocking(move || match std::fs::create_dir(path) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")))
+            }
+            Err(error) => Err(failed("make a bucket", error)),
+        })
+        .await
+    }
+
+    async fn delete(&self, name: &BucketName) -> Result<()> {
+        let (path, name) = (self.path.join(name.as_str()), name.clone());
+        blocking(move || {
+            let entries = match std::fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(Error::new(ErrorKind::NotFound, format!("the bucket {name} does not exist")));
+                }
+                Err(error) => return Err(failed("look into a bucket", error)),
+            };
+            if entries.flatten().any(|entry| entry.file_name() != OWN_DIRECTORY) {
+                return Err(Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")));
+            }
+            match std::fs::remove_dir_all(path.join(OWN_DIRECTORY)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed("remove a bucket", error)),
+                Ok(()) | Err(_) => {}
+            }
+            // Fails when an object has come in between.
+            std::fs::remove_dir(&path).map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))
+        })
+        .await
+    }
+
+    async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
+        match DirectoryStore::open(self.env.clone(), self.path.join(name.as_str())).await {
+            Ok(store) => Ok(Some(Arc::new(store))),
+            Err(error) if error.kind == ErrorKind::NoBucket => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn label(&self) -> String {
+        format!("file://{}", self.path.display())
+    }
+}

@@ -1,0 +1,66 @@
+//! Errors of under stores.
+
+/// What to do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// No such object, or no such bucket when the bucket itself was asked for.
+    NotFound,
+    /// The bucket behind the mount does not exist.
+    NoBucket,
+    AlreadyExists,
+    NotEmpty,
+    /// A condition did not hold; nothing changed.
+    Precondition,
+    /// Another write was under way (409); nothing changed, try again.
+    Conflict,
+    /// The under store asks for fewer requests (503 SlowDown, 429).
+    Throttled,
+    /// Out of reach or failing, and surely nothing changed.
+    Unavailable,
+    /// The answer to a write was lost: it may have been done, or may be done later.
+    Ambiguous,
+    /// Credentials are missing, wrong or insufficient.
+    Denied,
+    /// The under store can't do this.
+    Unsupported,
+    /// The request can't be right: a name or a size that the under store refuses.
+    Invalid,
+    /// The source of an upload, or a body, is not what it should be.
+    Corrupt,
+}
+
+impl ErrorKind {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(self) -> bool {
+        match self {
+            Self::Conflict | Self::Throttled | Self::Unavailable | Self::Ambiguous => true,
+            Self::NotFound
+            | Self::NoBucket
+            | Self::AlreadyExists
+            | Self::NotEmpty
+            | Self::Precondition
+            | Self::Denied
+            | Self::Unsupported
+            | Self::Invalid
+            | Self::Corrupt => false,
+        }
+    }
+}
+
+/// An error, with what was being done and why it failed; the text never holds secrets.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub context: String,
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+}

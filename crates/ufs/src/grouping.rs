@@ -1,0 +1,66 @@
+//! Makes a page of a list of keys that come in order.
+
+use crate::{ListPage, ListRequest, ListedObject};
+
+/// Groups keys by delimiter and stops when the page is full.
+pub(crate) struct Grouping<'a> {
+    request: &'a ListRequest,
+    page: ListPage,
+    /// The last name on the page.
+    last: Option<String>,
+}
+
+impl<'a> Grouping<'a> {
+    pub(crate) fn new(request: &'a ListRequest) -> Self {
+        Self { request, page: ListPage::default(), last: None }
+    }
+
+    /// The common prefix that a key falls under.
+    pub(crate) fn group<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let delimiter = self.request.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
+        let rest = key.strip_prefix(self.request.prefix.as_str())?;
+        let end = rest.find(delimiter)? + delimiter.len();
+        Some(&key[..self.request.prefix.len() + end])
+    }
+
+    /// Whether a key is on this page or behind it.
+    pub(crate) fn wants(&self, key: &str) -> bool {
+        let after = self.request.start_after.as_deref();
+        key.starts_with(&self.request.prefix)
+            && after.is_none_or(|after| key > after && self.group(key) != Some(after))
+            && self.group(key).is_none_or(|group| self.last.as_deref() != Some(group))
+    }
+
+    /// All keys below this prefix are settled, however many there are.
+    pub(crate) fn is_settled(&self, prefix: &str) -> bool {
+        let after = self.request.start_after.as_deref();
+        let behind = |bound: &str| prefix < bound && !bound.starts_with(prefix);
+        let in_group = |name: Option<&str>| name.is_some_and(|name| self.group(prefix) == Some(name));
+        after.is_some_and(behind) || in_group(after) || in_group(self.last.as_deref())
+    }
+
+    /// Adds a key that [`Grouping::wants`]. `false` when the page is full; there is a next one then.
+    pub(crate) fn add(&mut self, key: &str, listed: impl FnOnce() -> ListedObject) -> bool {
+        if self.page.objects.len() + self.page.prefixes.len() >= self.request.limit {
+            self.page.next = self.last.take();
+            return false;
+        }
+        let name = match self.group(key) {
+            Some(group) => {
+                let group = group.to_owned();
+                self.page.prefixes.push(group.clone());
+                group
+            }
+            None => {
+                self.page.objects.push(listed());
+                key.to_owned()
+            }
+        };
+        self.last = Some(name);
+        true
+    }
+
+    pub(crate) fn finish(self) -> ListPage {
+        self.page
+    }
+}

@@ -1,0 +1,25 @@
+//! Under stores: the S3 bucket or the directory behind the cache.
+//!
+//! [`UnderStore`] is one bucket's place in it, [`BucketRoot`] is where buckets come from. Every implementation runs the
+//! suite in [`conformance`].
+
+pub mod conformance;
+pub mod directory;
+mod error;
+pub mod governor;
+pub mod memory;
+mod grouping;
+mod root;
+pub mod s3;
+mod stamp;
+mod under_store;
+mod url;
+
+pub use error::{Error, ErrorKind, Result};
+pub use root::{BucketInfo, BucketRoot};
+pub use stamp::Stamp;
+pub use under_store::{
+    ByteStream, Condition, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject, S3Target, Stored, UnderStore, Upload,
+    UploadSource,
+};
+pub use url::{InvalidUrl, UnderStoreUrl};

@@ -1,0 +1,304 @@
+//! An under store in memory, as strict as S3 and as rude as tests want it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use forebay_types::{BucketName, ByteRange, ETag, Generation, ObjectInfo, ObjectKey, Tags};
+use futures::StreamExt;
+use md5::{Digest, Md5};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::{
+    BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject,
+    Result, Stamp, Stored, UnderStore, Upload,
+};
+
+/// What an under store does to requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mood {
+    Well,
+    /// Every request is refused with this kind of error; nothing is done.
+    Refuse(ErrorKind),
+    /// Requests wait until the mood changes.
+    Hang,
+    /// Writes are done, and their answers are lost.
+    LoseAnswers,
+}
+
+/// A write that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    Put { key: String, generation: Generation },
+    Delete { key: String },
+}
+
+#[derive(Clone)]
+struct Held {
+    bytes: Bytes,
+    info: ObjectInfo,
+    remote_etag: ETag,
+    generation: Option<Generation>,
+    tags: Tags,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Held>,
+    applied: Vec<Applied>,
+    requests: u64,
+}
+
+/// A bucket in memory. Clones share it.
+#[derive(Clone)]
+pub struct MemoryUnderStore {
+    state: Arc<Mutex<State>>,
+    mood: Arc<watch::Sender<Mood>>,
+}
+
+impl Default for MemoryUnderStore {
+    fn default() -> Self {
+        Self { state: Arc::default(), mood: Arc::new(watch::Sender::new(Mood::Well)) }
+    }
+}
+
+impl MemoryUnderStore {
+    pub fn set_mood(&self, mood: Mood) {
+        self.mood.send_replace(mood);
+    }
+
+    /// Writes done so far, in order.
+    pub fn applied(&self) -> Vec<Applied> {
+        self.state.lock().applied.clone()
+    }
+
+    /// Requests that have arrived so far.
+    pub fn requests(&self) -> u64 {
+        self.state.lock().requests
+    }
+
+    /// The keys and bytes held.
+    pub fn contents(&self) -> BTreeMap<String, Bytes> {
+        self.state.lock().objects.iter().map(|(key, held)| (key.clone(), held.bytes.clone())).collect()
+    }
+
+    /// Writes an object past Forebay.
+    pub fn put_outside(&self, key: &str, bytes: Bytes) {
+        let etag = ETag::from_md5(Md5::digest(&bytes).into());
+        let info = ObjectInfo::new(bytes.len() as u64, etag.clone(), 1_000_000_000_000);
+        let held = Held { bytes, info, remote_etag: etag, generation: None, tags: Tags::new() };
+        self.state.lock().objects.insert(key.to_owned(), held);
+    }
+
+    /// Deletes an object past Forebay.
+    pub fn delete_outside(&self, key: &str) {
+        self.state.lock().objects.remove(key);
+    }
+
+    /// Counts a request and lets it through, or not.
+    async fn arrive(&self) -> Result<()> {
+        self.state.lock().requests += 1;
+        let mut mood = self.mood.subscribe();
+        // The sender lives as long as the store.
+        let now = *mood.wait_for(|mood| *mood != Mood::Hang).await.map_err(|_| gone(ErrorKind::Unavailable))?;
+        match now {
+            Mood::Refuse(kind) => Err(gone(kind)),
+            Mood::Well | Mood::LoseAnswers | Mood::Hang => Ok(()),
+        }
+    }
+
+    fn answer<T>(&self, answer: T) -> Result<T> {
+        if *self.mood.borrow() == Mood::LoseAnswers { Err(gone(ErrorKind::Ambiguous)) } else { Ok(answer) }
+    }
+}
+
+fn gone(kind: ErrorKind) -> Error {
+    Error::new(kind, "the under store in memory refuses")
+}
+
+fn not_found(key: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{key:?} does not exist"))
+}
+
+fn check(condition: &Condition, present: Option<&Held>) -> Result<()> {
+    let holds = match (condition, present) {
+        (Condition::Always, _) | (Condition::Absent, None) => true,
+        (Condition::Matches(etag), Some(held)) => held.remote_etag == *etag,
+        (Condition::Absent, Some(_)) | (Condition::Matches(_), None) => false,
+    };
+    if holds { Ok(()) } else { Err(Error::new(ErrorKind::Precondition, "a condition does not hold")) }
+}
+
+impl Held {
+    fn object(&self) -> RemoteObject {
+        let stamp = self.generation.map(|generation| Stamp { generation });
+        RemoteObject { info: self.info.clone(), remote_etag: self.remote_etag.clone(), stamp }
+    }
+}
+
+#[async_trait]
+impl UnderStore for MemoryUnderStore {
+    async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
+        self.arrive().await?;
+        let state = self.state.lock();
+        state.objects.get(key.as_str()).map(Held::object).ok_or_else(|| not_found(key.as_str()))
+    }
+
+    async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
+        self.arrive().await?;
+        let held = self.state.lock().objects.get(key.as_str()).cloned().ok_or_else(|| not_found(key.as_str()))?;
+        if let Some(etag) = if_match {
+            check(&Condition::Matches(etag.clone()), Some(&held))?;
+        }
+        let whole = ByteRange::of_size(held.bytes.len() as u64);
+        let range = range.map_or(whole, |range| range.intersect(whole).unwrap_or(ByteRange::new(0, 0)));
+        let bytes = held.bytes.slice(range.start as usize..range.end as usize);
+        Ok(RemoteBody { object: held.object(), range, stream: futures::stream::once(async { Ok(bytes) }).boxed() })
+    }
+
+    async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        self.arrive().await?;
+        let mut bytes = BytesMut::new();
+        let mut stream = upload.source.stream(ByteRange::of_size(upload.info.size));
+        while let Some(data) = stream.next().await {
+            bytes.extend_from_slice(&data?);
+        }
+        let bytes = bytes.freeze();
+        if bytes.len() as u64 != upload.info.size {
+            return Err(Error::new(ErrorKind::Corrupt, "the source of an upload has another size"));
+        }
+        let remote_etag = ETag::from_md5(Md5::digest(&bytes).into());
+        let mut state = self.state.lock();
+        check(&upload.condition, state.objects.get(key.as_str()))?;
+        let (info, tags) = (upload.info.as_ref().clone(), upload.info.tags.clone());
+        let generation = Some(upload.generation);
+        let held = Held { bytes, info, remote_etag: remote_etag.clone(), generation, tags };
+        state.objects.insert(key.as_str().to_owned(), held);
+        state.applied.push(Applied::Put { key: key.as_str().to_owned(), generation: upload.generation });
+        drop(state);
+        self.answer(Stored { remote_etag })
+    }
+
+    async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
+        self.arrive().await?;
+        let mut state = self.state.lock();
+        if condition != Condition::Always {
+            check(&condition, state.objects.get(key.as_str()))?;
+        }
+        state.objects.remove(key.as_str());
+        state.applied.push(Applied::Delete { key: key.as_str().to_owned() });
+        drop(state);
+        self.answer(())
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        self.arrive().await?;
+        let state = self.state.lock();
+        let mut page = crate::grouping::Grouping::new(request);
+        for (key, held) in &state.objects {
+            if !page.wants(key) {
+                continue;
+            }
+            let listed = || ListedObject {
+                key: key.clone(),
+                size: held.info.size,
+                etag: held.info.etag.clone(),
+                remote_etag: held.remote_etag.clone(),
+                last_modified_ms: held.info.last_modified_ms,
+                storage_class: held.info.headers.storage_class.clone(),
+            };
+            if !page.add(key, listed) {
+                break;
+            }
+        }
+        Ok(page.finish())
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        self.arrive().await?;
+        let state = self.state.lock();
+        state.objects.get(key.as_str()).map(|held| held.tags.clone()).ok_or_else(|| not_found(key.as_str()))
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
+        self.arrive().await?;
+        let mut state = self.state.lock();
+        let held = state.objects.get_mut(key.as_str()).ok_or_else(|| not_found(key.as_str()))?;
+        held.tags = tags.clone();
+        Ok(())
+    }
+
+    async fn sweep(&self, _age: Duration) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn label(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+/// Buckets in memory.
+#[derive(Clone, Default)]
+pub struct MemoryRoot {
+    buckets: Arc<Mutex<BTreeMap<BucketName, MemoryUnderStore>>>,
+}
+
+impl MemoryRoot {
+    /// The bucket, if it exists.
+    pub fn bucket(&self, name: &BucketName) -> Option<MemoryUnderStore> {
+        self.buckets.lock().get(name).cloned()
+    }
+}
+
+#[async_trait]
+impl BucketRoot for MemoryRoot {
+    async fn list(&self) -> Result<Vec<BucketInfo>> {
+        let info = |name: &BucketName| BucketInfo { name: name.clone(), created_ms: 0 };
+        Ok(self.buckets.lock().keys().map(info).collect())
+    }
+
+    async fn create(&self, name: &BucketName) -> Result<()> {
+        let mut buckets = self.buckets.lock();
+        if buckets.contains_key(name) {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")));
+        }
+        buckets.insert(name.clone(), MemoryUnderStore::default());
+        Ok(())
+    }
+
+    async fn delete(&self, name: &BucketName) -> Result<()> {
+        let mut buckets = self.buckets.lock();
+        match buckets.get(name) {
+            None => Err(Error::new(ErrorKind::NotFound, format!("the bucket {name} does not exist"))),
+            Some(bucket) if !bucket.contents().is_empty() => {
+                Err(Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))
+            }
+            Some(_) => {
+                buckets.remove(name);
+                Ok(())
+            }
+        }
+    }
+
+    async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
+        Ok(self.bucket(name).map(|bucket| Arc::new(bucket) as Arc<dyn UnderStore>))
+    }
+
+    fn label(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn keeps_the_promises_of_an_under_store() {
+        crate::conformance::run(&MemoryUnderStore::default()).await;
+        crate::conformance::run_root(&MemoryRoot::default()).await;
+    }
+}

@@ -1,0 +1,148 @@
+//! The mark that Forebay leaves on the objects it writes.
+//!
+//! On S3 it is one piece of user metadata, which clients of Forebay do not see:
+//! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;p=<count>x<size>,…`.
+//! It is believed only when it fits the object's size: other tools copy metadata to other bytes.
+
+use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, PartInfo};
+
+/// The name of the metadata, without `x-amz-meta-`.
+pub const STAMP_NAME: &str = "forebay-stamp";
+
+/// Longest stamp: S3 takes 2 KiB of user metadata in all. Part lists that don't fit are left out.
+const STAMP_BYTES_MAX: usize = 1024;
+
+/// Read back from an object that Forebay wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    pub generation: Generation,
+}
+
+/// The stamp's text.
+pub(crate) fn write(generation: Generation, info: &ObjectInfo) -> String {
+    let kind = match info.checksums.kind {
+        ChecksumKind::FullObject => "F",
+        ChecksumKind::Composite => "C",
+    };
+    let checksum = |checksum: &Checksum| format!("{}={}", checksum.algorithm.name(), checksum.base64());
+    let checksums: Vec<String> = info.checksums.values.iter().map(checksum).collect();
+    let stamp = format!(
+        "1;g={generation};s={};t={};e={};c={kind}:{}",
+        info.size,
+        info.last_modified_ms,
+        info.etag,
+        checksums.join(",")
+    );
+    let parts = format!(";p={}", write_parts(&info.parts));
+    let fits = !info.parts.is_empty() && stamp.len() + parts.len() <= STAMP_BYTES_MAX;
+    if fits { stamp + &parts } else { stamp }
+}
+
+/// Runs of equal sizes; part numbers are kept only where they count from 1.
+fn write_parts(parts: &[PartInfo]) -> String {
+    let mut runs: Vec<(u32, u64)> = Vec::new();
+    for part in parts {
+        match runs.last_mut() {
+            Some((count, size)) if *size == part.size => *count += 1,
+            Some(_) | None => runs.push((1, part.size)),
+        }
+    }
+    runs.iter().map(|(count, size)| format!("{count}x{size}")).collect::<Vec<_>>().join(",")
+}
+
+/// Fills `info`, as the under store told it, with what Forebay acknowledged. `None` when the stamp does not fit.
+pub(crate) fn read(text: &str, info: &mut ObjectInfo) -> Option<Stamp> {
+    let mut fields = text.split(';');
+    if fields.next()? != "1" {
+        return None;
+    }
+    let (mut generation, mut found) = (None, info.clone());
+    let mut size = None;
+    for field in fields {
+        let (name, value) = field.split_once('=')?;
+        match name {
+            "g" => generation = Some(Generation(value.parse().ok()?)),
+            "s" => size = Some(value.parse::<u64>().ok()?),
+            "t" => found.last_modified_ms = value.parse().ok()?,
+            "e" => found.etag = ETag::new(value),
+            "c" => found.checksums = read_checksums(value)?,
+            "p" => found.parts = read_parts(value)?,
+            _ => {}
+        }
+    }
+    if size? != info.size {
+        return None;
+    }
+    *info = found;
+    Some(Stamp { generation: generation? })
+}
+
+fn read_checksums(text: &str) -> Option<Checksums> {
+    let (kind, values) = text.split_once(':')?;
+    let kind = match kind {
+        "F" => ChecksumKind::FullObject,
+        "C" => ChecksumKind::Composite,
+        _ => return None,
+    };
+    let value = |text: &str| {
+        let (name, base64) = text.split_once('=')?;
+        Checksum::parse(Algorithm::from_name(name)?, base64)
+    };
+    let values = values.split(',').filter(|text| !text.is_empty()).map(value).collect::<Option<_>>()?;
+    Some(Checksums { kind, values })
+}
+
+fn read_parts(text: &str) -> Option<Vec<PartInfo>> {
+    let mut parts = Vec::new();
+    for run in text.split(',') {
+        let (count, size) = run.split_once('x')?;
+        let (count, size): (u32, u64) = (count.parse().ok()?, size.parse().ok()?);
+        if parts.len() as u64 + u64::from(count) > 10_000 {
+            return None;
+        }
+        for _ in 0..count {
+            parts.push(PartInfo { number: parts.len() as u32 + 1, size, checksums: Checksums::none() });
+        }
+    }
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> ObjectInfo {
+        let part = |number, size| PartInfo { number, size, checksums: Checksums::none() };
+        let checksum = Checksum { algorithm: Algorithm::Crc32C, value: vec![1, 2, 3, 4] };
+        ObjectInfo {
+            checksums: Checksums { kind: ChecksumKind::Composite, values: vec![checksum] },
+            parts: vec![part(1, 10), part(2, 10), part(3, 4)],
+            ..ObjectInfo::new(24, ETag::new("abc-3"), 1_700_000_000_123)
+        }
+    }
+
+    #[test]
+    fn a_stamp_brings_back_what_was_acknowledged() {
+        let text = write(Generation(77), &info());
+        let mut told = ObjectInfo::new(24, ETag::new("other"), 5);
+        assert_eq!(read(&text, &mut told), Some(Stamp { generation: Generation(77) }));
+        assert_eq!(told, info());
+    }
+
+    #[test]
+    fn a_stamp_that_does_not_fit_is_not_believed() {
+        let text = write(Generation(77), &info());
+        for (text, size) in [(text.as_str(), 25), ("2;g=1;s=24", 24), ("1;g=x;s=24", 24), ("1;s=24", 24), ("", 24)] {
+            let mut told = ObjectInfo::new(size, ETag::new("other"), 5);
+            assert_eq!(read(text, &mut told), None, "{text}");
+            assert_eq!(told, ObjectInfo::new(size, ETag::new("other"), 5));
+        }
+    }
+
+    #[test]
+    fn a_long_part_list_is_left_out() {
+        let part = |number| PartInfo { number, size: u64::from(number), checksums: Checksums::none() };
+        let long = ObjectInfo { parts: (1..=1000).map(part).collect(), ..info() };
+        assert!(write(Generation(1), &long).len() <= STAMP_BYTES_MAX);
+    }
+}
