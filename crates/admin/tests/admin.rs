@@ -75,7 +75,7 @@ impl Server {
         let server = Self::starting().await;
         let (env, _clock) = Env::simulated(1);
         let settings = forebay_store::Settings::new(vec![64 << 20]);
-        let store = Store::open(env.clone(), vec![Arc::new(MemoryDisk::new())], settings, None).await.unwrap();
+        let store = Store::open(env.clone(), vec![Arc::new(MemoryDisk::new(1 << 30))], settings, None).await.unwrap();
         let engine = Arc::new(EmbeddedEngine::new(store.clone()));
         let mounts = Mounts { mounts: BTreeMap::new(), root: None, background_root: None };
         let parts =

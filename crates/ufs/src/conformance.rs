@@ -13,7 +13,7 @@ use md5::{Digest, Md5};
 use crate::{BucketRoot, ByteStream, Condition, ErrorKind, ListRequest, UnderStore, Upload, UploadSource};
 
 /// Keys that trip those who take keys for paths or URLs for keys.
-const ODD_KEYS: [&str; 18] = [
+pub const ODD_KEYS: [&str; 18] = [
     "plain",
     "with space",
     "a+b",
@@ -69,7 +69,8 @@ fn bytes(seed: u64, length: usize) -> Bytes {
 fn upload(generation: u64, data: &Bytes, condition: Condition) -> Upload {
     let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32;
     let checksum = Checksum { algorithm: Algorithm::Crc32C, value: crc.to_be_bytes().to_vec() };
-    let mut info = ObjectInfo::new(data.len() as u64, ETag::from_md5(Md5::digest(data).into()), 1_700_000_000_000 + generation);
+    let mut info =
+        ObjectInfo::new(data.len() as u64, ETag::from_md5(Md5::digest(data).into()), 1_700_000_000_000 + generation);
     info.checksums = Checksums { kind: ChecksumKind::FullObject, values: vec![checksum] };
     info.headers.content_type = Some("text/x-test".to_owned());
     info.headers.cache_control = Some("max-age=5".to_owned());
@@ -91,10 +92,18 @@ async fn read(store: &dyn UnderStore, name: &str, range: Option<ByteRange>) -> B
 /// # Panics
 /// When a promise is broken.
 pub async fn run(store: &dyn UnderStore) {
+    run_with_keys(store, &ODD_KEYS).await;
+}
+
+/// Runs the suite with other odd keys: some servers that speak S3 can't hold all of [`ODD_KEYS`].
+///
+/// # Panics
+/// When a promise is broken.
+pub async fn run_with_keys(store: &dyn UnderStore, keys: &[&str]) {
     objects_are_read_as_written(store).await;
     conditions_hold(store).await;
     tags_are_replaced(store).await;
-    odd_keys_work_and_lists_match_a_model(store).await;
+    odd_keys_work_and_lists_match_a_model(store, keys).await;
 }
 
 async fn objects_are_read_as_written(store: &dyn UnderStore) {
@@ -136,7 +145,8 @@ async fn conditions_hold(store: &dyn UnderStore) {
     assert_eq!(kind(store.put(&name, upload(2, &b, Condition::Absent)).await), ErrorKind::Precondition);
     assert_eq!(kind(store.put(&name, upload(2, &b, never)).await), ErrorKind::Precondition);
     assert_eq!(read(store, "conditions", None).await, a);
-    let second = store.put(&name, upload(2, &b, Condition::Matches(first.remote_etag.clone()))).await.expect("it matches");
+    let second =
+        store.put(&name, upload(2, &b, Condition::Matches(first.remote_etag.clone()))).await.expect("it matches");
     assert_ne!(first.remote_etag, second.remote_etag);
     let stale = store.get(&name, None, Some(&first.remote_etag)).await.err().expect("it has changed");
     assert_eq!(stale.kind, ErrorKind::Precondition);
@@ -147,7 +157,7 @@ async fn conditions_hold(store: &dyn UnderStore) {
 async fn tags_are_replaced(store: &dyn UnderStore) {
     let name = key("tagged");
     let mut tagged = upload(1, &bytes(1, 10), Condition::Always);
-    let tags: Tags = [("colour".to_owned(), "red & blue".to_owned())].into();
+    let tags: Tags = [("colour".to_owned(), "red + blue".to_owned())].into();
     tagged.info = Arc::new(ObjectInfo { tags: tags.clone(), ..tagged.info.as_ref().clone() });
     store.put(&name, tagged).await.expect("an under store takes tags");
     assert_eq!(store.tags(&name).await.expect("tags are read"), tags);
@@ -159,11 +169,14 @@ async fn tags_are_replaced(store: &dyn UnderStore) {
     store.delete(&name, Condition::Always).await.expect("an under store deletes");
 }
 
-async fn odd_keys_work_and_lists_match_a_model(store: &dyn UnderStore) {
+async fn odd_keys_work_and_lists_match_a_model(store: &dyn UnderStore, keys: &[&str]) {
     let mut model = BTreeMap::new();
-    for (index, name) in ODD_KEYS.iter().enumerate() {
+    for (index, name) in keys.iter().enumerate() {
         let data = bytes(index as u64, 50 + index);
-        store.put(&key(name), upload(index as u64 + 1, &data, Condition::Always)).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        store
+            .put(&key(name), upload(index as u64 + 1, &data, Condition::Always))
+            .await
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
         model.insert((*name).to_owned(), data);
     }
     for (name, data) in &model {
@@ -183,10 +196,17 @@ async fn odd_keys_work_and_lists_match_a_model(store: &dyn UnderStore) {
     assert!(store.list(&empty).await.expect("an under store lists").objects.is_empty());
 }
 
-async fn check_list(store: &dyn UnderStore, model: &BTreeMap<String, Bytes>, prefix: &str, delimiter: Option<&str>, limit: usize) {
+async fn check_list(
+    store: &dyn UnderStore,
+    model: &BTreeMap<String, Bytes>,
+    prefix: &str,
+    delimiter: Option<&str>,
+    limit: usize,
+) {
     let mut expected: Vec<String> = Vec::new();
     for name in model.keys().filter(|name| name.starts_with(prefix)) {
-        let group = delimiter.and_then(|d| name[prefix.len()..].find(d).map(|at| name[..prefix.len() + at + d.len()].to_owned()));
+        let group = delimiter
+            .and_then(|d| name[prefix.len()..].find(d).map(|at| name[..prefix.len() + at + d.len()].to_owned()));
         let shown = group.unwrap_or_else(|| name.clone());
         if expected.last() != Some(&shown) {
             expected.push(shown);
@@ -195,7 +215,8 @@ async fn check_list(store: &dyn UnderStore, model: &BTreeMap<String, Bytes>, pre
     let mut found = Vec::new();
     let mut start_after = None;
     loop {
-        let request = ListRequest { prefix: prefix.to_owned(), delimiter: delimiter.map(str::to_owned), start_after, limit };
+        let request =
+            ListRequest { prefix: prefix.to_owned(), delimiter: delimiter.map(str::to_owned), start_after, limit };
         let page = store.list(&request).await.expect("an under store lists");
         assert!(page.objects.len() + page.prefixes.len() <= limit);
         for object in &page.objects {

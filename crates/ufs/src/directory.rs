@@ -52,7 +52,10 @@ pub(crate) fn failed(doing: &str, error: io::Error) -> Error {
         io::ErrorKind::InvalidFilename | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
         _ => ErrorKind::Unavailable,
     };
-    Error { source: Some(Box::new(error)), ..Error::new(kind, format!("the directory behind the mount: could not {doing}")) }
+    Error {
+        source: Some(Box::new(error)),
+        ..Error::new(kind, format!("the directory behind the mount: could not {doing}"))
+    }
 }
 
 /// Runs what blocks where it disturbs nobody.
@@ -86,7 +89,12 @@ impl DirectoryStore {
         if !is_there {
             return Err(Error::new(ErrorKind::NoBucket, format!("the directory {} does not exist", root.display())));
         }
-        Ok(Self { inner: Arc::new(Inner { env, root, names: Mutex::new(()) }) })
+        Ok(Self::assume(env, root))
+    }
+
+    /// A directory that is believed to exist.
+    pub(crate) fn assume(env: Env, root: PathBuf) -> Self {
+        Self { inner: Arc::new(Inner { env, root, names: Mutex::new(()) }) }
     }
 }
 
@@ -190,7 +198,8 @@ impl Inner {
 /// Whether an error says that there is no such object: absent, or a directory or a link in the way.
 fn is_absent(error: &io::Error) -> bool {
     let no_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-    no_link || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
+    no_link
+        || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
 }
 
 fn sync_directory(path: &Path) -> Result<()> {

@@ -1,1 +1,178 @@
-//! 
+//! Limits what goes to an under store: rate, bandwidth, requests at once, and none at all while it is out of reach.
+//!
+//! One governor stands before one under store or endpoint; two lanes share it. The background lane (uploads) obeys the rate limits
+//! and an adaptive limit on requests at once: halved when the under store asks for fewer, one more after as many
+//! successes as the limit (AIMD, as in TCP: Jacobson, "Congestion avoidance and control", 1988). The foreground lane is limited only by the circuit
+//! breaker, so that reads never queue behind uploads.
+
+mod limits;
+mod root;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_env::Env;
+use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored, UnderStore,
+    Upload,
+};
+pub use limits::Governor;
+pub use root::GovernedRoot;
+
+/// Numbers that operators may change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GovernorSettings {
+    /// Most background requests at once; the adaptive limit stays below.
+    pub concurrency_max: u32,
+    /// Most background requests a second. 0 is no limit.
+    pub requests_per_second: u32,
+    /// Most bytes uploaded a second. 0 is no limit.
+    pub upload_bandwidth: ByteSize,
+    /// Failures in a row that open the circuit.
+    pub circuit_failures: u32,
+    /// First pause of an open circuit; doubles with every failed probe.
+    pub circuit_pause_min: Period,
+    /// Longest pause of an open circuit.
+    pub circuit_pause_max: Period,
+    /// Tries of a read that fails for a passing reason.
+    pub read_tries: u32,
+}
+
+impl Default for GovernorSettings {
+    fn default() -> Self {
+        Self {
+            concurrency_max: 64,
+            requests_per_second: 0,
+            upload_bandwidth: ByteSize(0),
+            circuit_failures: 10,
+            circuit_pause_min: Period::from_secs(1),
+            circuit_pause_max: Period::from_secs(15),
+            read_tries: 3,
+        }
+    }
+}
+
+/// Who is waiting for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// A client.
+    Foreground,
+    /// Nobody.
+    Background,
+}
+
+/// Is told of every request. Called from async code: must not block.
+pub trait CallObserver: Send + Sync + 'static {
+    fn called(&self, operation: &'static str, error: Option<ErrorKind>, elapsed: Duration);
+}
+
+/// An under store behind a governor, as one lane sees it.
+pub struct Governed {
+    inner: Arc<dyn UnderStore>,
+    governor: Arc<Governor>,
+    lane: Lane,
+}
+
+impl Governed {
+    pub fn new(inner: Arc<dyn UnderStore>, governor: Arc<Governor>, lane: Lane) -> Self {
+        Self { inner, governor, lane }
+    }
+
+    /// Waits when a read that failed is worth another try; says whether it is.
+    async fn try_again(&self, failed: Option<ErrorKind>, tries: &mut u32) -> bool {
+        let again = failed.is_some_and(ErrorKind::is_transient) && *tries < self.governor.settings().read_tries;
+        if again {
+            self.governor.pause_before_retry(*tries).await;
+            *tries += 1;
+        }
+        again
+    }
+}
+
+/// A governed read: tried again when it fails for a passing reason.
+macro_rules! read {
+    ($self:ident, $operation:literal, $call:expr) => {{
+        let mut tries = 1;
+        loop {
+            let result = $self.governor.run($self.lane, $operation, 0, $call).await;
+            let failed = result.as_ref().err().map(|error| error.kind);
+            if !$self.try_again(failed, &mut tries).await {
+                return result;
+            }
+        }
+    }};
+}
+
+#[async_trait]
+impl UnderStore for Governed {
+    async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
+        read!(self, "head", self.inner.head(key))
+    }
+
+    async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
+        read!(self, "get", self.inner.get(key, range, if_match))
+    }
+
+    async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        let size = upload.info.size;
+        self.governor.run(self.lane, "put", size, self.inner.put(key, upload)).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
+        self.governor.run(self.lane, "delete", 0, self.inner.delete(key, condition)).await
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        read!(self, "list", self.inner.list(request))
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        read!(self, "tags", self.inner.tags(key))
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
+        self.governor.run(self.lane, "set_tags", 0, self.inner.set_tags(key, tags)).await
+    }
+
+    async fn sweep(&self, age: Duration) -> Result<u64> {
+        self.governor.run(self.lane, "sweep", 0, self.inner.sweep(age)).await
+    }
+
+    fn s3(&self) -> Option<S3Target> {
+        self.inner.s3()
+    }
+
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+}
+
+/// Whether an error says something of the under store's health.
+fn is_trouble(error: &Error) -> bool {
+    match error.kind {
+        ErrorKind::Throttled | ErrorKind::Unavailable | ErrorKind::Ambiguous => true,
+        ErrorKind::NotFound
+        | ErrorKind::NoBucket
+        | ErrorKind::AlreadyExists
+        | ErrorKind::NotEmpty
+        | ErrorKind::Precondition
+        | ErrorKind::Conflict
+        | ErrorKind::Denied
+        | ErrorKind::Unsupported
+        | ErrorKind::Invalid
+        | ErrorKind::Corrupt => false,
+    }
+}
+
+/// A governor of its own for each under store.
+pub fn govern(env: &Env, settings: &GovernorSettings, observer: Option<Arc<dyn CallObserver>>) -> Arc<Governor> {
+    Arc::new(Governor::new(env.clone(), settings.clone(), observer))
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,9 @@ pub mod conformance;
 pub mod directory;
 mod error;
 pub mod governor;
-pub mod memory;
 mod grouping;
+pub mod memory;
+mod open;
 mod root;
 pub mod s3;
 mod stamp;
@@ -16,10 +17,11 @@ mod under_store;
 mod url;
 
 pub use error::{Error, ErrorKind, Result};
+pub use open::{Lanes, OpenOptions, open_mount, open_root};
 pub use root::{BucketInfo, BucketRoot};
 pub use stamp::Stamp;
 pub use under_store::{
-    ByteStream, Condition, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject, S3Target, Stored, UnderStore, Upload,
-    UploadSource,
+    ByteStream, Condition, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject, S3Target, Stored, UnderStore,
+    Upload, UploadSource,
 };
 pub use url::{InvalidUrl, UnderStoreUrl};

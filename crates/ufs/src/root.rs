@@ -24,6 +24,8 @@ pub trait BucketRoot: Send + Sync + 'static {
     async fn delete(&self, name: &BucketName) -> Result<()>;
     /// `None` when the bucket is absent.
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>>;
+    /// The place of a bucket that is known to exist, without looking: the under store may be out of reach.
+    fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore>;
     /// A name for logs and metrics, without secrets.
     fn label(&self) -> String;
 }

@@ -1,1 +1,272 @@
-//! 
+//! Under stores on S3 and everything that speaks its protocol.
+//!
+//! The SDK's own retries are off: what an error means for a write decides here, and when to try again is the
+//! business of the governor and of persistence.
+
+mod connect;
+mod errors;
+mod listing;
+mod objects;
+mod roots;
+mod source;
+mod upload;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
+use forebay_env::Env;
+use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
+use futures::StreamExt;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored, UnderStore,
+    Upload,
+};
+pub use connect::{S3Credentials, connect};
+use errors::{Effect, classify};
+pub use roots::{S3EndpointRoot, S3PrefixRoot};
+
+/// Numbers that operators may change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct S3Settings {
+    /// Objects above this size are uploaded in parts.
+    pub multipart_threshold: ByteSize,
+    /// Size of the parts; larger for objects that would have more than 10,000.
+    pub part_size: ByteSize,
+    /// Parts of one object that are uploaded at once.
+    pub parts_at_once: u32,
+    /// Longest wait for a connection.
+    pub connect_timeout: Period,
+    /// Longest wait for an answer, beside the time that an upload takes at `upload_rate_min`.
+    pub request_timeout: Period,
+    /// Bytes a second that an upload makes at least; slower ones are given up.
+    pub upload_rate_min: ByteSize,
+    /// Asks the metadata service of a cloud instance for credentials when nothing else has any.
+    pub instance_credentials: bool,
+    /// Aborts all multipart uploads that have been incomplete for too long, whoever began them: for places that
+    /// nobody else writes to. S3 does not tell who began an upload.
+    pub sweep_uploads: bool,
+}
+
+impl Default for S3Settings {
+    fn default() -> Self {
+        Self {
+            multipart_threshold: ByteSize(64 << 20),
+            part_size: ByteSize(16 << 20),
+            parts_at_once: 4,
+            connect_timeout: Period::from_secs(5),
+            request_timeout: Period::from_secs(30),
+            upload_rate_min: ByteSize(1 << 20),
+            instance_credentials: false,
+            sweep_uploads: false,
+        }
+    }
+}
+
+impl S3Settings {
+    /// The longest that a request with a body of `bytes` may take.
+    fn deadline(&self, bytes: u64) -> Duration {
+        self.request_timeout.0 + Duration::from_secs(bytes / self.upload_rate_min.0.max(1))
+    }
+}
+
+/// A bucket, or what is below a prefix in it. Clones share it.
+#[derive(Clone)]
+pub struct S3Store {
+    env: Env,
+    client: Client,
+    bucket: String,
+    /// Empty, or ends with `/`.
+    prefix: String,
+    settings: S3Settings,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// The server has said that it does not know conditional writes.
+    unconditional: AtomicBool,
+    /// Multipart uploads under way here.
+    uploads: Mutex<HashSet<String>>,
+}
+
+impl S3Store {
+    /// `prefix` may be empty, and have slashes at its ends.
+    pub fn new(env: Env, client: Client, bucket: impl Into<String>, prefix: &str, settings: S3Settings) -> Self {
+        let prefix = prefix.trim_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        Self { env, client, bucket: bucket.into(), prefix, settings, shared: Arc::default() }
+    }
+
+    /// The place one level below.
+    fn below(&self, name: &str) -> Self {
+        let prefix = format!("{}{name}/", self.prefix);
+        Self { prefix, shared: Arc::default(), ..self.clone() }
+    }
+
+    fn remote_key(&self, key: &ObjectKey) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn context(&self, operation: &str, key: &ObjectKey) -> String {
+        format!("{operation} {}/{}", self.label(), key)
+    }
+
+    /// For servers without conditional writes: looks first. Another writer may come between, which is better than
+    /// never writing.
+    async fn check(&self, key: &ObjectKey, condition: &Condition) -> Result<()> {
+        let present = match self.head(key).await {
+            Ok(object) => Some(object.remote_etag),
+            Err(error) if error.kind == ErrorKind::NotFound => None,
+            Err(error) => return Err(Error { kind: errors::unapplied(error.kind), ..error }),
+        };
+        let holds = match condition {
+            Condition::Always => true,
+            Condition::Absent => present.is_none(),
+            Condition::Matches(etag) => present.as_ref() == Some(etag),
+        };
+        if holds { Ok(()) } else { Err(Error::new(ErrorKind::Precondition, self.context("condition of", key))) }
+    }
+
+    async fn delete_if(&self, key: &ObjectKey, etag: Option<&ETag>) -> Result<()> {
+        let request = self.client.delete_object().bucket(&self.bucket).key(self.remote_key(key));
+        let result = request.set_if_match(etag.map(ETag::quoted)).send().await;
+        match result.map_err(|error| classify(error, Effect::Write, || self.context("delete", key))) {
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Remembers that conditions are of no use here.
+    fn without_conditions(&self) {
+        if !self.shared.unconditional.swap(true, Ordering::Relaxed) {
+            tracing::warn!(under_store = self.label(), "no conditional writes here: Forebay looks before it writes");
+        }
+    }
+
+    fn has_conditions(&self) -> bool {
+        !self.shared.unconditional.load(Ordering::Relaxed)
+    }
+}
+
+#[async_trait]
+impl UnderStore for S3Store {
+    async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
+        let request = self.client.head_object().bucket(&self.bucket).key(self.remote_key(key));
+        let result = request.checksum_mode(ChecksumMode::Enabled).send().await;
+        let output = result.map_err(|error| classify(error, Effect::Read, || self.context("head", key)))?;
+        objects::from_head(output).ok_or_else(|| objects::incomplete(self.context("head", key)))
+    }
+
+    async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
+        if range.is_some_and(|range| range.is_empty()) {
+            return self.get_nothing(key, if_match).await;
+        }
+        let request = self.client.get_object().bucket(&self.bucket).key(self.remote_key(key));
+        let request = request.set_range(range.map(|range| format!("bytes={}-{}", range.start, range.end - 1)));
+        // A checksum covers the whole object: of no use for a piece of it.
+        let request = request.set_checksum_mode(range.is_none().then_some(ChecksumMode::Enabled));
+        let result = request.set_if_match(if_match.map(ETag::quoted)).send().await;
+        match result {
+            Ok(output) => {
+                let context = self.context("get", key);
+                objects::from_get(output, context.clone()).ok_or_else(|| objects::incomplete(context))
+            }
+            // 416: the range begins behind the end.
+            Err(error) if error.raw_response().is_some_and(|response| response.status().as_u16() == 416) => {
+                self.get_nothing(key, if_match).await
+            }
+            Err(error) => Err(classify(error, Effect::Read, || self.context("get", key))),
+        }
+    }
+
+    async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        if upload.condition == Condition::Always {
+            return self.upload(key, &upload).await;
+        }
+        if self.has_conditions() {
+            match self.upload(key, &upload).await {
+                Err(error) if error.kind == ErrorKind::Unsupported => self.without_conditions(),
+                result => return result,
+            }
+        }
+        self.check(key, &upload.condition).await?;
+        self.upload(key, &Upload { condition: Condition::Always, ..upload }).await
+    }
+
+    async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
+        if condition == Condition::Always {
+            return self.delete_if(key, None).await;
+        }
+        // Servers that don't know If-Match on DELETE ignore it, so Forebay looks first in any case.
+        self.check(key, &condition).await?;
+        if self.has_conditions()
+            && let Condition::Matches(etag) = &condition
+        {
+            match self.delete_if(key, Some(etag)).await {
+                Err(error) if error.kind == ErrorKind::Unsupported => self.without_conditions(),
+                result => return result,
+            }
+        }
+        self.delete_if(key, None).await
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        self.list_page(request).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        let request = self.client.get_object_tagging().bucket(&self.bucket).key(self.remote_key(key));
+        let result = request.send().await;
+        let output = result.map_err(|error| classify(error, Effect::Read, || self.context("tags of", key)))?;
+        Ok(output.tag_set.into_iter().map(|tag| (tag.key, tag.value)).collect())
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
+        let (bucket, remote) = (&self.bucket, self.remote_key(key));
+        let failed = || self.context("set tags of", key);
+        if tags.is_empty() {
+            let result = self.client.delete_object_tagging().bucket(bucket).key(remote).send().await;
+            return result.map(drop).map_err(|error| classify(error, Effect::Write, failed));
+        }
+        let tag = |(name, value): (&String, &String)| Tag::builder().key(name).value(value).build();
+        let set = tags.iter().map(tag).collect::<Result<Vec<_>, _>>();
+        let tagging = set.and_then(|set| Tagging::builder().set_tag_set(Some(set)).build());
+        let tagging = tagging.map_err(|error| Error::new(ErrorKind::Invalid, format!("{}: {error}", failed())))?;
+        let result = self.client.put_object_tagging().bucket(bucket).key(remote).tagging(tagging).send().await;
+        result.map(drop).map_err(|error| classify(error, Effect::Write, failed))
+    }
+
+    async fn sweep(&self, age: Duration) -> Result<u64> {
+        if self.settings.sweep_uploads { self.sweep_uploads(age).await } else { Ok(0) }
+    }
+
+    fn s3(&self) -> Option<S3Target> {
+        let (client, bucket, prefix) = (self.client.clone(), self.bucket.clone(), self.prefix.clone());
+        Some(S3Target { client, bucket, prefix })
+    }
+
+    fn label(&self) -> String {
+        let place = format!("s3://{}/{}", self.bucket, self.prefix);
+        place.trim_end_matches('/').to_owned()
+    }
+}
+
+impl S3Store {
+    /// The answer to a range that holds no bytes, which HTTP can't ask for.
+    async fn get_nothing(&self, key: &ObjectKey, if_match: Option<&ETag>) -> Result<RemoteBody> {
+        let object = self.head(key).await?;
+        if if_match.is_some_and(|etag| *etag != object.remote_etag) {
+            return Err(Error::new(ErrorKind::Precondition, self.context("get", key)));
+        }
+        Ok(RemoteBody { object, range: ByteRange::new(0, 0), stream: futures::stream::empty().boxed() })
+    }
+}

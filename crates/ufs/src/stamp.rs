@@ -4,13 +4,11 @@
 //! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;p=<count>x<size>,…`.
 //! It is believed only when it fits the object's size: other tools copy metadata to other bytes.
 
+use forebay_types::limits::USER_METADATA_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, PartInfo};
 
 /// The name of the metadata, without `x-amz-meta-`.
-pub const STAMP_NAME: &str = "forebay-stamp";
-
-/// Longest stamp: S3 takes 2 KiB of user metadata in all. Part lists that don't fit are left out.
-const STAMP_BYTES_MAX: usize = 1024;
+pub(crate) const STAMP_NAME: &str = "forebay-stamp";
 
 /// Read back from an object that Forebay wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +16,9 @@ pub struct Stamp {
     pub generation: Generation,
 }
 
-/// The stamp's text.
-pub(crate) fn write(generation: Generation, info: &ObjectInfo) -> String {
+/// The stamp's text, beside metadata of `used` bytes. What does not fit is left out: the part list first, then all.
+pub(crate) fn write(generation: Generation, info: &ObjectInfo, used: usize) -> Option<String> {
+    let room = USER_METADATA_BYTES_MAX.checked_sub(used + STAMP_NAME.len())?;
     let kind = match info.checksums.kind {
         ChecksumKind::FullObject => "F",
         ChecksumKind::Composite => "C",
@@ -33,9 +32,11 @@ pub(crate) fn write(generation: Generation, info: &ObjectInfo) -> String {
         info.etag,
         checksums.join(",")
     );
-    let parts = format!(";p={}", write_parts(&info.parts));
-    let fits = !info.parts.is_empty() && stamp.len() + parts.len() <= STAMP_BYTES_MAX;
-    if fits { stamp + &parts } else { stamp }
+    let parts = if info.parts.is_empty() { String::new() } else { format!(";p={}", write_parts(&info.parts)) };
+    if stamp.len() + parts.len() <= room {
+        return Some(stamp + &parts);
+    }
+    (stamp.len() <= room).then_some(stamp)
 }
 
 /// Runs of equal sizes; part numbers are kept only where they count from 1.
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_stamp_brings_back_what_was_acknowledged() {
-        let text = write(Generation(77), &info());
+        let text = write(Generation(77), &info(), 0).unwrap();
         let mut told = ObjectInfo::new(24, ETag::new("other"), 5);
         assert_eq!(read(&text, &mut told), Some(Stamp { generation: Generation(77) }));
         assert_eq!(told, info());
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_stamp_that_does_not_fit_is_not_believed() {
-        let text = write(Generation(77), &info());
+        let text = write(Generation(77), &info(), 0).unwrap();
         for (text, size) in [(text.as_str(), 25), ("2;g=1;s=24", 24), ("1;g=x;s=24", 24), ("1;s=24", 24), ("", 24)] {
             let mut told = ObjectInfo::new(size, ETag::new("other"), 5);
             assert_eq!(read(text, &mut told), None, "{text}");
@@ -143,6 +144,8 @@ mod tests {
     fn a_long_part_list_is_left_out() {
         let part = |number| PartInfo { number, size: u64::from(number), checksums: Checksums::none() };
         let long = ObjectInfo { parts: (1..=1000).map(part).collect(), ..info() };
-        assert!(write(Generation(1), &long).len() <= STAMP_BYTES_MAX);
+        let text = write(Generation(1), &long, 0).unwrap();
+        assert!(!text.contains(";p="));
+        assert_eq!(write(Generation(1), &long, 2048), None);
     }
 }

@@ -41,9 +41,13 @@ impl FromStr for UnderStoreUrl {
         let (mut endpoint, mut region) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(|| wrong("its options are name=value"))?;
-            let value = percent_encoding::percent_decode_str(value).decode_utf8().map_err(|_| wrong("an option is not UTF-8"))?;
+            let value = percent_encoding::percent_decode_str(value)
+                .decode_utf8()
+                .map_err(|_| wrong("an option is not UTF-8"))?;
             match name {
-                "endpoint" if value.starts_with("http://") || value.starts_with("https://") => endpoint = Some(value.into_owned()),
+                "endpoint" if value.starts_with("http://") || value.starts_with("https://") => {
+                    endpoint = Some(value.into_owned())
+                }
                 "endpoint" => return Err(wrong("the endpoint begins with http:// or https://")),
                 "region" => region = Some(value.into_owned()),
                 _ => return Err(wrong(&format!("{name:?} is not an option: endpoint or region"))),
@@ -83,7 +87,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        for text in ["", "/srv/data", "file://data", "http://x", "s3://", "s3://b?endpoint=x", "s3://b?color=red", "s3://b?x"] {
+        for text in
+            ["", "/srv/data", "file://data", "http://x", "s3://", "s3://b?endpoint=x", "s3://b?color=red", "s3://b?x"]
+        {
             let error = text.parse::<UnderStoreUrl>().expect_err(text);
             assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
         }

@@ -17,6 +17,9 @@ const QUERY_PARAMETERS_MAX: usize = 64;
 const SINGLE_HEADERS: [&str; 8] =
     ["authorization", "host", "content-length", "content-md5", "content-type", "range", "if-match", "if-none-match"];
 
+/// `x-amz-*` headers that hold lists, and that SDKs send one value at a time.
+const LIST_HEADERS: [&str; 2] = ["x-amz-object-attributes", "x-amz-optional-object-attributes"];
+
 type Check<T = ()> = Result<T, S3Error>;
 
 /// What the checks found out.
@@ -54,7 +57,8 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
 
 fn check_headers(headers: &HeaderMap) -> Check {
     for name in headers.keys() {
-        let single = name.as_str().starts_with("x-amz-") || SINGLE_HEADERS.contains(&name.as_str());
+        let single = name.as_str().starts_with("x-amz-") && !LIST_HEADERS.contains(&name.as_str())
+            || SINGLE_HEADERS.contains(&name.as_str());
         if single && headers.get_all(name).iter().nth(1).is_some() {
             return Err(invalid(format!("The header {name} was given twice.")));
         }

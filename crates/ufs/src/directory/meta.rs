@@ -109,7 +109,8 @@ pub(crate) fn remote_etag(stat: &Metadata, meta: Option<&FileMeta>) -> ETag {
 /// The object as clients see it.
 pub(crate) fn object(stat: &Metadata, meta: Option<&FileMeta>) -> RemoteObject {
     let remote_etag = remote_etag(stat, meta);
-    let stamp = meta.map(|meta| meta.generation).filter(|generation| generation.0 != 0).map(|generation| Stamp { generation });
+    let stamp =
+        meta.map(|meta| meta.generation).filter(|generation| generation.0 != 0).map(|generation| Stamp { generation });
     let modified_ms = (modified_ns(stat) / 1_000_000).max(0) as u64;
     let info = match meta {
         Some(meta) => meta.info.clone(),

@@ -132,7 +132,10 @@ mod tests {
         let mut text = String::new();
         let names = names(key);
         for (index, name) in names.iter().enumerate() {
-            assert!(name.len() <= 255 - BESIDE.len() && !["", ".", "..", OWN_DIRECTORY].contains(&name.as_str()), "{name}");
+            assert!(
+                name.len() <= 255 - BESIDE.len() && !["", ".", "..", OWN_DIRECTORY].contains(&name.as_str()),
+                "{name}"
+            );
             match parse(name).expect("a name that a key made") {
                 Name::Piece(piece) => text += &piece,
                 Name::Whole(component) => {
@@ -147,7 +150,9 @@ mod tests {
     #[test]
     fn odd_keys_are_read_back() {
         let long = "\u{1f600}".repeat(256);
-        for key in ["a", "a/b", "a//b", "/", "//", "a/", ".", "../..", "%", "%2F", "%2E", ".forebay/x", "a%@", "a%+/b", &long] {
+        for key in
+            ["a", "a/b", "a//b", "/", "//", "a/", ".", "../..", "%", "%2F", "%2E", ".forebay/x", "a%@", "a%+/b", &long]
+        {
             assert_eq!(read_back(key), key);
         }
     }

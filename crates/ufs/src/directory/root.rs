@@ -24,7 +24,8 @@ impl DirectoryRoot {
     /// What the file system says.
     pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
         let directory = path.clone();
-        blocking(move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error))).await?;
+        blocking(move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error)))
+            .await?;
         Ok(Self { env, path })
     }
 }
@@ -78,11 +79,14 @@ impl BucketRoot for DirectoryRoot {
                 return Err(Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")));
             }
             match std::fs::remove_dir_all(path.join(OWN_DIRECTORY)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed("remove a bucket", error)),
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed("remove a bucket", error));
+                }
                 Ok(()) | Err(_) => {}
             }
             // Fails when an object has come in between.
-            std::fs::remove_dir(&path).map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))
+            std::fs::remove_dir(&path)
+                .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))
         })
         .await
     }
@@ -93,6 +97,10 @@ impl BucketRoot for DirectoryRoot {
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
+        Arc::new(DirectoryStore::assume(self.env.clone(), self.path.join(name.as_str())))
     }
 
     fn label(&self) -> String {

@@ -65,7 +65,12 @@ async fn a_change_in_place_of_the_same_length_is_noticed() {
 async fn no_key_and_no_link_leads_out_of_the_directory() {
     let (directory, store) = store().await;
     let outside = directory.path().parent().unwrap().join("outside-of-the-mount");
-    for key in ["../outside-of-the-mount", "a/../../outside-of-the-mount", "/../outside-of-the-mount", "..%2Foutside-of-the-mount"] {
+    for key in [
+        "../outside-of-the-mount",
+        "a/../../outside-of-the-mount",
+        "/../outside-of-the-mount",
+        "..%2Foutside-of-the-mount",
+    ] {
         put(&store, key, b"x").await;
         assert!(!outside.exists(), "{key}");
     }

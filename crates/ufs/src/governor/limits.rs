@@ -1,0 +1,200 @@
+//! The numbers behind a governor.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::Env;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{CallObserver, GovernorSettings, Lane, is_trouble};
+use crate::{Error, ErrorKind, Result};
+
+/// The adaptive limit is halved at most this often: what is in flight when the first refusal comes gets the same answer.
+const HALVING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// First pause before a read is tried again; doubles, and half of it is random.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+pub struct Governor {
+    env: Env,
+    settings: GovernorSettings,
+    observer: Option<Arc<dyn CallObserver>>,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+struct State {
+    running: u32,
+    limit: u32,
+    successes: u32,
+    halved_at: Option<Duration>,
+    /// When the next request and the next upload byte may go.
+    next_request: Duration,
+    next_byte: Duration,
+    failures: u32,
+    /// Set while the circuit is open: when one probe may go.
+    probe_at: Option<Duration>,
+    openings: u32,
+}
+
+/// A place among the background requests.
+struct Slot<'a> {
+    governor: &'a Governor,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.governor.state.lock().running -= 1;
+        self.governor.freed.notify_one();
+    }
+}
+
+impl Governor {
+    pub fn new(env: Env, settings: GovernorSettings, observer: Option<Arc<dyn CallObserver>>) -> Self {
+        let state = State {
+            running: 0,
+            limit: settings.concurrency_max.max(1),
+            successes: 0,
+            halved_at: None,
+            next_request: Duration::ZERO,
+            next_byte: Duration::ZERO,
+            failures: 0,
+            probe_at: None,
+            openings: 0,
+        };
+        Self { env, settings, observer, state: Mutex::new(state), freed: Notify::new() }
+    }
+
+    pub fn settings(&self) -> &GovernorSettings {
+        &self.settings
+    }
+
+    /// The present limit on background requests at once.
+    pub fn limit(&self) -> u32 {
+        self.state.lock().limit
+    }
+
+    /// Whether requests are refused without being sent.
+    pub fn is_open(&self) -> bool {
+        self.state.lock().probe_at.is_some()
+    }
+
+    pub(super) async fn pause_before_retry(&self, tries: u32) {
+        let full = RETRY_PAUSE.saturating_mul(1 << tries.min(6));
+        let jitter = Duration::from_millis(self.env.random.below(full.as_millis() as u64 / 2 + 1));
+        self.env.clock.sleep(full / 2 + jitter).await;
+    }
+
+    /// Lets a request through when its turn has come, and learns from the answer.
+    pub(super) async fn run<T>(
+        &self,
+        lane: Lane,
+        operation: &'static str,
+        bytes: u64,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.pass_circuit()?;
+        let _slot = match lane {
+            Lane::Foreground => None,
+            Lane::Background => Some(self.take_turn(bytes).await),
+        };
+        let started = self.env.clock.monotonic();
+        let result = call.await;
+        let elapsed = self.env.clock.monotonic().saturating_sub(started);
+        if let Some(observer) = &self.observer {
+            observer.called(operation, result.as_ref().err().map(|error| error.kind), elapsed);
+        }
+        self.learn(result.as_ref().err());
+        result
+    }
+
+    /// # Errors
+    /// `Unavailable`, at once, while the circuit is open and it is not time for a probe.
+    fn pass_circuit(&self) -> Result<()> {
+        let now = self.env.clock.monotonic();
+        let mut state = self.state.lock();
+        match state.probe_at {
+            None => Ok(()),
+            Some(at) if at <= now => {
+                // This request is the probe; the next may go when it has failed, or has not answered for as long.
+                state.probe_at = Some(now + self.settings.circuit_pause_max.0);
+                Ok(())
+            }
+            Some(_) => Err(Error::new(ErrorKind::Unavailable, "the under store is out of reach; it is being probed")),
+        }
+    }
+
+    async fn take_turn(&self, bytes: u64) -> Slot<'_> {
+        loop {
+            let freed = self.freed.notified();
+            {
+                let mut state = self.state.lock();
+                if state.running < state.limit {
+                    state.running += 1;
+                    break;
+                }
+            }
+            freed.await;
+        }
+        let slot = Slot { governor: self };
+        let wait = self.reserve_rate(bytes);
+        if !wait.is_zero() {
+            self.env.clock.sleep(wait).await;
+        }
+        slot
+    }
+
+    /// Books the next free moment of both rate limits.
+    fn reserve_rate(&self, bytes: u64) -> Duration {
+        let now = self.env.clock.monotonic();
+        let mut state = self.state.lock();
+        let book = |next: &mut Duration, amount: u64, per_second: u64| {
+            if per_second == 0 {
+                return now;
+            }
+            let at = (*next).max(now);
+            *next = at + Duration::from_secs_f64(amount as f64 / per_second as f64);
+            at
+        };
+        let State { next_request, next_byte, .. } = &mut *state;
+        let request_at = book(next_request, 1, u64::from(self.settings.requests_per_second));
+        let byte_at = book(next_byte, bytes, self.settings.upload_bandwidth.0);
+        request_at.max(byte_at) - now
+    }
+
+    fn learn(&self, error: Option<&Error>) {
+        let now = self.env.clock.monotonic();
+        let mut state = self.state.lock();
+        let Some(trouble) = error.filter(|error| is_trouble(error)) else {
+            state.failures = 0;
+            state.openings = 0;
+            state.probe_at = None;
+            state.successes += 1;
+            if state.successes >= state.limit {
+                state.successes = 0;
+                state.limit = (state.limit + 1).min(self.settings.concurrency_max.max(1));
+                self.freed.notify_one();
+            }
+            return;
+        };
+        if trouble.kind == ErrorKind::Throttled {
+            // It answers: fewer requests are needed, not none.
+            if state.halved_at.is_none_or(|at| now.saturating_sub(at) >= HALVING_INTERVAL) {
+                state.limit = (state.limit / 2).max(1);
+                state.halved_at = Some(now);
+            }
+            state.successes = 0;
+            return;
+        }
+        state.failures += 1;
+        if state.failures >= self.settings.circuit_failures {
+            let pause = self.settings.circuit_pause_min.0.saturating_mul(1 << state.openings.min(16));
+            let pause = pause.min(self.settings.circuit_pause_max.0);
+            let jitter = Duration::from_millis(self.env.random.below((pause.as_millis() as u64 / 2).max(1)));
+            state.probe_at = Some(now + pause / 2 + jitter);
+            state.openings += 1;
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A root whose buckets are behind one governor.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_types::BucketName;
+
+use super::{Governed, Governor, Lane};
+use crate::{BucketInfo, BucketRoot, Result, UnderStore};
+
+/// All buckets of an endpoint share its governor.
+pub struct GovernedRoot {
+    inner: Arc<dyn BucketRoot>,
+    governor: Arc<Governor>,
+    lane: Lane,
+}
+
+impl GovernedRoot {
+    pub fn new(inner: Arc<dyn BucketRoot>, governor: Arc<Governor>, lane: Lane) -> Self {
+        Self { inner, governor, lane }
+    }
+}
+
+#[async_trait]
+impl BucketRoot for GovernedRoot {
+    async fn list(&self) -> Result<Vec<BucketInfo>> {
+        self.governor.run(self.lane, "list_buckets", 0, self.inner.list()).await
+    }
+
+    async fn create(&self, name: &BucketName) -> Result<()> {
+        self.governor.run(self.lane, "create_bucket", 0, self.inner.create(name)).await
+    }
+
+    async fn delete(&self, name: &BucketName) -> Result<()> {
+        self.governor.run(self.lane, "delete_bucket", 0, self.inner.delete(name)).await
+    }
+
+    async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
+        let found = self.governor.run(self.lane, "head_bucket", 0, self.inner.open(name)).await?;
+        Ok(found.map(|store| self.govern(store)))
+    }
+
+    fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
+        self.govern(self.inner.assume(name))
+    }
+
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+}
+
+impl GovernedRoot {
+    fn govern(&self, store: Arc<dyn UnderStore>) -> Arc<dyn UnderStore> {
+        Arc::new(Governed::new(store, Arc::clone(&self.governor), self.lane))
+    }
+}

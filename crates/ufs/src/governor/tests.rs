@@ -1,0 +1,104 @@
+use forebay_types::{Generation, ObjectInfo};
+
+use super::*;
+use crate::memory::{MemoryUnderStore, Mood};
+
+fn key() -> ObjectKey {
+    ObjectKey::new("key").unwrap()
+}
+
+fn settings() -> GovernorSettings {
+    GovernorSettings { concurrency_max: 8, circuit_failures: 3, read_tries: 1, ..GovernorSettings::default() }
+}
+
+#[tokio::test]
+async fn a_governed_store_keeps_the_promises_of_an_under_store() {
+    let governor = govern(&Env::real(), &GovernorSettings::default(), None);
+    for lane in [Lane::Foreground, Lane::Background] {
+        let store = Governed::new(Arc::new(MemoryUnderStore::default()), Arc::clone(&governor), lane);
+        crate::conformance::run(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn an_open_circuit_sends_nothing_but_one_probe_and_closes_on_success() {
+    let (env, clock) = Env::simulated(1);
+    let memory = MemoryUnderStore::default();
+    memory.put_outside("key", "x".into());
+    let governor = govern(&env, &settings(), None);
+    let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Foreground);
+    memory.set_mood(Mood::Refuse(ErrorKind::Unavailable));
+    for _ in 0..3 {
+        store.head(&key()).await.unwrap_err();
+    }
+    assert!(governor.is_open());
+    for _ in 0..10 {
+        store.head(&key()).await.unwrap_err();
+    }
+    assert_eq!(memory.requests(), 3, "an open circuit sends nothing");
+    clock.advance(Duration::from_secs(1));
+    store.head(&key()).await.unwrap_err();
+    store.head(&key()).await.unwrap_err();
+    assert_eq!(memory.requests(), 4, "one probe goes");
+    memory.set_mood(Mood::Well);
+    clock.advance(Duration::from_secs(2));
+    store.head(&key()).await.unwrap();
+    store.head(&key()).await.unwrap();
+    assert!(!governor.is_open());
+}
+
+#[tokio::test]
+async fn throttling_halves_the_limit_once_a_second_and_success_creeps_up() {
+    let (env, clock) = Env::simulated(1);
+    let memory = MemoryUnderStore::default();
+    memory.put_outside("key", "x".into());
+    let governor = govern(&env, &settings(), None);
+    let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Background);
+    memory.set_mood(Mood::Refuse(ErrorKind::Throttled));
+    for limit in [4, 4, 4] {
+        store.head(&key()).await.unwrap_err();
+        assert_eq!(governor.limit(), limit);
+    }
+    for limit in [2, 1, 1] {
+        clock.advance(Duration::from_secs(1));
+        store.head(&key()).await.unwrap_err();
+        assert_eq!(governor.limit(), limit);
+    }
+    assert!(!governor.is_open(), "who throttles is there");
+    memory.set_mood(Mood::Well);
+    for _ in 0..100 {
+        store.head(&key()).await.unwrap();
+    }
+    assert_eq!(governor.limit(), 8);
+}
+
+#[tokio::test]
+async fn rates_are_kept_in_the_background_and_not_in_the_foreground() {
+    let (env, clock) = Env::simulated(1);
+    let limited = GovernorSettings { requests_per_second: 2, upload_bandwidth: ByteSize(100), ..settings() };
+    let governor = govern(&env, &limited, None);
+    let memory = MemoryUnderStore::default();
+    let lane = |lane| Arc::new(Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), lane));
+    let put = |store: Arc<Governed>| {
+        let info = Arc::new(ObjectInfo::new(50, ETag::new("e"), 0));
+        let source = crate::conformance::source(vec![1; 50].into());
+        let upload = Upload { generation: Generation(1), info, source, condition: Condition::Always };
+        forebay_env::spawn(async move { store.put(&key(), upload).await })
+    };
+    let tasks: Vec<_> = (0..4).map(|_| put(lane(Lane::Background))).collect();
+    put(lane(Lane::Foreground)).join().await.unwrap();
+    while memory.requests() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(memory.requests(), 2, "one in the foreground, one in the background");
+    for sent in 3..=5 {
+        clock.advance(Duration::from_millis(500));
+        while memory.requests() < sent {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(memory.requests(), sent);
+    }
+    for task in tasks {
+        task.join().await.unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+//! From URLs to under stores, with a governor before each.
+
+use std::sync::Arc;
+
+use forebay_env::Env;
+
+use crate::directory::{DirectoryRoot, DirectoryStore};
+use crate::governor::{CallObserver, Governed, GovernedRoot, Governor, GovernorSettings, Lane, govern};
+use crate::s3::{S3Credentials, S3EndpointRoot, S3PrefixRoot, S3Settings, S3Store, connect};
+use crate::{BucketRoot, Result, UnderStore, UnderStoreUrl};
+
+/// How to reach an under store, beside its URL.
+#[derive(Clone, Default)]
+pub struct OpenOptions {
+    /// Instead of those from the environment and the profile files.
+    pub credentials: Option<S3Credentials>,
+    pub s3: S3Settings,
+    pub governor: GovernorSettings,
+    pub observer: Option<Arc<dyn CallObserver>>,
+}
+
+/// The two lanes to one under store.
+pub struct Lanes<T: ?Sized> {
+    pub foreground: Arc<T>,
+    pub background: Arc<T>,
+    pub governor: Arc<Governor>,
+}
+
+/// Opens what `--under-store` names: where buckets come from.
+///
+/// # Errors
+/// What the directory or the configuration of the S3 client says. An endpoint out of reach is no error here.
+pub async fn open_root(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -> Result<Lanes<dyn BucketRoot>> {
+    let root: Arc<dyn BucketRoot> = match url {
+        UnderStoreUrl::Directory(path) => Arc::new(DirectoryRoot::open(env.clone(), path.clone()).await?),
+        UnderStoreUrl::S3 { bucket, prefix, endpoint, region } => {
+            let client = connect(endpoint.as_deref(), region.as_deref(), options).await?;
+            match bucket {
+                Some(bucket) => {
+                    let store = S3Store::new(env.clone(), client, bucket.clone(), prefix, options.s3.clone());
+                    Arc::new(S3PrefixRoot::new(store))
+                }
+                None => Arc::new(S3EndpointRoot::new(env.clone(), client, options.s3.clone())),
+            }
+        }
+    };
+    let governor = govern(env, &options.governor, options.observer.clone());
+    let lane =
+        |lane| Arc::new(GovernedRoot::new(Arc::clone(&root), Arc::clone(&governor), lane)) as Arc<dyn BucketRoot>;
+    Ok(Lanes { foreground: lane(Lane::Foreground), background: lane(Lane::Background), governor })
+}
+
+/// Opens what `--mount` names: the place of one bucket.
+///
+/// # Errors
+/// As [`open_root`]; `NoBucket` when the directory does not exist; `Invalid` for an S3 URL without a bucket.
+pub async fn open_mount(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -> Result<Lanes<dyn UnderStore>> {
+    let store: Arc<dyn UnderStore> = match url {
+        UnderStoreUrl::Directory(path) => Arc::new(DirectoryStore::open(env.clone(), path.clone()).await?),
+        UnderStoreUrl::S3 { bucket: Some(bucket), prefix, endpoint, region } => {
+            let client = connect(endpoint.as_deref(), region.as_deref(), options).await?;
+            Arc::new(S3Store::new(env.clone(), client, bucket.clone(), prefix, options.s3.clone()))
+        }
+        UnderStoreUrl::S3 { bucket: None, .. } => {
+            return Err(crate::Error::new(
+                crate::ErrorKind::Invalid,
+                "a mount's URL names a bucket: s3://bucket/prefix",
+            ));
+        }
+    };
+    let governor = govern(env, &options.governor, options.observer.clone());
+    let lane = |lane| Arc::new(Governed::new(Arc::clone(&store), Arc::clone(&governor), lane)) as Arc<dyn UnderStore>;
+    Ok(Lanes { foreground: lane(Lane::Foreground), background: lane(Lane::Background), governor })
+}

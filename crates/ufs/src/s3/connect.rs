@@ -1,0 +1,88 @@
+//! Makes clients: where credentials and the region come from, time limits, no retries.
+
+use std::fmt;
+
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
+use aws_config::meta::credentials::CredentialsProviderChain;
+use aws_config::meta::region::RegionProviderChain;
+use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::retry::RetryConfig;
+use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::web_identity_token::WebIdentityTokenCredentialsProvider;
+use aws_config::{AppName, BehaviorVersion, Region};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::ResponseChecksumValidation;
+
+use crate::{OpenOptions, Result};
+
+/// Where the client signs for when nothing names a region; what most S3-compatible servers expect.
+const DEFAULT_REGION: &str = "us-east-1";
+
+/// Bodies that bring no byte for this long are given up, both ways.
+const STALL: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// Keys from Forebay's own configuration.
+#[derive(Clone, PartialEq, Eq)]
+pub struct S3Credentials {
+    pub access_key: String,
+    pub secret_key: String,
+    pub session_token: Option<String>,
+}
+
+impl fmt::Debug for S3Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Credentials").field("access_key", &self.access_key).finish_non_exhaustive()
+    }
+}
+
+/// A client for an endpoint, Amazon's own when `None`. Path style goes with an endpoint of one's own.
+///
+/// # Errors
+/// None today; the server is not asked for anything yet.
+pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &OpenOptions) -> Result<Client> {
+    let settings = &options.s3;
+    let region = RegionProviderChain::first_try(region.map(|name| Region::new(name.to_owned())))
+        .or_else(EnvironmentVariableRegionProvider::new())
+        .or_else(ProfileFileRegionProvider::new())
+        .or_else(Region::new(DEFAULT_REGION));
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(settings.connect_timeout.0)
+        .operation_attempt_timeout(settings.deadline(0))
+        .build();
+    let stalls = StalledStreamProtectionConfig::enabled().grace_period(STALL).build();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .region(region)
+        .credentials_provider(credentials(options).await)
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(timeouts)
+        .stalled_stream_protection(stalls)
+        .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+    if let Ok(name) = AppName::new("forebay") {
+        loader = loader.app_name(name);
+    }
+    if let Some(endpoint) = endpoint {
+        loader = loader.endpoint_url(endpoint);
+    }
+    let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
+    Ok(Client::from_conf(config.build()))
+}
+
+/// The configuration's, else those of the environment and of the profile files. A metadata service on the network is
+/// asked only where the settings say so: elsewhere that is a wait for nothing, or somebody else's keys.
+async fn credentials(options: &OpenOptions) -> SharedCredentialsProvider {
+    if let Some(S3Credentials { access_key, secret_key, session_token }) = &options.credentials {
+        let keys = Credentials::new(access_key, secret_key, session_token.clone(), None, "forebay configuration");
+        return SharedCredentialsProvider::new(keys);
+    }
+    if options.s3.instance_credentials {
+        return SharedCredentialsProvider::new(DefaultCredentialsChain::builder().build().await);
+    }
+    let chain = CredentialsProviderChain::first_try("Environment", EnvironmentVariableCredentialsProvider::new())
+        .or_else("Profile", ProfileFileCredentialsProvider::builder().build())
+        .or_else("WebIdentityToken", WebIdentityTokenCredentialsProvider::builder().build());
+    SharedCredentialsProvider::new(chain)
+}

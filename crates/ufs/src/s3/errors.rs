@@ -1,0 +1,100 @@
+//! What an error of the SDK means for us.
+
+use std::error::Error as StdError;
+use std::io;
+
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+
+use crate::{Error, ErrorKind};
+
+/// Whether a request that got no answer may have changed something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    Read,
+    Write,
+}
+
+/// The kind of an error, with the text of the whole chain: the SDK's own text says "service error".
+pub(super) fn classify<E>(error: SdkError<E, HttpResponse>, effect: Effect, context: impl FnOnce() -> String) -> Error
+where
+    E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
+{
+    let kind = match &error {
+        SdkError::ServiceError(answer) => {
+            of_answer(answer.err().code().unwrap_or_default(), answer.raw().status().as_u16(), effect)
+        }
+        // An answer that nobody understands.
+        SdkError::ResponseError(_) | SdkError::TimeoutError(_) => unanswered(effect),
+        SdkError::DispatchFailure(_) if lacks_credentials(&error) => ErrorKind::Denied,
+        SdkError::DispatchFailure(_) if never_connected(&error) => ErrorKind::Unavailable,
+        SdkError::ConstructionFailure(_) => ErrorKind::Invalid,
+        // The SDK may add kinds.
+        _ => unanswered(effect),
+    };
+    let reason = match &error {
+        SdkError::ServiceError(answer) => {
+            let code = answer.err().code().unwrap_or("no code");
+            format!("HTTP {} {code} {}", answer.raw().status().as_u16(), answer.err().message().unwrap_or_default())
+        }
+        _ => chain(&error).map(ToString::to_string).collect::<Vec<_>>().join(": "),
+    };
+    Error { kind, context: format!("{}: {}", context(), reason.trim()), source: Some(Box::new(error)) }
+}
+
+fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
+    match (code, status) {
+        ("AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch", _) | (_, 401 | 403) => ErrorKind::Denied,
+        ("NoSuchBucket", _) => ErrorKind::NoBucket,
+        ("SlowDown" | "RequestLimitExceeded" | "TooManyRequests" | "Throttling", _) | (_, 429 | 503) => {
+            ErrorKind::Throttled
+        }
+        ("BucketAlreadyExists" | "BucketAlreadyOwnedByYou", _) => ErrorKind::AlreadyExists,
+        ("BucketNotEmpty", _) => ErrorKind::NotEmpty,
+        ("NotImplemented", _) | (_, 501) => ErrorKind::Unsupported,
+        ("BadDigest" | "XAmzContentChecksumMismatch" | "XAmzContentSHA256Mismatch" | "InvalidDigest", _) => {
+            ErrorKind::Corrupt
+        }
+        // The server gave up waiting for the body: nothing was written.
+        ("RequestTimeout" | "IncompleteBody", _) | (_, 408) => ErrorKind::Unavailable,
+        (_, 304 | 412) => ErrorKind::Precondition,
+        // A proxy or an unknown user may answer 404 as well; "no such object" must be said in so many words.
+        ("" | "NotFound" | "NoSuchKey" | "NoSuchUpload" | "NoSuchVersion" | "NoSuchTagSet", 404) => ErrorKind::NotFound,
+        (_, 409) => ErrorKind::Conflict,
+        (_, 400..=499) => ErrorKind::Invalid,
+        _ => unanswered(effect),
+    }
+}
+
+fn unanswered(effect: Effect) -> ErrorKind {
+    match effect {
+        Effect::Read => ErrorKind::Unavailable,
+        Effect::Write => ErrorKind::Ambiguous,
+    }
+}
+
+/// What a failed request means for a write of which it was only the beginning.
+pub(super) fn unapplied(kind: ErrorKind) -> ErrorKind {
+    if kind == ErrorKind::Ambiguous { ErrorKind::Unavailable } else { kind }
+}
+
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| -> Option<&'a (dyn StdError + 'static)> { StdError::source(*error) })
+}
+
+/// No connection, so nothing was sent.
+fn never_connected(error: &(dyn StdError + 'static)) -> bool {
+    chain(error).any(|error| {
+        let refused = error.downcast_ref::<io::Error>().is_some_and(|error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
+            )
+        });
+        refused || error.to_string().contains("HTTP connect timeout")
+    })
+}
+
+fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
+    chain(error).any(|error| error.is::<aws_credential_types::provider::error::CredentialsError>())
+}

@@ -1,0 +1,179 @@
+//! From the SDK's answers to objects.
+
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::operation::head_object::HeadObjectOutput;
+use aws_sdk_s3::primitives::ByteStream as SdkStream;
+use aws_sdk_s3::types::{ChecksumType, StorageClass};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use forebay_types::{
+    Algorithm, ByteRange, Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, SystemHeaders, UserMetadata,
+};
+use futures::StreamExt;
+
+use crate::stamp::{self, STAMP_NAME};
+use crate::{ByteStream, Error, ErrorKind, RemoteBody, RemoteObject};
+
+/// Begins and ends a metadata value that is not plain ASCII, as S3 sends it (RFC 2047).
+const ENCODED: (&str, &str) = ("=?UTF-8?B?", "?=");
+
+/// An answer without a tag or a length can't be cached.
+pub(super) fn incomplete(context: String) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{context}: the answer lacks a tag or a length"))
+}
+
+macro_rules! info {
+    ($output:ident, $size:expr) => {{
+        let headers = SystemHeaders {
+            content_type: $output.content_type,
+            content_encoding: $output.content_encoding.and_then(without_framing),
+            content_language: $output.content_language,
+            content_disposition: $output.content_disposition,
+            cache_control: $output.cache_control,
+            expires: $output.expires_string,
+            website_redirect_location: $output.website_redirect_location,
+            storage_class: storage_class($output.storage_class.as_ref()),
+        };
+        let values = [
+            ($output.checksum_crc32, Algorithm::Crc32),
+            ($output.checksum_crc32_c, Algorithm::Crc32C),
+            ($output.checksum_crc64_nvme, Algorithm::Crc64Nvme),
+            ($output.checksum_sha1, Algorithm::Sha1),
+            ($output.checksum_sha256, Algorithm::Sha256),
+        ];
+        let modified_ms = $output.last_modified.and_then(|at| at.to_millis().ok()).unwrap_or_default();
+        let etag = ETag::new($output.e_tag.as_deref()?);
+        let info = ObjectInfo {
+            headers,
+            user: user_metadata($output.metadata.unwrap_or_default()),
+            checksums: checksums(values, $output.checksum_type),
+            ..ObjectInfo::new($size, etag, modified_ms.max(0) as u64)
+        };
+        believe_stamp(info)
+    }};
+}
+
+pub(super) fn from_head(output: HeadObjectOutput) -> Option<RemoteObject> {
+    let size = u64::try_from(output.content_length?).ok()?;
+    Some(info!(output, size))
+}
+
+pub(super) fn from_get(output: GetObjectOutput, context: String) -> Option<RemoteBody> {
+    let length = u64::try_from(output.content_length?).ok()?;
+    let (start, size) = match &output.content_range {
+        Some(range) => content_range(range)?,
+        None => (0, length),
+    };
+    let stream = body(output.body, length, context);
+    Some(RemoteBody { object: info!(output, size), range: ByteRange::new(start, start + length), stream })
+}
+
+/// The start and the object's size in `bytes 5-9/100`.
+fn content_range(text: &str) -> Option<(u64, u64)> {
+    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    Some((range.split_once('-')?.0.parse().ok()?, size.parse().ok()?))
+}
+
+/// A body that ends early is an error, whatever the HTTP library thinks of it.
+fn body(body: SdkStream, length: u64, context: String) -> ByteStream {
+    let failed = move |problem: String| Error::new(ErrorKind::Unavailable, format!("{context}: {problem}"));
+    let stream = futures::stream::unfold(Some((body, length)), move |state| {
+        let failed = failed.clone();
+        async move {
+            let (mut body, remaining) = state?;
+            match body.next().await {
+                Some(Ok(bytes)) if bytes.len() as u64 <= remaining => {
+                    let remaining = remaining - bytes.len() as u64;
+                    Some((Ok(bytes), Some((body, remaining))))
+                }
+                Some(Ok(_)) => Some((Err(failed("the body is longer than announced".into())), None)),
+                Some(Err(error)) => Some((Err(failed(format!("the body broke off: {error}"))), None)),
+                None if remaining > 0 => Some((Err(failed(format!("the body lacks {remaining} bytes"))), None)),
+                None => None,
+            }
+        }
+    });
+    stream.boxed()
+}
+
+fn believe_stamp(mut info: ObjectInfo) -> RemoteObject {
+    let remote_etag = info.etag.clone();
+    let stamp = info.user.remove(STAMP_NAME).and_then(|text| stamp::read(&text, &mut info));
+    RemoteObject { info, remote_etag, stamp }
+}
+
+/// Some servers store the framing of the upload as if it were an encoding of the object.
+fn without_framing(encoding: String) -> Option<String> {
+    let kept: Vec<&str> =
+        encoding.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "aws-chunked").collect();
+    (!kept.is_empty()).then(|| kept.join(","))
+}
+
+/// `None` is STANDARD.
+pub(super) fn storage_class(class: Option<&StorageClass>) -> Option<String> {
+    class.filter(|class| **class != StorageClass::Standard).map(|class| class.as_str().to_owned())
+}
+
+fn checksums(values: [(Option<String>, Algorithm); 5], kind: Option<ChecksumType>) -> Checksums {
+    // A composite checksum is written with its number of parts: `value-3`.
+    let composite = kind == Some(ChecksumType::Composite)
+        || values.iter().any(|(text, _)| text.as_ref().is_some_and(|t| t.contains('-')));
+    let parse = |(text, algorithm): (Option<String>, Algorithm)| {
+        let text = text?;
+        Checksum::parse(algorithm, text.split_once('-').map_or(text.as_str(), |(value, _)| value))
+    };
+    let kind = if composite { ChecksumKind::Composite } else { ChecksumKind::FullObject };
+    Checksums { kind, values: values.into_iter().filter_map(parse).collect() }
+}
+
+fn user_metadata(raw: std::collections::HashMap<String, String>) -> UserMetadata {
+    raw.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), decode_value(value))).collect()
+}
+
+fn decode_value(value: String) -> String {
+    let encoded = value.strip_prefix(ENCODED.0).and_then(|rest| rest.strip_suffix(ENCODED.1));
+    let bytes = encoded.and_then(|text| BASE64.decode(text).ok());
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(value)
+}
+
+/// A metadata value as a header can carry it.
+pub(super) fn encode_value(value: &str) -> String {
+    if value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value {
+        return value.to_owned();
+    }
+    format!("{}{}{}", ENCODED.0, BASE64.encode(value), ENCODED.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_of_any_script_survives_headers() {
+        for value in ["plain", "", "gr\u{fc}n", "\u{1f600}", " edges "] {
+            let header = encode_value(value);
+            assert!(header.is_ascii(), "{header}");
+            assert_eq!(decode_value(header), value);
+        }
+    }
+
+    #[test]
+    fn framing_is_no_encoding() {
+        assert_eq!(without_framing("aws-chunked".into()), None);
+        assert_eq!(without_framing("gzip,aws-chunked".into()).as_deref(), Some("gzip"));
+    }
+
+    #[test]
+    fn a_content_range_names_start_and_size() {
+        assert_eq!(content_range("bytes 5-9/100"), Some((5, 100)));
+        assert_eq!(content_range("bytes */100"), None);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_ends_early_is_an_error() {
+        let pieces: Vec<_> = body(SdkStream::from_static(b"abc"), 5, "get x".into()).collect().await;
+        assert!(pieces.last().is_some_and(Result::is_err));
+        let pieces: Vec<_> = body(SdkStream::from_static(b"abc"), 3, "get x".into()).collect().await;
+        assert!(pieces.iter().all(Result::is_ok));
+    }
+}

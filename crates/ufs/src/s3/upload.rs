@@ -1,0 +1,267 @@
+//! Uploads: in one piece, or in parts at once.
+
+use std::time::Duration;
+
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, StorageClass};
+use forebay_types::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
+use forebay_types::{Algorithm, ByteRange, ChecksumKind, ETag, ObjectInfo, ObjectKey};
+use futures::{StreamExt, TryStreamExt};
+
+use super::errors::{Effect, classify, unapplied};
+use super::source::{Failure, body};
+use super::{S3Store, objects};
+use crate::stamp::{self, STAMP_NAME};
+use crate::{Condition, Error, ErrorKind, Result, Stored, Upload};
+
+/// Sets what PutObject and CreateMultipartUpload have in common.
+macro_rules! describe {
+    ($request:expr, $info:expr, $upload:expr) => {
+        $request
+            .content_type($info.headers.content_type.as_deref().unwrap_or("binary/octet-stream"))
+            .set_content_encoding($info.headers.content_encoding.clone())
+            .set_content_language($info.headers.content_language.clone())
+            .set_content_disposition($info.headers.content_disposition.clone())
+            .set_cache_control($info.headers.cache_control.clone())
+            .set_website_redirect_location($info.headers.website_redirect_location.clone())
+            .set_storage_class($info.headers.storage_class.as_deref().map(StorageClass::from))
+            .set_metadata(Some(metadata($upload)))
+            .set_tagging(tagging($info))
+    };
+}
+
+/// Sets the time limit, and Expires as it was given: the SDK would take dates only.
+macro_rules! customize {
+    ($request:expr, $store:expr, $bytes:expr, $expires:expr) => {{
+        let expires: Option<String> = $expires;
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout($store.settings.connect_timeout.0)
+            .operation_attempt_timeout($store.settings.deadline($bytes))
+            .build();
+        $request
+            .customize()
+            .config_override(aws_sdk_s3::config::Builder::new().timeout_config(timeouts))
+            .mutate_request(move |request| {
+                if let Some(expires) = &expires {
+                    request.headers_mut().insert("expires", expires.clone());
+                }
+            })
+    }};
+}
+
+impl S3Store {
+    pub(super) async fn upload(&self, key: &ObjectKey, upload: &Upload) -> Result<Stored> {
+        if upload.info.size > self.settings.multipart_threshold.0 {
+            self.upload_parts(key, upload).await
+        } else {
+            self.upload_whole(key, upload).await
+        }
+    }
+
+    async fn upload_whole(&self, key: &ObjectKey, upload: &Upload) -> Result<Stored> {
+        let info = upload.info.as_ref();
+        let failure = Failure::default();
+        let request = self.client.put_object().bucket(&self.bucket).key(self.remote_key(key));
+        let (matches, absent) = conditions(&upload.condition);
+        let request = describe!(request, info, upload).set_if_match(matches).set_if_none_match(absent);
+        let request = request.content_length(info.size as i64);
+        // The checksum that the client sent travels on, and the server verifies it.
+        let full = info.checksums.kind == ChecksumKind::FullObject;
+        let checksum = full.then(|| info.checksums.values.first()).flatten();
+        let request = match checksum.map(|checksum| (checksum.algorithm, checksum.base64())) {
+            Some((Algorithm::Crc32, value)) => request.checksum_crc32(value),
+            Some((Algorithm::Crc32C, value)) => request.checksum_crc32_c(value),
+            Some((Algorithm::Crc64Nvme, value)) => request.checksum_crc64_nvme(value),
+            Some((Algorithm::Sha1, value)) => request.checksum_sha1(value),
+            Some((Algorithm::Sha256, value)) => request.checksum_sha256(value),
+            None => request,
+        };
+        let request = request.body(body(upload.source.as_ref(), ByteRange::of_size(info.size), &failure));
+        let result = customize!(request, self, info.size, info.headers.expires.clone()).send().await;
+        let output =
+            result.map_err(|error| failure.instead_of(classify(error, Effect::Write, || self.context("put", key))))?;
+        self.stored(key, output.e_tag())
+    }
+
+    fn stored(&self, key: &ObjectKey, etag: Option<&str>) -> Result<Stored> {
+        // It is written, and we can't tell what: the next look does.
+        let etag =
+            etag.ok_or_else(|| Error::new(ErrorKind::Ambiguous, format!("{}: no tag", self.context("put", key))))?;
+        Ok(Stored { remote_etag: ETag::new(etag) })
+    }
+
+    async fn upload_parts(&self, key: &ObjectKey, upload: &Upload) -> Result<Stored> {
+        let info = upload.info.as_ref();
+        let request = self.client.create_multipart_upload().bucket(&self.bucket).key(self.remote_key(key));
+        let request = describe!(request, info, upload).checksum_algorithm(ChecksumAlgorithm::Crc32);
+        let result = customize!(request, self, 0, info.headers.expires.clone()).send().await;
+        // An upload that was begun without us knowing leaves nothing visible.
+        let begun = result.map_err(|error| {
+            let error = classify(error, Effect::Write, || self.context("begin an upload of", key));
+            Error { kind: unapplied(error.kind), ..error }
+        })?;
+        let Some(id) = begun.upload_id() else {
+            return Err(objects::incomplete(self.context("begin an upload of", key)));
+        };
+        self.shared.uploads.lock().insert(id.to_owned());
+        let result = self.upload_and_complete(key, upload, id).await;
+        // Completing may still happen after a lost answer; aborting then could make a ruin of what was done.
+        let aborts = result.as_ref().is_err_and(|error| error.kind != ErrorKind::Ambiguous);
+        if aborts && let Err(error) = self.abort(&self.remote_key(key), id).await {
+            tracing::warn!(error = %error, "an incomplete upload is left behind");
+        }
+        self.shared.uploads.lock().remove(id);
+        result
+    }
+
+    async fn upload_and_complete(&self, key: &ObjectKey, upload: &Upload, id: &str) -> Result<Stored> {
+        let parts = part_ranges(&upload.info, self.settings.part_size.0);
+        let uploads =
+            parts.into_iter().zip(1..).map(|(range, number)| self.upload_part(key, upload, id, number, range));
+        let parts: Vec<CompletedPart> =
+            futures::stream::iter(uploads).buffered(self.settings.parts_at_once.max(1) as usize).try_collect().await?;
+        let (matches, absent) = conditions(&upload.condition);
+        let request =
+            self.client.complete_multipart_upload().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
+        let request = request.multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
+        let request = request.set_if_match(matches).set_if_none_match(absent);
+        // Servers that copy the parts together take their time.
+        let result = customize!(request, self, upload.info.size, None).send().await;
+        let output = result.map_err(|error| {
+            let error = classify(error, Effect::Write, || self.context("complete an upload of", key));
+            // NoSuchUpload: a try before this one may have completed it.
+            let kind = if error.kind == ErrorKind::NotFound { ErrorKind::Ambiguous } else { error.kind };
+            Error { kind, ..error }
+        })?;
+        self.stored(key, output.e_tag())
+    }
+
+    async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &Upload,
+        id: &str,
+        number: i32,
+        range: ByteRange,
+    ) -> Result<CompletedPart> {
+        let failure = Failure::default();
+        let request = self.client.upload_part().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
+        let request = request.part_number(number).content_length(range.len() as i64);
+        let request =
+            request.checksum_algorithm(ChecksumAlgorithm::Crc32).body(body(upload.source.as_ref(), range, &failure));
+        let result = customize!(request, self, range.len(), None).send().await;
+        let output = result.map_err(|error| {
+            let error = failure.instead_of(classify(error, Effect::Write, || self.context("upload a part of", key)));
+            // A part that arrived changes nothing that can be seen.
+            Error { kind: unapplied(error.kind), ..error }
+        })?;
+        let part = CompletedPart::builder().part_number(number).set_e_tag(output.e_tag);
+        Ok(part.set_checksum_crc32(output.checksum_crc32).build())
+    }
+
+    async fn abort(&self, remote_key: &str, id: &str) -> Result<()> {
+        let request = self.client.abort_multipart_upload().bucket(&self.bucket).key(remote_key).upload_id(id);
+        let result = request.send().await;
+        result.map(drop).map_err(|error| classify(error, Effect::Write, || format!("abort an upload of {remote_key}")))
+    }
+
+    /// Aborts what has been incomplete for longer than `age` and is not ours of this moment.
+    pub(super) async fn sweep_uploads(&self, age: Duration) -> Result<u64> {
+        let latest_ms = self.env.clock.unix_ms().saturating_sub(age.as_millis() as u64);
+        let (mut swept, mut key_marker, mut id_marker) = (0, None, None);
+        loop {
+            let request = self.client.list_multipart_uploads().bucket(&self.bucket).prefix(&self.prefix);
+            let result = request.set_key_marker(key_marker).set_upload_id_marker(id_marker).send().await;
+            let page =
+                result.map_err(|error| classify(error, Effect::Read, || format!("uploads of {}", self.bucket)))?;
+            for upload in page.uploads() {
+                let begun_ms = upload.initiated().and_then(|at| at.to_millis().ok()).unwrap_or(i64::MAX);
+                let (Some(key), Some(id)) = (upload.key(), upload.upload_id()) else { continue };
+                if begun_ms <= latest_ms as i64 && !self.shared.uploads.lock().contains(id) {
+                    self.abort(key, id).await?;
+                    swept += 1;
+                }
+            }
+            if page.is_truncated() != Some(true) {
+                return Ok(swept);
+            }
+            (key_marker, id_marker) = (page.next_key_marker, page.next_upload_id_marker);
+        }
+    }
+}
+
+/// If-Match and If-None-Match.
+fn conditions(condition: &Condition) -> (Option<String>, Option<String>) {
+    match condition {
+        Condition::Always => (None, None),
+        Condition::Absent => (None, Some("*".to_owned())),
+        Condition::Matches(etag) => (Some(etag.quoted()), None),
+    }
+}
+
+/// User metadata with the stamp.
+fn metadata(upload: &Upload) -> std::collections::HashMap<String, String> {
+    let user = upload.info.user.iter().map(|(name, value)| (name.clone(), objects::encode_value(value)));
+    let mut metadata: std::collections::HashMap<String, String> = user.collect();
+    let used = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if let Some(stamp) = stamp::write(upload.generation, &upload.info, used) {
+        metadata.insert(STAMP_NAME.to_owned(), stamp);
+    }
+    metadata
+}
+
+fn tagging(info: &ObjectInfo) -> Option<String> {
+    let encode =
+        |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let pair = |(name, value): (&String, &String)| format!("{}={}", encode(name), encode(value));
+    (!info.tags.is_empty()).then(|| info.tags.iter().map(pair).collect::<Vec<_>>().join("&"))
+}
+
+/// The client's own parts where S3 takes them, so that the ETag comes out the same; else parts of `part_size`.
+fn part_ranges(info: &ObjectInfo, part_size: u64) -> Vec<ByteRange> {
+    let sizes = info.parts.iter().map(|part| part.size);
+    let total: u64 = sizes.clone().sum();
+    let last = info.parts.len().saturating_sub(1);
+    let legal =
+        info.parts.len() > 1 && total == info.size && sizes.clone().take(last).all(|size| size >= PART_BYTES_MIN);
+    let mut start = 0;
+    let mut take = |size: u64| {
+        let range = ByteRange::new(start, start + size);
+        start += size;
+        range
+    };
+    if legal {
+        return sizes.map(take).collect();
+    }
+    let size = part_size.max(PART_BYTES_MIN).max(info.size.div_ceil(u64::from(PART_NUMBER_MAX)));
+    (0..info.size.div_ceil(size)).map(|index| take(size.min(info.size - index * size))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_types::{Checksums, PartInfo};
+
+    use super::*;
+
+    fn info(size: u64, parts: &[u64]) -> ObjectInfo {
+        let part = |(size, number): (&u64, u32)| PartInfo { number, size: *size, checksums: Checksums::none() };
+        ObjectInfo { parts: parts.iter().zip(1..).map(part).collect(), ..ObjectInfo::new(size, ETag::new("e"), 0) }
+    }
+
+    #[test]
+    fn parts_of_the_client_are_kept_where_s3_takes_them() {
+        let m = 1 << 20;
+        let lengths = |info: &ObjectInfo| part_ranges(info, 16 * m).into_iter().map(ByteRange::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&info(17 * m, &[5 * m, 8 * m, 4 * m])), [5 * m, 8 * m, 4 * m]);
+        assert_eq!(lengths(&info(17 * m, &[4 * m, 8 * m, 5 * m])), [16 * m, m]);
+        assert_eq!(lengths(&info(40 * m, &[])), [16 * m, 16 * m, 8 * m]);
+        assert_eq!(part_ranges(&info(1 << 40, &[]), 16 * m).len(), 10_000);
+    }
+
+    #[test]
+    fn tags_are_written_as_a_query() {
+        let tags = [("a b".to_owned(), "1&2".to_owned()), ("c".to_owned(), String::new())].into();
+        let tagged = ObjectInfo { tags, ..info(1, &[]) };
+        assert_eq!(tagging(&tagged).as_deref(), Some("a%20b=1%262&c="));
+    }
+}

@@ -1,0 +1,186 @@
+//! The suite of under stores on a real S3 server.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_env::Env;
+use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, ObjectKey, PartInfo};
+use forebay_ufs::s3::{S3Credentials, S3EndpointRoot, S3PrefixRoot, S3Settings, S3Store, connect};
+use forebay_ufs::{BucketRoot, Condition, ErrorKind, OpenOptions, UnderStore, Upload, conformance};
+use futures::TryStreamExt;
+use md5::{Digest, Md5};
+
+const KEY: &str = "forebay";
+
+struct Server {
+    process: Child,
+    port: u16,
+    _directory: tempfile::TempDir,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let binary = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.tools/bin/versitygw");
+        assert!(binary.exists(), "{} is missing: run make setup", binary.display());
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|listener| listener.local_addr())
+            .expect("a free port")
+            .port();
+        let process = Command::new(binary)
+            .args(["--access", KEY, "--secret", KEY, "--quiet", "--port", &format!("127.0.0.1:{port}"), "posix"])
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the S3 server starts");
+        let env = Env::real();
+        let mut tries = 0;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            tries += 1;
+            assert!(tries < 1000, "the S3 server does not listen");
+            env.clock.sleep(Duration::from_millis(20)).await;
+        }
+        Self { process, port, _directory: directory }
+    }
+
+    fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    async fn client(&self, options: &OpenOptions) -> aws_sdk_s3::Client {
+        connect(Some(&self.endpoint()), None, options).await.expect("a client")
+    }
+
+    async fn bucket(&self, name: &str, prefix: &str, settings: S3Settings) -> S3Store {
+        let client = self.client(&options()).await;
+        client.create_bucket().bucket(name).send().await.expect("a bucket");
+        S3Store::new(Env::real(), client, name, prefix, settings)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn options() -> OpenOptions {
+    let keys = S3Credentials { access_key: KEY.into(), secret_key: KEY.into(), session_token: None };
+    OpenOptions { credentials: Some(keys), ..OpenOptions::default() }
+}
+
+fn key(text: &str) -> ObjectKey {
+    ObjectKey::new(text).expect("a key")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_and_a_prefix_keep_the_promises_of_an_under_store() {
+    let server = Server::start().await;
+    // This server keeps objects as files: it has no `a` beside `a/b`, no `//`, and nothing in `a/`.
+    let keys: Vec<&str> =
+        conformance::ODD_KEYS.into_iter().filter(|key| !matches!(*key, "a" | "a/b" | "dir/" | "dir//file")).collect();
+    conformance::run_with_keys(&server.bucket("whole", "", S3Settings::default()).await, &keys).await;
+    conformance::run_with_keys(&server.bucket("part", "deep/down", S3Settings::default()).await, &keys).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_and_a_prefix_keep_the_promises_of_a_root() {
+    let server = Server::start().await;
+    let client = server.client(&options()).await;
+    conformance::run_root(&S3EndpointRoot::new(Env::real(), client, S3Settings::default())).await;
+    let place = server.bucket("place", "buckets", S3Settings::default()).await;
+    let root = S3PrefixRoot::new(place);
+    conformance::run_root(&root).await;
+    assert!(root.list().await.expect("a list").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_object_goes_in_the_parts_of_the_client_and_keeps_its_tag() {
+    let server = Server::start().await;
+    let settings = S3Settings { multipart_threshold: forebay_types::ByteSize(1 << 20), ..S3Settings::default() };
+    let store = server.bucket("large", "", settings).await;
+    let data: Bytes = (0..11 << 20).map(|index: u32| (index / 7) as u8).collect::<Vec<_>>().into();
+    let sizes = [5 << 20, 5 << 20, 1 << 20];
+    let (mut start, mut digests, mut parts) = (0, Vec::new(), Vec::new());
+    for (size, number) in sizes.into_iter().zip(1..) {
+        digests.extend_from_slice(&Md5::digest(&data[start..start + size]));
+        parts.push(PartInfo { number, size: size as u64, checksums: Checksums::none() });
+        start += size;
+    }
+    let etag = ETag::from_parts(Md5::digest(&digests).into(), sizes.len());
+    let info = ObjectInfo { parts, ..ObjectInfo::new(data.len() as u64, etag.clone(), 1_700_000_000_000) };
+    let source = conformance::source(data.clone());
+    let upload =
+        Upload { generation: Generation(9), info: Arc::new(info.clone()), source, condition: Condition::Absent };
+    let stored = store.put(&key("large"), upload.clone()).await.expect("an upload in parts");
+    assert_eq!(stored.remote_etag, etag);
+    let body = store.get(&key("large"), None, Some(&etag)).await.expect("the object");
+    assert_eq!(body.object.info.parts, info.parts);
+    let read = body.stream.try_fold(Vec::new(), |mut all, piece| async move {
+        all.extend_from_slice(&piece);
+        Ok(all)
+    });
+    assert!(read.await.expect("the body") == data);
+    let again = store.put(&key("large"), upload).await.expect_err("it is there");
+    assert_eq!(again.kind, ErrorKind::Precondition);
+    let uploads = store.s3().expect("S3").client.list_multipart_uploads().bucket("large").send().await.expect("a list");
+    assert!(uploads.uploads().is_empty(), "a refused upload is aborted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_uploads_are_swept_where_that_is_wanted() {
+    let server = Server::start().await;
+    let settings = S3Settings { sweep_uploads: true, ..S3Settings::default() };
+    let store = server.bucket("swept", "mine", settings).await;
+    let client = store.s3().expect("S3").client;
+    for key in ["mine/a", "mine/b", "other"] {
+        client.create_multipart_upload().bucket("swept").key(key).send().await.expect("an upload begins");
+    }
+    assert_eq!(store.sweep(Duration::from_secs(3600)).await.expect("a sweep"), 0, "they are young");
+    assert_eq!(store.sweep(Duration::ZERO).await.expect("a sweep"), 2);
+    let left = client.list_multipart_uploads().bucket("swept").send().await.expect("a list");
+    assert_eq!(left.uploads().len(), 1, "what is outside of the prefix stays");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_say_what_to_do() {
+    let server = Server::start().await;
+    let store = server.bucket("errors", "", S3Settings::default()).await;
+    let data = Bytes::from_static(b"data");
+    let wrong = Checksum { algorithm: Algorithm::Crc32C, value: vec![1, 2, 3, 4] };
+    let mut info = ObjectInfo::new(4, ETag::from_md5(Md5::digest(&data).into()), 0);
+    info.checksums = Checksums { kind: ChecksumKind::FullObject, values: vec![wrong] };
+    let upload = |info: &ObjectInfo, data: &Bytes| {
+        let (info, source) = (Arc::new(info.clone()), conformance::source(data.clone()));
+        Upload { generation: Generation(1), info, source, condition: Condition::Always }
+    };
+    let kind = |result: forebay_ufs::Result<forebay_ufs::Stored>| result.expect_err("it must fail").kind;
+    assert_eq!(
+        kind(store.put(&key("a"), upload(&info, &data)).await),
+        ErrorKind::Corrupt,
+        "a checksum that does not fit"
+    );
+    info.checksums = Checksums::none();
+    info.size = 5;
+    assert_eq!(kind(store.put(&key("a"), upload(&info, &data)).await), ErrorKind::Corrupt, "a source that ends early");
+    assert_eq!(store.head(&key("a")).await.expect_err("nothing was written").kind, ErrorKind::NotFound);
+    let nowhere = S3Store::new(Env::real(), server.client(&options()).await, "nowhere", "", S3Settings::default());
+    assert_eq!(nowhere.get(&key("a"), None, None).await.err().expect("no bucket").kind, ErrorKind::NoBucket);
+    let mut strange = options();
+    strange.credentials =
+        Some(S3Credentials { access_key: "who".into(), secret_key: "what".into(), session_token: None });
+    let denied = S3Store::new(Env::real(), server.client(&strange).await, "errors", "", S3Settings::default());
+    let refused = denied.tags(&key("a")).await.expect_err("wrong keys");
+    // Amazon answers 403; this server says 404 with a code of its own. Either way it is not "no such object".
+    assert!(matches!(refused.kind, ErrorKind::Denied | ErrorKind::Invalid), "{refused}");
+    info.size = 4;
+    drop(server);
+    assert_eq!(kind(store.put(&key("a"), upload(&info, &data)).await), ErrorKind::Unavailable, "nobody listens");
+}
