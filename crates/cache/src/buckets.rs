@@ -104,7 +104,10 @@ impl Worker {
             return Err(Error::new(ErrorKind::BucketAlreadyExists, format!("the bucket {bucket} is a mount")));
         }
         let Some(root) = &mounts.root else {
-            return Err(Error::new(ErrorKind::NotImplemented, "no under store takes new buckets: only mounts are configured"));
+            return Err(Error::new(
+                ErrorKind::NotImplemented,
+                "no under store takes new buckets: only mounts are configured",
+            ));
         };
         root.create(bucket).await?;
         self.buckets.forget(bucket);
@@ -114,7 +117,10 @@ impl Worker {
     /// Deletes an empty bucket; tombstones in it are brought to the under store first.
     pub(crate) async fn delete_bucket(&self, bucket: &BucketName) -> Result<()> {
         if self.buckets.mounts.mounts.contains_key(bucket) {
-            return Err(Error::new(ErrorKind::AccessDenied, format!("the bucket {bucket} is a mount of the configuration")));
+            return Err(Error::new(
+                ErrorKind::AccessDenied,
+                format!("the bucket {bucket} is a mount of the configuration"),
+            ));
         }
         let Some(root) = &self.buckets.mounts.root else { return Err(no_such_bucket(bucket)) };
         if !self.bucket_exists(bucket).await? {

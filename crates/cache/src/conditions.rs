@@ -94,12 +94,18 @@ mod tests {
         let failed = Some(ErrorKind::PreconditionFailed);
         let unchanged = Some(ErrorKind::NotModified);
         assert_eq!(read(&none), None);
-        assert_eq!(read(&Conditions { if_match: one("abc"), if_unmodified_since_ms: Some(1_000), ..none.clone() }), None);
+        assert_eq!(
+            read(&Conditions { if_match: one("abc"), if_unmodified_since_ms: Some(1_000), ..none.clone() }),
+            None
+        );
         assert_eq!(read(&Conditions { if_match: one("x"), ..none.clone() }), failed);
         assert_eq!(read(&Conditions { if_unmodified_since_ms: Some(9_000), ..none.clone() }), failed);
         assert_eq!(read(&Conditions { if_unmodified_since_ms: Some(10_000), ..none.clone() }), None);
         assert_eq!(read(&Conditions { if_none_match: one("abc"), ..none.clone() }), unchanged);
-        assert_eq!(read(&Conditions { if_none_match: one("x"), if_modified_since_ms: Some(20_000), ..none.clone() }), None);
+        assert_eq!(
+            read(&Conditions { if_none_match: one("x"), if_modified_since_ms: Some(20_000), ..none.clone() }),
+            None
+        );
         assert_eq!(read(&Conditions { if_modified_since_ms: Some(10_000), ..none.clone() }), unchanged);
         assert_eq!(read(&Conditions { if_modified_since_ms: Some(9_000), ..none }), None);
     }

@@ -37,7 +37,8 @@ impl Worker {
         let kept = || from.info.checksums.values.iter().map(|checksum| checksum.algorithm).collect();
         from.incoming.compute = request.checksum_algorithm.map_or_else(kept, |algorithm| vec![algorithm]);
         let attributes = Attributes { headers, user, tags };
-        self.put(PutObject { path: request.target, body: from.incoming, attributes, conditions: request.conditions }).await
+        self.put(PutObject { path: request.target, body: from.incoming, attributes, conditions: request.conditions })
+            .await
     }
 
     /// `range` is inclusive and must lie inside the source, as UploadPartCopy wants it.
@@ -57,7 +58,11 @@ impl Worker {
         let info = Arc::clone(&body.head.info);
         conditions.check_copy_source(&info)?;
         if range.is_some_and(|(_, last)| last >= info.size) {
-            return Err(Error::about(ErrorKind::InvalidRange, "the range of the copy lies outside of its source", &info));
+            return Err(Error::about(
+                ErrorKind::InvalidRange,
+                "the range of the copy lies outside of its source",
+                &info,
+            ));
         }
         let incoming = Incoming {
             stream: body.stream.boxed(),

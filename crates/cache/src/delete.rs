@@ -17,12 +17,20 @@ impl Worker {
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
             WriteMode::WriteBack | WriteMode::Transient => self.delete_back(path, &policy, &mount, conditions).await,
-            WriteMode::WriteThrough | WriteMode::NoCache => self.delete_through(path, &policy, &mount, conditions).await,
+            WriteMode::WriteThrough | WriteMode::NoCache => {
+                self.delete_through(path, &policy, &mount, conditions).await
+            }
         }
     }
 
     /// Acknowledged when a tombstone is durable here; the under store follows. Deletes need no pinned space.
-    async fn delete_back(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, conditions: &Conditions) -> Result<()> {
+    async fn delete_back(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        conditions: &Conditions,
+    ) -> Result<()> {
         let _lock = self.locks.lock(path).await;
         let current = self.current(path).await?;
         self.check_write(path, policy, mount, conditions).await?;
@@ -40,7 +48,13 @@ impl Worker {
     }
 
     /// Acknowledged when the under store has deleted it.
-    async fn delete_through(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, conditions: &Conditions) -> Result<()> {
+    async fn delete_through(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        conditions: &Conditions,
+    ) -> Result<()> {
         let upload_guard = self.uploads.lock(path).await;
         let (_lock, current) = self.lock_when_persisted(path, &upload_guard).await?;
         let condition = self.check_write(path, policy, mount, conditions).await?;
@@ -67,7 +81,13 @@ impl Worker {
     }
 }
 
-fn tombstone(generation: Generation, now_ms: u64, base: Base, dirty_since: Generation, dirty_since_ms: u64) -> ObjectRecord {
+fn tombstone(
+    generation: Generation,
+    now_ms: u64,
+    base: Base,
+    dirty_since: Generation,
+    dirty_since_ms: u64,
+) -> ObjectRecord {
     ObjectRecord {
         state: State::Tombstone,
         generation,

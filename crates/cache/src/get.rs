@@ -170,7 +170,13 @@ impl Worker {
         stream::iter(pages).map(read).buffered(ahead).flat_map(unpack).boxed()
     }
 
-    async fn open_remote(&self, path: &ObjectPath, remote: &RemoteObject, mount: &Mount, range: ByteRange) -> Result<ByteStream> {
+    async fn open_remote(
+        &self,
+        path: &ObjectPath,
+        remote: &RemoteObject,
+        mount: &Mount,
+        range: ByteRange,
+    ) -> Result<ByteStream> {
         let body = mount.foreground.get(&path.key, Some(range), Some(&remote.remote_etag)).await?;
         self.metrics.read(Tier::under_store, path.bucket.as_str(), range.len());
         Ok(body.stream.map(|data| data.map_err(Error::from)).boxed())
@@ -206,9 +212,7 @@ async fn first_ready(mut body: ByteStream) -> Result<ByteStream> {
 /// Cuts a range at the borders of pages.
 fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
     let (first, last) = (range.start / page_size, range.end.div_ceil(page_size));
-    (first..last).filter_map(move |index| {
-        ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range)
-    })
+    (first..last).filter_map(move |index| ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range))
 }
 
 fn head_of(found: &Found, range: ByteRange) -> ObjectHead {
@@ -254,7 +258,8 @@ mod tests {
 
     fn range(size: u64, range: Option<RangeRequest>, part_number: Option<u32>) -> Option<(u64, u64)> {
         let mut info = ObjectInfo::new(size, ETag::new("e"), 0);
-        info.parts = [(1, 6), (3, 4)].map(|(number, size)| PartInfo { number, size, checksums: Checksums::none() }).into();
+        info.parts =
+            [(1, 6), (3, 4)].map(|(number, size)| PartInfo { number, size, checksums: Checksums::none() }).into();
         let path = ObjectPath::parse("bucket", "key").unwrap();
         let request = GetObject { path, range, part_number, conditions: Conditions::default() };
         requested_range(&request, &info).ok().map(|range| (range.start, range.end))

@@ -36,8 +36,8 @@ use forebay_types::{BucketName, ObjectPath, PathPolicy, PolicyRule, PolicySet, T
 use forebay_ufs::S3Target;
 
 pub use error::{Error, ErrorKind, Result};
-pub use request::*;
 pub use open::Parts;
+pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
 
 use worker::Worker;

@@ -132,7 +132,9 @@ impl Worker {
         if let Some(end) = &end {
             items.retain(|name, _| name.as_str() <= end.as_str());
         }
-        let next = end.map(|end| group_of(request, &end).filter(|group| items.contains_key(*group)).map_or(end.clone(), str::to_owned));
+        let next = end.map(|end| {
+            group_of(request, &end).filter(|group| items.contains_key(*group)).map_or(end.clone(), str::to_owned)
+        });
         Ok(Region { items, next })
     }
 

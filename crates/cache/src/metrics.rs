@@ -97,32 +97,86 @@ impl Metrics {
     fn register_reads(&self, r: &mut Registry) {
         r.register("forebay_reads", "Reads by the tier that answered and by bucket", self.reads.clone());
         r.register("forebay_read_bytes", "Bytes read by tier and bucket", self.read_bytes.clone());
-        r.register("forebay_stale_served", "Reads past the metadata TTL while the under store was out of reach", self.stale_served.clone());
-        r.register("forebay_external_changes", "Clean objects found changed or deleted in the under store", self.external_changes.clone());
-        r.register("forebay_fill_failures", "Read-cache fills that failed; the reads did not", self.fill_failures.clone());
+        r.register(
+            "forebay_stale_served",
+            "Reads past the metadata TTL while the under store was out of reach",
+            self.stale_served.clone(),
+        );
+        r.register(
+            "forebay_external_changes",
+            "Clean objects found changed or deleted in the under store",
+            self.external_changes.clone(),
+        );
+        r.register(
+            "forebay_fill_failures",
+            "Read-cache fills that failed; the reads did not",
+            self.fill_failures.clone(),
+        );
     }
 
     fn register_backlog(&self, r: &mut Registry) {
-        r.register("forebay_dirty_objects", "Objects that the under store does not have yet", self.dirty_objects.clone());
+        r.register(
+            "forebay_dirty_objects",
+            "Objects that the under store does not have yet",
+            self.dirty_objects.clone(),
+        );
         r.register("forebay_dirty_bytes", "Bytes of these objects", self.dirty_bytes.clone());
         r.register("forebay_tombstones", "Deletes that the under store does not have yet", self.tombstones.clone());
-        r.register("forebay_transient_objects", "Objects that never go to the under store", self.transient_objects.clone());
-        r.register("forebay_conflict_objects", "Dirty objects whose under-store object was changed by somebody else", self.conflicts.clone());
+        r.register(
+            "forebay_transient_objects",
+            "Objects that never go to the under store",
+            self.transient_objects.clone(),
+        );
+        r.register(
+            "forebay_conflict_objects",
+            "Dirty objects whose under-store object was changed by somebody else",
+            self.conflicts.clone(),
+        );
         r.register("forebay_lost_objects", "Dirty objects whose bytes are gone", self.lost_objects.clone());
-        r.register_with_unit("forebay_oldest_dirty_age", "Age of the oldest write that the under store does not have", Unit::Seconds, self.oldest_dirty_age.clone());
-        r.register("forebay_persisted_objects", "Objects and deletes brought to the under store", self.persisted.clone());
+        r.register_with_unit(
+            "forebay_oldest_dirty_age",
+            "Age of the oldest write that the under store does not have",
+            Unit::Seconds,
+            self.oldest_dirty_age.clone(),
+        );
+        r.register(
+            "forebay_persisted_objects",
+            "Objects and deletes brought to the under store",
+            self.persisted.clone(),
+        );
         r.register("forebay_persisted_bytes", "Bytes brought to the under store", self.persisted_bytes.clone());
-        r.register("forebay_persist_failures", "Failed tries to persist, by kind of error", self.persist_failures.clone());
+        r.register(
+            "forebay_persist_failures",
+            "Failed tries to persist, by kind of error",
+            self.persist_failures.clone(),
+        );
         r.register("forebay_persist_running", "Uploads and deletes under way", self.persist_running.clone());
-        r.register("forebay_persist_delayed", "Objects that wait out a pause after a failure", self.persist_delayed.clone());
-        r.register_with_unit("forebay_persist_duration", "Time of one upload or delete", Unit::Seconds, self.persist_duration.clone());
+        r.register(
+            "forebay_persist_delayed",
+            "Objects that wait out a pause after a failure",
+            self.persist_delayed.clone(),
+        );
+        r.register_with_unit(
+            "forebay_persist_duration",
+            "Time of one upload or delete",
+            Unit::Seconds,
+            self.persist_duration.clone(),
+        );
     }
 
     fn register_space(&self, r: &mut Registry) {
         r.register("forebay_memory_tier_bytes", "Bytes in the memory tier", self.memory_bytes.clone());
         r.register("forebay_evicted_bytes", "Clean bytes that left the cache", self.evicted_bytes.clone());
-        r.register("forebay_leftovers_removed", "Stale multipart uploads and other leftovers removed", self.leftovers_removed.clone());
-        r.register("forebay_rejected_pinned_full", "Writes refused because pinned data fills its share", self.rejected_pinned_full.clone());
+        r.register(
+            "forebay_leftovers_removed",
+            "Stale multipart uploads and other leftovers removed",
+            self.leftovers_removed.clone(),
+        );
+        r.register(
+            "forebay_rejected_pinned_full",
+            "Writes refused because pinned data fills its share",
+            self.rejected_pinned_full.clone(),
+        );
     }
 
     pub(crate) fn read(&self, tier: Tier, bucket: &str, bytes: u64) {

@@ -14,7 +14,9 @@ use crate::metadata::Annex;
 use crate::put::{Pending, Source, With};
 use crate::receive::ALGORITHM_DEFAULT;
 use crate::worker::Worker;
-use crate::{Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written};
+use crate::{
+    Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written,
+};
 
 /// An upload that exists, and the version of its record.
 pub(crate) struct Upload {
@@ -74,7 +76,10 @@ impl Worker {
         let policy = self.policies.resolve(&upload.path);
         let Some(_reservation) = self.space.reserve(&self.store, body.size) else {
             self.metrics.rejected_pinned_full.inc();
-            return Err(Error::new(ErrorKind::SlowDown, "data that waits for the under store fills its share of the cache"));
+            return Err(Error::new(
+                ErrorKind::SlowDown,
+                "data that waits for the under store fills its share of the cache",
+            ));
         };
         let algorithm = open.record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
         let received = self.receive(body, Some(algorithm)).await?;

@@ -102,7 +102,8 @@ impl Cache {
 }
 
 fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
-    let persisters = (0..worker.settings.persist_concurrency).map(|_| forebay_env::spawn(Arc::clone(worker).persist_loop()));
+    let persisters =
+        (0..worker.settings.persist_concurrency).map(|_| forebay_env::spawn(Arc::clone(worker).persist_loop()));
     let mut tasks: Vec<_> = persisters.collect();
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));
@@ -113,9 +114,11 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
 async fn generation_base(env: &Env, engine: &dyn Engine) -> Result<u64> {
     let key = Bytes::from_static(records::GENERATION_BASE_KEY);
     if let Some(found) = engine.get(&key).await? {
-        let bytes: [u8; 8] = found.value.as_ref().try_into().map_err(|_| {
-            Error::new(ErrorKind::Internal, "the catalog's base of generations is damaged")
-        })?;
+        let bytes: [u8; 8] = found
+            .value
+            .as_ref()
+            .try_into()
+            .map_err(|_| Error::new(ErrorKind::Internal, "the catalog's base of generations is damaged"))?;
         return Ok(u64::from_be_bytes(bytes));
     }
     let base = env.clock.unix_ms() << 16;

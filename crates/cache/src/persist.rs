@@ -119,7 +119,8 @@ impl Worker {
                 return;
             }
             Err(Failure::Local(error)) => {
-                let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::NoSuchBucket);
+                let remote =
+                    matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::NoSuchBucket);
                 let blame = if remote { Blame::UnderStore } else { Blame::Object };
                 (format!("{:?}", error.kind), error.to_string(), blame)
             }
@@ -151,7 +152,11 @@ impl Worker {
     }
 
     /// Waits until nothing of this key waits for the under store, and holds its lock then.
-    pub(crate) async fn lock_when_persisted(&self, path: &ObjectPath, upload: &KeyGuard) -> Result<(KeyGuard, Current)> {
+    pub(crate) async fn lock_when_persisted(
+        &self,
+        path: &ObjectPath,
+        upload: &KeyGuard,
+    ) -> Result<(KeyGuard, Current)> {
         loop {
             let lock = self.locks.lock(path).await;
             let current = self.current(path).await?;
@@ -210,7 +215,10 @@ impl Worker {
                 Found::Foreign => return Ok(Done::Conflict),
             };
         }
-        Err(Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store")))
+        Err(Failure::UnderStore(forebay_ufs::Error::new(
+            UfsKind::Conflict,
+            "the object keeps changing in the under store",
+        )))
     }
 
     async fn delete_remote(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
@@ -232,7 +240,10 @@ impl Worker {
                 Found::Foreign => return Ok(Done::Conflict),
             };
         }
-        Err(Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store")))
+        Err(Failure::UnderStore(forebay_ufs::Error::new(
+            UfsKind::Conflict,
+            "the object keeps changing in the under store",
+        )))
     }
 
     fn request_failed(&self, path: &ObjectPath, generation: Generation, error: forebay_ufs::Error) -> Failure {
@@ -364,7 +375,8 @@ mod tests {
         let etag = ETag::new("there");
         let replaceable = Found::Replaceable(etag.clone());
         let known = Base::Present(ETag::new("before"));
-        let check = |base: &Base, stamped: Option<u64>| found(&record(base.clone()), stamped.map(Generation), etag.clone());
+        let check =
+            |base: &Base, stamped: Option<u64>| found(&record(base.clone()), stamped.map(Generation), etag.clone());
         assert_eq!(check(&known, Some(9)), Found::Ours(etag.clone()));
         assert_eq!(check(&known, Some(7)), replaceable);
         assert_eq!(check(&known, Some(4)), Found::Foreign);

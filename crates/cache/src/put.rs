@@ -8,7 +8,7 @@ use forebay_catalog::records::{self, Base, ObjectRecord, State};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::{Annotation, NewObject, Object, Staged, Store, ValueWrite, Writer};
 use forebay_types::{
-    Checksums, ChecksumKind, Durability, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, PinnedFull, WriteMode,
+    ChecksumKind, Checksums, Durability, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, PinnedFull, WriteMode,
 };
 use forebay_ufs::{Condition, Upload};
 
@@ -244,7 +244,8 @@ impl Worker {
         if self.settle.wait(path, generation).is_zero() {
             return Ok(());
         }
-        let context = format!("an earlier request for {path} got no answer from the under store and may still be carried out");
+        let context =
+            format!("an earlier request for {path} got no answer from the under store and may still be carried out");
         Err(Error::new(ErrorKind::SlowDown, context))
     }
 

@@ -96,7 +96,13 @@ impl Worker {
     }
 
     /// Finds out what the under store has, asking it only when the copy's time is over.
-    pub(crate) async fn know(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, copy: Option<Object>) -> Result<Known> {
+    pub(crate) async fn know(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        copy: Option<Object>,
+    ) -> Result<Known> {
         if let Some(object) = &copy
             && self.remote.is_valid(object.generation(), policy.metadata_ttl.0)
             && policy.write_mode != WriteMode::NoCache
@@ -141,7 +147,9 @@ impl Worker {
             return Known::Remote(remote);
         }
         let Some(_lock) = self.locks.try_lock(path) else { return Known::Remote(remote) };
-        if self.fence.read(path) != fence || !matches!(self.current(path).await, Ok(current) if current.record.is_none()) {
+        if self.fence.read(path) != fence
+            || !matches!(self.current(path).await, Ok(current) if current.record.is_none())
+        {
             return Known::Remote(remote);
         }
         match self.publish_empty(path, policy, &remote).await {

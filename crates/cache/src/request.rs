@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_types::{
-    Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, ObjectPath, PartInfo, StorageState,
-    SystemHeaders, Tags, UserMetadata,
+    Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, ObjectPath, PartInfo,
+    StorageState, SystemHeaders, Tags, UserMetadata,
 };
 use futures::stream::BoxStream;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use forebay_catalog::LocalChange;
+use forebay_catalog::records::{ObjectRecord, State};
 use forebay_store::Object;
 use forebay_types::limits::{TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
 use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode};
-use forebay_catalog::records::{ObjectRecord, State};
 
 use crate::memory_tier::MemoryObject;
 use crate::persist::Entry;

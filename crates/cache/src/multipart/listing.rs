@@ -12,7 +12,12 @@ const SCAN_RECORDS: usize = 1000;
 
 impl Worker {
     /// Parts with numbers above `after`, in order.
-    pub(crate) async fn parts_of(&self, upload: &UploadRef, after: u32, limit: usize) -> Result<Vec<(u32, PartRecord)>> {
+    pub(crate) async fn parts_of(
+        &self,
+        upload: &UploadRef,
+        after: u32,
+        limit: usize,
+    ) -> Result<Vec<(u32, PartRecord)>> {
         let (_, to) = records::parts_range(&upload.upload_id);
         let mut from = records::part_key(&upload.upload_id, after + 1);
         let mut parts = Vec::new();

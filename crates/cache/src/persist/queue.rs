@@ -81,8 +81,13 @@ struct Slot {
 enum Place {
     Ready,
     /// A request is under way; what was written meanwhile.
-    Running { again: Option<Entry> },
-    Delayed { until: Duration, blame: Blame },
+    Running {
+        again: Option<Entry>,
+    },
+    Delayed {
+        until: Duration,
+        blame: Blame,
+    },
 }
 
 impl Queue {
@@ -224,7 +229,8 @@ impl State {
     fn take(&mut self, now: Duration) -> Option<ObjectPath> {
         let open = |bucket: &Bucket| bucket.probe_at.is_some_and(|at| at > now);
         let ready = self.buckets.iter().filter(|(_, bucket)| !open(bucket));
-        let (name, _) = ready.filter_map(|(name, b)| b.ready.first().map(|(since, _)| (name, *since))).min_by_key(|x| x.1)?;
+        let (name, _) =
+            ready.filter_map(|(name, b)| b.ready.first().map(|(since, _)| (name, *since))).min_by_key(|x| x.1)?;
         let name = name.clone();
         let bucket = self.buckets.get_mut(&name).expect("it has just been looked at");
         if bucket.probe_at.is_some() {
@@ -333,7 +339,8 @@ mod tests {
         for failures in 1..40_u32 {
             assert_eq!(take(&queue), Some(path("a")));
             let pause = queue.failed(&path("a"), Blame::Object);
-            let full = Duration::from_secs(1).saturating_mul(1 << (failures - 1).min(20)).min(Duration::from_secs(3600));
+            let full =
+                Duration::from_secs(1).saturating_mul(1 << (failures - 1).min(20)).min(Duration::from_secs(3600));
             assert!(pause >= full / 2 && pause <= full, "{pause:?} after {failures} failures");
             assert_eq!(take(&queue), None);
             clock.advance(pause);

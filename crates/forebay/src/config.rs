@@ -1,0 +1,347 @@
+//! The configuration: defaults, then a TOML file, then environment variables, then flags.
+
+mod kind;
+mod policy;
+mod problem;
+mod reference;
+mod sources;
+mod table;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use forebay_types::{BucketName, ByteSize, PolicyRule, WriteMode};
+use forebay_ufs::UnderStoreUrl;
+use forebay_ufs::governor::GovernorSettings;
+use forebay_ufs::s3::S3Settings;
+use serde::{Deserialize, Deserializer};
+
+pub(crate) use kind::Capacity;
+pub(crate) use problem::{Origin, Problem};
+pub(crate) use reference::reference;
+use sources::{Sourced, Sources};
+
+/// Where the under store is if nobody says otherwise.
+const UNDER_STORE_DEFAULT: &str = "forebay-under-store";
+
+/// A configuration that has been checked as far as that goes without touching a disk or the network.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) server: Server,
+    pub(crate) store: Store,
+    pub(crate) cache: forebay_cache::Settings,
+    pub(crate) log: Log,
+    pub(crate) root: Place,
+    pub(crate) mounts: BTreeMap<BucketName, Place>,
+    pub(crate) limits: GovernorSettings,
+    pub(crate) s3: S3Settings,
+    pub(crate) policies: Vec<PolicyRule>,
+    pub(crate) warnings: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Server {
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin_listen: SocketAddr,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) domain: Option<String>,
+    pub(crate) region: String,
+    pub(crate) connections_max: usize,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) users_file: Option<PathBuf>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) root_access_key: Option<String>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) root_secret_key: Option<Secret>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Store {
+    pub(crate) data_dirs: Vec<PathBuf>,
+    #[serde(deserialize_with = "from_text")]
+    pub(crate) size: Capacity,
+    /// `None` is `auto`.
+    #[serde(deserialize_with = "auto_as_none")]
+    pub(crate) segment_size: Option<ByteSize>,
+    pub(crate) inline_object_max: ByteSize,
+    pub(crate) extent_size_max: ByteSize,
+    pub(crate) snapshot_log_size: ByteSize,
+    pub(crate) free_ratio: f64,
+    pub(crate) write_buffer: ByteSize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Log {
+    pub(crate) level: String,
+    pub(crate) format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// An under store and the keys to it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) url: UnderStoreUrl,
+    pub(crate) keys: Keys,
+}
+
+/// Keys of an under store, as a mount's table or `[under_store]` gives them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Keys {
+    pub(crate) access_key: String,
+    pub(crate) secret_key: Secret,
+    pub(crate) session_token: Secret,
+}
+
+/// Text that `Debug` does not show.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "…" })
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+/// What flags say; they win over everything else.
+#[derive(Debug, Default)]
+pub(crate) struct Overrides {
+    /// Flag, section, key and text.
+    pub(crate) settings: Vec<(&'static str, &'static str, &'static str, String)>,
+    /// `BUCKET=URL`
+    pub(crate) mounts: Vec<String>,
+    pub(crate) mode: Option<String>,
+}
+
+impl Config {
+    /// `file` is a name for messages and the text. `variables` are those of the process.
+    ///
+    /// # Errors
+    /// The first problem, with the place, the setting and the value.
+    pub(crate) fn load(
+        file: Option<(&str, &str)>,
+        variables: &BTreeMap<String, String>,
+        overrides: &Overrides,
+    ) -> Result<Self, Problem> {
+        let mut sources = Sources::defaults();
+        if let Some((name, text)) = file {
+            sources.file(name, text)?;
+        }
+        sources.environment(variables)?;
+        for (flag, section, key, text) in &overrides.settings {
+            let setting = table::find(section, key).expect("flags name settings of the table");
+            sources.set_text(setting, text, Origin::Flag { name: flag })?;
+        }
+        for mount in &overrides.mounts {
+            sources.add_mount(mount)?;
+        }
+        let mode = overrides.mode.as_deref().map(parse_mode).transpose()?;
+        Self::build(sources, mode)
+    }
+
+    fn build(sources: Sources, mode: Option<WriteMode>) -> Result<Self, Problem> {
+        let config = Self {
+            server: sources.section("server")?,
+            store: sources.section("store")?,
+            cache: sources.section("cache")?,
+            log: sources.section("log")?,
+            root: sources.root()?,
+            mounts: sources.mounts()?,
+            limits: sources.section("under_store_limits")?,
+            s3: sources.section("under_store_s3")?,
+            policies: policy::rules(&sources.policies, mode)?,
+            warnings: sources.warnings.clone(),
+        };
+        config.check(&sources)?;
+        Ok(config)
+    }
+
+    /// What one setting alone can't tell.
+    fn check(&self, sources: &Sources) -> Result<(), Problem> {
+        let server = &self.server;
+        both(
+            sources,
+            "server",
+            ("root_access_key", server.root_access_key.is_some()),
+            ("root_secret_key", server.root_secret_key.is_some()),
+        )?;
+        both(sources, "server", ("tls_cert", server.tls_cert.is_some()), ("tls_key", server.tls_key.is_some()))?;
+        let order = self.cache.persist_backoff_min <= self.cache.persist_backoff_max;
+        refuse_unless(order, sources, "cache", "persist_backoff_min", "must not exceed cache.persist_backoff_max")?;
+        let order = self.limits.circuit_pause_min <= self.limits.circuit_pause_max;
+        let wrong = "must not exceed under_store_limits.circuit_pause_max";
+        refuse_unless(order, sources, "under_store_limits", "circuit_pause_min", wrong)?;
+        let fits = self.cache.page_size.0 <= 64 << 20;
+        refuse_unless(fits, sources, "cache", "page_size", "must be at most 64 MiB")?;
+        let fits = self.store.segment_size.is_none_or(|size| size.0 <= 1 << 30);
+        refuse_unless(fits, sources, "store", "segment_size", "must be at most 1 GiB")?;
+        let filter = self.log.level.parse::<tracing_subscriber::EnvFilter>();
+        refuse_unless(
+            filter.is_ok(),
+            sources,
+            "log",
+            "level",
+            "must be a level such as \"info\", or a filter such as \"info,forebay_s3=debug\"",
+        )?;
+        let same = server.listen == server.admin_listen && server.listen.port() != 0;
+        refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen")?;
+        let mut seen = std::collections::BTreeSet::new();
+        let unique = self.store.data_dirs.iter().all(|directory| seen.insert(directory));
+        refuse_unless(unique, sources, "store", "data_dirs", "names a directory twice")
+    }
+}
+
+fn parse_mode(text: &str) -> Result<WriteMode, Problem> {
+    text.parse().map_err(|wrong| Problem(format!("--mode {wrong}")))
+}
+
+fn refuse_unless(
+    holds: bool,
+    sources: &Sources,
+    section: &'static str,
+    key: &'static str,
+    wrong: &str,
+) -> Result<(), Problem> {
+    let Sourced { value, origin } = sources.get(section, key);
+    if holds { Ok(()) } else { Err(Problem::value(origin, &format!("{section}.{key}"), &value.to_string(), wrong)) }
+}
+
+/// Refuses one of two settings without the other.
+fn both(
+    sources: &Sources,
+    section: &'static str,
+    (one, has_one): (&'static str, bool),
+    (other, has_other): (&'static str, bool),
+) -> Result<(), Problem> {
+    if has_one == has_other {
+        return Ok(());
+    }
+    let (given, missing) = if has_one { (one, other) } else { (other, one) };
+    let origin = &sources.get(section, given).origin;
+    let separator = if matches!(origin, Origin::File { .. }) { "" } else { ": " };
+    Err(Problem(format!("{origin}{separator}{section}.{given} is given without {section}.{missing}")))
+}
+
+impl Sources {
+    fn section<'de, T: Deserialize<'de>>(&self, section: &str) -> Result<T, Problem> {
+        let values = self.settings.iter().filter(|((of, _), _)| *of == section);
+        let values = values.map(|((_, key), sourced)| ((*key).to_owned(), sourced.value.clone()));
+        let table = toml::Table::from_iter(values);
+        table.try_into().map_err(|error| Problem(format!("section [{section}]: {}", error.message())))
+    }
+
+    fn root(&self) -> Result<Place, Problem> {
+        let text = |key| self.get("under_store", key).value.as_str().unwrap_or_default().to_owned();
+        let Sourced { origin, .. } = self.get("under_store", "url");
+        let keys = Keys {
+            access_key: text("access_key"),
+            secret_key: text("secret_key").into(),
+            session_token: text("session_token").into(),
+        };
+        both(
+            self,
+            "under_store",
+            ("access_key", !keys.access_key.is_empty()),
+            ("secret_key", !keys.secret_key.0.is_empty()),
+        )?;
+        let url = match text("url").as_str() {
+            "" => {
+                let here = std::path::absolute(UNDER_STORE_DEFAULT);
+                UnderStoreUrl::Directory(here.map_err(|e| Problem(format!("the working directory: {e}")))?)
+            }
+            url => parse_url(origin, "under_store.url", url)?,
+        };
+        Ok(Place { url, keys })
+    }
+
+    fn mounts(&self) -> Result<BTreeMap<BucketName, Place>, Problem> {
+        self.mounts.iter().map(|(bucket, sourced)| mount(bucket, sourced)).collect()
+    }
+
+    fn add_mount(&mut self, text: &str) -> Result<(), Problem> {
+        let origin = Origin::Flag { name: "--mount" };
+        let Some((bucket, url)) = text.split_once('=') else {
+            return Err(Problem(format!("{origin} {text:?}: must be BUCKET=URL")));
+        };
+        self.mounts.insert(bucket.to_owned(), Sourced { value: url.into(), origin });
+        Ok(())
+    }
+}
+
+fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketName, Place), Problem> {
+    let setting = format!("mounts.{bucket}");
+    let separator = if matches!(origin, Origin::Flag { .. }) { " " } else { "" };
+    let wrong = |wrong: &str| Problem(format!("{origin}{separator}{setting}: {wrong}"));
+    let name = BucketName::new(bucket).map_err(|invalid| wrong(&invalid.to_string()))?;
+    let (url, keys) = match value {
+        toml::Value::String(url) => (url.clone(), Keys::default()),
+        toml::Value::Table(table) => {
+            let mut table = table.clone();
+            let url = table.remove("url").and_then(|url| url.as_str().map(str::to_owned));
+            let names = ["url", "access_key", "secret_key", "session_token"];
+            if let Some(unknown) = table.keys().find(|key| !names.contains(&key.as_str())) {
+                return Err(Problem::unknown(origin, unknown, names.into_iter()));
+            }
+            let keys = table.try_into().map_err(|_| wrong("its keys must be text in quotes"))?;
+            (url.ok_or_else(|| wrong("has no url"))?, keys)
+        }
+        toml::Value::Integer(_)
+        | toml::Value::Float(_)
+        | toml::Value::Boolean(_)
+        | toml::Value::Datetime(_)
+        | toml::Value::Array(_) => return Err(wrong("must be a URL in quotes, or a table with a url")),
+    };
+    if keys.access_key.is_empty() != keys.secret_key.0.is_empty() {
+        return Err(wrong("access_key and secret_key belong together"));
+    }
+    let url = parse_url(origin, &setting, &url)?;
+    if matches!(url, UnderStoreUrl::S3 { bucket: None, .. }) {
+        return Err(wrong("the URL names no bucket: write s3://bucket?endpoint=…"));
+    }
+    Ok((name, Place { url, keys }))
+}
+
+fn parse_url(origin: &Origin, setting: &str, text: &str) -> Result<UnderStoreUrl, Problem> {
+    text.parse().map_err(|invalid: forebay_ufs::InvalidUrl| {
+        let separator = if matches!(origin, Origin::File { .. }) { "" } else { ": " };
+        Problem(format!("{origin}{separator}{setting}: {invalid}"))
+    })
+}
+
+fn empty_as_none<'de, T: From<String>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(Some(text).filter(|text| !text.is_empty()).map(T::from))
+}
+
+fn auto_as_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteSize>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text == "auto" { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }
+}
+
+fn from_text<'de, T: std::str::FromStr<Err = String>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests;

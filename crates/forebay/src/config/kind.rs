@@ -1,0 +1,168 @@
+//! The types that settings have: how each is written, and what is wrong with a value that is not of it.
+
+use std::net::SocketAddr;
+
+use forebay_types::{ByteSize, Period};
+use toml::Value;
+
+/// The type of a setting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    Text,
+    /// Text that is never shown.
+    Secret,
+    Path,
+    Paths,
+    /// `IP:PORT`.
+    Address,
+    Size {
+        min: u64,
+    },
+    /// A size, or `auto`.
+    SizeOrAuto {
+        min: u64,
+    },
+    /// A size, or a percentage of the disk.
+    Capacity,
+    Period,
+    Number {
+        min: i64,
+        max: i64,
+    },
+    /// A fraction.
+    Ratio {
+        min: f64,
+        max: f64,
+    },
+    Flag,
+    Choice(&'static [&'static str]),
+}
+
+impl Kind {
+    /// What the reference calls it.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::Text => "text".into(),
+            Self::Secret => "secret text".into(),
+            Self::Path => "path".into(),
+            Self::Paths => "list of paths".into(),
+            Self::Address => "IP:PORT".into(),
+            Self::Size { .. } => "size".into(),
+            Self::SizeOrAuto { .. } => "size or `auto`".into(),
+            Self::Capacity => "size or percentage of the disk".into(),
+            Self::Period => "period".into(),
+            Self::Number { min, max } => format!("number, {min} to {max}"),
+            Self::Ratio { min, max } => format!("number, {min} to {max}"),
+            Self::Flag => "`true` or `false`".into(),
+            Self::Choice(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// A value as an environment variable or a flag gives it.
+    pub(crate) fn from_text(self, text: &str) -> Result<Value, String> {
+        match self {
+            Self::Number { .. } => text.parse().map(Value::Integer).map_err(|_| self.expected()),
+            Self::Ratio { .. } => text.parse().map(Value::Float).map_err(|_| self.expected()),
+            Self::Flag => text.parse().map(Value::Boolean).map_err(|_| self.expected()),
+            Self::Paths => Ok(Value::Array(text.split(',').map(|path| Value::String(path.trim().into())).collect())),
+            Self::Text
+            | Self::Secret
+            | Self::Path
+            | Self::Address
+            | Self::Size { .. }
+            | Self::SizeOrAuto { .. }
+            | Self::Capacity
+            | Self::Period
+            | Self::Choice(_) => Ok(Value::String(text.into())),
+        }
+    }
+
+    /// Checks a value, and gives it the form that the sections read.
+    pub(crate) fn check(self, value: Value) -> Result<Value, String> {
+        match (self, &value) {
+            (Self::Text | Self::Secret | Self::Path, Value::String(_)) => Ok(value),
+            (Self::Paths, Value::Array(paths)) => {
+                let all_text = paths.iter().all(|path| path.as_str().is_some_and(|text| !text.is_empty()));
+                if all_text && !paths.is_empty() { Ok(value) } else { Err(self.expected()) }
+            }
+            (Self::Address, Value::String(text)) => {
+                text.parse::<SocketAddr>().map_err(|_| self.expected())?;
+                Ok(value)
+            }
+            (Self::Size { min }, _) => check_size(value, min),
+            (Self::SizeOrAuto { .. }, Value::String(text)) if text == "auto" => Ok(value),
+            (Self::SizeOrAuto { min }, _) => check_size(value, min),
+            (Self::Capacity, Value::String(text)) => text.parse::<Capacity>().map(|_| value),
+            (Self::Period, Value::String(text)) => text.parse::<Period>().map(|_| value).map_err(|e| e.to_string()),
+            (Self::Number { min, max }, Value::Integer(n)) if (min..=max).contains(n) => Ok(value),
+            (Self::Ratio { min, max }, Value::Float(n)) if (min..=max).contains(n) => Ok(value),
+            (Self::Ratio { .. }, Value::Integer(n)) => self.check(Value::Float(*n as f64)),
+            (Self::Flag, Value::Boolean(_)) => Ok(value),
+            (Self::Choice(names), Value::String(text)) if names.contains(&text.as_str()) => Ok(value),
+            (
+                Self::Text
+                | Self::Secret
+                | Self::Path
+                | Self::Paths
+                | Self::Address
+                | Self::Capacity
+                | Self::Period
+                | Self::Number { .. }
+                | Self::Ratio { .. }
+                | Self::Flag
+                | Self::Choice(_),
+                _,
+            ) => Err(self.expected()),
+        }
+    }
+
+    fn expected(self) -> String {
+        match self {
+            Self::Text | Self::Secret | Self::Path => "must be text in quotes".into(),
+            Self::Paths => "must be a list of paths such as [\"/nvme0\", \"/nvme1\"]".into(),
+            Self::Address => "must be an IP address and a port such as \"127.0.0.1:9700\"".into(),
+            Self::Size { .. } | Self::SizeOrAuto { .. } => "must be a size such as \"64 MiB\"".into(),
+            Self::Capacity => "must be a size such as \"200 GiB\", or a percentage of the disk such as \"80%\"".into(),
+            Self::Period => "must be a period such as \"30 s\"".into(),
+            Self::Number { min, max } => format!("must be a whole number from {min} to {max}"),
+            Self::Ratio { min, max } => format!("must be a number from {min} to {max}"),
+            Self::Flag => "must be true or false".into(),
+            Self::Choice(names) => format!("must be one of {}", names.join(", ")),
+        }
+    }
+}
+
+fn check_size(value: Value, min: u64) -> Result<Value, String> {
+    let size = match &value {
+        Value::String(text) => text.parse::<ByteSize>().map_err(|e| e.to_string())?,
+        Value::Integer(bytes) => ByteSize(u64::try_from(*bytes).map_err(|_| Kind::Size { min }.expected())?),
+        Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => {
+            return Err(Kind::Size { min }.expected());
+        }
+    };
+    if size.0 < min {
+        return Err(format!("must be at least {}", ByteSize(min)));
+    }
+    Ok(Value::String(size.to_string()))
+}
+
+/// How much of a disk the store may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Capacity {
+    Bytes(u64),
+    Percent(u64),
+}
+
+impl std::str::FromStr for Capacity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.trim().strip_suffix('%') else {
+            return text.parse::<ByteSize>().map(|size| Self::Bytes(size.0)).map_err(|_| Kind::Capacity.expected());
+        };
+        match percent.trim().parse() {
+            Ok(percent) if (1..=100).contains(&percent) => Ok(Self::Percent(percent)),
+            Ok(_) | Err(_) => Err("must be a percentage from 1% to 100%".into()),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `[[policy]]` tables and `--mode`.
+
+use forebay_types::{PolicyRule, PolicySet, WriteMode};
+
+use super::problem::{Problem, closest};
+use super::sources::Sourced;
+
+/// A setting of a policy, for the reference and for suggestions.
+pub(crate) struct PolicyKey {
+    pub(crate) name: &'static str,
+    pub(crate) values: &'static str,
+    pub(crate) about: &'static str,
+}
+
+const fn key(name: &'static str, values: &'static str, about: &'static str) -> PolicyKey {
+    PolicyKey { name, values, about }
+}
+
+#[rustfmt::skip]
+pub(crate) const POLICY_KEYS: [PolicyKey; 10] = [
+    key("path", "`/`, `/bucket`, `/bucket/prefix`", "The path that the policy holds for. A longer path wins over a shorter one."),
+    key("writeMode", "`WRITE_THROUGH`, `WRITE_BACK`, `TRANSIENT`, `READ_ONLY`, `NO_CACHE`", "What happens to a write. Default `WRITE_THROUGH`."),
+    key("writeReplicas", "number", "Workers that hold a write before it is acknowledged. A single worker can only do 1."),
+    key("eviction", "`LRU`, `FIFO`, `S3-FIFO`", "The order in which clean data leaves the cache. Default `LRU`."),
+    key("cacheQuota", "size", "Most bytes of the cache that objects under the path may take."),
+    key("memoryQuota", "size", "Memory tier set aside for the path."),
+    key("metadataTtl", "period", "How long what the under store said of an object is believed. Default `1 min`."),
+    key("cacheReads", "`true`, `false`", "Whether data read from the under store is kept. Default `true`."),
+    key("pinnedFull", "`reject`, `write-through`", "What a write meets when pinned data fills its share: 503 SlowDown, or a write to both. Default `reject`."),
+    key("durability", "`fsync`, `os`", "When a write counts as durable: after `fdatasync`, or when the operating system has it. Default `fsync`."),
+];
+
+/// Reads the rules and lays `mode` over the rule of `/`.
+pub(crate) fn rules(tables: &[Sourced], mode: Option<WriteMode>) -> Result<Vec<PolicyRule>, Problem> {
+    let mut rules = tables.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+    if let Some(mode) = mode {
+        match rules.iter_mut().find(|rule| rule.path == "/") {
+            Some(rule) => rule.write_mode = Some(mode),
+            None => rules.push(PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path("/") }),
+        }
+    }
+    if let Err(invalid) = PolicySet::new(rules.clone()) {
+        let at = tables.iter().rev().find(|table| path_of(table) == Some(invalid.path.as_str()));
+        return Err(Problem(format!("{}{invalid}", at.map(|table| table.origin.to_string()).unwrap_or_default())));
+    }
+    Ok(rules)
+}
+
+fn path_of(table: &Sourced) -> Option<&str> {
+    table.value.get("path").and_then(toml::Value::as_str)
+}
+
+fn rule(table: &Sourced) -> Result<PolicyRule, Problem> {
+    let origin = &table.origin;
+    let names = || POLICY_KEYS.iter().map(|key| key.name);
+    let Some(content) = table.value.as_table() else {
+        return Err(Problem(format!("{origin}[[policy]] must be a table")));
+    };
+    if let Some(unknown) = content.keys().find(|key| names().all(|name| name != key.as_str())) {
+        return Err(Problem::unknown(origin, unknown, names()));
+    }
+    // One key at a time, so that the message can name it.
+    for (name, value) in content {
+        let alone = toml::Table::from_iter([("path".to_owned(), "/".into()), (name.clone(), value.clone())]);
+        alone.try_into::<PolicyRule>().map_err(|error| wrong(table, name, value, &error))?;
+    }
+    content.clone().try_into().map_err(|_| Problem(format!("{origin}[[policy]] has no path")))
+}
+
+fn wrong(table: &Sourced, name: &str, value: &toml::Value, error: &toml::de::Error) -> Problem {
+    let message = error.message().lines().next().unwrap_or_default();
+    let choices = POLICY_KEYS.iter().filter(|key| key.name == name).flat_map(|key| key.values.split(", "));
+    let choices = choices.filter_map(|choice| choice.strip_prefix('`')?.strip_suffix('`'));
+    let hint = value.as_str().and_then(|text| closest(text, choices));
+    let hint = hint.map(|choice| format!("; did you mean {choice:?}?")).unwrap_or_default();
+    Problem(format!("{}policy.{name} = {value}: {message}{hint}", table.origin))
+}

@@ -1,0 +1,52 @@
+//! What is wrong with a configuration, in one line that names the place, the setting and the value.
+
+use std::fmt;
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Default,
+    File { name: String, line: usize },
+    Environment { variable: String },
+    Flag { name: &'static str },
+}
+
+/// One line for the operator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Problem(pub(crate) String);
+
+impl Problem {
+    /// A value that can't be. `shown` is what was given, which must not be a secret.
+    pub(crate) fn value(origin: &Origin, setting: &str, shown: &str, wrong: &str) -> Self {
+        match origin {
+            Origin::Default | Origin::File { .. } => Self(format!("{origin}{setting} = {shown}: {wrong}")),
+            Origin::Environment { .. } | Origin::Flag { .. } => Self(format!("{origin} {shown}: {wrong}")),
+        }
+    }
+
+    /// A name that no setting has; `known` are those it could have been meant to be.
+    pub(crate) fn unknown<'a>(origin: &Origin, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let hint = closest(name, known).map(|other| format!("; did you mean {other:?}?")).unwrap_or_default();
+        Self(format!("{origin}there is no setting {name:?}{hint}"))
+    }
+}
+
+/// The known name nearest to `name`, if it is near enough for a slip of the hand.
+pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Below 0.7 the suggestions of this measure stop looking like the same word.
+    const SIMILAR: f64 = 0.7;
+    let scored = known.map(|other| (strsim::jaro_winkler(name, other), other));
+    scored.filter(|(score, _)| *score > SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => Ok(()),
+            Self::File { name, line } => write!(f, "{name}:{line}: "),
+            Self::Environment { variable } => f.write_str(variable),
+            Self::Flag { name } => f.write_str(name),
+        }
+    }
+}

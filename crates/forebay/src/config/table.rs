@@ -1,0 +1,128 @@
+//! Every setting there is. The loader, the reference and the suggestions all read this one table.
+
+use super::kind::Kind;
+
+const MIB: u64 = 1 << 20;
+const KIB: u64 = 1 << 10;
+
+/// One setting of a section.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    pub(crate) section: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) kind: Kind,
+    /// As an environment variable would give it; empty text stands for "not set".
+    pub(crate) default: &'static str,
+    pub(crate) about: &'static str,
+}
+
+impl Setting {
+    pub(crate) fn name(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+
+    /// The environment variable that sets it.
+    pub(crate) fn variable(&self) -> String {
+        match (self.section, self.key) {
+            // The names that scripts rely on.
+            ("server", "root_access_key") => "FOREBAY_ROOT_ACCESS_KEY".into(),
+            ("server", "root_secret_key") => "FOREBAY_ROOT_SECRET_KEY".into(),
+            (section, key) => format!("FOREBAY_{section}_{key}").to_ascii_uppercase(),
+        }
+    }
+}
+
+/// The sections that hold settings, and what each is for.
+pub(crate) const SECTIONS: [(&str, &str); 7] = [
+    ("server", "Listeners, users and TLS."),
+    ("store", "The local disks."),
+    ("cache", "Pages, the memory tier, persistence and leftovers."),
+    ("under_store", "Where objects go to stay."),
+    ("under_store_limits", "How hard each under store may be used. Reads for clients obey the circuit breaker only."),
+    ("under_store_s3", "How S3 under stores are spoken to."),
+    ("log", "What goes to standard error."),
+];
+
+const fn setting(
+    section: &'static str,
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    about: &'static str,
+) -> Setting {
+    Setting { section, key, kind, default, about }
+}
+
+#[rustfmt::skip]
+pub(crate) const SETTINGS: &[Setting] = &[
+    setting("server", "listen", Kind::Address, "127.0.0.1:9700", "Where S3 is served."),
+    setting("server", "admin_listen", Kind::Address, "127.0.0.1:9701",
+        "Where health, metrics and the admin API are served. Health and metrics need no credentials: keep this address out of reach of strangers."),
+    setting("server", "domain", Kind::Text, "",
+        "Domain of virtual-host style requests: with `s3.example.com`, `bucket.s3.example.com` names a bucket. Empty: path style only."),
+    setting("server", "region", Kind::Text, "us-east-1", "Region that signatures and `GetBucketLocation` name."),
+    setting("server", "connections_max", Kind::Number { min: 1, max: 1_000_000 }, "4096", "Most S3 connections at once; others wait to be accepted."),
+    setting("server", "users_file", Kind::Path, "", "TOML file of users, access keys and grants. It is watched."),
+    setting("server", "root_access_key", Kind::Text, "", "Access key of the root user, who may do everything."),
+    setting("server", "root_secret_key", Kind::Secret, "", "Secret key of the root user."),
+    setting("server", "tls_cert", Kind::Path, "", "PEM file of the certificate chain of the S3 listener. With `tls_key` it turns TLS on."),
+    setting("server", "tls_key", Kind::Path, "", "PEM file of the certificate's private key."),
+    setting("store", "data_dirs", Kind::Paths, "./forebay-data",
+        "Directories of the store, at best one for each disk. The environment variable takes a list with commas."),
+    setting("store", "size", Kind::Capacity, "80%",
+        "Most bytes in each directory. A percentage is one of the whole file system, cut to what is free at the start."),
+    setting("store", "segment_size", Kind::SizeOrAuto { min: 2 * MIB }, "auto",
+        "Size of a segment file, at most 1 GiB: space comes back a segment at a time. `auto` is 1/16 of a directory's size, from 2 MiB to 256 MiB."),
+    setting("store", "inline_object_max", Kind::Size { min: 0 }, "256 KiB", "Objects up to this size are one record of the log."),
+    setting("store", "extent_size_max", Kind::Size { min: 64 * KIB }, "1 MiB", "Largest piece of a large object in a segment."),
+    setting("store", "snapshot_log_size", Kind::Size { min: MIB }, "512 MiB", "A snapshot is written after this much log: a restart replays no more."),
+    setting("store", "free_ratio", Kind::Ratio { min: 0.01, max: 0.5 }, "0.1", "Share of the size that reclaim keeps free for the next writes."),
+    setting("store", "write_buffer", Kind::Size { min: MIB }, "64 MiB", "Most bytes that wait in memory for the disks; writers wait beyond it."),
+    setting("cache", "page_size", Kind::Size { min: 64 * KIB }, "1 MiB", "Size of a page of the read cache."),
+    setting("cache", "read_ahead_pages", Kind::Number { min: 0, max: 64 }, "4", "Pages fetched ahead of a sequential reader."),
+    setting("cache", "memory_size", Kind::Size { min: 0 }, "256 MiB", "Size of the memory tier, without the memory quotas of policies."),
+    setting("cache", "memory_object_max", Kind::Size { min: 0 }, "1 MiB", "Largest object or page that the memory tier takes."),
+    setting("cache", "pinned_ratio", Kind::Ratio { min: 0.01, max: 0.95 }, "0.3", "Share of the store that data without a persisted copy may take."),
+    setting("cache", "persist_concurrency", Kind::Number { min: 1, max: 1024 }, "16", "Uploads to the under stores at once."),
+    setting("cache", "persist_backoff_min", Kind::Period, "1 s", "First pause after a failed upload; it doubles with every failure."),
+    setting("cache", "persist_backoff_max", Kind::Period, "1 h", "Longest pause between uploads of one object."),
+    setting("cache", "settle_time", Kind::Period, "30 s",
+        "After an upload whose answer was lost, how long no other version of the same object is sent."),
+    setting("cache", "leftover_timeout", Kind::Period, "1 h", "Multipart uploads and other leftovers without activity for this long are removed."),
+    setting("cache", "leftover_interval", Kind::Period, "10 min", "How often leftovers are looked for."),
+    setting("cache", "part_size_min", Kind::Size { min: 1 }, "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),
+    setting("cache", "drain_timeout", Kind::Period, "30 s", "On shutdown, how long requests under way may take."),
+    setting("under_store", "url", Kind::Text, "",
+        "`file:///dir`, `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint. Empty: the directory `./forebay-under-store`."),
+    setting("under_store", "access_key", Kind::Text, "", "Access key of the under store. Empty: the AWS environment variables and profile files."),
+    setting("under_store", "secret_key", Kind::Secret, "", "Secret key of the under store."),
+    setting("under_store", "session_token", Kind::Secret, "", "Session token of the under store, where its keys are temporary."),
+    setting("under_store_limits", "concurrency_max", Kind::Number { min: 1, max: 10_000 }, "64",
+        "Most background requests at once. The limit adapts below it: halved when the under store answers SlowDown, then up again."),
+    setting("under_store_limits", "requests_per_second", Kind::Number { min: 0, max: 1_000_000 }, "0", "Most background requests a second. 0: no limit."),
+    setting("under_store_limits", "upload_bandwidth", Kind::Size { min: 0 }, "0", "Most bytes uploaded a second. 0: no limit."),
+    setting("under_store_limits", "circuit_failures", Kind::Number { min: 1, max: 10_000 }, "10", "Failures in a row after which requests are refused without being sent."),
+    setting("under_store_limits", "circuit_pause_min", Kind::Period, "1 s", "First pause before an under store that fails is asked again; it doubles."),
+    setting("under_store_limits", "circuit_pause_max", Kind::Period, "15 s", "Longest such pause."),
+    setting("under_store_limits", "read_tries", Kind::Number { min: 1, max: 100 }, "3", "Tries of a read that fails for a passing reason."),
+    setting("under_store_s3", "multipart_threshold", Kind::Size { min: 5 * MIB }, "64 MiB", "Objects above this size are uploaded in parts."),
+    setting("under_store_s3", "part_size", Kind::Size { min: 5 * MIB }, "16 MiB", "Size of these parts. Objects that came in parts S3 would take keep theirs."),
+    setting("under_store_s3", "parts_at_once", Kind::Number { min: 1, max: 1000 }, "4", "Parts of one object that are uploaded at once."),
+    setting("under_store_s3", "connect_timeout", Kind::Period, "5 s", "Longest wait for a connection."),
+    setting("under_store_s3", "request_timeout", Kind::Period, "30 s", "Longest wait for an answer, beside the time of an upload."),
+    setting("under_store_s3", "upload_rate_min", Kind::Size { min: 1 }, "1 MiB", "Bytes a second below which an upload is given up."),
+    setting("under_store_s3", "instance_credentials", Kind::Flag, "false", "Ask the metadata service of a cloud instance or container for credentials."),
+    setting("under_store_s3", "sweep_uploads", Kind::Flag, "false",
+        "Abort all multipart uploads that stay incomplete for `cache.leftover_timeout`, whoever began them: for places that nobody else writes to. S3 does not tell who began an upload."),
+    setting("log", "level", Kind::Text, "info", "`error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,forebay_s3=debug`."),
+    setting("log", "format", Kind::Choice(&["text", "json"]), "text", "How log lines are written."),
+];
+
+/// The settings of a section.
+pub(crate) fn in_section(section: &str) -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(move |setting| setting.section == section)
+}
+
+pub(crate) fn find(section: &str, key: &str) -> Option<&'static Setting> {
+    in_section(section).find(|setting| setting.key == key)
+}

@@ -1,0 +1,182 @@
+use super::*;
+
+fn load(text: &str) -> Result<Config, Problem> {
+    load_with(text, &[], &Overrides::default())
+}
+
+fn load_with(text: &str, variables: &[(&str, &str)], overrides: &Overrides) -> Result<Config, Problem> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Config::load(Some(("forebay.toml", text)), &variables, overrides)
+}
+
+fn flag(flag: &'static str, section: &'static str, key: &'static str, text: &str) -> Overrides {
+    Overrides { settings: vec![(flag, section, key, text.to_owned())], ..Overrides::default() }
+}
+
+/// The one line that refuses `text`, which must hold all of `parts`.
+fn check_refused(text: &str, parts: &[&str]) {
+    let problem = load(text).expect_err(text).to_string();
+    assert!(!problem.contains('\n'), "{problem}");
+    for part in parts {
+        assert!(problem.contains(part), "{problem:?} lacks {part:?}");
+    }
+}
+
+#[test]
+fn defaults_are_complete_and_are_those_of_the_cache() {
+    let config = load("").unwrap();
+    assert_eq!(config.cache, forebay_cache::Settings::default());
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:9700");
+    assert_eq!(config.server.admin_listen.to_string(), "127.0.0.1:9701");
+    assert_eq!(config.store.data_dirs, [PathBuf::from("./forebay-data")]);
+    assert!(matches!(&config.root.url, UnderStoreUrl::Directory(path) if path.ends_with("forebay-under-store")));
+    for setting in table::SETTINGS {
+        let value = setting.kind.from_text(setting.default).unwrap();
+        setting.kind.check(value).unwrap_or_else(|wrong| panic!("{}: {wrong}", setting.name()));
+    }
+}
+
+#[test]
+fn every_setting_of_the_cache_is_in_the_table() {
+    let settings = toml::Table::try_from(forebay_cache::Settings::default()).unwrap();
+    let in_table: Vec<_> = table::in_section("cache").map(|setting| setting.key.to_owned()).collect();
+    let mut in_table_sorted = in_table.clone();
+    in_table_sorted.sort();
+    let mut keys: Vec<_> = settings.keys().cloned().collect();
+    keys.sort();
+    assert_eq!(in_table_sorted, keys);
+}
+
+#[test]
+fn every_setting_of_a_policy_is_in_the_reference() {
+    let given = PolicyRule {
+        path: "/".into(),
+        write_mode: Some(WriteMode::default()),
+        write_replicas: Some(1),
+        eviction: Some(forebay_types::EvictionOrder::default()),
+        cache_quota: Some(ByteSize(1)),
+        memory_quota: Some(ByteSize(1)),
+        metadata_ttl: Some(forebay_types::Period::from_secs(1)),
+        cache_reads: Some(true),
+        pinned_full: Some(forebay_types::PinnedFull::default()),
+        durability: Some(forebay_types::Durability::default()),
+    };
+    let mut keys: Vec<_> = toml::Table::try_from(given).unwrap().keys().cloned().collect();
+    keys.sort();
+    let mut described: Vec<_> = policy::POLICY_KEYS.iter().map(|key| key.name).collect();
+    described.sort();
+    assert_eq!(described, keys);
+}
+
+#[test]
+fn flags_win_over_variables_and_those_over_the_file() {
+    let file = "[server]\nregion = \"from-file\"\n";
+    let variable = [("FOREBAY_SERVER_REGION", "from-variable")];
+    let overrides = flag("--region", "server", "region", "from-flag");
+    assert_eq!(load(file).unwrap().server.region, "from-file");
+    assert_eq!(load_with(file, &variable, &Overrides::default()).unwrap().server.region, "from-variable");
+    assert_eq!(load_with(file, &variable, &overrides).unwrap().server.region, "from-flag");
+}
+
+#[test]
+fn variables_give_every_kind_of_value() {
+    let variables = [
+        ("FOREBAY_STORE_DATA_DIRS", "/a, /b"),
+        ("FOREBAY_STORE_SIZE", "10 GiB"),
+        ("FOREBAY_CACHE_PINNED_RATIO", "0.5"),
+        ("FOREBAY_CACHE_PERSIST_CONCURRENCY", "3"),
+        ("FOREBAY_CACHE_SETTLE_TIME", "5 s"),
+        ("FOREBAY_ROOT_ACCESS_KEY", "root"),
+        ("FOREBAY_ROOT_SECRET_KEY", "hunter2"),
+        ("FOREBAY_SERVER_DOMAIN", ""),
+    ];
+    let config = load_with("", &variables, &Overrides::default()).unwrap();
+    assert_eq!(config.store.data_dirs, [PathBuf::from("/a"), PathBuf::from("/b")]);
+    assert_eq!(config.store.size, Capacity::Bytes(10 << 30));
+    assert_eq!(config.cache.pinned_ratio, 0.5);
+    assert_eq!(config.cache.persist_concurrency, 3);
+    assert_eq!(config.cache.settle_time, forebay_types::Period::from_secs(5));
+    assert_eq!(config.server.root_access_key.as_deref(), Some("root"));
+    assert_eq!(config.server.domain, None);
+}
+
+#[test]
+fn unknown_names_are_refused_with_line_and_suggestion() {
+    check_refused("\n[store]\nsegment_sise = \"1 MiB\"\n", &["forebay.toml:3", "segment_sise", "\"segment_size\""]);
+    check_refused("[sever]\nlisten = \"x\"\n", &["forebay.toml:1", "sever", "\"server\""]);
+    check_refused("[[policy]]\npath = \"/\"\nwriteMod = \"WRITE_BACK\"\n", &["writeMod", "\"writeMode\""]);
+    check_refused("[mounts]\nlogs = { uri = \"file:///x\" }\n", &["forebay.toml:2", "uri", "\"url\""]);
+}
+
+#[test]
+fn impossible_values_are_refused_with_line_setting_and_value() {
+    check_refused(
+        "[server]\nlisten = \"localhost\"\n",
+        &["forebay.toml:2", "server.listen", "localhost", "IP address"],
+    );
+    check_refused("[cache]\n\npage_size = \"1 MB/s\"\n", &["forebay.toml:3", "cache.page_size", "1 MB/s"]);
+    check_refused("[cache]\npage_size = \"1 KiB\"\n", &["cache.page_size", "at least 64 KiB"]);
+    check_refused("[cache]\nsettle_time = 30\n", &["cache.settle_time", "30", "period"]);
+    check_refused("[cache]\npinned_ratio = 1.5\n", &["cache.pinned_ratio", "1.5"]);
+    check_refused("[cache]\npersist_concurrency = 0\n", &["cache.persist_concurrency", "from 1 to"]);
+    check_refused("[store]\nsize = \"120%\"\n", &["store.size", "120%"]);
+    check_refused("[store]\ndata_dirs = []\n", &["store.data_dirs"]);
+    check_refused("[store]\ndata_dirs = [\"/a\", \"/a\"]\n", &["store.data_dirs", "twice"]);
+    check_refused("[log]\nformat = \"xml\"\n", &["log.format", "xml", "text, json"]);
+    check_refused("[cache]\npersist_backoff_min = \"2 h\"\n", &["forebay.toml:2", "persist_backoff_max"]);
+    check_refused("[server]\ntls_cert = \"a.pem\"\n", &["forebay.toml:2", "server.tls_cert", "server.tls_key"]);
+    check_refused("[server]\nadmin_listen = \"127.0.0.1:9700\"\n", &["forebay.toml:2", "server.admin_listen"]);
+    check_refused("[mounts]\nAB = \"file:///x\"\n", &["forebay.toml:2", "mounts.AB"]);
+    check_refused("[mounts]\nlogs = \"ftp://x\"\n", &["forebay.toml:2", "mounts.logs", "ftp://x"]);
+    check_refused("[under_store]\nurl = \"bucket\"\n", &["forebay.toml:2", "under_store.url", "bucket"]);
+    check_refused("[server\n", &["forebay.toml:1"]);
+}
+
+#[test]
+fn policies_are_refused_with_line_and_path() {
+    check_refused(
+        "[[policy]]\npath = \"/a\"\nwriteMode = \"WRITE_BAK\"\n",
+        &["forebay.toml:1", "WRITE_BAK", "\"WRITE_BACK\""],
+    );
+    check_refused("[[policy]]\nwriteMode = \"WRITE_BACK\"\n", &["forebay.toml:1", "path"]);
+    check_refused("[[policy]]\npath = \"a\"\n", &["forebay.toml:1", "\"a\"", "'/'"]);
+    let twice = "[[policy]]\npath = \"/a\"\n\n[[policy]]\npath = \"/a\"\n";
+    check_refused(twice, &["forebay.toml:4", "\"/a\"", "twice"]);
+    check_refused("[[policy]]\npath = \"/\"\nwriteReplicas = 2\n", &["writeReplicas", "2"]);
+}
+
+#[test]
+fn mode_is_laid_over_the_rule_of_the_root() {
+    let overrides = Overrides { mode: Some("WRITE_BACK".into()), ..Overrides::default() };
+    let rules = load_with("", &[], &overrides).unwrap().policies;
+    assert_eq!(rules.len(), 1);
+    assert_eq!(rules[0].write_mode, Some(WriteMode::WriteBack));
+    let file = "[[policy]]\npath = \"/\"\nwriteMode = \"READ_ONLY\"\ncacheReads = false\n";
+    let rules = load_with(file, &[], &overrides).unwrap().policies;
+    assert_eq!((rules[0].write_mode, rules[0].cache_reads), (Some(WriteMode::WriteBack), Some(false)));
+    let overrides = Overrides { mode: Some("write_back".into()), ..Overrides::default() };
+    let problem = load_with("", &[], &overrides).unwrap_err().to_string();
+    assert!(problem.contains("--mode") && problem.contains("write_back"), "{problem}");
+}
+
+#[test]
+fn secrets_are_neither_in_problems_nor_in_debug_output() {
+    let text = "[server]\nroot_access_key = \"root\"\nroot_secret_key = \"hunter2\"\n\
+                [under_store]\naccess_key = \"a\"\nsecret_key = \"hunter2\"\nsession_token = \"hunter2\"\n\
+                [mounts]\nlogs = { url = \"file:///x\", access_key = \"a\", secret_key = \"hunter2\" }\n";
+    let shown = format!("{:?}", load(text).unwrap());
+    assert!(!shown.contains("hunter2"), "{shown}");
+    let problem = load("[server]\nroot_secret_key = [\"hunter2\"]\n").unwrap_err().to_string();
+    assert!(!problem.contains("hunter2"), "{problem}");
+    let problem =
+        load("[mounts]\nlogs = { url = \"file:///x\", secret_key = [\"hunter2\"] }\n").unwrap_err().to_string();
+    assert!(!problem.contains("hunter2"), "{problem}");
+}
+
+#[test]
+fn a_variable_that_is_nearly_a_setting_is_told() {
+    let variables = [("FOREBAY_STORE_SIZ", "1 GiB"), ("FOREBAY_TEST_SEED", "7"), ("PATH", "/bin")];
+    let config = load_with("", &variables, &Overrides::default()).unwrap();
+    assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
+    assert!(config.warnings[0].contains("FOREBAY_STORE_SIZE"), "{:?}", config.warnings);
+}

@@ -1,0 +1,34 @@
+//! Why the process ends with an error.
+
+use crate::config::Problem;
+
+/// What is told in one line before the process ends.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Bad input: exit code 2.
+    Refused(String),
+    /// Anything else: exit code 1.
+    Failed(String),
+}
+
+impl From<Problem> for Failure {
+    fn from(Problem(problem): Problem) -> Self {
+        Self::Refused(problem)
+    }
+}
+
+impl Failure {
+    /// An error of a part, with all its causes in one line.
+    pub(crate) fn of(doing: &str, error: &dyn std::error::Error) -> Self {
+        let mut line = format!("{doing}: {error}");
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !line.contains(&text) {
+                line = format!("{line}: {text}");
+            }
+            cause = error.source();
+        }
+        Self::Failed(line.replace('\n', " "))
+    }
+}

@@ -1,0 +1,89 @@
+//! The `forebay` command: command line, configuration, and the wiring of all parts.
+
+mod cli;
+mod config;
+mod credentials;
+mod failure;
+mod limits;
+mod logs;
+mod metrics;
+mod places;
+mod serve;
+mod signals;
+mod store_settings;
+mod tls;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use cli::{Cli, Command, ConfigCommand, MetricsCommand, ServeOptions};
+use config::{Config, Overrides, Problem};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if is_help(error.kind()) => error.exit(),
+        Err(error) => return refuse(&cli::one_line(&error)),
+    };
+    match dispatch(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Refused(problem)) => refuse(&problem),
+        Err(Failure::Failed(reason)) => {
+            eprintln!("forebay: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the parser's "error" is a page that the user asked for, or for which no single line can stand.
+fn is_help(kind: ErrorKind) -> bool {
+    kind == ErrorKind::DisplayHelp
+        || kind == ErrorKind::DisplayVersion
+        || kind == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
+
+/// The exit code of bad input, as the C library's `getopt` made customary.
+fn refuse(problem: &str) -> ExitCode {
+    eprintln!("forebay: {problem}");
+    ExitCode::from(2)
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(options) => serve::serve(load_for_serve(&options)?),
+        Command::Config(ConfigCommand::Check { config }) => {
+            let loaded = load(config.as_deref(), &Overrides::default())?;
+            loaded.warnings.iter().for_each(|warning| eprintln!("forebay: {warning}"));
+            println!("the configuration is valid");
+            Ok(())
+        }
+        Command::Config(ConfigCommand::Reference) => {
+            print!("{}", config::reference());
+            Ok(())
+        }
+        Command::Metrics(MetricsCommand::Reference) => {
+            print!("{}", metrics::reference()?);
+            Ok(())
+        }
+    }
+}
+
+fn load_for_serve(options: &ServeOptions) -> Result<Config, Problem> {
+    load(options.config.as_deref(), &options.overrides())
+}
+
+fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Config, Problem> {
+    // Variables that are not Unicode can't be ours.
+    let variables: BTreeMap<_, _> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let name = file.map(|path| path.display().to_string());
+    let text = file.map(std::fs::read_to_string).transpose();
+    let text = text.map_err(|error| Problem(format!("--config {:?}: {error}", name.clone().unwrap_or_default())))?;
+    Config::load(name.as_deref().zip(text.as_deref()), &variables, overrides)
+}

@@ -1,0 +1,208 @@
+//! `forebay serve`: from a configuration to a running worker, and back to a clean stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_admin::{Admin, Running};
+use forebay_auth::{Secret, Users};
+use forebay_cache::{Cache, Mounts, Parts};
+use forebay_catalog::EmbeddedEngine;
+use forebay_env::disk::memory::MemoryDisk;
+use forebay_env::disk::real::RealDisk;
+use forebay_env::{Disk, Env, Task};
+use forebay_s3::{S3Service, S3Settings};
+use forebay_store::Store;
+use prometheus_client::registry::Registry;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreObserver};
+use crate::signals::Signals;
+use crate::{credentials, limits, logs, places, store_settings, tls};
+
+/// Connections that the kernel keeps while all permits are taken.
+const LISTEN_BACKLOG: u32 = 1024;
+
+/// How often to look whether background work still runs.
+const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
+
+/// Runs until a signal ends it.
+pub(crate) fn serve(config: Config) -> Result<(), Failure> {
+    logs::start(&config.log)?;
+    limits::prepare_process();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| Failure::of("runtime", &e))?;
+    let ended = runtime.block_on(run(config));
+    // What still runs here is of no use to anybody: requests have ended and the store is closed.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn run(config: Config) -> Result<(), Failure> {
+    let env = Env::real();
+    let mut signals = Signals::install()?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let tls = tls::acceptor(&config.server)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    // Bound now, so that a wrong address is told before anything else happens; accepting begins when the store is open.
+    let socket = bind(config.server.listen, "server.listen")?;
+    let admin_listener = listen(bind(config.server.admin_listen, "server.admin_listen")?, "server.admin_listen")?;
+    let admin_address = admin_listener.local_addr().map_err(|e| Failure::of("server.admin_listen", &e))?;
+    let admin = Admin::default();
+    let admin_stop = CancellationToken::new();
+    let admin_task =
+        forebay_env::spawn(forebay_admin::run(admin_listener, admin.clone(), env.clone(), admin_stop.clone()));
+
+    // A stop during recovery needs no care: recovery only reads what is durable, and cuts torn tails once more next time.
+    let worker = tokio::select! {
+        started = Worker::start(&config, &env) => started?,
+        () = signals.next() => return Ok(()),
+    };
+    let Worker { cache, users, service, registry, users_watch } = worker;
+    admin.ready(Running { cache: cache.clone(), users, registry });
+    let listener = listen(socket, "server.listen")?;
+    let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
+    let stop = CancellationToken::new();
+    let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
+    println!("forebay is ready: S3 on {scheme}://{address}, admin on http://{admin_address}");
+
+    tokio::select! {
+        () = signals.next() => tracing::info!("stopping: no new requests"),
+        () = &mut s3 => return Err(Failure::Failed("the S3 listener ended by itself".into())),
+        () = background_failure(&cache, &env) => return Err(Failure::Failed("a background task panicked".into())),
+    }
+    forebay_env::spawn(signals.exit_at_next());
+    admin.stopping();
+    stop.cancel();
+    s3.await;
+    let closed = cache.close().await;
+    users_watch.abort();
+    admin_stop.cancel();
+    admin_task.join().await;
+    closed.map_err(|e| Failure::of("closing the store", &e))?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Ends when background work has ended by itself. A panic in a request ends that connection only; one in persistence or eviction
+/// would leave a worker that takes writes and never brings them to the under store, so the whole process ends,
+/// and recovery begins from what is on disk.
+async fn background_failure(cache: &Cache, env: &Env) {
+    while !cache.has_failed() {
+        env.clock.sleep(BACKGROUND_CHECK).await;
+    }
+}
+
+/// All parts of a worker, wired, before the first request.
+struct Worker {
+    cache: Cache,
+    users: Users,
+    service: S3Service,
+    registry: Registry,
+    users_watch: Task<()>,
+}
+
+impl Worker {
+    async fn start(config: &Config, env: &Env) -> Result<Self, Failure> {
+        let disks = open_disks(config)?;
+        let root_user = credentials::root_user(config, env.random.as_ref())?;
+        let token_secret = root_user.secret_key.clone();
+        let users = Users::open(root_user, config.server.users_file.clone())
+            .map_err(|e| Failure::Refused(format!("server.users_file: {e}")))?;
+        let store_settings = store_settings::resolve(&config.store, &disks).await?;
+        let mut registry = Registry::default();
+        let observer = Arc::new(UnderStoreObserver::register(&mut registry));
+        let mounts = places::open(config, env, observer).await?;
+        let store = open_store(env, disks, store_settings, &mut registry).await?;
+        let parts = Parts {
+            env: env.clone(),
+            engine: Arc::new(EmbeddedEngine::new(store.clone())),
+            store,
+            mounts,
+            settings: config.cache.clone(),
+            policies: config.policies.clone(),
+        };
+        let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
+        let settings = s3_settings(config, token_secret);
+        let service = S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry);
+        let users_watch = users.watch(env);
+        Ok(Self { cache, users, service, registry, users_watch })
+    }
+}
+
+fn open_disks(config: &Config) -> Result<Vec<Arc<dyn Disk>>, Failure> {
+    let open = |directory: &std::path::PathBuf| -> Result<Arc<dyn Disk>, Failure> {
+        let name = format!("store.data_dirs: {}", directory.display());
+        Ok(Arc::new(RealDisk::open(directory).map_err(|e| Failure::of(&name, &e))?))
+    };
+    config.store.data_dirs.iter().map(open).collect()
+}
+
+async fn open_store(
+    env: &Env,
+    disks: Vec<Arc<dyn Disk>>,
+    settings: forebay_store::Settings,
+    registry: &mut Registry,
+) -> Result<Store, Failure> {
+    ProcessMetrics::register(registry, env);
+    let observer = Arc::new(StoreObserver::register(registry));
+    let store = Store::open(env.clone(), disks, settings, Some(observer)).await;
+    let store = store.map_err(|e| Failure::of("the store", &e))?;
+    StoreMetrics::register(registry, &store);
+    Ok(store)
+}
+
+fn s3_settings(config: &Config, token_secret: Secret) -> S3Settings {
+    S3Settings {
+        domain: config.server.domain.clone(),
+        region: config.server.region.clone(),
+        connections_max: config.server.connections_max,
+        shutdown_deadline: config.cache.drain_timeout.0,
+        ..S3Settings::new(token_secret)
+    }
+}
+
+fn bind(address: SocketAddr, setting: &str) -> Result<TcpSocket, Failure> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let bound = socket.and_then(|socket| {
+        // A restart must not wait for connections of the last life to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    });
+    bound.map_err(|e| Failure::of(&format!("{setting} = \"{address}\""), &e))
+}
+
+fn listen(socket: TcpSocket, setting: &str) -> Result<TcpListener, Failure> {
+    socket.listen(LISTEN_BACKLOG).map_err(|e| Failure::of(setting, &e))
+}
+
+/// Room of a worker that only shows its metrics: nothing is written to it.
+const MEMORY_DISK_BYTES: u64 = 1 << 30;
+
+/// The metrics of a worker that lives in memory and is gone at once.
+pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
+    let (env, _clock) = Env::simulated(0);
+    let mut registry = Registry::default();
+    UnderStoreObserver::register(&mut registry);
+    let settings = forebay_store::Settings::new(vec![MEMORY_DISK_BYTES]);
+    let store = open_store(&env, vec![Arc::new(MemoryDisk::new(MEMORY_DISK_BYTES))], settings, &mut registry).await?;
+    let parts = Parts {
+        env: env.clone(),
+        engine: Arc::new(EmbeddedEngine::new(store.clone())),
+        store,
+        mounts: Mounts { mounts: std::collections::BTreeMap::new(), root: None, background_root: None },
+        settings: forebay_cache::Settings::default(),
+        policies: Vec::new(),
+    };
+    let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
+    let root_user = forebay_auth::RootUser { access_key: "reference".into(), secret_key: Secret::new("reference") };
+    let users = Users::open(root_user, None).map_err(|e| Failure::of("users", &e))?;
+    S3Service::new(cache, users, S3Settings::new(Secret::new("reference")), env, &mut registry);
+    Ok(registry)
+}

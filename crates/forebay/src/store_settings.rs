@@ -1,0 +1,110 @@
+//! From the `[store]` section to the store's own settings, which want to know the disks.
+
+use std::path::Path;
+
+use forebay_env::Disk;
+use forebay_types::ByteSize;
+
+use crate::config::{Capacity, Store};
+use crate::failure::Failure;
+
+/// Fewer segments than this in a directory, and the store has no room to move.
+const SEGMENTS_MIN: u64 = 8;
+/// Of what is free, this share may be planned with: file systems get slow and files have overhead.
+const FREE_SHARE_PERCENT: u64 = 95;
+
+/// Sizes of all directories.
+///
+/// # Errors
+/// When a directory is too small for the store.
+pub(crate) async fn resolve(
+    store: &Store,
+    disks: &[std::sync::Arc<dyn Disk>],
+) -> Result<forebay_store::Settings, Failure> {
+    let mut capacities = Vec::with_capacity(disks.len());
+    for disk in disks {
+        capacities.push(capacity(store.size, disk.as_ref()).await?);
+    }
+    let smallest = capacities.iter().copied().min().expect("the configuration refuses an empty list of directories");
+    let defaults = forebay_store::Settings::new(capacities);
+    let segment_bytes = store.segment_size.map_or(defaults.segment_bytes, |size| size.0);
+    if smallest / segment_bytes < SEGMENTS_MIN {
+        return Err(Failure::Refused(format!(
+            "store.size: {} in a directory are fewer than {SEGMENTS_MIN} segments of {}",
+            ByteSize(smallest),
+            ByteSize(segment_bytes)
+        )));
+    }
+    Ok(forebay_store::Settings {
+        segment_bytes,
+        inline_bytes_max: store.inline_object_max.0.min(segment_bytes / 4),
+        extent_bytes_max: store.extent_size_max.0.min(segment_bytes / 2),
+        snapshot_log_bytes: store.snapshot_log_size.0,
+        free_ratio: store.free_ratio,
+        write_buffer_bytes_max: store.write_buffer.0,
+        ..defaults
+    })
+}
+
+/// A percentage is cut to what the disk can still hold together with what the store has on it.
+async fn capacity(size: Capacity, disk: &dyn Disk) -> Result<u64, Failure> {
+    let percent = match size {
+        Capacity::Bytes(bytes) => return Ok(bytes),
+        Capacity::Percent(percent) => percent,
+    };
+    let label = disk.label();
+    let space = disk.space().await.map_err(|e| Failure::of(&label, &e))?;
+    let wanted = space.total / 100 * percent;
+    let possible = bytes_of_files(Path::new(&label)) + space.free / 100 * FREE_SHARE_PERCENT;
+    if possible < wanted {
+        let [wanted, possible] = [wanted, possible].map(|bytes| bytes >> 20);
+        tracing::warn!(directory = %label, wanted_mib = wanted, possible_mib = possible, "less space on the disk than store.size asks for");
+    }
+    Ok(wanted.min(possible))
+}
+
+/// Files that come or go meanwhile make no difference that matters.
+fn bytes_of_files(directory: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    entries.filter_map(|entry| entry.ok()?.metadata().ok()).filter(|file| file.is_file()).map(|file| file.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use forebay_env::disk::real::RealDisk;
+
+    use super::*;
+    use crate::config::{Config, Overrides};
+
+    async fn resolved(text: &str) -> Result<forebay_store::Settings, Failure> {
+        let directory = tempfile::tempdir().unwrap();
+        let disks: [Arc<dyn Disk>; 1] = [Arc::new(RealDisk::open(directory.path()).unwrap())];
+        let config = Config::load(Some(("test.toml", text)), &BTreeMap::new(), &Overrides::default()).unwrap();
+        resolve(&config.store, &disks).await
+    }
+
+    #[tokio::test]
+    async fn defaults_are_those_of_the_store() {
+        let settings = resolved("[store]\nsize = \"64 GiB\"").await.unwrap();
+        assert_eq!(format!("{settings:?}"), format!("{:?}", forebay_store::Settings::new(vec![64 << 30])));
+    }
+
+    #[tokio::test]
+    async fn a_percentage_is_never_more_than_the_disk_can_hold() {
+        let directory = tempfile::tempdir().unwrap();
+        let space = RealDisk::open(directory.path()).unwrap().space().await.unwrap();
+        let settings = resolved("[store]\nsize = \"100%\"").await.unwrap();
+        // The disk is shared with other processes, so some slack is left.
+        assert!(settings.capacity_bytes[0] <= space.free + (1 << 30), "{settings:?} {space:?}");
+    }
+
+    #[tokio::test]
+    async fn a_directory_of_few_segments_is_refused_with_both_sizes() {
+        let refused = resolved("[store]\nsize = \"64 MiB\"\nsegment_size = \"16 MiB\"").await.unwrap_err();
+        let Failure::Refused(line) = refused else { panic!("{refused:?}") };
+        assert!(line.contains("64 MiB") && line.contains("16 MiB"), "{line}");
+    }
+}
