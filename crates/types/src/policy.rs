@@ -222,7 +222,9 @@ impl FromStr for WriteMode {
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::WriteThrough, Self::WriteBack, Self::Transient, Self::ReadOnly, Self::NoCache];
         let names = all.map(Self::as_str).join(", ");
-        all.into_iter().find(|mode| mode.as_str() == text).ok_or(format!("{text:?} is not a write mode: one of {names}"))
+        all.into_iter()
+            .find(|mode| mode.as_str() == text)
+            .ok_or(format!("{text:?} is not a write mode: one of {names}"))
     }
 }
 

@@ -33,7 +33,8 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("B", 1),
 ];
 
-const PERIOD_UNITS_MS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
+const PERIOD_UNITS_MS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
 
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -132,7 +133,9 @@ mod tests {
 
     #[test]
     fn sizes_and_periods_are_read_as_people_write_them() {
-        for (text, bytes) in [("512 B", 512), ("64KiB", 65_536), ("1.5 GiB", 1_610_612_736), ("2 mb", 2_000_000), ("0 B", 0)] {
+        for (text, bytes) in
+            [("512 B", 512), ("64KiB", 65_536), ("1.5 GiB", 1_610_612_736), ("2 mb", 2_000_000), ("0 B", 0)]
+        {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }
         for (text, ms) in [("250 ms", 250), ("30s", 30_000), ("10 min", 600_000), ("1 h", 3_600_000), ("0 s", 0)] {
