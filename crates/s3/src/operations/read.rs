@@ -136,7 +136,11 @@ impl Operations {
         let failure = Failure::of(&request, "GetObjectAttributes");
         let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
         let info = &head.info;
-        let wants = |name: &str| input.object_attributes.iter().any(|attribute| attribute.as_str() == name);
+        let wants = |name: &str| {
+            // One header with commas, or one for each.
+            let mut named = input.object_attributes.iter().flat_map(|header| header.as_str().split(','));
+            named.any(|attribute| attribute.trim() == name)
+        };
         let checksum = (wants("Checksum") && !info.checksums.values.is_empty()).then(|| {
             let mut checksum = s3s::dto::Checksum::default();
             set_checksums_and_type!(checksum, &info.checksums, 0);

@@ -2,7 +2,10 @@
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
-use s3s::{Body, HttpResponse, S3Error};
+use http_body_util::BodyExt;
+use s3s::{Body, HttpResponse, S3Error, StdError};
+
+use crate::error::s3_error;
 
 /// Puts the request's id on every answer, and takes the body from a 304.
 pub(crate) fn finish(mut response: HttpResponse, request_id: &str) -> HttpResponse {
@@ -17,6 +20,32 @@ pub(crate) fn finish(mut response: HttpResponse, request_id: &str) -> HttpRespon
     // A browser must not make a page of what somebody stored as text.
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response
+}
+
+/// A form that breaks its policy is AccessDenied in S3; `s3s` calls the policy's document invalid.
+pub(crate) async fn refuse_form(response: HttpResponse, request_id: &str) -> Result<HttpResponse, StdError> {
+    if response.status() != StatusCode::BAD_REQUEST {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let text = String::from_utf8_lossy(&body);
+    let breaks_policy = text.contains("<Code>InvalidPolicyDocument<") && text.contains(" failed: ");
+    if breaks_policy {
+        let message = "Invalid according to Policy: a condition of the policy failed.";
+        return Ok(refuse(s3_error("AccessDenied", StatusCode::FORBIDDEN, message), request_id));
+    }
+    Ok(HttpResponse::from_parts(parts, Body::from(body)))
+}
+
+/// In this one document, S3 writes the tag without quotes.
+pub(crate) async fn bare_etag(response: HttpResponse) -> Result<HttpResponse, StdError> {
+    let (mut parts, body) = response.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let text = String::from_utf8_lossy(&body).replace("<ETag>&quot;", "<ETag>").replace("&quot;</ETag>", "</ETag>");
+    let text = text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>");
+    parts.headers.remove(CONTENT_LENGTH);
+    Ok(HttpResponse::from_parts(parts, Body::from(text)))
 }
 
 /// The answer for an error that did not come from `s3s`.

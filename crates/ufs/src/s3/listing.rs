@@ -19,7 +19,7 @@ impl S3Store {
         if request.limit == 0 {
             return Ok(ListPage::default());
         }
-        let after = request.start_after.as_ref().map(|after| self.start_after(after, request.delimiter.as_deref()));
+        let after = request.start_after.as_ref().map(|after| self.start_after(after, request));
         let mut token = None;
         loop {
             let call = self.client.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
@@ -38,8 +38,10 @@ impl S3Store {
     }
 
     /// A page that starts behind a common prefix must not show it again.
-    fn start_after(&self, after: &str, delimiter: Option<&str>) -> String {
-        let group = delimiter.is_some_and(|delimiter| !delimiter.is_empty() && after.ends_with(delimiter));
+    fn start_after(&self, after: &str, request: &ListRequest) -> String {
+        let rest = after.strip_prefix(&request.prefix).zip(request.delimiter.as_deref());
+        let group = rest
+            .is_some_and(|(rest, delimiter)| rest.find(delimiter).is_some_and(|at| at + delimiter.len() == rest.len()));
         let after = format!("{}{after}", self.prefix);
         if group { after + &LAST_CHARACTER.to_string() } else { after }
     }
