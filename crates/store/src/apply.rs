@@ -41,12 +41,18 @@ impl Inner {
         if entry.group != 0 {
             let mut groups = self.groups.lock();
             let group = groups.entry(entry.group).or_default();
-            *group = group.checked_add_signed((sign * bytes) as i64).expect("what is taken off a group was added before");
+            *group =
+                group.checked_add_signed((sign * bytes) as i64).expect("what is taken off a group was added before");
         }
     }
 
-    /// Publishes an entry, unless a newer generation is there already.
+    /// Publishes a new entry, unless a newer generation is there already. Being written counts as a first use.
     pub(crate) fn insert(&self, key: Bytes, entry: Entry) {
+        entry.last_read.store(self.objects.tick(), Ordering::Relaxed);
+        self.place(key, entry);
+    }
+
+    fn place(&self, key: Bytes, entry: Entry) {
         let mut shard = self.objects.shard(&key).write();
         if shard.get(&key).is_some_and(|present| present.generation > entry.generation) {
             return;
@@ -105,7 +111,8 @@ impl Inner {
                 });
             }
             None => {
-                let same = |entry: &Entry| !entry.pinned && entry.generation == seen.generation && entry.record == seen.record;
+                let same =
+                    |entry: &Entry| !entry.pinned && entry.generation == seen.generation && entry.record == seen.record;
                 self.remove(key, same);
             }
         }
@@ -141,7 +148,7 @@ impl Inner {
     /// Fills the empty tables with what recovery found.
     pub(crate) fn load(&self, tables: Tables) {
         for (key, entry) in tables.objects {
-            self.insert(key, entry);
+            self.place(key, entry);
         }
         for (key, value) in tables.values {
             self.write_values(vec![ValueWrite { key, value: Some(value.value) }], value.version, value.segment);

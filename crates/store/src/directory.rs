@@ -54,7 +54,8 @@ impl Identity {
             return Err(Error::new(ErrorKind::Corrupt, format!("{label}: the identity of the directory is damaged")));
         }
         if word(4) > IDENTITY_VERSION {
-            let problem = format!("{label} has the layout version {}, and this code knows up to {IDENTITY_VERSION}", word(4));
+            let problem =
+                format!("{label} has the layout version {}, and this code knows up to {IDENTITY_VERSION}", word(4));
             return Err(Error::new(ErrorKind::Invalid, problem));
         }
         let store = u64::from(word(8)) | u64::from(word(12)) << 32;

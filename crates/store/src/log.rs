@@ -34,7 +34,7 @@ pub(crate) struct Appended {
     /// The sequence of each record.
     pub(crate) sequences: Vec<u64>,
     /// Dropped when the tables show what the records say.
-    pub(crate) applying: Applying,
+    pub(crate) applying: Option<Applying>,
 }
 
 /// Marks records as written and not yet applied: a snapshot must not skip them.
@@ -146,7 +146,13 @@ impl Log {
     pub(crate) fn replay_from(&self) -> Option<Position> {
         // The end first: what is appended later is marked, or lies behind it.
         let end = *self.end.lock();
-        self.marks.applying.lock().first().map(|(position, _)| *position).or(end).map(|first| end.map_or(first, |end| first.min(end)))
+        self.marks
+            .applying
+            .lock()
+            .first()
+            .map(|(position, _)| *position)
+            .or(end)
+            .map(|first| end.map_or(first, |end| first.min(end)))
     }
 
     /// Ends the task after what has queued.
@@ -188,6 +194,11 @@ impl Appender {
 
     async fn append(&mut self, batch: &[Request], bytes: u64) -> Result<Vec<Appended>> {
         self.directory.check()?;
+        if bytes == 0 && self.open.is_none() {
+            // A barrier, and nothing before it that this process wrote.
+            let nothing = |_: &Request| Appended { locations: Vec::new(), sequences: Vec::new(), applying: None };
+            return Ok(batch.iter().map(nothing).collect());
+        }
         let sync = batch.iter().any(|request| request.sync);
         self.make_room(bytes).await?;
         let open = self.open.as_mut().expect("room was made in an open segment");
@@ -204,10 +215,10 @@ impl Appender {
                 sequences.push(sequence);
                 offset += draft.total_bytes() as u64;
             }
-            appended.push(Appended { locations, sequences, applying });
+            appended.push(Appended { locations, sequences, applying: Some(applying) });
         }
         let started = self.clock.monotonic();
-        if let Err(error) = open.segment.file.write_at(open.offset, buffers, false).await {
+        if let Err(error) = open.segment.write(open.offset, buffers).await {
             return Err(self.give_up(error).await);
         }
         open.segment.length.store(offset, Ordering::SeqCst);
@@ -215,9 +226,8 @@ impl Appender {
         open.offset = offset;
         *self.end.lock() = Some(Position { segment: open.segment.key().number, offset });
         if sync {
-            if let Err(error) = open.segment.file.sync_data().await {
-                self.directory.fail(&format!("could not sync the log: {error}"));
-                return Err(Error::io("could not sync the log", error));
+            if let Err(error) = open.segment.sync().await {
+                return Err(sync_failed(&self.directory, error));
             }
             open.durable = offset;
         }
@@ -253,9 +263,8 @@ impl Appender {
             if open.offset + bytes <= self.segment_bytes {
                 return Ok(());
             }
-            if let Err(error) = open.segment.file.sync_data().await {
-                self.directory.fail(&format!("could not sync the log: {error}"));
-                return Err(Error::io("could not sync the log", error));
+            if let Err(error) = open.segment.sync().await {
+                return Err(sync_failed(&self.directory, error));
             }
             open.segment.sealed.store(true, Ordering::SeqCst);
             self.open = None;
@@ -267,6 +276,11 @@ impl Appender {
         self.open = Some(Open { segment, offset, durable: offset });
         Ok(())
     }
+}
+
+fn sync_failed(directory: &Directory, error: std::io::Error) -> Error {
+    directory.fail(&format!("could not sync the log: {error}"));
+    Error::io("could not sync the log", error)
 }
 
 pub(crate) fn location(segment: SegmentKey, offset: u64, draft: &Draft) -> Location {

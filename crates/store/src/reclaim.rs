@@ -124,7 +124,9 @@ impl Inner {
         for shard in self.objects.shards() {
             let shard = shard.read();
             let uses = |entry: &Entry| entry.uses().any(|(used, _)| used == segment);
-            members.extend(shard.iter().filter(|(_, entry)| uses(entry)).map(|(key, entry)| (key.clone(), entry.generation)));
+            members.extend(
+                shard.iter().filter(|(_, entry)| uses(entry)).map(|(key, entry)| (key.clone(), entry.generation)),
+            );
         }
         members
     }
@@ -138,7 +140,9 @@ impl Inner {
         kept: &mut Kept,
     ) -> Result<()> {
         loop {
-            let Some(object) = self.object(key).filter(|object| object.generation() == generation) else { return Ok(()) };
+            let Some(object) = self.object(key).filter(|object| object.generation() == generation) else {
+                return Ok(());
+            };
             let entry = object.entry();
             let here: u64 = entry.uses().filter(|(used, _)| *used == victim.key()).map(|(_, bytes)| bytes).sum();
             if here == 0 {
@@ -229,7 +233,12 @@ impl Inner {
         Ok(extent_at(extent.start, extent.bytes, written.location))
     }
 
-    async fn carry_record(self: &Arc<Self>, object: &Object, extents: &[Extent], kept: &mut Kept) -> Result<crate::table::Location> {
+    async fn carry_record(
+        self: &Arc<Self>,
+        object: &Object,
+        extents: &[Extent],
+        kept: &mut Kept,
+    ) -> Result<crate::table::Location> {
         let entry = object.entry();
         let payload = match (entry.is_inline, object.pieces(ByteRange::of_size(entry.size)).as_slice()) {
             (true, [Piece::Cached(range)]) => object.read(*range).await?,

@@ -182,7 +182,8 @@ impl Head {
     pub(crate) fn verify(&self, first: usize, data: &[u8]) -> Result<()> {
         for (index, block) in data.chunks(BLOCK_BYTES).enumerate() {
             let at = 4 * (first + index);
-            let expected = self.checksums.get(at..at + 4).map(|crc| u32::from_le_bytes(crc.try_into().expect("four bytes")));
+            let expected =
+                self.checksums.get(at..at + 4).map(|crc| u32::from_le_bytes(crc.try_into().expect("four bytes")));
             if expected != Some(crc32c(block)) {
                 return Err(corrupt(format!("the checksum of block {} of a record does not hold", first + index)));
             }

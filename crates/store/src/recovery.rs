@@ -16,13 +16,15 @@ use forebay_env::{Disk, Env};
 use crate::directory::{Directory, Identity};
 use crate::log::Position;
 use crate::record::scan::Scan;
-use crate::segment::{
-    SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name,
-};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name};
 use crate::snapshot::{Snapshot, load_snapshot};
 use crate::table::{Entry, Value};
 use crate::{Error, ErrorKind, Result, Settings};
 use replay::Replay;
+
+/// Each start begins this far above what it finds: far more numbers than a process hands out while none of them reaches the
+/// disk, so that those that a power cut took away are not used again.
+const SEQUENCES_OF_A_LIFE: u64 = 1 << 32;
 
 /// What a start found.
 pub(crate) struct Recovered {
@@ -65,6 +67,9 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     for (segment, length) in torn {
         cut(&segment, length).await?;
     }
+    for (directory, segments) in directories.iter().zip(&opened) {
+        keep_last_log(directory, segments).await;
+    }
     for (directory, segments) in directories.iter().zip(opened) {
         for segment in segments {
             if let Some(version) = min_versions.get(&segment.key()) {
@@ -73,7 +78,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
             directory.adopt(segment);
         }
     }
-    let next_sequence = next_sequence.max(first_free + 1).max(1);
+    let next_sequence = (next_sequence.max(first_free) / SEQUENCES_OF_A_LIFE + 1) * SEQUENCES_OF_A_LIFE;
     Ok(Recovered { directories, tables, next_sequence, snapshot_positions })
 }
 
@@ -91,7 +96,10 @@ async fn identify(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> 
     let store = known.first().map_or_else(|| Identity::new_store(env), |identity| identity.store);
     let numbers: HashSet<u16> = known.iter().map(|identity| identity.number).collect();
     if known.iter().any(|identity| identity.store != store) || numbers.len() != known.len() {
-        return Err(Error::new(ErrorKind::Invalid, "the data directories belong to different stores, or one is given twice"));
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the data directories belong to different stores, or one is given twice",
+        ));
     }
     let mut next = numbers.iter().max().map_or(0, |number| number + 1);
     let mut directories = Vec::new();
@@ -167,7 +175,11 @@ async fn replay_log(
         if has_successor || scan.was_durable_here().await? {
             return Err(damaged(directory, &segment.header.name()));
         }
-        tracing::warn!(segment = segment.header.name(), at = end, "the log ends in a torn record, which nobody was told of");
+        tracing::warn!(
+            segment = segment.header.name(),
+            at = end,
+            "the log ends in a torn record, which nobody was told of"
+        );
         return Ok(Some((Arc::clone(segment), end)));
     }
     Ok(None)
@@ -185,6 +197,16 @@ async fn replay_fill(segment: &Arc<Segment>, replay: &mut Replay) -> Result<()> 
             Some(record) => replay.take(segment, &record)?,
             None => return Ok(()),
         }
+    }
+}
+
+/// Makes durable what the log's last segment holds: an earlier process may have died before its sync. The next segment says
+/// that this one is whole, and what was read here is built upon.
+async fn keep_last_log(directory: &Directory, segments: &[Arc<Segment>]) {
+    if let Some(last) = of_kind(segments, SegmentKind::Log).last()
+        && let Err(error) = last.sync().await
+    {
+        directory.fail(&format!("could not sync {}: {error}", last.header.name()));
     }
 }
 

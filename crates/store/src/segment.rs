@@ -132,9 +132,16 @@ pub(crate) struct Segment {
     /// The lowest version of a value written here: lower than the sequence when reclaim carried it.
     pub(crate) min_version: AtomicU64,
     use_count: Mutex<UseCount>,
-    /// Writes that have ended, and how many of them are known to be on stable storage.
+    /// Writes that have ended.
     writes: AtomicU64,
-    synced: tokio::sync::Mutex<u64>,
+    synced: tokio::sync::Mutex<Synced>,
+}
+
+/// How many writes are known to be on stable storage, and whether a sync has failed.
+#[derive(Default)]
+struct Synced {
+    writes: u64,
+    failed: bool,
 }
 
 /// Writers that will yet refer to the segment, and whether reclaim has chosen it.
@@ -161,8 +168,9 @@ impl Segment {
             pinned_bytes: AtomicU64::new(0),
             live_values: AtomicU64::new(0),
             use_count: Mutex::default(),
-            writes: AtomicU64::new(0),
-            synced: tokio::sync::Mutex::new(0),
+            // What an earlier process wrote may still be in memory only.
+            writes: AtomicU64::new(1),
+            synced: tokio::sync::Mutex::default(),
         })
     }
 
@@ -216,14 +224,21 @@ impl Segment {
         Ok(())
     }
 
-    /// Returns when every write that has ended before the call is on stable storage. Those who wait at the same time share one sync.
+    /// Returns when every write that has ended before the call is on stable storage. Those who wait at the same time share
+    /// one sync. After a failed sync all later ones fail: what the first was to make durable may be gone although
+    /// the next one would succeed.
     pub(crate) async fn sync(&self) -> std::io::Result<()> {
         let wanted = self.writes.load(Ordering::SeqCst);
         let mut synced = self.synced.lock().await;
-        if *synced < wanted {
+        if synced.failed {
+            return Err(std::io::Error::other("an earlier sync of this file failed"));
+        }
+        if synced.writes < wanted {
             let ended = self.writes.load(Ordering::SeqCst);
-            self.file.sync_data().await?;
-            *synced = ended;
+            let result = self.file.sync_data().await;
+            synced.failed = result.is_err();
+            result?;
+            synced.writes = ended;
         }
         Ok(())
     }

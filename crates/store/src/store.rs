@@ -20,8 +20,8 @@ use crate::stream::Stream;
 use crate::table::{Entry, Objects, Values};
 use crate::writer::{Kept, Staged, Writer, entry_of, extent_at};
 use crate::{
-    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, NewObject, Observer, Piece, Result, Retention, Settings,
-    Usage, Versioned, recovery,
+    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, NewObject, Observer, Piece, Result, Retention,
+    Settings, Usage, Versioned, recovery,
 };
 
 /// A store, shared by clones.
@@ -89,7 +89,11 @@ impl Inner {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::SeqCst) { Err(Error::new(ErrorKind::Closed, "the store is closed")) } else { Ok(()) }
+        if self.closed.load(Ordering::SeqCst) {
+            Err(Error::new(ErrorKind::Closed, "the store is closed"))
+        } else {
+            Ok(())
+        }
     }
 
     /// A directory that takes writes and has the most room; equal ones take turns.
@@ -172,7 +176,8 @@ impl Store {
     ) -> Result<Self> {
         check_settings(&disks, &settings)?;
         let recovered = recovery::recover(&env, disks, &settings).await?;
-        let (sequence, counters) = (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
+        let (sequence, counters) =
+            (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
         let place = |directory: &Arc<Directory>| {
             let (segment_bytes, sequence) = (settings.segment_bytes, &sequence);
             let stream = |kind| Stream::new(Arc::clone(directory), kind, Arc::clone(sequence), segment_bytes);
@@ -184,10 +189,16 @@ impl Store {
                 observer: observer.clone(),
                 segment_bytes,
             });
-            Place { directory: Arc::clone(directory), log, bulk: stream(SegmentKind::Bulk), fill: stream(SegmentKind::Fill) }
+            Place {
+                directory: Arc::clone(directory),
+                log,
+                bulk: stream(SegmentKind::Bulk),
+                fill: stream(SegmentKind::Fill),
+            }
         };
         let places: Vec<Place> = recovered.directories.iter().map(place).collect();
-        let by_number = places.iter().enumerate().map(|(index, place)| (place.directory.identity.number, index)).collect();
+        let by_number =
+            places.iter().enumerate().map(|(index, place)| (place.directory.identity.number, index)).collect();
         let permits = Semaphore::new((settings.write_buffer_bytes_max / PERMIT_BYTES).max(1) as usize);
         let inner = Arc::new(Inner {
             env,
@@ -301,35 +312,10 @@ impl Store {
     /// `Failed` when the disk refused the write or the sync: the directory then takes no more
     /// writes, and whether the commit holds is known only after a restart.
     pub async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
-        let inner = &self.inner;
-        inner.check_open()?;
-        let sync = durability == Durability::Fsync;
-        if sync {
-            inner.sync_extents(&commit.publish).await?;
-        }
-        let directory = match commit.publish.first() {
-            Some(staged) => staged.directory,
-            None => inner.roomiest()?,
-        };
-        let mut drafts: Vec<_> = commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
-        drafts.push(body_of(&commit).draft());
-        let appended = inner.places[directory].log.append(drafts, sync).await?;
-        let version = *appended.sequences.last().expect("a commit has a record");
-        let log_segment = appended.locations.last().expect("a commit has a record").segment;
-        for (staged, location) in commit.publish.iter().zip(&appended.locations) {
-            inner.insert(staged.key.clone(), staged.entry(*location));
-        }
-        for key in &commit.forget {
-            inner.remove(key, |_| true);
-        }
-        for annotation in commit.annotate {
-            inner.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
-        }
-        inner.write_values(commit.writes, version, log_segment);
-        drop(appended.applying);
-        inner.counters.lock().commits += 1;
-        inner.note_log();
-        Ok(version)
+        self.inner.check_open()?;
+        let inner = Arc::clone(&self.inner);
+        // A task of its own: a caller that goes away leaves no commit on disk that the tables don't show.
+        forebay_env::spawn(async move { inner.commit(commit, durability).await }).join().await
     }
 
     /// Stores a clean object without waiting for the disk: it may be lost in a crash.
@@ -337,6 +323,7 @@ impl Store {
     /// # Errors
     /// `Full` and `Failed`.
     pub async fn publish_fill(&self, staged: Staged) -> Result<()> {
+        self.inner.check_open()?;
         let body = ObjectBody { stands_alone: true, ..staged.body.clone() };
         let draft = body.draft(staged.payload.clone());
         let bytes = draft.total_bytes() as u64;
@@ -351,6 +338,7 @@ impl Store {
     /// # Errors
     /// `Full` and `Failed`.
     pub async fn fill(&self, key: &Bytes, generation: Generation, offset: u64, data: Bytes) -> Result<bool> {
+        self.inner.check_open()?;
         let directory = self.inner.roomiest()?;
         if !self.inner.has_room(directory, data.len() as u64) {
             self.inner.maintenance.notify_one();
@@ -434,7 +422,8 @@ impl Store {
     }
 
     pub fn health(&self) -> Vec<DirectoryHealth> {
-        let health = |place: &Place| DirectoryHealth { label: place.directory.disk.label(), failed: place.directory.failed() };
+        let health =
+            |place: &Place| DirectoryHealth { label: place.directory.disk.label(), failed: place.directory.failed() };
         self.inner.places.iter().map(health).collect()
     }
 
@@ -463,6 +452,37 @@ impl Store {
 }
 
 impl Inner {
+    async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
+        let sync = durability == Durability::Fsync;
+        if sync {
+            self.sync_extents(&commit.publish).await?;
+        }
+        let directory = match commit.publish.first() {
+            Some(staged) => staged.directory,
+            None => self.roomiest()?,
+        };
+        let mut drafts: Vec<_> =
+            commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
+        drafts.push(body_of(&commit).draft());
+        let appended = self.places[directory].log.append(drafts, sync).await?;
+        let version = *appended.sequences.last().expect("a commit has a record");
+        let log_segment = appended.locations.last().expect("a commit has a record").segment;
+        for (staged, location) in commit.publish.iter().zip(&appended.locations) {
+            self.insert(staged.key.clone(), staged.entry(*location));
+        }
+        for key in &commit.forget {
+            self.remove(key, |_| true);
+        }
+        for annotation in commit.annotate {
+            self.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
+        }
+        self.write_values(commit.writes, version, log_segment);
+        drop(appended.applying);
+        self.counters.lock().commits += 1;
+        self.note_log();
+        Ok(version)
+    }
+
     /// Returns when the extents of these objects are on stable storage.
     async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
         for segment in publish.iter().flat_map(|staged| &staged.kept.segments) {
@@ -541,9 +561,13 @@ fn check_settings(disks: &[Arc<dyn Disk>], settings: &Settings) -> Result<()> {
     }
     let least = 8 * settings.segment_bytes;
     if let Some(capacity) = settings.capacity_bytes.iter().find(|capacity| **capacity < least) {
-        return invalid(format!("a directory of {capacity} bytes is too small: it must hold 8 segments, {least} bytes"));
+        return invalid(format!(
+            "a directory of {capacity} bytes is too small: it must hold 8 segments, {least} bytes"
+        ));
     }
-    if settings.segment_bytes > 1 << 30 || settings.segment_bytes < 2 * settings.extent_bytes_max.max(settings.inline_bytes_max) {
+    if settings.segment_bytes > 1 << 30
+        || settings.segment_bytes < 2 * settings.extent_bytes_max.max(settings.inline_bytes_max)
+    {
         return invalid("a segment must hold at least two extents and at most 1 GiB".to_owned());
     }
     Ok(())

@@ -27,7 +27,12 @@ pub(crate) struct Streamed {
 }
 
 impl Stream {
-    pub(crate) fn new(directory: Arc<Directory>, kind: SegmentKind, sequence: Arc<AtomicU64>, segment_bytes: u64) -> Self {
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        kind: SegmentKind,
+        sequence: Arc<AtomicU64>,
+        segment_bytes: u64,
+    ) -> Self {
         Self { directory, kind, sequence, segment_bytes, open: tokio::sync::Mutex::new(None) }
     }
 

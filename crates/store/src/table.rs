@@ -41,7 +41,7 @@ pub(crate) struct Entry {
     pub(crate) extents: Vec<Extent>,
     pub(crate) reads: AtomicU8,
     pub(crate) carried: bool,
-    /// Ticks of [`Objects::tick`] at the last read.
+    /// [`Objects::tick`] at the last read; 0 before the first since the start.
     pub(crate) last_read: AtomicU32,
 }
 
@@ -97,7 +97,7 @@ impl Objects {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             hasher: RandomState::new(),
-            ticks: AtomicU32::new(0),
+            ticks: AtomicU32::new(1),
             count: AtomicU64::new(0),
         }
     }
@@ -113,10 +113,6 @@ impl Objects {
     /// A number that grows with every read, to tell older reads from newer ones.
     pub(crate) fn tick(&self) -> u32 {
         self.ticks.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Entry>> {
-        self.shard(key).read().get(key).cloned()
     }
 }
 

@@ -109,9 +109,8 @@ impl Writer {
     /// When more bytes were appended than the object has.
     pub async fn finish(mut self, object: NewObject) -> Result<Staged> {
         assert!(self.bytes <= object.size, "an object of {} bytes got {}", object.size, self.bytes);
-        let is_inline = self.extents.is_empty()
-            && self.bytes == object.size
-            && self.bytes <= self.inner.settings.inline_bytes_max;
+        let is_inline =
+            self.extents.is_empty() && self.bytes == object.size && self.bytes <= self.inner.settings.inline_bytes_max;
         let rest = std::mem::take(&mut self.buffer).freeze();
         if !is_inline && !rest.is_empty() {
             self.write_extent(rest.clone()).await?;

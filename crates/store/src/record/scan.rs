@@ -13,7 +13,6 @@ const WINDOW_BYTES: usize = 4 << 20;
 pub(crate) struct Scanned {
     pub(crate) head: Head,
     pub(crate) offset: u64,
-    pub(crate) payload: Bytes,
 }
 
 /// Walks through a segment.
@@ -86,7 +85,7 @@ impl<'a> Scan<'a> {
             return Ok(None);
         }
         head.verify(0, &payload)?;
-        Ok(Some(Scanned { head, offset, payload }))
+        Ok(Some(Scanned { head, offset }))
     }
 
     /// Goes on at the next sound record behind a damaged place. `None` when there is none.

@@ -1,0 +1,203 @@
+//! Put, read, overwrite, delete, and all of it again after a start.
+
+use super::*;
+use crate::Annotation;
+
+/// Runs a check before and after a clean close, after a killed process, and after a power cut.
+async fn in_every_life(write: impl AsyncFn(&Store), check: impl AsyncFn(&Store)) {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    write(&store).await;
+    check(&store).await;
+    store.close().await.unwrap();
+    let store = open(&disk).await;
+    check(&store).await;
+    store.close().await.unwrap();
+    for seed in 0..5 {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        write(&store).await;
+        // The store is left as a killed process leaves it.
+        check(&open(&disk).await).await;
+        disk.power_loss(seed);
+        check(&open(&disk).await).await;
+    }
+}
+
+#[tokio::test]
+async fn an_object_is_read_back() {
+    let write = async |store: &Store| {
+        put(store, "a", &pattern(1, 500)).await;
+        put(store, "empty", &Bytes::new()).await;
+    };
+    in_every_life(write, async |store| {
+        assert_eq!(read(store, "a").await.unwrap(), pattern(1, 500));
+        assert_eq!(read(store, "empty").await.unwrap(), Bytes::new());
+        assert!(store.get(b"b").is_none());
+        let object = store.get(b"a").unwrap();
+        assert_eq!(object.metadata().await.unwrap(), "about a");
+        assert_eq!((object.annex(), object.size()), (Bytes::from_static(b"annex"), 500));
+        assert!(object.is_pinned());
+        assert_eq!(store.usage().objects, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_last_write_counts() {
+    let write = async |store: &Store| {
+        for round in 0..5 {
+            put(store, "a", &pattern(round, 300 * round as usize)).await;
+            write_value(store, "v", Some(&round.to_string())).await;
+        }
+        put(store, "b", &pattern(7, 10)).await;
+        forget(store, "b").await;
+        write_value(store, "gone", Some("x")).await;
+        write_value(store, "gone", None).await;
+    };
+    in_every_life(write, async |store| {
+        assert_eq!(read(store, "a").await.unwrap(), pattern(4, 1200));
+        assert_eq!(read(store, "b").await, None);
+        assert_eq!((value(store, "v").as_deref(), value(store, "gone")), (Some("4"), None));
+        let usage = store.usage();
+        assert_eq!((usage.objects, usage.values), (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_object_that_is_held_outlives_its_overwrite() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "a", &pattern(1, 100)).await;
+    let held = store.get(b"a").unwrap();
+    put(&store, "a", &pattern(2, 100)).await;
+    assert_eq!(read_object(&held).await.unwrap(), pattern(1, 100));
+    forget(&store, "a").await;
+    assert_eq!(read_object(&held).await.unwrap(), pattern(1, 100));
+    assert!(store.get(b"a").is_none());
+}
+
+#[tokio::test]
+async fn an_annotation_changes_its_generation_and_no_other() {
+    let annotate = async |store: &Store, generation| {
+        let annotation = Annotation { key: "a".into(), generation, annex: Bytes::from_static(b"clean"), pinned: false };
+        let commit = Commit { annotate: vec![annotation], ..Commit::default() };
+        store.commit(commit, Durability::Fsync).await.unwrap();
+    };
+    let write = async |store: &Store| {
+        put(store, "a", &pattern(1, 100)).await;
+        let old = generation(store, "a");
+        put(store, "a", &pattern(2, 100)).await;
+        annotate(store, old).await;
+        assert!(store.peek(b"a").unwrap().is_pinned(), "the annotation was for another generation");
+        let pinned_bytes = store.usage().pinned_bytes;
+        annotate(store, generation(store, "a")).await;
+        assert_eq!((store.usage().pinned_bytes, store.usage().evictable_bytes), (0, pinned_bytes));
+    };
+    in_every_life(write, async |store| {
+        let object = store.peek(b"a").unwrap();
+        assert_eq!((object.is_pinned(), object.annex()), (false, Bytes::from_static(b"clean")));
+        assert_eq!(object.metadata().await.unwrap(), "about a");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_commit_is_one_step() {
+    let write = async |store: &Store| {
+        put(store, "old", &pattern(1, 100)).await;
+        let publish = vec![
+            stage(store, "small", &pattern(2, 100)).await.unwrap(),
+            stage(store, "large", &pattern(3, 30_000)).await.unwrap(),
+        ];
+        let (forget, writes) =
+            (vec!["old".into()], vec![super::write("k1", Some("v1")), super::write("k2", Some("v2"))]);
+        let commit = Commit { publish, forget, writes, ..Commit::default() };
+        store.commit(commit, Durability::Fsync).await.unwrap();
+    };
+    in_every_life(write, async |store| {
+        assert_eq!(read(store, "small").await.unwrap(), pattern(2, 100));
+        assert_eq!(read(store, "large").await.unwrap(), pattern(3, 30_000));
+        assert_eq!(read(store, "old").await, None);
+        let versions: Vec<u64> = ["k1", "k2"].iter().map(|key| store.value(key.as_bytes()).unwrap().version).collect();
+        assert_eq!(versions[0], versions[1]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn values_are_scanned_in_order() {
+    let write = async |store: &Store| {
+        for key in ["b/2", "a/1", "b/1", "c/1", "b/3"] {
+            write_value(store, key, Some(key)).await;
+        }
+    };
+    in_every_life(write, async |store| {
+        let keys = |limit| {
+            let found = store.scan(b"b/", b"b0", limit).into_iter();
+            found.map(|(key, _)| String::from_utf8(key.to_vec()).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(10), ["b/1", "b/2", "b/3"]);
+        assert_eq!(keys(2), ["b/1", "b/2"]);
+        assert_eq!(store.scan(b"c", b"a", 10), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn groups_are_counted_and_evicted_oldest_first() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    for key in ["a", "b", "c"] {
+        let object = NewObject { pinned: false, group: 7, ..named(&store, key, 1000) };
+        let staged = stage_as(&store, Class::Fill, object, &pattern(1, 1000)).await.unwrap();
+        store.publish_fill(staged).await.unwrap();
+    }
+    let all = store.group_bytes(7);
+    assert!((3000..3600).contains(&all), "{all}");
+    store.get(b"a").unwrap();
+    store.get(b"c").unwrap();
+    assert_eq!(store.evict_group(7, 1), all / 3);
+    assert!(store.peek(b"b").is_none(), "b was never read");
+    assert_eq!(store.group_bytes(7), all - all / 3);
+    store.regroup(&|key| if key == b"a" { 8 } else { 9 });
+    assert_eq!((store.group_bytes(7), store.group_bytes(8), store.group_bytes(9)), (0, all / 3, all / 3));
+    assert!(store.evict(b"a", generation(&store, "a")));
+    assert!(!store.evict(b"c", Generation(0)));
+    assert_eq!((store.group_bytes(8), store.usage().objects), (0, 1));
+}
+
+#[tokio::test]
+async fn a_closed_store_refuses() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let staged = stage(&store, "a", &pattern(1, 10)).await.unwrap();
+    let fill = stage(&store, "f", &pattern(1, 10)).await.unwrap();
+    store.close().await.unwrap();
+    store.close().await.unwrap();
+    check_error(store.writer(Class::Durable, 1).await.map(drop), ErrorKind::Closed, "closed");
+    let commit = Commit { publish: vec![staged], ..Commit::default() };
+    check_error(store.commit(commit, Durability::Os).await, ErrorKind::Closed, "closed");
+    check_error(store.publish_fill(fill).await, ErrorKind::Closed, "closed");
+    check_error(store.fill(&"a".into(), Generation(1), 0, "x".into()).await, ErrorKind::Closed, "closed");
+}
+
+#[tokio::test]
+async fn generations_grow_across_starts_and_power_cuts() {
+    let disk = MemoryDisk::default();
+    let mut last = Generation(0);
+    for round in 0..6 {
+        let store = open(&disk).await;
+        let first = store.next_generation();
+        assert!(first > last, "{first:?} after {last:?} in round {round}");
+        let commit = Commit { writes: vec![write("k", Some("v"))], ..Commit::default() };
+        store.commit(commit, Durability::Os).await.unwrap();
+        last = (0..1000).map(|_| store.next_generation()).max().unwrap();
+        match round % 3 {
+            0 => store.close().await.unwrap(),
+            1 => {}
+            _ => disk.power_loss(round),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Large objects, ranges of them, sparse objects that are filled, and objects made of others.
+
+use super::*;
+
+#[tokio::test]
+async fn large_objects_survive_a_power_cut() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let sizes = [1 << 10, (1 << 10) + 1, 8 << 10, (8 << 10) + 1, 200_000];
+    for (index, size) in sizes.iter().enumerate() {
+        put(&store, &format!("o{index}"), &pattern(index as u64, *size)).await;
+    }
+    disk.power_loss(3);
+    let store = open(&disk).await;
+    for (index, size) in sizes.iter().enumerate() {
+        assert_eq!(read(&store, &format!("o{index}")).await.unwrap(), pattern(index as u64, *size));
+    }
+}
+
+#[tokio::test]
+async fn every_range_is_read() {
+    let disk = MemoryDisk::default();
+    let settings =
+        Settings { extent_bytes_max: 200_000, inline_bytes_max: 150_000, segment_bytes: 512 << 10, ..small() };
+    let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
+    // One inline object of several blocks, and one of several extents of several blocks.
+    for (key, size) in [("inline", 140_000), ("extents", 500_000)] {
+        let data = pattern(9, size);
+        put(&store, key, &data).await;
+        let object = store.get(key.as_bytes()).unwrap();
+        let edges = [0, 1, 65_535, 65_536, 65_537, 131_072, 199_999, 200_000, 200_001, 400_000, size - 1, size];
+        let edges = edges.map(|edge| edge.min(size));
+        for from in edges {
+            for to in edges.into_iter().filter(|to| *to >= from) {
+                let range = ByteRange::new(from as u64, to as u64);
+                assert_eq!(read_range(&object, range).await.unwrap(), data.slice(from..to), "{key} {from}..{to}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_staged_object_is_readable_and_invisible() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    for size in [100, 20_000] {
+        let staged = stage(&store, "a", &pattern(1, size)).await.unwrap();
+        let object = staged.object();
+        assert_eq!(read_object(&object).await.unwrap(), pattern(1, size));
+        assert_eq!(object.metadata().await.unwrap(), "about a");
+        assert!(store.peek(b"a").is_none());
+    }
+    disk.power_loss(1);
+    assert!(open(&disk).await.peek(b"a").is_none(), "nobody published it");
+}
+
+#[tokio::test]
+async fn a_sparse_object_is_filled_page_by_page() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let (data, key) = (pattern(4, 10_000), Bytes::from_static(b"a"));
+    let object = NewObject { pinned: false, ..named(&store, "a", 10_000) };
+    let generation = object.generation;
+    let writer = store.writer(Class::Fill, 0).await.unwrap();
+    store.publish_fill(writer.finish(object).await.unwrap()).await.unwrap();
+    let missing = |from, to| Piece::Missing(ByteRange::new(from, to));
+    let cached = |from, to| Piece::Cached(ByteRange::new(from, to));
+    let pieces = |store: &Store| store.peek(b"a").unwrap().pieces(ByteRange::of_size(10_000));
+    assert_eq!(pieces(&store), [missing(0, 10_000)]);
+    let fill = async |store: &Store, from: u64, to: u64| {
+        store.fill(&key, generation, from, data.slice(from as usize..to as usize)).await.unwrap()
+    };
+    assert!(fill(&store, 4000, 6000).await);
+    assert!(fill(&store, 8000, 10_000).await);
+    assert!(!fill(&store, 5000, 7000).await, "a part of it is there");
+    assert!(!fill(&store, 4000, 6000).await, "all of it is there");
+    assert!(!store.fill(&key, Generation(generation.0 + 1), 0, data.slice(..10)).await.unwrap(), "another generation");
+    assert!(!store.fill(&"b".into(), generation, 0, data.slice(..10)).await.unwrap(), "no object");
+    let expected = [missing(0, 4000), cached(4000, 6000), missing(6000, 8000), cached(8000, 10_000)];
+    assert_eq!(pieces(&store), expected);
+    assert_eq!(store.peek(b"a").unwrap().cached_bytes(), 4000);
+    // What a killed process leaves is found again; so is what a closed store leaves.
+    let store = open(&disk).await;
+    assert_eq!(pieces(&store), expected);
+    store.close().await.unwrap();
+    let store = open(&disk).await;
+    assert_eq!(pieces(&store), expected);
+    assert!(fill(&store, 0, 4000).await && fill(&store, 6000, 8000).await);
+    assert_eq!(read(&store, "a").await.unwrap(), data);
+}
+
+#[tokio::test]
+async fn fills_may_be_lost_and_are_never_wrong() {
+    let (mut lost, mut kept) = (0, 0);
+    for seed in 0..40 {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        for index in 0..4 {
+            put_fill(&store, &format!("f{index}"), &pattern(index, 700 + 3000 * index as usize)).await;
+        }
+        disk.power_loss(seed);
+        let store = open(&disk).await;
+        for index in 0..4 {
+            let Some(object) = store.peek(format!("f{index}").as_bytes()) else {
+                lost += 1;
+                continue;
+            };
+            match read_object(&object).await {
+                Ok(data) => {
+                    assert_eq!(data, pattern(index, 700 + 3000 * index as usize));
+                    kept += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind, ErrorKind::Corrupt);
+                    lost += 1;
+                }
+            }
+        }
+    }
+    assert!(lost > 0 && kept > 0, "{lost} lost, {kept} kept");
+}
+
+#[tokio::test]
+async fn objects_are_concatenated_without_a_copy() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    // Inline in the log, in extents, empty, inline again.
+    let sizes = [900, 20_000, 0, 700];
+    let mut whole = Vec::new();
+    for (index, size) in sizes.into_iter().enumerate() {
+        put(&store, &format!("part{index}"), &pattern(index as u64, size)).await;
+        whole.extend_from_slice(&pattern(index as u64, size));
+    }
+    let whole = Bytes::from(whole);
+    let parts: Vec<Object> =
+        (0..sizes.len()).map(|index| store.peek(format!("part{index}").as_bytes()).unwrap()).collect();
+    let before = store.counters().appended_bytes;
+    let staged = store.concatenate(&parts, named(&store, "whole", whole.len())).await.unwrap();
+    assert_eq!(read_object(&staged.object()).await.unwrap(), whole);
+    let forget = (0..sizes.len()).map(|index| Bytes::from(format!("part{index}"))).collect();
+    let commit = Commit { publish: vec![staged], forget, ..Commit::default() };
+    store.commit(commit, Durability::Fsync).await.unwrap();
+    assert!(store.counters().appended_bytes - before < 1000, "the bytes were not written again");
+    assert_eq!(read(&store, "whole").await.unwrap(), whole);
+    disk.power_loss(8);
+    let store = open(&disk).await;
+    assert_eq!(read(&store, "whole").await.unwrap(), whole);
+    assert_eq!(store.usage().objects, 1);
+}
+
+#[tokio::test]
+async fn pieces_that_only_the_system_has_are_durable_in_a_concatenation() {
+    for seed in 0..20 {
+        let disks = [MemoryDisk::default(), MemoryDisk::default()];
+        let settings = || Settings { capacity_bytes: vec![4 << 20, 4 << 20], ..small() };
+        let store = try_open_all(&disks, settings()).await.unwrap();
+        let mut whole = Vec::new();
+        for index in 0..4 {
+            let publish = vec![stage(&store, &format!("part{index}"), &pattern(index, 900)).await.unwrap()];
+            store.commit(Commit { publish, ..Commit::default() }, Durability::Os).await.unwrap();
+            whole.extend_from_slice(&pattern(index, 900));
+        }
+        let parts: Vec<Object> = (0..4).map(|index| store.peek(format!("part{index}").as_bytes()).unwrap()).collect();
+        let staged = store.concatenate(&parts, named(&store, "whole", whole.len())).await.unwrap();
+        store.commit(Commit { publish: vec![staged], ..Commit::default() }, Durability::Fsync).await.unwrap();
+        disks.iter().for_each(|disk| disk.power_loss(seed));
+        let store = try_open_all(&disks, settings()).await.unwrap();
+        assert_eq!(read(&store, "whole").await.unwrap(), whole);
+    }
+}
