@@ -48,7 +48,8 @@ const OPERATIONS: [(&str, Need); 29] = [
     ("CompleteMultipartUpload", Need::Object(Action::Write)),
     ("AbortMultipartUpload", Need::Object(Action::Write)),
     ("ListParts", Need::Object(Action::Write)),
-    ("DeleteObjects", Need::WriteInBucket),
+    // Each key has an answer of its own, which may be that it is denied.
+    ("DeleteObjects", Need::KnowBucket),
     ("PostObject", Need::WriteInBucket),
     ("ListObjects", Need::ListInBucket),
     ("ListObjectsV2", Need::ListInBucket),

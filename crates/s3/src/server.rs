@@ -1,5 +1,6 @@
 //! The HTTP/1.1 server: connections, their limits, and their end.
 
+pub(crate) mod rest;
 mod timed_body;
 mod timed_io;
 

@@ -11,7 +11,8 @@ use forebay_auth::Users;
 use forebay_cache::Cache;
 use forebay_env::Env;
 use futures::StreamExt;
-use http::{Method, Request};
+use http::header::{CONNECTION, EXPECT};
+use http::{HeaderValue, Method, Request};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
@@ -30,6 +31,7 @@ use crate::pass_through::PassThrough;
 use crate::s3s_fixes::chunks::Framing;
 use crate::s3s_fixes::{FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, keep_alive};
 use crate::server::TimedBody;
+use crate::server::rest::{self, Rest};
 use crate::settings::S3Settings;
 use crate::token::Tokens;
 
@@ -98,15 +100,32 @@ impl S3Service {
         parts.extensions.insert(Arc::clone(context));
         let is_form = is_form(&parts);
         let takes_long = takes_long(&parts);
-        let request = HttpRequest::from_parts(parts, self.body(body, checked.framing));
+        let waits = parts.headers.contains_key(EXPECT);
+        let (body, rest) = self.body(body, checked.framing);
+        let request = HttpRequest::from_parts(parts, body);
         let inner = Arc::clone(&self.inner);
         if takes_long {
             let work = async move { call(&inner, request).await };
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
         }
+        let mut response = self.respond(request, context, is_form).await?;
+        if let Some(rest) = rest
+            && !rest.discard(waits, &*self.inner.env.clock).await
+        {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response)
+    }
+
+    async fn respond(
+        &self,
+        request: HttpRequest,
+        context: &RequestContext,
+        is_form: bool,
+    ) -> Result<HttpResponse, StdError> {
         // A permit is given for as long as the form is in memory; the semaphore is never closed.
         let _permit = if is_form { self.inner.forms.acquire().await.ok() } else { None };
-        let response = call(&inner, request).await?;
+        let response = call(&self.inner, request).await?;
         match is_form {
             true => answer::refuse_form(response, &context.id).await,
             false if context.operation() == "GetObjectAttributes" => answer::bare_etag(response).await,
@@ -114,18 +133,19 @@ impl S3Service {
         }
     }
 
-    fn body(&self, body: Incoming, framing: Option<Framing>) -> Body {
+    fn body(&self, body: Incoming, framing: Option<Framing>) -> (Body, Option<Rest<TimedBody<Incoming>>>) {
         if http_body::Body::is_end_stream(&body) && framing.is_none() {
-            return Body::empty();
+            return (Body::empty(), None);
         }
         let inner = &self.inner;
         let window = (inner.settings.body_window, inner.settings.body_bytes_per_window_min);
         let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, inner.metrics.clone());
+        let (body, rest) = rest::share(body);
         let body = match framing {
             None => body.boxed(),
             Some(framing) => chunks::watch(body, framing),
         };
-        Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data))))
+        (Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data)))), Some(rest))
     }
 }
 

@@ -1,0 +1,123 @@
+//! What a client still sends when its request has been answered.
+//!
+//! A server that answers and closes while bytes are on their way makes the kernel reset the connection, and the client may
+//! never see the answer. So a short rest is read and thrown away; with a longer one, the answer says that the connection closes.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_env::Clock;
+use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
+
+/// Longest rest that is read, in bytes.
+const REST_BYTES_MAX: usize = 1 << 20;
+/// Longest wait for it.
+const REST_WAIT: Duration = Duration::from_secs(5);
+
+/// The body for the operation, and the rest of it for us.
+pub(crate) fn share<S: Stream + Unpin>(body: S) -> (Shared<S>, Rest<S>) {
+    let state =
+        Arc::new(State { body: Mutex::new(body), began: AtomicBool::new(false), ended: AtomicBool::new(false) });
+    (Shared(Arc::clone(&state)), Rest(state))
+}
+
+struct State<S> {
+    body: Mutex<S>,
+    began: AtomicBool,
+    ended: AtomicBool,
+}
+
+/// The body, of which somebody else holds the rest.
+pub(crate) struct Shared<S>(Arc<State<S>>);
+
+impl<S: Stream + Unpin> Stream for Shared<S> {
+    type Item = S::Item;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.began.store(true, Ordering::Relaxed);
+        let next = self.0.body.lock().poll_next_unpin(context);
+        if let Poll::Ready(None) = next {
+            self.0.ended.store(true, Ordering::Relaxed);
+        }
+        next
+    }
+}
+
+pub(crate) struct Rest<S>(Arc<State<S>>);
+
+impl<S, E> Rest<S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+{
+    /// Whether the connection can take another request. A client that waits for `100 Continue` (`waits`) and never got it may
+    /// send the body or not: only closing is clear to both.
+    pub(crate) async fn discard(self, waits: bool, clock: &dyn Clock) -> bool {
+        if self.0.ended.load(Ordering::Relaxed) {
+            return true;
+        }
+        if waits && !self.0.began.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut body = Shared(self.0);
+        let read_all = async {
+            let mut length = 0;
+            while let Some(bytes) = body.next().await {
+                match bytes {
+                    Ok(bytes) if length + bytes.len() <= REST_BYTES_MAX => length += bytes.len(),
+                    Ok(_) | Err(_) => return false,
+                }
+            }
+            true
+        };
+        tokio::select! {
+            ended = read_all => ended,
+            () = clock.sleep(REST_WAIT) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_env::Env;
+    use futures::stream;
+
+    use super::*;
+
+    fn body(pieces: usize) -> impl Stream<Item = Result<Bytes, ()>> + Unpin {
+        stream::iter((0..pieces).map(|_| Ok(Bytes::from(vec![0; 64 << 10]))))
+    }
+
+    #[tokio::test]
+    async fn a_short_rest_is_read_and_a_long_one_is_not() {
+        let clock = Env::real().clock;
+        for (pieces, waits, reusable) in [(0, false, true), (3, false, true), (3, true, false), (20, false, false)] {
+            let (shared, rest) = share(body(pieces));
+            drop(shared);
+            assert_eq!(rest.discard(waits, &*clock).await, reusable, "{pieces} {waits}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_was_told_to_continue_sends_everything() {
+        let (mut shared, rest) = share(body(3));
+        shared.next().await;
+        drop(shared);
+        assert!(rest.discard(true, &*Env::real().clock).await);
+    }
+
+    #[tokio::test]
+    async fn a_rest_that_never_comes_is_not_waited_for() {
+        let (env, clock) = Env::simulated(1);
+        let (_, rest) = share(stream::pending::<Result<Bytes, ()>>());
+        let discarded = rest.discard(false, &*env.clock);
+        futures::pin_mut!(discarded);
+        assert!(futures::poll!(&mut discarded).is_pending());
+        clock.advance(REST_WAIT);
+        assert!(!discarded.await);
+    }
+}
