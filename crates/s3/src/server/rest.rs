@@ -30,19 +30,26 @@ struct State<S> {
     body: Mutex<S>,
     began: AtomicBool,
     ended: AtomicBool,
+    /// Nothing may be read any more.
+    failed: AtomicBool,
 }
 
 /// The body, of which somebody else holds the rest.
 pub(crate) struct Shared<S>(Arc<State<S>>);
 
-impl<S: Stream + Unpin> Stream for Shared<S> {
+impl<S, E> Stream for Shared<S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+{
     type Item = S::Item;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.began.store(true, Ordering::Relaxed);
         let next = self.0.body.lock().poll_next_unpin(context);
-        if let Poll::Ready(None) = next {
-            self.0.ended.store(true, Ordering::Relaxed);
+        match &next {
+            Poll::Ready(None) => self.0.ended.store(true, Ordering::Relaxed),
+            Poll::Ready(Some(Err(_))) => self.0.failed.store(true, Ordering::Relaxed),
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
         next
     }
@@ -60,7 +67,7 @@ where
         if self.0.ended.load(Ordering::Relaxed) {
             return true;
         }
-        if waits && !self.0.began.load(Ordering::Relaxed) {
+        if self.0.failed.load(Ordering::Relaxed) || waits && !self.0.began.load(Ordering::Relaxed) {
             return false;
         }
         let mut body = Shared(self.0);
