@@ -21,8 +21,8 @@ const REST_WAIT: Duration = Duration::from_secs(5);
 
 /// The body for the operation, and the rest of it for us.
 pub(crate) fn share<S: Stream + Unpin>(body: S) -> (Shared<S>, Rest<S>) {
-    let state =
-        Arc::new(State { body: Mutex::new(body), began: AtomicBool::new(false), ended: AtomicBool::new(false) });
+    let (began, ended, failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let state = Arc::new(State { body: Mutex::new(body), began, ended, failed });
     (Shared(Arc::clone(&state)), Rest(state))
 }
 
