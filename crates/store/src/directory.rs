@@ -173,16 +173,34 @@ impl Directory {
                 self.segments.write().insert(number, Arc::clone(&segment));
                 Ok(segment)
             }
-            Err(error) => Err(self.refused("could not create a segment", error)),
+            Err(error) => {
+                // Nothing was acknowledged from it; what can't be removed is an empty segment at the next start.
+                let _ = self.disk.remove(&header.name()).await;
+                Err(self.refused("could not create a segment", error))
+            }
         }
     }
 
-    /// Deletes a segment that nobody needs any more.
+    /// Returns when what was written to a segment is on stable storage.
+    pub(crate) async fn sync_extents(&self, segment: &Segment) -> Result<()> {
+        segment.sync().await.map_err(|error| {
+            self.fail(&format!("could not sync extents: {error}"));
+            Error::io("could not sync extents", error)
+        })
+    }
+
+    /// Deletes a segment that nobody needs any more. It does not come back after a power cut: what is dropped next may rely on
+    /// its absence.
     pub(crate) async fn delete_segment(&self, segment: &Segment) -> Result<()> {
         let name = segment.header.name();
+        let remove = async {
+            self.disk.remove(&name).await?;
+            self.disk.sync_directory().await
+        };
+        remove.await.map_err(|error| Error::io(format!("could not remove {name}"), error))?;
         self.segments.write().remove(&segment.key().number);
         self.used_bytes.fetch_sub(segment.length(), Ordering::SeqCst);
-        self.disk.remove(&name).await.map_err(|error| Error::io(format!("could not remove {name}"), error))
+        Ok(())
     }
 
     /// Turns a refusal of the disk into an error. A full file system may have room again later; everything else is final,

@@ -10,6 +10,7 @@
 mod apply;
 mod directory;
 mod error;
+mod fills;
 mod log;
 mod object;
 mod reclaim;

@@ -1,6 +1,8 @@
 //! Reclaim: space comes back a segment at a time. What may not leave, and what is worth keeping, is carried forward; the
 //! rest is dropped with the file.
 
+mod commits;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +13,9 @@ use forebay_types::{ByteRange, Generation};
 
 use crate::directory::Directory;
 use crate::object::Object;
-use crate::record::Kind;
-use crate::record::commit::{CommitBody, WriteBody};
 use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
-use crate::record::scan::Scan;
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKey, SegmentKind};
+use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::store::Inner;
 use crate::table::Entry;
 use crate::writer::{Kept, extent_at};
@@ -25,10 +24,8 @@ use crate::{Access, Error, ErrorKind, Piece, Result};
 /// How often room is looked for although nobody asked.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Values carried in one commit record.
-const CARRIED_VALUES: usize = 1000;
-
-/// What reclaim may still carry of clean data from one victim: half of it, so that every victim frees something.
+/// What reclaim may still carry of clean data from one victim: with what is pinned half of it, so that every victim frees
+/// something.
 struct Budget {
     clean_bytes: u64,
 }
@@ -62,6 +59,9 @@ impl Inner {
                 Err(error) => {
                     tracing::error!(segment = victim.header.name(), %error, "a segment could not be reclaimed");
                     victim.spare();
+                    if error.kind != ErrorKind::Corrupt {
+                        return;
+                    }
                     unreadable.insert(victim.key());
                 }
             }
@@ -73,6 +73,9 @@ impl Inner {
         if let Some(victim) = self.best_victim(directory, unreadable) {
             return Some(victim);
         }
+        if !self.log_went_on(directory) {
+            return None;
+        }
         match self.snapshot().await {
             Ok(()) => self.best_victim(directory, unreadable),
             Err(error) => {
@@ -82,29 +85,48 @@ impl Inner {
         }
     }
 
+    /// Whether logs were sealed since the last snapshot, which a new one would let go.
+    fn log_went_on(&self, directory: &Directory) -> bool {
+        let replayed_from = self.snapshot_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
+        let segments = directory.segments.read();
+        let newer = |segment: &Arc<Segment>| {
+            segment.header.kind == SegmentKind::Log && segment.is_sealed() && segment.key().number >= replayed_from
+        };
+        segments.values().any(newer)
+    }
+
     fn best_victim(&self, directory: &Directory, unreadable: &HashSet<SegmentKey>) -> Option<Arc<Segment>> {
         let replayed_from = self.snapshot_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
         let segments = directory.segments.read();
+        // The newest name stays, so that a start never gives a number twice: what refers to a deleted segment must not find
+        // another one.
+        let newest = segments.keys().next_back().copied();
         let may_go = |segment: &&Arc<Segment>| {
+            if newest == Some(segment.key().number) {
+                return false;
+            }
             let is_settled = segment.header.kind != SegmentKind::Log || segment.key().number < replayed_from;
             segment.is_sealed() && !segment.is_pinned() && is_settled && !unreadable.contains(&segment.key())
         };
         let mut candidates: Vec<&Arc<Segment>> = segments.values().filter(may_go).collect();
         // Empty ones first, then the oldest; those that are mostly pinned free little and cost much.
         candidates.retain(|segment| segment.pinned_bytes.load(Ordering::SeqCst) <= segment.length() / 2);
-        let in_use = |segment: &Segment| segment.live_bytes.load(Ordering::SeqCst) > 0;
+        let in_use = |segment: &Segment| {
+            segment.live_bytes.load(Ordering::SeqCst) > 0 || segment.live_values.load(Ordering::SeqCst) > 0
+        };
         candidates.sort_by_key(|segment| (in_use(segment), segment.header.sequence, segment.key()));
         candidates.into_iter().find(|segment| segment.doom()).cloned()
     }
 
     async fn reclaim(self: &Arc<Self>, directory: &Directory, victim: &Arc<Segment>) -> Result<()> {
-        let mut budget = Budget { clean_bytes: victim.length() / 2 };
+        let pinned = victim.pinned_bytes.load(Ordering::SeqCst);
+        let mut budget = Budget { clean_bytes: (victim.length() / 2).saturating_sub(pinned) };
         let mut kept = Kept::default();
         for (key, generation) in self.members(victim.key()) {
             self.carry_or_drop(victim, &key, generation, &mut budget, &mut kept).await?;
         }
         if victim.header.kind == SegmentKind::Log {
-            self.carry_values(victim).await?;
+            self.carry_commits(victim).await?;
         }
         // A commit that only the operating system has may have made evictable what is dropped here: now it must last.
         for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
@@ -206,10 +228,15 @@ impl Inner {
             extents.push(if moved { self.carry_extent(object, extent, kept).await? } else { *extent });
         }
         let needs_record = entry.record.segment == victim || entry.pinned;
+        let same = |now: &Entry| now.pinned == entry.pinned && now.annex == entry.annex && now.extents == entry.extents;
+        let _lock = self.carry_lock(object.key()).await;
+        let present = self.object(object.key()).filter(|present| present.generation() == entry.generation);
+        if !present.is_some_and(|present| same(present.entry())) {
+            return Ok(false);
+        }
         let record = if needs_record { self.carry_record(object, &extents, kept).await? } else { entry.record };
-        let (was_pinned, before) = (entry.pinned, entry.extents.clone());
         Ok(self.update(object.key(), object.generation(), |entry| {
-            let unchanged = entry.pinned == was_pinned && entry.extents == before;
+            let unchanged = same(entry);
             if unchanged {
                 entry.record = record;
                 entry.extents = extents;
@@ -225,9 +252,10 @@ impl Inner {
         let attach = (!object.is_pinned()).then(|| (object.key().to_vec(), object.generation()));
         let draft = ExtentBody { start: extent.start, attach }.draft(data);
         let kind = if object.is_pinned() { SegmentKind::Bulk } else { SegmentKind::Fill };
-        let written = self.stream(self.index_for_carried()?, kind).append(draft).await?;
+        let index = self.index_for_carried()?;
+        let written = self.stream(index, kind).append(draft).await?;
         if object.is_pinned() {
-            written.segment.sync().await.map_err(|error| Error::io("could not sync a carried extent", error))?;
+            self.places[index].directory.sync_extents(&written.segment).await?;
         }
         kept.keep(written.segment, written.pin);
         Ok(extent_at(extent.start, extent.bytes, written.location))
@@ -273,58 +301,5 @@ impl Inner {
         let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
         let roomiest = healthy.max_by_key(|(_, place)| place.directory.free_bytes());
         roomiest.map(|(index, _)| index).ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
-    }
-
-    /// Writes again the values whose last write is in a log, and the deletes that a rebuild from segments still needs.
-    async fn carry_values(&self, victim: &Arc<Segment>) -> Result<()> {
-        let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
-        let mut carried: Vec<WriteBody> = Vec::new();
-        while let Some(record) = scan.next().await? {
-            if !record.is(Kind::Commit) {
-                continue;
-            }
-            for write in CommitBody::decode(&record.head.body)?.writes {
-                let version = write.version.unwrap_or(record.head.header.sequence);
-                if self.is_needed(victim, &write, version) {
-                    carried.push(WriteBody { version: Some(version), ..write });
-                }
-            }
-            if carried.len() >= CARRIED_VALUES {
-                self.append_carried(victim, std::mem::take(&mut carried)).await?;
-            }
-        }
-        if scan.offset() < victim.length() {
-            return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its values can't be carried forward"));
-        }
-        if carried.is_empty() { Ok(()) } else { self.append_carried(victim, carried).await }
-    }
-
-    fn is_needed(&self, victim: &Segment, write: &WriteBody, version: u64) -> bool {
-        let present = self.values.get(&write.key);
-        match (&write.value, present) {
-            (Some(_), Some(value)) => value.version == version && value.segment == victim.key(),
-            (Some(_), None) | (None, Some(_)) => false,
-            // As long as an older write may stand somewhere, a rebuild must know of the delete.
-            (None, None) => self.places.iter().any(|place| {
-                let segments = place.directory.segments.read();
-                segments.values().any(|segment| {
-                    let is_log = segment.header.kind == SegmentKind::Log && segment.key() != victim.key();
-                    is_log && segment.min_version.load(Ordering::SeqCst) < version
-                })
-            }),
-        }
-    }
-
-    async fn append_carried(&self, victim: &Segment, writes: Vec<WriteBody>) -> Result<()> {
-        let lowest = writes.iter().filter_map(|write| write.version).min().unwrap_or(u64::MAX);
-        let moved: Vec<_> = writes.iter().map(|write| (write.key.clone(), write.version.unwrap_or(0))).collect();
-        let draft = CommitBody { writes, ..CommitBody::default() }.draft();
-        let appended = self.places[self.index_for_carried()?].log.append(vec![draft], true).await?;
-        let to = appended.locations[0].segment;
-        if let Some(segment) = self.segment(to) {
-            segment.min_version.fetch_min(lowest, Ordering::SeqCst);
-        }
-        moved.iter().for_each(|(key, version)| self.move_value(key, *version, victim.key(), to));
-        Ok(())
     }
 }

@@ -26,6 +26,9 @@ use replay::Replay;
 /// disk, so that those that a power cut took away are not used again.
 const SEQUENCES_OF_A_LIFE: u64 = 1 << 32;
 
+/// Bytes of a log's end that are written again at once.
+const REWRITE_BYTES: u64 = 1 << 20;
+
 /// What a start found.
 pub(crate) struct Recovered {
     pub(crate) directories: Vec<Arc<Directory>>,
@@ -50,13 +53,13 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     }
     let snapshot = load_snapshot(&directories).await?;
     let mut replay = Replay::new(snapshot.as_ref());
-    let mut torn = Vec::new();
+    let mut ends = Vec::new();
     for (directory, segments) in directories.iter().zip(&opened) {
         let log: Vec<_> = of_kind(segments, SegmentKind::Log);
-        torn.extend(replay_log(directory, &log, snapshot.as_ref(), &mut replay).await?);
+        ends.push(replay_log(directory, &log, snapshot.as_ref(), &mut replay).await?);
         for segment in of_kind(segments, SegmentKind::Fill) {
             if !snapshot.as_ref().is_some_and(|snapshot| snapshot.complete_fills.contains(&segment.key())) {
-                replay_fill(segment, &mut replay).await?;
+                replay_fill(segment, snapshot.as_ref(), &mut replay).await?;
             }
         }
     }
@@ -64,11 +67,12 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     let (tables, next_sequence, min_versions) = replay.finish(snapshot, &known);
-    for (segment, length) in torn {
-        cut(&segment, length).await?;
-    }
-    for (directory, segments) in directories.iter().zip(&opened) {
-        keep_last_log(directory, segments).await;
+    for (directory, end) in directories.iter().zip(ends) {
+        if let Some(end) = end
+            && let Err(error) = end.keep().await
+        {
+            directory.fail(&format!("could not make {} durable: {error}", end.segment.header.name()));
+        }
     }
     for (directory, segments) in directories.iter().zip(opened) {
         for segment in segments {
@@ -150,24 +154,38 @@ fn damaged(directory: &Directory, name: &str) -> Error {
     Error::new(ErrorKind::Corrupt, problem)
 }
 
-/// Replays a directory's log. Returns the torn segment and where to cut it, if there is one.
+/// Where a log ends.
+struct LogEnd {
+    segment: Arc<Segment>,
+    /// Behind the last sound record.
+    end: u64,
+    /// What stands before this is on stable storage.
+    durable: u64,
+}
+
+/// Replays a directory's log. Returns its end, if there is a log.
 async fn replay_log(
     directory: &Directory,
     log: &[&Arc<Segment>],
     snapshot: Option<&Snapshot>,
     replay: &mut Replay,
-) -> Result<Option<(Arc<Segment>, u64)>> {
+) -> Result<Option<LogEnd>> {
     let start = snapshot.and_then(|snapshot| snapshot.positions.get(&directory.identity.number).copied());
     let start = start.unwrap_or(Position { segment: 0, offset: 0 });
+    let mut log_end = None;
     let wanted: Vec<_> = log.iter().filter(|segment| segment.key().number >= start.segment).collect();
     for (index, segment) in wanted.iter().enumerate() {
         let is_first = segment.key().number == start.segment;
         let offset = if is_first { start.offset.max(SEGMENT_HEADER_BYTES) } else { SEGMENT_HEADER_BYTES };
         let mut scan = Scan::new(segment, offset).await?;
+        // A snapshot is in place only when all before its positions is durable.
+        let mut durable = offset;
         while let Some(record) = scan.next().await? {
+            durable = durable.max(record.head.header.durable_before);
             replay.take(segment, &record)?;
         }
         let end = scan.offset();
+        log_end = Some(LogEnd { segment: Arc::clone(segment), end, durable });
         if end >= segment.length() {
             continue;
         }
@@ -180,13 +198,32 @@ async fn replay_log(
             at = end,
             "the log ends in a torn record, which nobody was told of"
         );
-        return Ok(Some((Arc::clone(segment), end)));
     }
-    Ok(None)
+    Ok(log_end)
 }
 
-/// Takes what is sound of a segment of fills.
-async fn replay_fill(segment: &Arc<Segment>, replay: &mut Replay) -> Result<()> {
+impl LogEnd {
+    /// Cuts off what is torn, and makes the rest durable: an earlier process may have died before its sync. It is written
+    /// again, since after a failed sync the bytes may be in memory only, where no later sync finds them.
+    async fn keep(&self) -> std::io::Result<()> {
+        let file = &self.segment.file;
+        if self.end < self.segment.length() {
+            file.set_len(self.end).await?;
+            self.segment.length.store(self.end, Ordering::SeqCst);
+        }
+        let mut offset = self.durable;
+        while offset < self.end {
+            let bytes = file.read_at(offset, (self.end - offset).min(REWRITE_BYTES) as usize).await?;
+            let length = bytes.len() as u64;
+            self.segment.write(offset, vec![bytes]).await?;
+            offset += length.max(1);
+        }
+        self.segment.sync().await
+    }
+}
+
+/// Takes what is sound of a segment of fills, and not in the snapshot.
+async fn replay_fill(segment: &Arc<Segment>, snapshot: Option<&Snapshot>, replay: &mut Replay) -> Result<()> {
     let mut scan = Scan::new(segment, SEGMENT_HEADER_BYTES).await?;
     loop {
         let record = match scan.next().await? {
@@ -194,28 +231,16 @@ async fn replay_fill(segment: &Arc<Segment>, replay: &mut Replay) -> Result<()> 
             None => scan.resume().await?,
         };
         match record {
-            Some(record) => replay.take(segment, &record)?,
+            Some(record) => {
+                let sequence = record.head.header.sequence;
+                let is_applied = |snapshot: &Snapshot| {
+                    sequence < snapshot.fills_before && !snapshot.unapplied_fills.contains(&sequence)
+                };
+                if !snapshot.is_some_and(is_applied) {
+                    replay.take(segment, &record)?;
+                }
+            }
             None => return Ok(()),
         }
     }
-}
-
-/// Makes durable what the log's last segment holds: an earlier process may have died before its sync. The next segment says
-/// that this one is whole, and what was read here is built upon.
-async fn keep_last_log(directory: &Directory, segments: &[Arc<Segment>]) {
-    if let Some(last) = of_kind(segments, SegmentKind::Log).last()
-        && let Err(error) = last.sync().await
-    {
-        directory.fail(&format!("could not sync {}: {error}", last.header.name()));
-    }
-}
-
-async fn cut(segment: &Segment, length: u64) -> Result<()> {
-    let cut = async {
-        segment.file.set_len(length).await?;
-        segment.file.sync_data().await
-    };
-    cut.await.map_err(|error| Error::io(format!("could not cut {}", segment.header.name()), error))?;
-    segment.length.store(length, Ordering::SeqCst);
-    Ok(())
 }

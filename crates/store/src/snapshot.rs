@@ -38,6 +38,10 @@ pub(crate) struct Snapshot {
     pub(crate) positions: HashMap<u16, Position>,
     /// Segments of fills of which the snapshot shows all.
     pub(crate) complete_fills: HashSet<SegmentKey>,
+    /// Fills before this sequence are in the snapshot, or were dropped before it,
+    pub(crate) fills_before: u64,
+    /// except these.
+    pub(crate) unapplied_fills: HashSet<u64>,
     pub(crate) min_versions: HashMap<SegmentKey, u64>,
     pub(crate) tables: Tables,
 }
@@ -49,6 +53,8 @@ enum Chunk {
         next_sequence: u64,
         positions: Vec<(u16, Position)>,
         complete_fills: Vec<SegmentKey>,
+        fills_before: u64,
+        unapplied_fills: Vec<u64>,
         min_versions: Vec<(SegmentKey, u64)>,
     },
     Objects(Vec<ObjectRow>),
@@ -164,16 +170,33 @@ impl Inner {
                 put(Chunk::Values(values.into_iter().map(value_row).collect())).await?;
             }
             put(Chunk::End).await?;
-            file.sync_data().await?;
+            file.sync_data().await
+        };
+        let failed = |error| Error::io("could not write a snapshot", error);
+        write.await.map_err(failed)?;
+        self.settle().await?;
+        let replace = async {
             disk.rename(NAME_NEW, NAME).await?;
             disk.sync_directory().await
         };
-        write.await.map_err(|error: std::io::Error| Error::io("could not write a snapshot", error))?;
+        replace.await.map_err(failed)?;
         self.drop_other_snapshots(place.directory.identity.number).await;
         *self.snapshot_positions.lock() = positions;
         let mut counters = self.counters.lock();
         counters.snapshots += 1;
         self.snapshot_at_bytes.store(counters.appended_bytes + self.settings.snapshot_log_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes durable what commits left to the operating system: a snapshot must show no object whose bytes a power cut takes.
+    async fn settle(&self) -> Result<()> {
+        for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
+            let segments: Vec<_> = place.directory.segments.read().values().cloned().collect();
+            for segment in segments.iter().filter(|segment| segment.header.kind == SegmentKind::Bulk) {
+                place.directory.sync_extents(segment).await?;
+            }
+            place.log.barrier().await?;
+        }
         Ok(())
     }
 
@@ -187,7 +210,7 @@ impl Inner {
             // Without a log of this life there is nothing to replay: all that was there is in the tables.
             let end = || {
                 let last = segments.values().rev().find(|segment| is_log(segment.header.kind));
-                last.map(|segment| Position { segment: segment.key().number, offset: segment.length() })
+                last.map(|segment| Position { segment: segment.key().number + 1, offset: 0 })
             };
             positions.extend(place.log.replay_from().or_else(end).map(|position| (number, position)));
             for segment in segments.values() {
@@ -201,7 +224,18 @@ impl Inner {
         let next_sequence = self.sequence.load(Ordering::SeqCst);
         let store = self.places[0].directory.identity.store;
         let known = positions.iter().copied().collect();
-        (Chunk::Start { store, next_sequence, positions, complete_fills, min_versions }, known)
+        // Behind the positions: a fill that was dropped by a commit before them must not count as unapplied.
+        let (fills_before, unapplied_fills) = self.fills.unapplied(&self.sequence);
+        let start = Chunk::Start {
+            store,
+            next_sequence,
+            positions,
+            complete_fills,
+            fills_before,
+            unapplied_fills,
+            min_versions,
+        };
+        (start, known)
     }
 
     /// A snapshot in another directory is older.
@@ -269,7 +303,18 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
         }
         offset += 8 + length as u64;
         match (decode_body::<Chunk>(&body)?, &mut snapshot) {
-            (Chunk::Start { store, next_sequence, positions, complete_fills, min_versions }, None) => {
+            (
+                Chunk::Start {
+                    store,
+                    next_sequence,
+                    positions,
+                    complete_fills,
+                    fills_before,
+                    unapplied_fills,
+                    min_versions,
+                },
+                None,
+            ) => {
                 if store != directory.identity.store {
                     return Err(corrupt());
                 }
@@ -277,6 +322,8 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
                     next_sequence,
                     positions: positions.into_iter().collect(),
                     complete_fills: complete_fills.into_iter().collect(),
+                    fills_before,
+                    unapplied_fills: unapplied_fills.into_iter().collect(),
                     min_versions: min_versions.into_iter().collect(),
                     tables: Tables::default(),
                 });

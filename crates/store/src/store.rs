@@ -1,6 +1,6 @@
 //! The store's parts, and its commit.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::directory::Directory;
+use crate::fills::Fills;
 use crate::log::{Log, LogParts, Position};
 use crate::object::Object;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
@@ -47,6 +48,10 @@ pub(crate) struct Inner {
     pub(crate) values: Values,
     /// The next record's number.
     pub(crate) sequence: Arc<AtomicU64>,
+    pub(crate) fills: Arc<Fills>,
+    /// By key: reclaim holds one while it writes the record of an object again, commits hold those of the keys that they
+    /// forget or annotate. So the copy stands in a log before the change, or shows it.
+    carrying: Vec<tokio::sync::RwLock<()>>,
     pub(crate) counters: Arc<Mutex<Counters>>,
     pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
     pub(crate) groups: Mutex<HashMap<u32, u64>>,
@@ -64,6 +69,9 @@ pub(crate) struct Inner {
     pub(crate) snapshot_positions: Mutex<HashMap<u16, Position>>,
     task: Mutex<Option<Task<()>>>,
 }
+
+/// Locks of [`Inner::carrying`].
+const CARRYING_LOCKS: usize = 64;
 
 /// Write permits are counted in units of this, so that their number fits a semaphore.
 const PERMIT_BYTES: u64 = 4096;
@@ -178,9 +186,12 @@ impl Store {
         let recovered = recovery::recover(&env, disks, &settings).await?;
         let (sequence, counters) =
             (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
+        let fills = Arc::<Fills>::default();
         let place = |directory: &Arc<Directory>| {
             let (segment_bytes, sequence) = (settings.segment_bytes, &sequence);
-            let stream = |kind| Stream::new(Arc::clone(directory), kind, Arc::clone(sequence), segment_bytes);
+            let stream = |kind| {
+                Stream::new(Arc::clone(directory), kind, Arc::clone(sequence), Arc::clone(&fills), segment_bytes)
+            };
             let log = Log::start(LogParts {
                 directory: Arc::clone(directory),
                 sequence: Arc::clone(sequence),
@@ -207,6 +218,8 @@ impl Store {
             objects: Objects::new(),
             values: Values::default(),
             sequence,
+            fills: Arc::clone(&fills),
+            carrying: (0..CARRYING_LOCKS).map(|_| tokio::sync::RwLock::default()).collect(),
             counters,
             retention: RwLock::default(),
             groups: Mutex::default(),
@@ -329,6 +342,7 @@ impl Store {
         let bytes = draft.total_bytes() as u64;
         let written = self.inner.places[staged.directory].fill.append(draft).await?;
         self.inner.insert(staged.key.clone(), entry_of(&body, written.location, staged.is_inline));
+        drop(written.unapplied);
         self.inner.filled(bytes);
         Ok(())
     }
@@ -350,6 +364,7 @@ impl Store {
         let draft = crate::record::extent::ExtentBody { start: offset, attach }.draft(data);
         let written = self.inner.places[directory].fill.append(draft).await?;
         let added = self.inner.attach(key, generation, extent_at(offset, bytes, written.location));
+        drop(written.unapplied);
         self.inner.filled(u64::from(bytes));
         Ok(added)
     }
@@ -442,12 +457,13 @@ impl Store {
             task.join().await;
         }
         for place in &inner.places {
-            if place.directory.failed().is_none() {
-                place.log.barrier().await?;
-            }
+            place.fill.seal().await;
+        }
+        let result = inner.snapshot().await;
+        for place in &inner.places {
             place.log.close().await;
         }
-        inner.snapshot().await
+        result
     }
 }
 
@@ -461,6 +477,7 @@ impl Inner {
             Some(staged) => staged.directory,
             None => self.roomiest()?,
         };
+        let _uncarried = self.uncarried(&commit).await;
         let mut drafts: Vec<_> =
             commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
         drafts.push(body_of(&commit).draft());
@@ -483,15 +500,32 @@ impl Inner {
         Ok(version)
     }
 
+    fn carrying(&self, key: &[u8]) -> usize {
+        self.objects.hash(key) as usize % self.carrying.len()
+    }
+
+    /// Waits until reclaim carries none of the keys that a commit changes in place, and keeps it so.
+    async fn uncarried(&self, commit: &Commit) -> Vec<tokio::sync::RwLockReadGuard<'_, ()>> {
+        let keys = commit.forget.iter().chain(commit.annotate.iter().map(|annotation| &annotation.key));
+        // In order and once each, so that no two commits wait for each other.
+        let locks: BTreeSet<usize> = keys.map(|key| self.carrying(key)).collect();
+        let mut guards = Vec::with_capacity(locks.len());
+        for lock in locks {
+            guards.push(self.carrying[lock].read().await);
+        }
+        guards
+    }
+
+    /// Waits until no commit is changing this key in place, and keeps it so.
+    pub(crate) async fn carry_lock(&self, key: &[u8]) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.carrying[self.carrying(key)].write().await
+    }
+
     /// Returns when the extents of these objects are on stable storage.
     async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
         for segment in publish.iter().flat_map(|staged| &staged.kept.segments) {
-            if let Err(error) = segment.sync().await {
-                let place = self.by_number.get(&segment.key().directory).map(|index| &self.places[*index]);
-                let directory = &place.expect("a segment's directory is open").directory;
-                directory.fail(&format!("could not sync extents: {error}"));
-                return Err(Error::io("could not sync extents", error));
-            }
+            let place = self.by_number.get(&segment.key().directory).map(|index| &self.places[*index]);
+            place.expect("a segment's directory is open").directory.sync_extents(segment).await?;
         }
         Ok(())
     }
@@ -541,16 +575,16 @@ fn body_of(commit: &Commit) -> CommitBody {
         annex: annotation.annex.to_vec(),
         pinned: annotation.pinned,
     });
-    let writes = commit.writes.iter().map(|write| WriteBody {
-        key: write.key.to_vec(),
-        value: write.value.as_ref().map(|value| value.to_vec()),
-        version: None,
-    });
+    let writes = commit
+        .writes
+        .iter()
+        .map(|write| WriteBody { key: write.key.to_vec(), value: write.value.as_ref().map(|value| value.to_vec()) });
     CommitBody {
         publish: commit.publish.iter().map(|staged| (staged.key.to_vec(), staged.generation())).collect(),
         forget: commit.forget.iter().map(|key| key.to_vec()).collect(),
         annotate: annotate.collect(),
         writes: writes.collect(),
+        as_of: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Result;
 use crate::directory::Directory;
+use crate::fills::{Fills, UnappliedFill};
 use crate::log::location;
 use crate::record::Draft;
 use crate::segment::{Segment, SegmentKind, SegmentPin};
@@ -15,6 +16,7 @@ pub(crate) struct Stream {
     directory: Arc<Directory>,
     kind: SegmentKind,
     sequence: Arc<AtomicU64>,
+    fills: Arc<Fills>,
     segment_bytes: u64,
     open: tokio::sync::Mutex<Option<Arc<Segment>>>,
 }
@@ -24,6 +26,8 @@ pub(crate) struct Streamed {
     pub(crate) location: Location,
     pub(crate) segment: Arc<Segment>,
     pub(crate) pin: SegmentPin,
+    /// To be dropped when the tables show the record.
+    pub(crate) unapplied: Option<UnappliedFill>,
 }
 
 impl Stream {
@@ -31,9 +35,10 @@ impl Stream {
         directory: Arc<Directory>,
         kind: SegmentKind,
         sequence: Arc<AtomicU64>,
+        fills: Arc<Fills>,
         segment_bytes: u64,
     ) -> Self {
-        Self { directory, kind, sequence, segment_bytes, open: tokio::sync::Mutex::new(None) }
+        Self { directory, kind, sequence, fills, segment_bytes, open: tokio::sync::Mutex::new(None) }
     }
 
     /// Writes one record. Writers wait for each other only while they are given their places.
@@ -41,12 +46,21 @@ impl Stream {
         self.directory.check()?;
         let bytes = draft.total_bytes() as u64;
         let (segment, offset, pin) = self.reserve(bytes).await?;
-        let sequence = self.sequence.fetch_add(1, Ordering::SeqCst);
+        let unapplied = (self.kind == SegmentKind::Fill).then(|| self.fills.begin(&self.sequence));
+        let next = || self.sequence.fetch_add(1, Ordering::SeqCst);
+        let sequence = unapplied.as_ref().map_or_else(next, |fill| fill.sequence);
         let buffers = draft.encode(segment.binding(), sequence, 0);
         if let Err(error) = segment.write(offset, buffers).await {
             return Err(self.directory.refused("could not write an extent", error));
         }
-        Ok(Streamed { location: location(segment.key(), offset, &draft), segment, pin })
+        Ok(Streamed { location: location(segment.key(), offset, &draft), segment, pin, unapplied })
+    }
+
+    /// Ends the open segment, so that a snapshot can show all of it.
+    pub(crate) async fn seal(&self) {
+        if let Some(segment) = self.open.lock().await.take() {
+            segment.sealed.store(true, Ordering::SeqCst);
+        }
     }
 
     async fn reserve(&self, bytes: u64) -> Result<(Arc<Segment>, u64, SegmentPin)> {

@@ -103,7 +103,11 @@ impl Objects {
     }
 
     pub(crate) fn shard(&self, key: &[u8]) -> &RwLock<Shard> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+        &self.shards[self.hash(key) as usize % SHARDS]
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
     }
 
     pub(crate) fn shards(&self) -> impl Iterator<Item = &RwLock<Shard>> {

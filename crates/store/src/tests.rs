@@ -1,7 +1,9 @@
 //! The store as its users see it, over disks that lose, tear and corrupt what they are told to.
 
 mod basic;
+mod crash;
 mod large;
+mod model;
 mod syncs;
 
 use std::sync::Arc;
@@ -35,11 +37,6 @@ async fn try_open(disk: &MemoryDisk) -> Result<Store> {
 
 async fn open(disk: &MemoryDisk) -> Store {
     try_open(disk).await.unwrap()
-}
-
-/// Runs one life of a process: all its tasks end with it, as they do with a killed process.
-fn life<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
 }
 
 /// Lets other tasks run until they all wait for something.
@@ -140,14 +137,6 @@ fn check_error<T>(result: Result<T>, kind: ErrorKind, says: &str) {
     let error = result.err().expect("it must be refused");
     assert_eq!(error.kind, kind, "{error}");
     assert!(error.to_string().contains(says), "{error}");
-}
-
-/// Names of the files with this extension, in order.
-async fn files(disk: &MemoryDisk, extension: &str) -> Vec<String> {
-    let mut names = disk.list().await.unwrap();
-    names.retain(|name| name.ends_with(extension));
-    names.sort_unstable();
-    names
 }
 
 fn generation(store: &Store, key: &str) -> Generation {

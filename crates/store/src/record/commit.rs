@@ -14,6 +14,9 @@ pub(crate) struct CommitBody {
     pub(crate) forget: Vec<Vec<u8>>,
     pub(crate) annotate: Vec<AnnotationBody>,
     pub(crate) writes: Vec<WriteBody>,
+    /// Set where reclaim carries what still counts of an older commit: that commit's sequence. It is the version of the
+    /// values, and the place in the order at which a rebuild applies the rest.
+    pub(crate) as_of: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +32,6 @@ pub(crate) struct WriteBody {
     pub(crate) key: Vec<u8>,
     /// `None` deletes.
     pub(crate) value: Option<Vec<u8>>,
-    /// The version, where reclaim carries an older write forward; else the record's own sequence.
-    pub(crate) version: Option<u64>,
 }
 
 impl CommitBody {

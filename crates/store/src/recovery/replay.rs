@@ -30,13 +30,14 @@ pub(crate) struct Replay {
     steps: Vec<(u64, Step)>,
     next_sequence: u64,
     min_versions: HashMap<SegmentKey, u64>,
+    has_snapshot: bool,
 }
 
 impl Replay {
     pub(crate) fn new(snapshot: Option<&Snapshot>) -> Self {
         let next_sequence = snapshot.map_or(0, |snapshot| snapshot.next_sequence);
         let min_versions = snapshot.map(|snapshot| snapshot.min_versions.clone()).unwrap_or_default();
-        Self { steps: Vec::new(), next_sequence, min_versions }
+        Self { steps: Vec::new(), next_sequence, min_versions, has_snapshot: snapshot.is_some() }
     }
 
     pub(crate) fn take(&mut self, segment: &Arc<Segment>, record: &Scanned) -> Result<()> {
@@ -64,16 +65,26 @@ impl Replay {
             }
             Kind::Commit => {
                 let body = CommitBody::decode(&record.head.body)?;
-                let lowest = body.writes.iter().filter_map(|write| write.version).min();
-                if let Some(version) = lowest {
-                    let known = self.min_versions.entry(segment.key()).or_insert(version);
-                    *known = version.min(*known);
-                }
-                Step::Commit { body, segment: segment.key() }
+                self.take_commit(header.sequence, body, segment.key());
+                return Ok(());
             }
         };
         self.steps.push((header.sequence, step));
         Ok(())
+    }
+
+    /// What reclaim carried changes objects at its old place in the order. A snapshot shows it already.
+    fn take_commit(&mut self, sequence: u64, mut body: CommitBody, segment: SegmentKey) {
+        if let Some(as_of) = body.as_of {
+            let known = self.min_versions.entry(segment).or_insert(as_of);
+            *known = as_of.min(*known);
+            let (forget, annotate) = (std::mem::take(&mut body.forget), std::mem::take(&mut body.annotate));
+            if !self.has_snapshot {
+                let body = CommitBody { forget, annotate, ..CommitBody::default() };
+                self.steps.push((as_of, Step::Commit { body, segment }));
+            }
+        }
+        self.steps.push((sequence, Step::Commit { body, segment }));
     }
 
     /// The tables, the next sequence, and the lowest versions that reclaim carried into segments.
@@ -165,7 +176,7 @@ impl Applying<'_> {
         }
         for write in body.writes {
             let key: Bytes = write.key.into();
-            let version = write.version.unwrap_or(sequence);
+            let version = body.as_of.unwrap_or(sequence);
             let present = self.tables.values.get(&key).map(|value| value.version);
             if present.max(self.deleted.get(&key).copied()).is_some_and(|newest| newest > version) {
                 continue;

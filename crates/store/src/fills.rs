@@ -1,0 +1,44 @@
+//! Which records of fills the tables don't show yet.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// The sequences of fills that are written or being written, and not applied.
+///
+/// A snapshot notes them: of the fills that were begun before it, a replay takes these alone. The others are in the tables, or
+/// have been there and were dropped since, and must not come back.
+#[derive(Default)]
+pub(crate) struct Fills {
+    unapplied: Mutex<BTreeSet<u64>>,
+}
+
+/// Notes a fill until the tables show it.
+pub(crate) struct UnappliedFill {
+    fills: Arc<Fills>,
+    pub(crate) sequence: u64,
+}
+
+impl Fills {
+    /// Takes the next sequence for a fill.
+    pub(crate) fn begin(self: &Arc<Self>, next_sequence: &AtomicU64) -> UnappliedFill {
+        let mut unapplied = self.unapplied.lock();
+        let sequence = next_sequence.fetch_add(1, Ordering::SeqCst);
+        unapplied.insert(sequence);
+        UnappliedFill { fills: Arc::clone(self), sequence }
+    }
+
+    /// The next sequence, and those below it that are not applied.
+    pub(crate) fn unapplied(&self, next_sequence: &AtomicU64) -> (u64, Vec<u64>) {
+        let unapplied = self.unapplied.lock();
+        (next_sequence.load(Ordering::SeqCst), unapplied.iter().copied().collect())
+    }
+}
+
+impl Drop for UnappliedFill {
+    fn drop(&mut self) {
+        self.fills.unapplied.lock().remove(&self.sequence);
+    }
+}

@@ -1,0 +1,89 @@
+//! What reclaim keeps of the commits in a log: they change values and objects that stand elsewhere.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::record::Kind;
+use crate::record::commit::{CommitBody, WriteBody};
+use crate::record::scan::Scan;
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
+use crate::store::Inner;
+use crate::{Error, ErrorKind, Result};
+
+/// Commits carried in one append.
+const CARRIED_COMMITS: usize = 1000;
+
+impl Inner {
+    /// Writes again what a rebuild from segments still needs of the commits in a log.
+    pub(super) async fn carry_commits(self: &Arc<Self>, victim: &Arc<Segment>) -> Result<()> {
+        let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
+        let mut carried: Vec<CommitBody> = Vec::new();
+        while let Some(record) = scan.next().await? {
+            if record.is(Kind::Commit) {
+                let body = CommitBody::decode(&record.head.body)?;
+                carried.extend(self.needed_of(victim, record.head.header.sequence, body));
+            }
+            if carried.len() >= CARRIED_COMMITS {
+                self.append_carried(victim, std::mem::take(&mut carried)).await?;
+            }
+        }
+        if scan.offset() < victim.length() {
+            return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its commits can't be carried forward"));
+        }
+        if carried.is_empty() { Ok(()) } else { self.append_carried(victim, carried).await }
+    }
+
+    /// What still counts of a commit: values whose last write it is, states of objects, and the absence of what an older
+    /// segment may hold.
+    fn needed_of(self: &Arc<Self>, victim: &Segment, sequence: u64, body: CommitBody) -> Option<CommitBody> {
+        let as_of = body.as_of.unwrap_or(sequence);
+        let is_older = |segment: &Segment| segment.header.kind != SegmentKind::Bulk && segment.header.sequence < as_of;
+        let (mut forget, mut annotate, mut writes) = (body.forget, body.annotate, body.writes);
+        forget.retain(|key| self.object(key).is_none() && self.any_other_segment(victim, is_older));
+        annotate.retain(|annotation| {
+            self.object(&annotation.key).is_some_and(|object| {
+                let entry = object.entry();
+                entry.generation == annotation.generation
+                    && entry.pinned == annotation.pinned
+                    && entry.annex == annotation.annex
+            })
+        });
+        writes.retain(|write| self.is_needed(victim, write, as_of));
+        let counts = !(forget.is_empty() && annotate.is_empty() && writes.is_empty());
+        counts.then(|| CommitBody { publish: Vec::new(), forget, annotate, writes, as_of: Some(as_of) })
+    }
+
+    fn is_needed(&self, victim: &Segment, write: &WriteBody, version: u64) -> bool {
+        let is_older = |segment: &Segment| {
+            segment.header.kind == SegmentKind::Log && segment.min_version.load(Ordering::SeqCst) < version
+        };
+        match (&write.value, self.values.get(&write.key)) {
+            (Some(_), Some(value)) => value.version == version && value.segment == victim.key(),
+            (Some(_), None) | (None, Some(_)) => false,
+            // As long as an older write may stand somewhere, a rebuild must know of the delete.
+            (None, None) => self.any_other_segment(victim, is_older),
+        }
+    }
+
+    fn any_other_segment(&self, victim: &Segment, chosen: impl Fn(&Segment) -> bool) -> bool {
+        self.places.iter().any(|place| {
+            let segments = place.directory.segments.read();
+            segments.values().any(|segment| segment.key() != victim.key() && chosen(segment))
+        })
+    }
+
+    async fn append_carried(&self, victim: &Segment, commits: Vec<CommitBody>) -> Result<()> {
+        let drafts = commits.iter().map(CommitBody::draft).collect();
+        let appended = self.places[self.index_for_carried()?].log.append(drafts, true).await?;
+        let to = appended.locations[0].segment;
+        for (commit, location) in commits.iter().zip(&appended.locations) {
+            let version = commit.as_of.expect("what is carried says what it is of");
+            assert_eq!(location.segment, to, "one append goes to one segment");
+            if let Some(segment) = self.segment(to) {
+                segment.min_version.fetch_min(version, Ordering::SeqCst);
+            }
+            commit.writes.iter().for_each(|write| self.move_value(&write.key, version, victim.key(), to));
+        }
+        Ok(())
+    }
+}

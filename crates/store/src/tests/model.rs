@@ -1,0 +1,172 @@
+//! What a store may hold after a crash, key by key.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::*;
+use crate::Annotation;
+
+/// Changes of one key. What is written is told by its tag.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Op {
+    /// An object and the value of the same key, in one commit.
+    Put { tag: u64, durability: Durability },
+    /// Both are gone, in one commit.
+    Forget,
+    /// The object may be evicted from now on.
+    Clean { tag: u64 },
+    /// An object that nobody waits for; there is no value.
+    Fill { tag: u64 },
+}
+
+/// What is known of a key.
+#[derive(Default)]
+struct Known {
+    /// What the key holds while the store is open.
+    live: Option<u64>,
+    /// What it may hold after a crash.
+    possible: Vec<Option<u64>>,
+    /// Tags that may be evicted, in whole or in part.
+    clean: HashSet<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Model {
+    keys: BTreeMap<String, Known>,
+}
+
+/// One in three is large.
+pub(super) fn data_of(tag: u64) -> Bytes {
+    let size = if tag.is_multiple_of(3) { 600 + tag % 9000 } else { tag % 400 };
+    pattern(tag, size as usize)
+}
+
+/// Keys of fills begin like this; they are evicted at any time.
+pub(super) fn is_fill(key: &str) -> bool {
+    key.starts_with('f')
+}
+
+pub(super) async fn run(store: &Store, key: &str, op: Op) -> Result<()> {
+    let object = |tag: u64, pinned| {
+        let annex = Bytes::copy_from_slice(&tag.to_le_bytes());
+        NewObject { annex, pinned, ..named(store, key, data_of(tag).len()) }
+    };
+    let (commit, durability) = match op {
+        Op::Put { tag, durability } => {
+            let staged = stage_as(store, Class::Durable, object(tag, true), &data_of(tag)).await?;
+            let writes = vec![write(key, Some(&tag.to_string()))];
+            (Commit { publish: vec![staged], writes, ..Commit::default() }, durability)
+        }
+        Op::Forget => {
+            let (forget, writes) = (vec![Bytes::copy_from_slice(key.as_bytes())], vec![write(key, None)]);
+            (Commit { forget, writes, ..Commit::default() }, Durability::Fsync)
+        }
+        Op::Clean { tag } => {
+            let Some(object) = store.peek(key.as_bytes()) else { return Ok(()) };
+            let (key, generation) = (object.key().clone(), object.generation());
+            let annex = Bytes::copy_from_slice(&tag.to_le_bytes());
+            let annotate = vec![Annotation { key, generation, annex, pinned: false }];
+            (Commit { annotate, ..Commit::default() }, Durability::Os)
+        }
+        Op::Fill { tag } => {
+            let staged = stage_as(store, Class::Fill, object(tag, false), &data_of(tag)).await?;
+            return store.publish_fill(staged).await;
+        }
+    };
+    store.commit(commit, durability).await.map(drop)
+}
+
+impl Model {
+    pub(super) fn live(&self, key: &str) -> Option<u64> {
+        self.keys.get(key)?.live
+    }
+
+    /// An operation is on its way: a crash may leave its effect.
+    pub(super) fn begin(&mut self, key: &str, op: Op) {
+        let known =
+            self.keys.entry(key.to_owned()).or_insert_with(|| Known { possible: vec![None], ..Known::default() });
+        match op {
+            Op::Put { tag, .. } => known.possible.push(Some(tag)),
+            Op::Forget => known.possible.push(None),
+            Op::Clean { tag } => drop(known.clean.insert(tag)),
+            Op::Fill { tag } => {
+                known.clean.insert(tag);
+                known.possible.push(Some(tag));
+            }
+        }
+    }
+
+    /// An operation was acknowledged.
+    pub(super) fn acked(&mut self, key: &str, op: Op) {
+        let known = self.keys.get_mut(key).expect("it has begun");
+        match op {
+            Op::Put { tag, durability } => {
+                known.live = Some(tag);
+                if durability == Durability::Fsync {
+                    known.possible = vec![Some(tag)];
+                }
+            }
+            Op::Forget => (known.live, known.possible) = (None, vec![None]),
+            Op::Clean { .. } => {}
+            Op::Fill { tag } => known.live = Some(tag),
+        }
+    }
+
+    /// Compares what a store that has just been opened holds, which is known from now on.
+    pub(super) async fn check_opened(&mut self, store: &Store) {
+        for (key, known) in &mut self.keys {
+            let found = check_key(store, key, known).await;
+            assert!(
+                known.possible.contains(&found),
+                "{key} holds {found:?}, and only {:?} is possible",
+                known.possible
+            );
+            known.live = found;
+            // A fill that has not come back yet may come back from what the disk has.
+            if !is_fill(key) {
+                known.possible = vec![found];
+            }
+        }
+        let mut unknown = Vec::new();
+        store.for_each_object(&mut |key, _, _| unknown.push(String::from_utf8(key.to_vec()).unwrap()));
+        unknown.retain(|key| !self.keys.contains_key(key));
+        assert_eq!(unknown, Vec::<String>::new(), "nobody wrote these");
+    }
+
+    /// Compares what an open store holds, while nothing is on its way.
+    pub(super) async fn check_live(&mut self, store: &Store) {
+        for (key, known) in &self.keys {
+            let found = check_key(store, key, known).await;
+            let evicted = is_fill(key) && found.is_none();
+            assert!(evicted || found == known.live, "{key} holds {found:?}, not {:?}", known.live);
+        }
+    }
+}
+
+/// The tag that a key holds, after a look at all that belongs to it.
+async fn check_key(store: &Store, key: &str, known: &Known) -> Option<u64> {
+    let object = store.peek(key.as_bytes());
+    let annexed = object.as_ref().map(|object| u64::from_le_bytes(object.annex()[..].try_into().unwrap()));
+    let tag = if is_fill(key) { annexed } else { value(store, key).map(|value| value.parse().unwrap()) };
+    let may_lack = tag.is_some_and(|tag| known.clean.contains(&tag));
+    let Some(object) = object else {
+        assert!(tag.is_none() || may_lack, "{key}: {tag:?} has lost its object");
+        return tag;
+    };
+    assert_eq!(annexed, tag, "{key}: object and value were written together");
+    let (data, clean) = (data_of(annexed.unwrap()), !object.is_pinned());
+    assert!(!clean || may_lack, "{key}: nobody made it clean");
+    assert_eq!(object.size(), data.len() as u64, "{key}");
+    for piece in object.pieces(ByteRange::of_size(object.size())) {
+        match piece {
+            Piece::Cached(range) => match object.read(range).await {
+                Ok(found) => assert_eq!(found, data.slice(range.start as usize..range.end as usize), "{key}"),
+                Err(error) => assert!(clean && error.kind == ErrorKind::Corrupt, "{key}: {error}"),
+            },
+            Piece::Missing(range) => assert!(clean, "{key}: {range:?} of pinned bytes is missing"),
+        }
+    }
+    if let Err(error) = object.metadata().await {
+        assert!(clean && error.kind == ErrorKind::Corrupt, "{key}: {error}");
+    }
+    tag
+}
