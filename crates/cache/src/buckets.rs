@@ -4,28 +4,50 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_catalog::{Engine, LocalChange, Transaction};
 use forebay_env::Env;
-use forebay_types::BucketName;
-use forebay_ufs::{S3Target, UnderStore};
+use forebay_store::ValueWrite;
+use forebay_types::{BucketName, Durability};
+use forebay_ufs::{BucketRoot, S3Target};
 use parking_lot::Mutex;
 
 use crate::worker::Worker;
 use crate::{BucketSummary, Error, ErrorKind, Mount, Mounts, Result};
 
-/// How long the existence of a bucket is believed. Creation and deletion through this worker are seen at once.
+/// How long the existence of a bucket is believed without looking again. Creation and deletion through this worker are seen
+/// at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
-/// Resolves buckets, and remembers those that exist.
+/// Resolves buckets. Those that have been seen are in the catalog: they go on to serve and to take writes while the under
+/// store is out of reach, and looking again never keeps a request waiting.
 pub(crate) struct Buckets {
     env: Env,
+    engine: Arc<dyn Engine>,
     mounts: Mounts,
-    known: Mutex<HashMap<BucketName, (Duration, Mount)>>,
+    known: Arc<Mutex<HashMap<BucketName, Known>>>,
+}
+
+struct Known {
+    mount: Mount,
+    /// When to look again; nobody else does until then.
+    until: Duration,
 }
 
 impl Buckets {
-    pub(crate) fn new(env: Env, mounts: Mounts) -> Self {
-        Self { env, mounts, known: Mutex::default() }
+    /// With the buckets that the catalog knows.
+    pub(crate) async fn load(env: Env, engine: Arc<dyn Engine>, mounts: Mounts) -> Result<Self> {
+        let mut known = HashMap::new();
+        if let Some(root) = &mounts.root {
+            let (from, to) = records::all_buckets_range();
+            for (key, _) in engine.scan(&from, &to, usize::MAX).await? {
+                let Some(bucket) = records::parse_bucket_key(&key) else { continue };
+                let mount = mount_of(&mounts, root, &bucket);
+                known.insert(bucket, Known { mount, until: Duration::ZERO });
+            }
+        }
+        Ok(Self { env, engine, mounts, known: Arc::new(Mutex::new(known)) })
     }
 
     /// # Errors
@@ -40,37 +62,57 @@ impl Buckets {
         }
         let Some(root) = &self.mounts.root else { return Ok(None) };
         let now = self.env.clock.monotonic();
-        let remembered = self.known.lock().get(bucket).cloned();
-        let stale = match remembered {
-            Some((until, mount)) if now < until => return Ok(Some(mount)),
-            Some((_, mount)) => Some(mount),
-            None => None,
-        };
-        match root.open(bucket).await {
-            Ok(Some(foreground)) => Ok(Some(self.remember(bucket, foreground, now).await?)),
-            Ok(None) => {
-                self.known.lock().remove(bucket);
-                Ok(None)
+        if let Some(known) = self.known.lock().get_mut(bucket) {
+            if known.until <= now {
+                known.until = now + BUCKET_TTL;
+                self.look_again(Arc::clone(root), bucket.clone());
             }
-            // A bucket that has existed goes on to take writes while the under store is out of reach.
-            Err(error) if error.kind.is_transient() && stale.is_some() => Ok(stale),
-            Err(error) => Err(error.into()),
+            return Ok(Some(known.mount.clone()));
         }
+        if root.open(bucket).await?.is_none() {
+            return Ok(None);
+        }
+        self.note(root, bucket).await.map(Some)
     }
 
-    async fn remember(&self, bucket: &BucketName, foreground: Arc<dyn UnderStore>, now: Duration) -> Result<Mount> {
-        let background = match &self.mounts.background_root {
-            Some(root) => root.open(bucket).await?.unwrap_or_else(|| Arc::clone(&foreground)),
-            None => Arc::clone(&foreground),
-        };
-        let mount = Mount { foreground, background };
-        self.known.lock().insert(bucket.clone(), (now + BUCKET_TTL, mount.clone()));
+    /// Forgets the bucket when it is gone. What it holds here stays: it may come back, and nothing else has its dirty objects.
+    fn look_again(&self, root: Arc<dyn BucketRoot>, bucket: BucketName) {
+        let (known, engine) = (Arc::clone(&self.known), Arc::clone(&self.engine));
+        forebay_env::spawn(async move {
+            if let Ok(None) = root.open(&bucket).await {
+                tracing::warn!(%bucket, "the bucket is gone from the under store");
+                known.lock().remove(&bucket);
+                if let Err(error) = write_record(engine.as_ref(), &bucket, None).await {
+                    tracing::warn!(%bucket, %error, "the catalog still knows the bucket");
+                }
+            }
+        });
+    }
+
+    async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<Mount> {
+        write_record(self.engine.as_ref(), bucket, Some(Bytes::new())).await?;
+        let mount = mount_of(&self.mounts, root, bucket);
+        let until = self.env.clock.monotonic() + BUCKET_TTL;
+        self.known.lock().insert(bucket.clone(), Known { mount: mount.clone(), until });
         Ok(mount)
     }
 
-    fn forget(&self, bucket: &BucketName) {
+    async fn forget(&self, bucket: &BucketName) -> Result<()> {
         self.known.lock().remove(bucket);
+        write_record(self.engine.as_ref(), bucket, None).await
     }
+}
+
+fn mount_of(mounts: &Mounts, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Mount {
+    let background = mounts.background_root.as_ref().unwrap_or(root);
+    Mount { foreground: root.assume(bucket), background: background.assume(bucket) }
+}
+
+async fn write_record(engine: &dyn Engine, bucket: &BucketName, value: Option<Bytes>) -> Result<()> {
+    let writes = vec![ValueWrite { key: records::bucket_key(bucket), value }];
+    let local = LocalChange::default();
+    engine.commit(Transaction { checks: Vec::new(), writes, local, durability: Durability::Fsync }).await?;
+    Ok(())
 }
 
 fn no_such_bucket(bucket: &BucketName) -> Error {
@@ -110,7 +152,7 @@ impl Worker {
             ));
         };
         root.create(bucket).await?;
-        self.buckets.forget(bucket);
+        self.buckets.note(root, bucket).await?;
         Ok(())
     }
 
@@ -135,8 +177,7 @@ impl Worker {
             }
         }
         root.delete(bucket).await?;
-        self.buckets.forget(bucket);
-        Ok(())
+        self.buckets.forget(bucket).await
     }
 
     pub(crate) async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {

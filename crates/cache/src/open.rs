@@ -71,7 +71,7 @@ impl Cache {
         let Parts { env, store, engine, mounts, settings, policies } = parts;
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
         let worker = Arc::new(Worker {
-            buckets: Buckets::new(env.clone(), mounts),
+            buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
             policies: Policies::load(engine.as_ref(), policies).await?,
             memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0),
             metrics: Metrics::register(registry),

@@ -32,6 +32,19 @@ fn range_of(prefix: &str) -> (Bytes, Bytes) {
     (Bytes::copy_from_slice(prefix.as_bytes()), behind_prefix(prefix.as_bytes()))
 }
 
+/// The key of a bucket that has been seen; its value is empty.
+pub fn bucket_key(bucket: &BucketName) -> Bytes {
+    format!("b/{bucket}").into()
+}
+
+pub fn parse_bucket_key(key: &[u8]) -> Option<BucketName> {
+    BucketName::new(std::str::from_utf8(key).ok()?.strip_prefix("b/")?).ok()
+}
+
+pub fn all_buckets_range() -> (Bytes, Bytes) {
+    range_of("b/")
+}
+
 pub fn object_key(path: &ObjectPath) -> Bytes {
     format!("o/{}\0{}", path.bucket, path.key).into()
 }
