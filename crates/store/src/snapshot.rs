@@ -136,6 +136,7 @@ impl Inner {
         let Some(place) = self.places.iter().find(|place| place.directory.failed().is_none()) else {
             return Err(Error::new(ErrorKind::Failed, "no directory takes writes"));
         };
+        let failed_directories = self.failed_directories();
         let (start, positions) = self.snapshot_start();
         let disk = &place.directory.disk;
         let write = async {
@@ -175,6 +176,12 @@ impl Inner {
         let failed = |error| Error::io("could not write a snapshot", error);
         write.await.map_err(failed)?;
         self.settle().await?;
+        if self.failed_directories() > failed_directories {
+            return Err(Error::new(
+                ErrorKind::Failed,
+                "a directory failed, and what the snapshot shows of it may be lost",
+            ));
+        }
         let replace = async {
             disk.rename(NAME_NEW, NAME).await?;
             disk.sync_directory().await
@@ -198,6 +205,10 @@ impl Inner {
             place.log.barrier().await?;
         }
         Ok(())
+    }
+
+    fn failed_directories(&self) -> usize {
+        self.places.iter().filter(|place| place.directory.failed().is_some()).count()
     }
 
     fn snapshot_start(&self) -> (Chunk, HashMap<u16, Position>) {

@@ -125,6 +125,7 @@ impl Round {
             self.disks.iter().for_each(|disk| disk.hold_syncs(true));
         } else if self.chance(20) {
             self.disks[0].fail_syncs(1);
+            model.lost_directory = self.disks.len() > 1;
         }
         let steps = self.random.below(60) as usize;
         self.at_once(&store, model, steps).await;
