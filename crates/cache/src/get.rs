@@ -98,7 +98,8 @@ impl Worker {
                 };
                 let under_store = mount.foreground;
                 let (generation, size) = (object.generation(), object.size());
-                let version = Version { path: path.clone(), generation, size, remote_etag, under_store };
+                let (path, etag) = (path.clone(), info.etag.clone());
+                let version = Version { path, generation, size, etag, remote_etag, under_store };
                 Ok(Found { info, state, cached_bytes: object.cached_bytes(), bytes: Source::Copy(object, version) })
             }
         }
@@ -178,6 +179,7 @@ impl Worker {
         range: ByteRange,
     ) -> Result<ByteStream> {
         let body = mount.foreground.get(&path.key, Some(range), Some(&remote.remote_etag)).await?;
+        body.object.must_be(remote.info.size, &remote.info.etag, &remote.remote_etag)?;
         self.metrics.read(Tier::under_store, path.bucket.as_str(), range.len());
         Ok(body.stream.map(|data| data.map_err(Error::from)).boxed())
     }

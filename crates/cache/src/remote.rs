@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_env::Env;
 use forebay_store::{Class, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, WriteMode};
-use forebay_ufs::{ErrorKind as UfsKind, RemoteObject, UnderStore};
+use forebay_ufs::{ErrorKind as UfsKind, RemoteBody, RemoteObject, UnderStore};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
@@ -58,6 +58,8 @@ pub(crate) struct Version {
     pub(crate) path: ObjectPath,
     pub(crate) generation: Generation,
     pub(crate) size: u64,
+    /// What clients see.
+    pub(crate) etag: ETag,
     pub(crate) remote_etag: ETag,
     pub(crate) under_store: Arc<dyn UnderStore>,
 }
@@ -232,7 +234,9 @@ impl Worker {
     async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Bytes> {
         let _permit = self.remote.fetches.acquire().await.expect("this semaphore is never closed");
         let fetched = version.under_store.get(&version.path.key, Some(window), Some(&version.remote_etag)).await;
-        let body = match fetched {
+        let same =
+            |body: RemoteBody| body.object.must_be(version.size, &version.etag, &version.remote_etag).map(|()| body);
+        let body = match fetched.and_then(same) {
             Ok(body) => body,
             Err(error) => {
                 if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound) {

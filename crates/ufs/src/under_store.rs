@@ -8,7 +8,7 @@ use bytes::Bytes;
 use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectKey, Tags};
 use futures::stream::BoxStream;
 
-use crate::{Result, Stamp};
+use crate::{Error, ErrorKind, Result, Stamp};
 
 /// Bytes of an object as they arrive.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
@@ -33,6 +33,22 @@ pub struct RemoteObject {
     pub remote_etag: ETag,
     /// Present when Forebay wrote the object.
     pub stamp: Option<Stamp>,
+}
+
+impl RemoteObject {
+    /// Checks that a GET brought what a HEAD before it told of. Its `If-Match` should see to that, but servers that keep
+    /// objects as files look at the tag of one version and open another when an overwrite comes between; the stamp
+    /// travels with the bytes.
+    ///
+    /// # Errors
+    /// `Precondition`.
+    pub fn must_be(&self, size: u64, etag: &ETag, remote_etag: &ETag) -> Result<()> {
+        let known = self.info.etag == *etag || self.info.etag == *remote_etag;
+        if known && self.info.size == size {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Precondition, "the object changed between two requests"))
+    }
 }
 
 /// An object and the bytes that were asked for.
