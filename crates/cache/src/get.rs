@@ -98,8 +98,8 @@ impl Worker {
                 };
                 let under_store = mount.foreground;
                 let (generation, size) = (object.generation(), object.size());
-                let (path, etag) = (path.clone(), info.etag.clone());
-                let version = Version { path, generation, size, etag, remote_etag, under_store };
+                let (path, etag, opened) = (path.clone(), info.etag.clone(), object.clone());
+                let version = Version { path, opened, generation, size, etag, remote_etag, under_store };
                 Ok(Found { info, state, cached_bytes: object.cached_bytes(), bytes: Source::Copy(object, version) })
             }
         }

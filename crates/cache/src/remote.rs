@@ -56,6 +56,8 @@ pub(crate) enum Known {
 #[derive(Clone)]
 pub(crate) struct Version {
     pub(crate) path: ObjectPath,
+    /// What was here when the reader came: it stays readable when the key has been written anew in the meantime.
+    pub(crate) opened: Object,
     pub(crate) generation: Generation,
     pub(crate) size: u64,
     /// What clients see.
@@ -197,10 +199,9 @@ impl Worker {
 
     /// All of `wanted`, if it is here and sound.
     async fn read_local(&self, version: &Version, wanted: ByteRange) -> Option<Vec<Bytes>> {
-        let object = self.store.peek(&Self::store_key(&version.path))?;
-        if object.generation() != version.generation {
-            return None;
-        }
+        let present = self.store.peek(&Self::store_key(&version.path));
+        let present = present.filter(|object| object.generation() == version.generation);
+        let object = present.as_ref().unwrap_or(&version.opened);
         let mut found = Vec::new();
         for piece in object.pieces(wanted) {
             match piece {
