@@ -37,6 +37,9 @@ struct Round {
     disks: Vec<MemoryDisk>,
     settings: Settings,
     next_tag: u64,
+    /// Most steps of a life. Long ones in small directories are full of reclaim.
+    steps_max: u64,
+    reclaimed_segments: u64,
 }
 
 impl Round {
@@ -49,9 +52,10 @@ impl Round {
             extent_bytes_max: 4 << 10,
             // Some rounds take snapshots all the time, some never.
             snapshot_log_bytes: [2 << 10, 20 << 10, 1 << 30][random.below(3) as usize],
-            ..Settings::new(disks.iter().map(|_| 320 << 10).collect())
+            ..Settings::new(disks.iter().map(|_| 16 * 1024 * [8, 20][random.below(2) as usize]).collect())
         };
-        Self { random, disks, settings, next_tag: 0 }
+        let steps_max = [25, 25, 120][random.below(3) as usize];
+        Self { random, disks, settings, next_tag: 0, steps_max, reclaimed_segments: 0 }
     }
 
     fn chance(&self, percent: u64) -> bool {
@@ -105,7 +109,7 @@ impl Round {
     async fn live(&mut self, model: &mut Model) -> End {
         let store = try_open_all(&self.disks, self.settings.clone()).await.unwrap();
         model.check_opened(&store).await;
-        for _ in 0..self.random.below(25) {
+        for _ in 0..self.random.below(self.steps_max) {
             self.at_once(&store, model, usize::MAX).await;
             if self.chance(10) {
                 store.inner.snapshot().await.unwrap();
@@ -115,6 +119,7 @@ impl Round {
             }
         }
         model.check_live(&store).await;
+        self.reclaimed_segments += store.counters().reclaimed_segments;
         let end = [End::Close, End::Kill, End::PowerLoss, End::PowerLoss][self.random.below(4) as usize];
         if end == End::Close {
             store.close().await.unwrap();
@@ -133,7 +138,8 @@ impl Round {
     }
 }
 
-fn round(seed: u64) {
+/// Returns how many segments were reclaimed.
+fn round(seed: u64) -> u64 {
     let _seed = Seed(seed);
     let (mut round, mut model) = (Round::new(seed), Model::default());
     for _ in 0..2 + round.random.below(4) {
@@ -151,15 +157,17 @@ fn round(seed: u64) {
         let store = try_open_all(&round.disks, round.settings.clone()).await.unwrap();
         model.check_opened(&store).await;
     });
+    round.reclaimed_segments
 }
 
 #[test]
 fn after_every_crash_what_was_acknowledged_is_there_and_nothing_is_mixed() {
     match std::env::var("FOREBAY_TEST_SEED") {
-        Ok(seed) => round(seed.parse().unwrap()),
+        Ok(seed) => drop(round(seed.parse().unwrap())),
         Err(_) => {
             let first = forebay_env::random::SystemRandom.next_u64() >> 1;
-            (0..ROUNDS).for_each(|index| round(first + index));
+            let reclaimed_segments: u64 = (0..ROUNDS).map(|index| round(first + index)).sum();
+            assert!(reclaimed_segments > ROUNDS, "reclaim had little to do: {reclaimed_segments}");
         }
     }
 }
