@@ -50,6 +50,7 @@ impl Identity {
 
     fn decode(bytes: &[u8], label: &str) -> Result<Self> {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        // Later versions keep this length and the place of the version and the checksum.
         if bytes.len() != 24 || &bytes[..4] != b"FBID" || crc32c(&bytes[..20]) != word(20) {
             return Err(Error::new(ErrorKind::Corrupt, format!("{label}: the identity of the directory is damaged")));
         }

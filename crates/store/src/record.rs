@@ -70,7 +70,6 @@ pub(crate) struct Header {
     /// Everything before this offset of the segment was durable when the record was written.
     pub(crate) durable_before: u64,
     body_bytes: usize,
-    crc: u32,
 }
 
 /// A verified head.
@@ -122,17 +121,26 @@ impl Draft {
     }
 }
 
+/// The bytes of a head that begins here, as far as its first bytes tell. Later versions keep magic, version, this length and the
+/// checksum where they are: so damage is never taken for a newer format.
+fn head_bytes_of(bytes: &[u8]) -> Result<usize> {
+    if bytes.len() < HEADER_BYTES || word(bytes, 0) != MAGIC {
+        return Err(corrupt("no record begins here"));
+    }
+    let head_bytes = word(bytes, 8) as usize;
+    let is_possible = (HEADER_BYTES..=HEAD_BYTES_MAX).contains(&head_bytes);
+    if is_possible { Ok(head_bytes) } else { Err(corrupt("a record's head has an impossible length")) }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
 impl Header {
-    /// Reads the fixed header; whether the rest of the head holds is not known yet.
-    ///
-    /// # Errors
-    /// `Corrupt` when it is no header, `Invalid` when its version is newer than this code.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    /// Reads the fixed header of a head whose checksum holds.
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let word = |at| word(bytes, at);
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if bytes.len() < HEADER_BYTES || word(0) != MAGIC {
-            return Err(corrupt("no record begins here"));
-        }
         if bytes[5] > VERSION {
             let problem = format!("a record has the format version {}, and this code knows up to {VERSION}", bytes[5]);
             return Err(Error::new(ErrorKind::Invalid, problem));
@@ -140,13 +148,12 @@ impl Header {
         let kind = Kind::from_byte(bytes[4]).ok_or_else(|| corrupt(format!("unknown kind of record {}", bytes[4])))?;
         let (head_bytes, payload_bytes, body_bytes) = (word(8) as usize, word(12) as usize, word(16) as usize);
         let sizes_fit = payload_bytes <= PAYLOAD_BYTES_MAX
-            && head_bytes <= HEAD_BYTES_MAX
             && head_bytes == HEADER_BYTES + body_bytes + 4 * payload_bytes.div_ceil(BLOCK_BYTES);
         if !sizes_fit {
             return Err(corrupt("the sizes of a record do not fit each other"));
         }
         let (segment, sequence, durable_before) = (long(24), long(32), long(40));
-        Ok(Self { kind, head_bytes, payload_bytes, segment, sequence, durable_before, body_bytes, crc: word(20) })
+        Ok(Self { kind, head_bytes, payload_bytes, segment, sequence, durable_before, body_bytes })
     }
 
     /// Bytes in the segment, with padding.
@@ -156,21 +163,30 @@ impl Header {
 }
 
 impl Head {
+    /// How many bytes [`Head::decode`] needs, told by the first [`HEADER_BYTES`].
+    ///
+    /// # Errors
+    /// `Corrupt` when no record begins here.
+    pub(crate) fn bytes_needed(first: &[u8]) -> Result<usize> {
+        head_bytes_of(first)
+    }
+
     /// Verifies a head.
     ///
     /// # Errors
-    /// As [`Header::decode`], and `Corrupt` when the checksum does not hold.
+    /// `Corrupt` when no sound head begins here, `Invalid` when it is sound and its version newer than this code.
     pub(crate) fn decode(bytes: &Bytes) -> Result<Self> {
-        let header = Header::decode(bytes)?;
-        if bytes.len() < header.head_bytes {
+        let head_bytes = head_bytes_of(bytes)?;
+        if bytes.len() < head_bytes {
             return Err(corrupt("the head of a record is cut off"));
         }
-        let bytes = bytes.slice(..header.head_bytes);
+        let bytes = bytes.slice(..head_bytes);
         let mut checked = bytes.to_vec();
         checked[20..24].fill(0);
-        if crc32c(&checked) != header.crc {
+        if crc32c(&checked) != word(&bytes, 20) {
             return Err(corrupt("the checksum of a record's head does not hold"));
         }
+        let header = Header::decode(&bytes)?;
         let body_end = HEADER_BYTES + header.body_bytes;
         Ok(Self { body: bytes.slice(HEADER_BYTES..body_end), checksums: bytes.slice(body_end..), header })
     }

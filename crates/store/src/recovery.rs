@@ -45,7 +45,7 @@ pub(crate) struct Tables {
 }
 
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
-    let directories = identify(env, disks, settings).await?;
+    let (directories, new) = identify(env, disks, settings).await?;
     // All is read before anything is changed: a format of a newer version is refused untouched.
     let mut opened = Vec::new();
     for directory in &directories {
@@ -67,6 +67,9 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     let (tables, next_sequence, min_versions) = replay.finish(snapshot, &known);
+    for directory in new {
+        directory.identity.write(directory.disk.as_ref()).await?;
+    }
     for (directory, end) in directories.iter().zip(ends) {
         if let Some(end) = end
             && let Err(error) = end.keep().await
@@ -90,8 +93,12 @@ fn of_kind(segments: &[Arc<Segment>], kind: SegmentKind) -> Vec<&Arc<Segment>> {
     segments.iter().filter(|segment| segment.header.kind == kind).collect()
 }
 
-/// Reads who the directories are, and gives new ones their number.
-async fn identify(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Vec<Arc<Directory>>> {
+/// Reads who the directories are, and gives new ones their number. Returns all of them and the new ones.
+async fn identify(
+    env: &Env,
+    disks: Vec<Arc<dyn Disk>>,
+    settings: &Settings,
+) -> Result<(Vec<Arc<Directory>>, Vec<Arc<Directory>>)> {
     let mut identities = Vec::new();
     for disk in &disks {
         identities.push(Identity::read(disk.as_ref()).await?);
@@ -106,20 +113,18 @@ async fn identify(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> 
         ));
     }
     let mut next = numbers.iter().max().map_or(0, |number| number + 1);
-    let mut directories = Vec::new();
+    let (mut directories, mut new) = (Vec::new(), Vec::new());
     for ((disk, identity), capacity) in disks.into_iter().zip(identities).zip(&settings.capacity_bytes) {
-        let identity = match identity {
-            Some(identity) => identity,
-            None => {
-                let identity = Identity { store, number: next };
-                next += 1;
-                identity.write(disk.as_ref()).await?;
-                identity
-            }
-        };
-        directories.push(Arc::new(Directory::new(disk, identity, *capacity)));
+        let is_new = identity.is_none();
+        let identity = identity.unwrap_or(Identity { store, number: next });
+        let directory = Arc::new(Directory::new(disk, identity, *capacity));
+        if is_new {
+            next += 1;
+            new.push(Arc::clone(&directory));
+        }
+        directories.push(directory);
     }
-    Ok(directories)
+    Ok((directories, new))
 }
 
 /// Opens all segments of a directory, in the order of their numbers.
@@ -137,12 +142,16 @@ async fn open_segments(directory: &Directory) -> Result<Vec<Arc<Segment>>> {
         let key = SegmentKey { directory: identity.number, number };
         let header = match SegmentHeader::decode(&bytes) {
             Ok(header) if header.key == key && header.kind == kind && header.store == identity.store => header,
-            Err(error) if error.kind == ErrorKind::Invalid => return Err(error),
-            Ok(_) | Err(_) => {
+            Ok(_) => {
+                let problem = format!("{}/{name} belongs to another directory or store", directory.disk.label());
+                return Err(Error::new(ErrorKind::Invalid, problem));
+            }
+            Err(error) if error.kind == ErrorKind::Corrupt => {
                 // Nothing in a header is needed to read the records: each is bound to its segment and has checksums.
                 tracing::warn!(segment = name, length, "the header of a segment is damaged or was never written");
                 SegmentHeader { store: identity.store, key, kind, sequence: 0 }
             }
+            Err(error) => return Err(error),
         };
         segments.push(Segment::new(header, file, length.max(SEGMENT_HEADER_BYTES), true));
     }

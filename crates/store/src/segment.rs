@@ -91,12 +91,12 @@ impl SegmentHeader {
         if bytes.len() < end + 4 || word(0) != MAGIC {
             return Err(corrupt("is missing"));
         }
+        if crc32c(&bytes[..end]) != word(end) {
+            return Err(corrupt("does not match its checksum"));
+        }
         if word(4) > VERSION {
             let problem = format!("a segment has the format version {}, and this code knows up to {VERSION}", word(4));
             return Err(Error::new(ErrorKind::Invalid, problem));
-        }
-        if crc32c(&bytes[..end]) != word(end) {
-            return Err(corrupt("does not match its checksum"));
         }
         let kind = SegmentKind::ALL.into_iter().find(|kind| *kind as u16 == short(18));
         let key = SegmentKey { directory: short(16), number: word(20) };
@@ -268,13 +268,16 @@ mod tests {
         let bytes = header().encode();
         assert_eq!(bytes.len() as u64, SEGMENT_HEADER_BYTES);
         assert_eq!(SegmentHeader::decode(&bytes).unwrap(), header());
-        for at in 8..bytes.len() {
+        for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 4;
             assert_eq!(SegmentHeader::decode(&damaged).unwrap_err().kind, ErrorKind::Corrupt, "byte {at}");
         }
         let mut newer = bytes.to_vec();
         newer[4] += 1;
+        let end = newer.len() - 4;
+        let crc = crc32c(&newer[..end]);
+        newer[end..].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(SegmentHeader::decode(&newer).unwrap_err().kind, ErrorKind::Invalid);
     }
 

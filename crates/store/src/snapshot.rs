@@ -28,6 +28,9 @@ const NAME_NEW: &str = "snapshot.new";
 const MAGIC: &[u8; 4] = b"FBSN";
 const VERSION: u32 = 1;
 
+/// Bytes before the first chunk.
+const START_BYTES: usize = 12;
+
 /// Entries in one chunk of the file.
 const CHUNK_ENTRIES: usize = 4096;
 
@@ -120,6 +123,13 @@ impl ObjectRow {
     }
 }
 
+/// Magic, version, and the CRC32C of both.
+fn start_of_file() -> Bytes {
+    let mut bytes = [MAGIC.as_slice(), &VERSION.to_le_bytes()].concat();
+    bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+    bytes.into()
+}
+
 /// A chunk on disk: length, CRC32C, bytes.
 fn frame(chunk: &Chunk) -> Bytes {
     let body = encode_body(chunk);
@@ -144,8 +154,8 @@ impl Inner {
                 disk.remove(NAME_NEW).await?;
             }
             let file = disk.create(NAME_NEW).await?;
-            let mut offset = 8;
-            file.write_at(0, vec![[MAGIC.as_slice(), &VERSION.to_le_bytes()].concat().into()], false).await?;
+            let mut offset = START_BYTES as u64;
+            file.write_at(0, vec![start_of_file()], false).await?;
             let mut put = async |chunk: Chunk| {
                 let bytes = frame(&chunk);
                 let length = bytes.len() as u64;
@@ -290,16 +300,17 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
     }
     let file = directory.disk.open(NAME).await.map_err(failed)?;
     let corrupt = || Error::new(ErrorKind::Corrupt, "the snapshot is damaged");
-    let magic = file.read_at(0, 8).await.map_err(failed)?;
-    if magic.len() < 8 || &magic[..4] != MAGIC {
+    let first = file.read_at(0, START_BYTES).await.map_err(failed)?;
+    let word = |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
+    if first.len() < START_BYTES || &first[..4] != MAGIC || crc32c(&first[..8]) != word(8) {
         return Err(corrupt());
     }
-    let version = u32::from_le_bytes(magic[4..8].try_into().expect("four bytes"));
+    let version = word(4);
     if version > VERSION {
         let problem = format!("the snapshot has the format version {version}, and this code knows up to {VERSION}");
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
-    let mut offset = 8;
+    let mut offset = START_BYTES as u64;
     let mut snapshot: Option<Snapshot> = None;
     loop {
         let frame = file.read_at(offset, 8).await.map_err(failed)?;

@@ -2,8 +2,12 @@
 
 mod basic;
 mod crash;
+mod damage;
+mod full;
 mod large;
 mod model;
+mod reclaim;
+mod refusals;
 mod syncs;
 
 use std::sync::Arc;
@@ -48,7 +52,8 @@ async fn settle() {
 
 /// Bytes that tell where they come from.
 fn pattern(seed: u64, length: usize) -> Bytes {
-    (0..length as u64).map(|at| (seed.wrapping_mul(31) ^ (at / 7).wrapping_mul(0x9e37) ^ at) as u8).collect()
+    let mixed = |at: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (0..length as u64).map(|at| (mixed(at) >> 56) as u8).collect()
 }
 
 /// A pinned object of this size.
@@ -108,6 +113,20 @@ async fn write_value(store: &Store, key: &str, value: Option<&str>) -> u64 {
 
 fn value(store: &Store, key: &str) -> Option<String> {
     store.value(key.as_bytes()).map(|found| String::from_utf8(found.value.to_vec()).unwrap())
+}
+
+/// Names of the files with this extension, in order.
+async fn files(disk: &MemoryDisk, extension: &str) -> Vec<String> {
+    let mut names = disk.list().await.unwrap();
+    names.retain(|name| name.ends_with(extension));
+    names.sort_unstable();
+    names
+}
+
+/// Everything that a disk holds.
+async fn contents(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
+    let names = files(disk, "").await.into_iter();
+    names.map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()
 }
 
 /// All bytes of an object, of which none may be missing.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ALIGNMENT, HEADER_BYTES, Head, Header, Kind};
+use super::{ALIGNMENT, HEADER_BYTES, Head, Kind};
 use crate::segment::Segment;
 use crate::{Error, ErrorKind, Result};
 
@@ -74,14 +74,13 @@ impl<'a> Scan<'a> {
         if fixed.len() < HEADER_BYTES {
             return Ok(None);
         }
-        let header = Header::decode(&fixed)?;
-        if header.segment != self.segment.binding() {
+        let head = Head::decode(&self.bytes(offset, Head::bytes_needed(&fixed)?).await?)?;
+        if head.header.segment != self.segment.binding() {
             return Ok(None);
         }
-        let record = self.bytes(offset, header.head_bytes + header.payload_bytes).await?;
-        let head = Head::decode(&record)?;
-        let payload = record.slice(head.header.head_bytes..);
-        if payload.len() < head.header.payload_bytes {
+        let (start, length) = (offset + head.header.head_bytes as u64, head.header.payload_bytes);
+        let payload = self.bytes(start, length).await?;
+        if payload.len() < length {
             return Ok(None);
         }
         head.verify(0, &payload)?;

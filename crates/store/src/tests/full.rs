@@ -1,0 +1,81 @@
+//! No room: on the disk, and in what the settings allow.
+
+use super::*;
+
+/// Puts until one is refused. Returns how many were acknowledged.
+async fn fill_up(store: &Store, size: usize) -> u64 {
+    for index in 0.. {
+        if let Err(error) = try_put(store, &format!("o{index}"), &pattern(index, size)).await {
+            assert_eq!(error.kind, ErrorKind::Full, "{error}");
+            return index;
+        }
+    }
+    unreachable!("a disk has an end");
+}
+
+async fn check_all(store: &Store, count: u64, size: usize) {
+    for index in 0..count {
+        assert_eq!(read(store, &format!("o{index}")).await.unwrap(), pattern(index, size));
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_keeps_what_it_has_and_goes_on_when_there_is_room() {
+    for (seed, size) in [(1, 100), (2, 1000), (3, 20_000), (4, 50_000)] {
+        let disk = MemoryDisk::new(300 << 10);
+        let store = open(&disk).await;
+        let count = fill_up(&store, size).await;
+        assert!(count > 3);
+        for _ in 0..20 {
+            check_error(try_put(&store, "more", &pattern(0, 60_000)).await, ErrorKind::Full, "");
+        }
+        assert!(store.health()[0].failed.is_none(), "a full disk may have room again");
+        assert!(store.peek(format!("o{count}").as_bytes()).is_none());
+        assert!(files(&disk, "").await.len() < 15, "refused writes leave no files behind");
+        check_all(&store, count, size).await;
+        disk.set_capacity(1 << 20);
+        put(&store, "late", &pattern(7, size)).await;
+        disk.power_loss(seed);
+        let store = open(&disk).await;
+        check_all(&store, count, size).await;
+        assert_eq!(read(&store, "late").await.unwrap(), pattern(7, size));
+        assert!(store.peek(format!("o{count}").as_bytes()).is_none(), "what was refused is wholly absent");
+    }
+}
+
+#[tokio::test]
+async fn a_store_full_of_pinned_data_takes_deletes_and_then_writes() {
+    let disk = MemoryDisk::default();
+    let settings = Settings { capacity_bytes: vec![8 * (64 << 10)], ..small() };
+    let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
+    let size = 10_000;
+    let count = fill_up(&store, size).await;
+    assert!((20..50).contains(&count), "{count}");
+    check_error(store.writer(Class::Durable, size as u64).await.map(drop), ErrorKind::Full, "may not leave");
+    write_value(&store, "small", Some("commits still work")).await;
+    for index in 0..count {
+        forget(&store, &format!("o{index}")).await;
+    }
+    // Reclaim makes room of what was deleted, and nobody needs to ask twice.
+    for index in 0..200 {
+        put(&store, "o0", &pattern(index, size)).await;
+    }
+    assert_eq!(read(&store, "o0").await.unwrap(), pattern(199, size));
+    assert_eq!(value(&store, "small").as_deref(), Some("commits still work"));
+    assert!(store.counters().reclaimed_segments > 20);
+}
+
+#[tokio::test]
+async fn a_write_error_of_another_kind_is_final() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "good", &pattern(1, 100)).await;
+    disk.fail_writes(Some(std::io::ErrorKind::Other));
+    check_error(try_put(&store, "bad", &pattern(2, 100)).await, ErrorKind::Failed, "append to the log");
+    disk.fail_writes(None);
+    check_error(try_put(&store, "late", &pattern(3, 100)).await, ErrorKind::Failed, "no directory");
+    assert_eq!(read(&store, "good").await.unwrap(), pattern(1, 100));
+    let store = open(&disk).await;
+    assert_eq!(read(&store, "good").await.unwrap(), pattern(1, 100));
+    assert!(store.peek(b"bad").is_none());
+}

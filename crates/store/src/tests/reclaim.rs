@@ -1,0 +1,185 @@
+//! Space comes back, and nothing else does.
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{Access, Annotation, Retention};
+
+/// Keeps keys that begin with `k`, and notes what was evicted.
+#[derive(Default)]
+struct Keep {
+    asked: Mutex<Vec<(String, Access)>>,
+    evicted: Mutex<Vec<(String, u64)>>,
+}
+
+impl Retention for Keep {
+    fn keep(&self, key: &[u8], access: Access) -> bool {
+        let key = String::from_utf8(key.to_vec()).unwrap();
+        let keep = key.starts_with('k');
+        self.asked.lock().push((key, access));
+        keep
+    }
+
+    fn evicted(&self, key: &[u8], bytes: u64) {
+        self.evicted.lock().push((String::from_utf8(key.to_vec()).unwrap(), bytes));
+    }
+}
+
+async fn tight(disk: &MemoryDisk) -> Store {
+    let settings = Settings { capacity_bytes: vec![10 * (64 << 10)], ..small() };
+    try_open_all(std::slice::from_ref(disk), settings).await.unwrap()
+}
+
+/// Overwrites one key until so many segments were reclaimed.
+async fn churn(store: &Store, segments: u64) {
+    let until = store.counters().reclaimed_segments + segments;
+    for round in 0..10_000 {
+        if store.counters().reclaimed_segments >= until {
+            return;
+        }
+        put(store, "churn", &pattern(round, if round % 2 == 0 { 900 } else { 9000 })).await;
+    }
+    panic!("nothing is reclaimed");
+}
+
+#[tokio::test]
+async fn pinned_objects_and_values_are_carried_and_deleted_ones_stay_away() {
+    for seed in 0..4 {
+        let disk = MemoryDisk::default();
+        let store = tight(&disk).await;
+        for index in 0..20 {
+            put(&store, &format!("p{index}"), &pattern(index, if index % 2 == 0 { 300 } else { 5000 })).await;
+            put(&store, &format!("d{index}"), &pattern(index, 300)).await;
+            write_value(&store, &format!("v{index}"), Some(&index.to_string())).await;
+            write_value(&store, &format!("w{index}"), Some("x")).await;
+        }
+        for index in 0..20 {
+            forget(&store, &format!("d{index}")).await;
+            write_value(&store, &format!("w{index}"), None).await;
+        }
+        let check = async |store: &Store| {
+            for index in 0..20 {
+                let data = pattern(index, if index % 2 == 0 { 300 } else { 5000 });
+                let object = store.peek(format!("p{index}").as_bytes()).unwrap();
+                assert_eq!(read_object(&object).await.unwrap(), data);
+                assert_eq!(object.metadata().await.unwrap(), format!("about p{index}"));
+                assert_eq!(value(store, &format!("v{index}")), Some(index.to_string()));
+                assert_eq!(value(store, &format!("w{index}")), None);
+                assert!(store.peek(format!("d{index}").as_bytes()).is_none());
+            }
+        };
+        let versions: Vec<_> =
+            (0..20).map(|index| store.value(format!("v{index}").as_bytes()).unwrap().version).collect();
+        churn(&store, 30).await;
+        check(&store).await;
+        disk.power_loss(seed);
+        let store = tight(&disk).await;
+        check(&store).await;
+        churn(&store, 10).await;
+        store.close().await.unwrap();
+        // Without a snapshot all is built from what is left of the segments.
+        disk.edit("snapshot", |bytes| bytes.truncate(100));
+        let store = tight(&disk).await;
+        check(&store).await;
+        let now: Vec<_> = (0..20).map(|index| store.value(format!("v{index}").as_bytes()).unwrap().version).collect();
+        assert_eq!(now, versions, "a value that is carried keeps its version");
+    }
+}
+
+#[tokio::test]
+async fn a_rebuild_does_not_bring_back_what_a_reclaimed_log_had_deleted() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    // The log that holds `d` stays, being full of pinned objects; the one that deletes it is reclaimed.
+    put(&store, "d", &pattern(1, 300)).await;
+    put(&store, "c", &pattern(2, 300)).await;
+    for index in 0..55 {
+        put(&store, &format!("p{index}"), &pattern(index, 1000)).await;
+    }
+    assert_eq!(files(&disk, ".log").await, ["00000001.log"]);
+    while files(&disk, ".log").await.len() < 2 {
+        put(&store, "churn", &pattern(3, 1000)).await;
+    }
+    forget(&store, "d").await;
+    let (key, generation) = (Bytes::from_static(b"c"), generation(&store, "c"));
+    let annotation = Annotation { key, generation, annex: Bytes::from_static(b"clean"), pinned: false };
+    let commit = Commit { annotate: vec![annotation], ..Commit::default() };
+    store.commit(commit, Durability::Fsync).await.unwrap();
+    churn(&store, 10).await;
+    store.inner.snapshot().await.unwrap();
+    churn(&store, 10).await;
+    let names = files(&disk, ".log").await;
+    assert!(names.contains(&"00000001.log".to_owned()) && !names.contains(&"00000002.log".to_owned()), "{names:?}");
+    store.close().await.unwrap();
+    disk.edit("snapshot", |bytes| bytes.truncate(100));
+    let store = tight(&disk).await;
+    assert!(store.peek(b"d").is_none());
+    let object = store.peek(b"c").unwrap();
+    assert_eq!((object.is_pinned(), object.annex()), (false, Bytes::from_static(b"clean")));
+}
+
+#[tokio::test]
+async fn a_reader_keeps_its_bytes_through_reclaim() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    for (key, size) in [("small", 300), ("large", 20_000)] {
+        put(&store, key, &pattern(4, size)).await;
+    }
+    let held = ["small", "large"].map(|key| store.get(key.as_bytes()).unwrap());
+    for key in ["small", "large"] {
+        forget(&store, key).await;
+    }
+    let first = [files(&disk, ".log").await[0].clone(), files(&disk, ".bulk").await[0].clone()];
+    churn(&store, 10).await;
+    store.inner.snapshot().await.unwrap();
+    churn(&store, 10).await;
+    let names = disk.list().await.unwrap();
+    assert!(first.iter().all(|name| !names.contains(name)), "{first:?} are reclaimed: {names:?}");
+    assert_eq!(read_object(&held[0]).await.unwrap(), pattern(4, 300));
+    assert_eq!(read_object(&held[1]).await.unwrap(), pattern(4, 20_000));
+}
+
+#[tokio::test]
+async fn retention_decides_what_stays_of_clean_objects() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    let keep = Arc::new(Keep::default());
+    store.set_retention(keep.clone());
+    for index in 0..30 {
+        put_fill(&store, &format!("k{index}"), &pattern(index, 900)).await;
+        put_fill(&store, &format!("n{index}"), &pattern(index, 900)).await;
+    }
+    put_fill(&store, "n-large", &pattern(1, 60_000)).await;
+    (0..3).for_each(|_| drop(store.get(b"k3").unwrap()));
+    for index in 0..800 {
+        put_fill(&store, &format!("n-later{index}"), &pattern(index, 900)).await;
+    }
+    for index in 0..30 {
+        assert_eq!(read(&store, &format!("k{index}")).await.unwrap(), pattern(index, 900));
+        assert!(store.peek(format!("n{index}").as_bytes()).is_none());
+    }
+    let (asked, evicted) = (keep.asked.lock(), keep.evicted.lock());
+    assert!(asked.contains(&("k3".to_owned(), Access { reads: 3, carried: false })), "{asked:?}");
+    assert!((0..30).all(|index| evicted.iter().any(|(key, bytes)| *key == format!("n{index}") && *bytes > 900)));
+    assert!(evicted.iter().all(|(key, _)| key.starts_with('n')), "{evicted:?}");
+    assert!(store.counters().carried_bytes >= 27_000);
+    let entry = Arc::clone(store.peek(b"k3").unwrap().entry());
+    assert_eq!((entry.carried, entry.reads.load(std::sync::atomic::Ordering::Relaxed)), (true, 0));
+}
+
+#[tokio::test]
+async fn clean_objects_that_all_want_to_stay_still_make_room() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    store.set_retention(Arc::<Keep>::default());
+    for index in 0..2000 {
+        let key = format!("k{index}");
+        let object = NewObject { pinned: false, ..named(&store, &key, 900) };
+        let staged = stage_as(&store, Class::Fill, object, &pattern(index, 900)).await.unwrap();
+        store.publish_fill(staged).await.unwrap();
+    }
+    let counters = store.counters();
+    assert!(counters.reclaimed_segments > 20);
+    assert!(counters.carried_bytes <= counters.reclaimed_bytes / 2, "{counters:?}");
+    assert!(store.usage().objects > 100);
+}

@@ -1,0 +1,126 @@
+//! What is not ours, or newer than we are, is refused and left as it is.
+
+use super::*;
+use crate::record::crc32c;
+
+/// A closed store with something in each kind of file.
+async fn closed_store() -> MemoryDisk {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "small", &pattern(1, 100)).await;
+    put(&store, "large", &pattern(2, 20_000)).await;
+    put_fill(&store, "fill", &pattern(3, 100)).await;
+    store.close().await.unwrap();
+    disk
+}
+
+async fn check_refused(disks: &[MemoryDisk], kind: ErrorKind, says: &str) {
+    let before: Vec<_> = all_contents(disks).await;
+    let settings = Settings { capacity_bytes: disks.iter().map(|_| 4 << 20).collect(), ..small() };
+    check_error(try_open_all(disks, settings).await, kind, says);
+    assert_eq!(all_contents(disks).await, before, "what is refused must not change");
+}
+
+async fn all_contents(disks: &[MemoryDisk]) -> Vec<Vec<(String, Vec<u8>)>> {
+    let mut all = Vec::new();
+    for disk in disks {
+        all.push(contents(disk).await);
+    }
+    all
+}
+
+/// Writes the CRC32C of `bytes[from..to]` at `at`, which is zero while it is computed.
+fn reseal(bytes: &mut [u8], from: usize, to: usize, at: usize) {
+    bytes[at..at + 4].fill(0);
+    let crc = crc32c(&bytes[from..to]);
+    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[tokio::test]
+async fn a_newer_format_is_refused_and_a_damaged_version_is_not_taken_for_one() {
+    type Raise = fn(&mut Vec<u8>);
+    let headers: Raise = |bytes| {
+        bytes[4] += 1;
+        reseal(bytes, 0, 60, 60);
+    };
+    let identity: Raise = |bytes| {
+        bytes[4] += 1;
+        reseal(bytes, 0, 20, 20);
+    };
+    let snapshot: Raise = |bytes| {
+        bytes[4] += 1;
+        reseal(bytes, 0, 8, 8);
+    };
+    for (extension, raise) in
+        [("identity", identity), ("snapshot", snapshot), (".log", headers), (".bulk", headers), (".fill", headers)]
+    {
+        let disk = closed_store().await;
+        let name = &files(&disk, extension).await[0];
+        disk.edit(name, raise);
+        let empty = MemoryDisk::default();
+        check_refused(&[disk, empty], ErrorKind::Invalid, "version 2, and this code knows up to 1").await;
+        // The same version without its checksum is damage.
+        let disk = closed_store().await;
+        disk.edit(name, |bytes| bytes[4] += 1);
+        match try_open(&disk).await {
+            Ok(store) => assert_eq!(read(&store, "small").await.unwrap(), pattern(1, 100), "{name}"),
+            Err(error) => assert_eq!((error.kind, extension), (ErrorKind::Corrupt, "identity")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_newer_record_is_refused() {
+    for kind in [".log", ".fill"] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "small", &pattern(1, 100)).await;
+        put_fill(&store, "fill", &pattern(3, 100)).await;
+        let name = &files(&disk, kind).await[0];
+        disk.edit(name, |bytes| {
+            bytes[64 + 5] += 1;
+            let head_bytes = u32::from_le_bytes(bytes[72..76].try_into().unwrap()) as usize;
+            reseal(bytes, 64, 64 + head_bytes, 84);
+        });
+        check_refused(&[disk], ErrorKind::Invalid, "a record has the format version 2").await;
+    }
+}
+
+#[tokio::test]
+async fn directories_of_two_stores_are_refused() {
+    let (ours, theirs) = (closed_store().await, MemoryDisk::default());
+    let disks = vec![Arc::new(theirs.clone()) as Arc<dyn Disk>];
+    Store::open(Env::simulated(2).0, disks, small(), None).await.unwrap().close().await.unwrap();
+    check_refused(&[ours, theirs], ErrorKind::Invalid, "different stores").await;
+}
+
+#[tokio::test]
+async fn a_directory_given_twice_is_refused() {
+    let disk = closed_store().await;
+    check_refused(&[disk.clone(), disk], ErrorKind::Invalid, "given twice").await;
+}
+
+#[tokio::test]
+async fn a_segment_of_another_store_is_refused() {
+    let disk = closed_store().await;
+    disk.edit("00000001.log", |bytes| {
+        bytes[8] ^= 1;
+        reseal(bytes, 0, 60, 60);
+    });
+    check_refused(&[disk], ErrorKind::Invalid, "00000001.log belongs to another directory or store").await;
+}
+
+#[tokio::test]
+async fn segments_without_an_identity_are_refused() {
+    let disk = closed_store().await;
+    disk.remove("identity").await.unwrap();
+    check_refused(&[disk], ErrorKind::Corrupt, "segments without an identity").await;
+}
+
+#[tokio::test]
+async fn settings_that_cannot_hold_are_refused() {
+    let disk = closed_store().await;
+    let tiny = Settings { capacity_bytes: vec![8 * (64 << 10) - 1], ..small() };
+    check_error(try_open_all(std::slice::from_ref(&disk), tiny).await, ErrorKind::Invalid, "too small");
+    check_error(try_open_all(&[], small()).await, ErrorKind::Invalid, "0 directories");
+}
