@@ -180,7 +180,7 @@ impl Inner {
                 (last_read, key.clone(), entry.generation, entry.uses().map(|(_, bytes)| bytes).sum())
             }));
         }
-        found.sort_unstable_by(|a, b| (a.0, a.2).cmp(&(b.0, b.2)));
+        found.sort_unstable_by_key(|found| (found.0, found.2));
         let mut evicted = 0;
         for (_, key, generation, size) in found {
             if evicted >= bytes {

@@ -215,3 +215,22 @@ impl Directory {
         Error::io(context, error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_are_read_back_and_damage_is_seen() {
+        let identity = Identity { store: 0x1234_5678_9abc_def0, number: 3 };
+        let bytes = identity.encode();
+        crate::record::tests::check_golden("identity", &bytes);
+        assert_eq!(Identity::decode(&bytes, "disk").unwrap(), identity);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 4;
+            assert_eq!(Identity::decode(&damaged, "disk").unwrap_err().kind, ErrorKind::Corrupt, "byte {at}");
+        }
+        assert!(Identity::decode(&bytes[..23], "disk").is_err());
+    }
+}

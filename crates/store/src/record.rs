@@ -219,4 +219,4 @@ pub(crate) fn decode_body<T: for<'a> serde::Deserialize<'a>>(bytes: &[u8]) -> Re
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -268,6 +268,7 @@ mod tests {
         let bytes = header().encode();
         assert_eq!(bytes.len() as u64, SEGMENT_HEADER_BYTES);
         assert_eq!(SegmentHeader::decode(&bytes).unwrap(), header());
+        crate::record::tests::check_golden("segment.header", &bytes);
         for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 4;

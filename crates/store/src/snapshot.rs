@@ -300,6 +300,7 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
     }
     let file = directory.disk.open(NAME).await.map_err(failed)?;
     let corrupt = || Error::new(ErrorKind::Corrupt, "the snapshot is damaged");
+    let file_length = file.len().await.map_err(failed)?;
     let first = file.read_at(0, START_BYTES).await.map_err(failed)?;
     let word = |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
     if first.len() < START_BYTES || &first[..4] != MAGIC || crc32c(&first[..8]) != word(8) {
@@ -319,6 +320,9 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
         }
         let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four bytes"));
         let (length, crc) = (word(0) as usize, word(4));
+        if offset + 8 + length as u64 > file_length {
+            return Err(corrupt());
+        }
         let body = file.read_at(offset + 8, length).await.map_err(failed)?;
         if body.len() != length || crc32c(&body) != crc {
             return Err(corrupt());
@@ -365,3 +369,6 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Snapshots as the files of earlier versions have them, and what damage does to one.
+
+use std::sync::Arc;
+
+use forebay_env::Disk;
+use forebay_env::disk::memory::MemoryDisk;
+
+use super::*;
+use crate::directory::Identity;
+
+const STORE: u64 = 0x1234_5678_9abc_def0;
+
+fn an_object() -> ObjectRow {
+    let segment = SegmentKey { directory: 1, number: 300 };
+    ObjectRow {
+        key: b"bucket/key".to_vec(),
+        generation: Generation((7 << 32) + 5),
+        record: Location { segment, offset: 64, head_bytes: 100, payload_bytes: 21 },
+        size: (1 << 20) + 4096,
+        annex: b"annex".to_vec(),
+        pinned: true,
+        group: 3,
+        is_inline: false,
+        extents: vec![Extent { start: 1 << 20, bytes: 4096, segment, offset: 70_000, head_bytes: 60, skip: 8 }],
+        reads: 2,
+        carried: true,
+    }
+}
+
+fn a_snapshot() -> Vec<u8> {
+    let segment = SegmentKey { directory: 0, number: 9 };
+    let chunks = [
+        Chunk::Start {
+            store: STORE,
+            next_sequence: 8 << 32,
+            positions: vec![(0, Position { segment: 12, offset: 4096 }), (1, Position { segment: 3, offset: 0 })],
+            complete_fills: vec![segment],
+            fills_before: (7 << 32) + 1000,
+            unapplied_fills: vec![(7 << 32) + 998],
+            min_versions: vec![(segment, 77)],
+        },
+        Chunk::Objects(vec![an_object()]),
+        Chunk::Values(vec![ValueRow { key: b"k".to_vec(), value: b"v".to_vec(), version: 99, segment }]),
+        Chunk::End,
+    ];
+    let frames = chunks.iter().flat_map(frame);
+    start_of_file().into_iter().chain(frames).collect()
+}
+
+async fn read(bytes: &[u8]) -> Result<Option<Snapshot>> {
+    let disk = MemoryDisk::default();
+    let file = disk.create(NAME).await.unwrap();
+    file.write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
+    read_snapshot(&Directory::new(Arc::new(disk), Identity { store: STORE, number: 0 }, 1)).await
+}
+
+#[tokio::test]
+async fn snapshots_on_disks_stay_readable() {
+    let bytes = a_snapshot();
+    crate::record::tests::check_golden("snapshot", &bytes);
+    let found = read(&bytes).await.unwrap().unwrap();
+    assert_eq!((found.next_sequence, found.fills_before), (8 << 32, (7 << 32) + 1000));
+    assert_eq!(found.positions[&0], Position { segment: 12, offset: 4096 });
+    assert_eq!(found.unapplied_fills, HashSet::from([(7 << 32) + 998]));
+    let segment = SegmentKey { directory: 0, number: 9 };
+    assert_eq!((found.complete_fills, found.min_versions), (HashSet::from([segment]), HashMap::from([(segment, 77)])));
+    let (key, entry) = an_object().into_entry();
+    assert_eq!(format!("{:?}", found.tables.objects[&key]), format!("{entry:?}"));
+    let value = &found.tables.values[b"k".as_slice()];
+    assert_eq!((value.value.as_ref(), value.version, value.segment), (b"v".as_slice(), 99, segment));
+}
+
+#[tokio::test]
+async fn a_damaged_snapshot_is_no_snapshot() {
+    let bytes = a_snapshot();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 4;
+        let error = read(&damaged).await.err().expect("damage is seen");
+        assert_eq!(error.kind, ErrorKind::Corrupt, "byte {at}");
+        let error = read(&bytes[..at]).await.err().expect("a cut is seen");
+        assert_eq!(error.kind, ErrorKind::Corrupt, "cut at {at}");
+    }
+}
