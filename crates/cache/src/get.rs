@@ -34,7 +34,7 @@ enum Source {
     /// Dirty or transient: all here, and nowhere else.
     Here(Object),
     /// Clean: here as far as they go, the rest in the under store.
-    Copy(Object, Version),
+    Copy(Object, Box<Version>),
     /// Only in the under store.
     Remote(Box<RemoteObject>, Mount),
 }
@@ -100,7 +100,12 @@ impl Worker {
                 let (generation, size) = (object.generation(), object.size());
                 let (path, etag, opened) = (path.clone(), info.etag.clone(), object.clone());
                 let version = Version { path, opened, generation, size, etag, remote_etag, under_store };
-                Ok(Found { info, state, cached_bytes: object.cached_bytes(), bytes: Source::Copy(object, version) })
+                Ok(Found {
+                    info,
+                    state,
+                    cached_bytes: object.cached_bytes(),
+                    bytes: Source::Copy(object, Box::new(version)),
+                })
             }
         }
     }
@@ -138,7 +143,7 @@ impl Worker {
             Source::Here(object) => self.stream_local(path, object, range),
             Source::Copy(_, version) => {
                 self.follow_reader(&version, range);
-                self.stream_pages(version, range)
+                self.stream_pages(*version, range)
             }
             Source::Remote(..) => stream::empty().boxed(),
         }

@@ -58,7 +58,7 @@ fn parse_with_units(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64
 }
 
 fn show_with_units(value: u64, units: &[(&str, u64)]) -> String {
-    let exact = units.iter().find(|(_, factor)| value >= *factor && value % factor == 0);
+    let exact = units.iter().find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor));
     let (name, factor) = exact.or(units.last()).expect("the tables of units are not empty");
     format!("{} {name}", value / factor)
 }

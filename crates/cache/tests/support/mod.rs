@@ -1,0 +1,286 @@
+//! A real cache on a disk in memory, before an under store in memory, on a clock that the test moves.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+pub mod gate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_cache::{
+    Attributes, ByteStream, Cache, Conditions, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount, Mounts,
+    ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
+};
+use forebay_catalog::EmbeddedEngine;
+use forebay_env::clock::ManualClock;
+use forebay_env::disk::memory::MemoryDisk;
+use forebay_env::{Disk, Env, Random};
+use forebay_store::Store;
+use forebay_types::{BucketName, ETag, Generation, ObjectPath, Period, PolicyRule, StorageState, WriteMode};
+use forebay_ufs::memory::{Applied, MemoryUnderStore};
+use futures::{StreamExt, stream};
+use prometheus_client::registry::Registry;
+
+use gate::Gate;
+
+pub const BUCKET: &str = "bucket";
+
+/// What a test waits for must come within this much real time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What tests change before the cache opens.
+pub struct Setup {
+    pub capacity: u64,
+    pub store: forebay_store::Settings,
+    pub settings: Settings,
+    pub policies: Vec<PolicyRule>,
+    pub seed: u64,
+}
+
+impl Setup {
+    pub fn new(mode: WriteMode) -> Self {
+        let capacity = 256 << 20;
+        let settings = Settings { persist_backoff_min: Period::from_secs(1), ..Settings::default() };
+        let policies = vec![rule("/", mode)];
+        Self { capacity, store: forebay_store::Settings::new(vec![capacity]), settings, policies, seed: 1 }
+    }
+
+    pub fn capacity(mut self, capacity: u64) -> Self {
+        self.capacity = capacity;
+        self.store = forebay_store::Settings::new(vec![capacity]);
+        self
+    }
+
+    pub fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    pub fn policy(mut self, change: impl FnOnce(&mut PolicyRule)) -> Self {
+        change(&mut self.policies[0]);
+        self
+    }
+
+    pub async fn open(self) -> Bench {
+        let (env, clock) = Env::simulated(self.seed);
+        let under = MemoryUnderStore::default();
+        let (foreground, background) = (Gate::new(under.clone()), Gate::new(under.clone()));
+        let disk = MemoryDisk::new(self.capacity);
+        let cache = build(&self, &env, &disk, &foreground, &background).await;
+        Bench { cache, under, foreground, background, disk, clock, env, setup: self }
+    }
+}
+
+pub fn rule(path: &str, mode: WriteMode) -> PolicyRule {
+    PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path(path) }
+}
+
+async fn build(setup: &Setup, env: &Env, disk: &MemoryDisk, foreground: &Gate, background: &Gate) -> Cache {
+    let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(disk.clone())];
+    let store = Store::open(env.clone(), disks, setup.store.clone(), None).await.expect("store");
+    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
+    let mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
+    let mounts = Mounts { mounts, root: None, background_root: None };
+    let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
+    let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies };
+    Cache::open(parts, &mut Registry::default()).await.expect("cache")
+}
+
+/// A cache and all around it.
+pub struct Bench {
+    pub cache: Cache,
+    pub under: MemoryUnderStore,
+    /// What requests of clients go through on their way to the under store.
+    pub foreground: Gate,
+    /// What background work goes through.
+    pub background: Gate,
+    pub disk: MemoryDisk,
+    pub clock: Arc<ManualClock>,
+    pub env: Env,
+    pub setup: Setup,
+}
+
+impl Bench {
+    pub async fn new(mode: WriteMode) -> Self {
+        Setup::new(mode).open().await
+    }
+
+    /// Ends the process in order and starts it again.
+    pub async fn restart(&mut self) {
+        self.cache.close().await.expect("close");
+        self.cache = build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+    }
+
+    /// Cuts the power and starts again. What the dead process still tries reaches no disk.
+    pub async fn power_loss(&mut self, seed: u64) {
+        self.disk.power_loss(seed);
+        let (under, dead) = (self.under.clone(), (self.foreground.clone(), self.background.clone()));
+        (self.foreground, self.background) = (Gate::new(under.clone()), Gate::new(under));
+        dead.0.cut();
+        dead.1.cut();
+        self.cache = build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+    }
+
+    pub async fn put(&self, key: &str, body: impl Into<Bytes>) -> Result<Written> {
+        self.put_if(key, body, Conditions::default()).await
+    }
+
+    pub async fn put_if(&self, key: &str, body: impl Into<Bytes>, conditions: Conditions) -> Result<Written> {
+        let body = incoming(body.into());
+        self.cache.put(PutObject { path: path(key), body, attributes: Attributes::default(), conditions }).await
+    }
+
+    pub async fn open_get(&self, key: &str, range: Option<RangeRequest>) -> Result<ObjectBody> {
+        self.cache.get(get_request(key, range)).await
+    }
+
+    pub async fn get(&self, key: &str) -> Result<Bytes> {
+        collect(self.open_get(key, None).await?.stream).await
+    }
+
+    /// Bytes `first..=last`.
+    pub async fn get_range(&self, key: &str, first: u64, last: u64) -> Result<Bytes> {
+        collect(self.open_get(key, Some(RangeRequest::From { first, last: Some(last) })).await?.stream).await
+    }
+
+    pub async fn head(&self, key: &str) -> Result<ObjectHead> {
+        self.cache.head(get_request(key, None)).await
+    }
+
+    pub async fn state(&self, key: &str) -> StorageState {
+        self.head(key).await.expect("head").state
+    }
+
+    pub async fn delete(&self, key: &str) -> Result<()> {
+        self.cache.delete(&path(key), &Conditions::default()).await
+    }
+
+    /// All keys, in the order of the listing.
+    pub async fn keys(&self) -> Vec<String> {
+        let request = ListObjects { limit: 1000, ..ListObjects::default() };
+        let page = self.cache.list(&BucketName::new(BUCKET).expect("bucket"), &request).await.expect("list");
+        page.objects.into_iter().map(|object| object.key).collect()
+    }
+
+    /// Waits until nothing waits for the under store, moving the clock over every pause.
+    pub async fn drain(&self) {
+        self.advancing("the backlog drains", || self.is_drained()).await;
+    }
+
+    pub fn is_drained(&self) -> bool {
+        let status = self.cache.status();
+        status.dirty_objects == 0 && status.tombstones == 0
+    }
+
+    /// Waits for a condition while the clock runs.
+    pub async fn advancing(&self, what: &str, condition: impl Fn() -> bool) {
+        let clock = Arc::clone(&self.clock);
+        let mut turns = 0_u32;
+        until(what, || {
+            turns += 1;
+            // Most waits end without any pause: time only moves when many turns have brought nothing.
+            if turns.is_multiple_of(64) {
+                clock.advance(Duration::from_millis(500));
+            }
+            condition()
+        })
+        .await;
+    }
+
+    /// Makes all that is known of the under store too old to be believed.
+    pub fn age_metadata(&self) {
+        self.clock.advance(Duration::from_secs(61));
+    }
+
+    pub fn under(&self, key: &str) -> Option<Bytes> {
+        self.under.contents().get(key).cloned()
+    }
+
+    /// The generations of a key in the order in which they were applied.
+    pub fn generations(&self, wanted: &str) -> Vec<Generation> {
+        let generation = |applied: Applied| match applied {
+            Applied::Put { key, generation } if key == wanted => Some(generation),
+            Applied::Put { .. } | Applied::Delete { .. } => None,
+        };
+        self.under.applied().into_iter().filter_map(generation).collect()
+    }
+
+    /// Flips a bit of every place on the disk that holds `needle`. Returns how many there were.
+    pub async fn damage(&self, needle: &[u8]) -> usize {
+        let mut found = 0;
+        for name in self.disk.list().await.expect("list") {
+            let contents = self.disk.contents(&name).expect("file");
+            let places = contents.windows(needle.len()).enumerate().filter(|(_, window)| *window == needle);
+            for (offset, _) in places {
+                self.disk.flip_bit(&name, offset, 3);
+                found += 1;
+            }
+        }
+        found
+    }
+}
+
+/// Waits for a condition, giving way to everything else between two looks.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let clock = Env::real().clock;
+    let start = clock.monotonic();
+    while !condition() {
+        assert!(clock.monotonic() - start < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+pub fn path(key: &str) -> ObjectPath {
+    ObjectPath::parse(BUCKET, key).expect("path")
+}
+
+pub fn incoming(body: Bytes) -> Incoming {
+    let size = body.len() as u64;
+    incoming_stream(stream::once(async { Ok(body) }).boxed(), size)
+}
+
+pub fn incoming_stream(stream: ByteStream, size: u64) -> Incoming {
+    Incoming { stream, size, md5: None, sha256: None, checksums: Vec::new(), compute: Vec::new(), trailers: None }
+}
+
+pub fn get_request(key: &str, range: Option<RangeRequest>) -> GetObject {
+    GetObject { path: path(key), range, part_number: None, conditions: Conditions::default() }
+}
+
+pub async fn collect(mut stream: ByteStream) -> Result<Bytes> {
+    let mut data = Vec::new();
+    while let Some(next) = stream.next().await {
+        data.extend_from_slice(&next?);
+    }
+    Ok(data.into())
+}
+
+pub fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind)
+}
+
+pub fn if_absent() -> Conditions {
+    Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() }
+}
+
+pub fn if_matches(etag: &ETag) -> Conditions {
+    Conditions { if_match: Some(TagCondition::OneOf(vec![etag.clone()])), ..Conditions::default() }
+}
+
+/// Bytes that differ from place to place and from seed to seed, so that no part of a body passes for another.
+pub fn pattern(seed: u64, size: usize) -> Bytes {
+    let random = forebay_env::random::SeededRandom::new(seed);
+    let words = (0..size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
+    words.take(size).collect::<Vec<_>>().into()
+}
+
+/// The seeds to run: the one of `FOREBAY_TEST_SEED`, or `count` fixed ones.
+pub fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("FOREBAY_TEST_SEED") {
+        Ok(seed) => vec![seed.parse().expect("FOREBAY_TEST_SEED is a number")],
+        Err(_) => (1..=count).collect(),
+    }
+}
