@@ -39,7 +39,10 @@ impl Inner {
         let as_of = body.as_of.unwrap_or(sequence);
         let is_older = |segment: &Segment| segment.header.kind != SegmentKind::Bulk && segment.header.sequence < as_of;
         let (mut forget, mut annotate, mut writes) = (body.forget, body.annotate, body.writes);
-        forget.retain(|key| self.object(key).is_none() && self.any_other_segment(victim, is_older));
+        // Also of a key that has an object again: that one may be evicted before the older one's segment goes.
+        if !self.any_other_segment(victim, is_older) {
+            forget.clear();
+        }
         annotate.retain(|annotation| {
             self.object(&annotation.key).is_some_and(|object| {
                 let entry = object.entry();
