@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 pub mod ledger;
+pub mod proxy;
 pub mod server;
 
 use std::sync::Arc;
