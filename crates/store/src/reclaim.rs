@@ -118,7 +118,8 @@ impl Inner {
         candidates.into_iter().find(|segment| segment.doom()).cloned()
     }
 
-    async fn reclaim(self: &Arc<Self>, directory: &Directory, victim: &Arc<Segment>) -> Result<()> {
+    /// Takes back a segment that is sealed and doomed.
+    pub(crate) async fn reclaim(self: &Arc<Self>, directory: &Directory, victim: &Arc<Segment>) -> Result<()> {
         let pinned = victim.pinned_bytes.load(Ordering::SeqCst);
         let mut budget = Budget { clean_bytes: (victim.length() / 2).saturating_sub(pinned) };
         let mut kept = Kept::default();

@@ -183,3 +183,54 @@ async fn clean_objects_that_all_want_to_stay_still_make_room() {
     assert!(counters.carried_bytes <= counters.reclaimed_bytes / 2, "{counters:?}");
     assert!(store.usage().objects > 100);
 }
+
+/// Takes back one segment, now.
+async fn reclaim_now(store: &Store, number: u32) -> Result<()> {
+    let directory = &store.inner.places[0].directory;
+    let victim = directory.segment(number).unwrap();
+    assert!(victim.is_sealed() && victim.doom());
+    store.inner.reclaim(directory, &victim).await
+}
+
+#[tokio::test]
+async fn what_let_an_object_go_lasts_as_long_as_its_bytes_are_gone() {
+    for seed in 0..20 {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "a", &pattern(1, 20_000)).await;
+        store.inner.places[0].bulk.seal().await;
+        let (key, generation) = (Bytes::from_static(b"a"), generation(&store, "a"));
+        let annotation = Annotation { key, generation, annex: Bytes::new(), pinned: false };
+        let commit = Commit { annotate: vec![annotation], ..Commit::default() };
+        store.commit(commit, Durability::Os).await.unwrap();
+        reclaim_now(&store, 1).await.unwrap();
+        assert_eq!(files(&disk, ".bulk").await, Vec::<String>::new());
+        disk.power_loss(seed);
+        let object = open(&disk).await.peek(b"a").unwrap();
+        assert_eq!((object.is_pinned(), object.cached_bytes()), (false, 0), "pinned bytes are never dropped");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_never_stands_behind_the_delete_of_what_it_copies() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "a", &pattern(1, 300)).await;
+    while files(&disk, ".log").await.len() < 2 {
+        put(&store, "churn", &pattern(2, 900)).await;
+    }
+    // The delete is in the log and not yet in the tables when reclaim comes to its key.
+    disk.hold_syncs(true);
+    let forgetting = store.clone();
+    let forgetting = forebay_env::spawn(async move { forget(&forgetting, "a").await });
+    settle().await;
+    assert!(store.peek(b"a").is_some());
+    let reclaiming = store.clone();
+    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
+    settle().await;
+    disk.hold_syncs(false);
+    forgetting.join().await;
+    reclaiming.join().await.unwrap();
+    assert!(store.peek(b"a").is_none());
+    assert!(open(&disk).await.peek(b"a").is_none(), "the delete was acknowledged");
+}
