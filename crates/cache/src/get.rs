@@ -81,13 +81,28 @@ impl Worker {
             Located::Elsewhere { copy } => {
                 let mount = self.buckets.mount(&path.bucket).await?;
                 let known = self.know(path, policy, &mount, copy).await?;
-                self.found_remote(path, policy, mount, known).await
+                match self.known_info(policy, &known).await {
+                    Ok(info) => self.found_remote(path, mount, known, info),
+                    // The store drops a copy whose description is damaged; the under store has another.
+                    Err(error) if error.kind == ErrorKind::Corrupt => {
+                        let known = self.know(path, policy, &mount, None).await?;
+                        let info = self.known_info(policy, &known).await?;
+                        self.found_remote(path, mount, known, info)
+                    }
+                    Err(error) => Err(error),
+                }
             }
         }
     }
 
-    async fn found_remote(&self, path: &ObjectPath, policy: &PathPolicy, mount: Mount, known: Known) -> Result<Found> {
-        let Some(info) = self.known_info(policy, &known).await? else { return Err(not_found(path)) };
+    fn found_remote(
+        &self,
+        path: &ObjectPath,
+        mount: Mount,
+        known: Known,
+        info: Option<Arc<ObjectInfo>>,
+    ) -> Result<Found> {
+        let Some(info) = info else { return Err(not_found(path)) };
         let state = StorageState::Clean;
         match known {
             Known::Absent => Err(not_found(path)),

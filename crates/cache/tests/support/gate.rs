@@ -75,10 +75,6 @@ impl Gate {
         self.way.send_replace(way);
     }
 
-    pub fn cut(&self) {
-        self.set(Way::Cut);
-    }
-
     /// GETs that arrived: keys and ranges.
     pub fn gets(&self) -> Vec<(String, Option<ByteRange>)> {
         self.seen.lock().gets.clone()

@@ -23,7 +23,7 @@ use forebay_ufs::memory::{Applied, MemoryUnderStore};
 use futures::{StreamExt, stream};
 use prometheus_client::registry::Registry;
 
-use gate::Gate;
+use gate::{Gate, Way};
 
 pub const BUCKET: &str = "bucket";
 
@@ -114,13 +114,14 @@ impl Bench {
         self.cache = build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
     }
 
-    /// Cuts the power and starts again. What the dead process still tries reaches no disk.
+    /// Cuts the power and starts again. What the dead process still tries reaches neither the disk nor the under store.
     pub async fn power_loss(&mut self, seed: u64) {
         self.disk.power_loss(seed);
-        let (under, dead) = (self.under.clone(), (self.foreground.clone(), self.background.clone()));
-        (self.foreground, self.background) = (Gate::new(under.clone()), Gate::new(under));
-        dead.0.cut();
-        dead.1.cut();
+        self.foreground.set(Way::Cut);
+        self.background.set(Way::Cut);
+        (self.foreground, self.background) = (Gate::new(self.under.clone()), Gate::new(self.under.clone()));
+        // Only to end the dead process's tasks: it can't write any more.
+        let _ = self.cache.close().await;
         self.cache = build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
     }
 

@@ -1,0 +1,217 @@
+//! Clients write, the power goes, the cache starts again: what was acknowledged is there, byte for byte, and in the end the
+//! under store has it too.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_cache::{Cache, Conditions, ErrorKind, PutObject};
+use forebay_env::Random;
+use forebay_env::random::SeededRandom;
+use forebay_types::{StorageState, WriteMode};
+use forebay_ufs::ErrorKind as UfsKind;
+use forebay_ufs::memory::Mood;
+use parking_lot::Mutex;
+
+use support::gate::Way;
+use support::{Bench, Setup, collect, get_request, incoming, path, pattern, rule, seeds};
+
+/// Clients that write at the same time, each its own keys.
+const CLIENTS: u64 = 4;
+const KEYS: u64 = 3;
+/// Starts of the cache in one run.
+const LIVES: u32 = 10;
+
+type Body = Option<Bytes>;
+
+/// What a key may read as.
+#[derive(Default)]
+struct Expected {
+    /// After the last operation that was acknowledged.
+    known: Body,
+    /// What operations without an answer may have left since then.
+    possible: Vec<Body>,
+}
+
+type Ledger = Arc<Mutex<BTreeMap<String, Expected>>>;
+
+fn key_of(client: u64, random: &SeededRandom) -> String {
+    let mode = ["back", "through", "transient"][random.below(3) as usize];
+    format!("{mode}/{client}/{}", random.below(KEYS))
+}
+
+async fn run_client(cache: Cache, client: u64, seed: u64, ledger: Ledger) {
+    let random = SeededRandom::new(seed);
+    loop {
+        let key = key_of(client, &random);
+        match random.below(10) {
+            0..=5 => {
+                let size = [0, 10, 3_000, 20_000, 300_000][random.below(5) as usize];
+                let body = pattern(random.next_u64(), size);
+                ledger.lock().entry(key.clone()).or_default().possible.push(Some(body.clone()));
+                let request = PutObject {
+                    path: path(&key),
+                    body: incoming(body.clone()),
+                    attributes: Default::default(),
+                    conditions: Conditions::default(),
+                };
+                if cache.put(request).await.is_ok() {
+                    ledger.lock().insert(key, Expected { known: Some(body), possible: Vec::new() });
+                }
+            }
+            6..=7 => {
+                ledger.lock().entry(key.clone()).or_default().possible.push(None);
+                if cache.delete(&path(&key), &Conditions::default()).await.is_ok() {
+                    ledger.lock().insert(key, Expected::default());
+                }
+            }
+            _ => check_key(&cache, &key, &ledger, seed).await,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn read(cache: &Cache, key: &str) -> Result<Body, ErrorKind> {
+    let body = match cache.get(get_request(key, None)).await {
+        Ok(body) => collect(body.stream).await,
+        Err(error) => Err(error),
+    };
+    match body {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.kind),
+    }
+}
+
+/// A read answers with what was written, or with an error that can be retried; never with anything else.
+async fn check_key(cache: &Cache, key: &str, ledger: &Ledger, seed: u64) {
+    match read(cache, key).await {
+        Ok(found) => {
+            let ledger = ledger.lock();
+            let nothing = Expected::default();
+            let expected = ledger.get(key).unwrap_or(&nothing);
+            let fits = found == expected.known || expected.possible.contains(&found);
+            assert!(fits, "seed {seed}: {key} reads as {:?} bytes", found.map(|bytes| bytes.len()));
+        }
+        Err(ErrorKind::Unavailable | ErrorKind::SlowDown) => {}
+        Err(other) => panic!("seed {seed}: {key} can't be read: {other:?}"),
+    }
+}
+
+/// After a start every key has one value, and keeps it.
+async fn settle(bench: &Bench, ledger: &Ledger, seed: u64) {
+    let keys: Vec<_> = ledger.lock().keys().cloned().collect();
+    for key in keys {
+        check_key(&bench.cache, &key, ledger, seed).await;
+        let found = read(&bench.cache, &key).await;
+        let found = found.unwrap_or_else(|kind| panic!("seed {seed}: {key} can't be read: {kind:?}"));
+        ledger.lock().insert(key, Expected { known: found, possible: Vec::new() });
+    }
+    let listed = bench.keys().await;
+    let there = |(key, expected): (&String, &Expected)| expected.known.is_some().then(|| key.clone());
+    assert_eq!(listed, ledger.lock().iter().filter_map(there).collect::<Vec<_>>(), "seed {seed}: the listing");
+}
+
+fn random_mood(bench: &Bench, random: &SeededRandom) {
+    let way = [Way::Open, Way::Open, Way::Closed][random.below(3) as usize].clone();
+    bench.background.set(way);
+    let mood = [Mood::Well, Mood::Well, Mood::Well, Mood::Refuse(UfsKind::Throttled), Mood::LoseAnswers];
+    bench.under.set_mood(mood[random.below(mood.len() as u64) as usize]);
+}
+
+async fn one_life(bench: &mut Bench, ledger: &Ledger, random: &SeededRandom) {
+    let start = |client| {
+        let (cache, ledger) = (bench.cache.clone(), Arc::clone(ledger));
+        forebay_env::spawn(run_client(cache, client, random.next_u64(), ledger))
+    };
+    let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+    for _ in 0..random.below(24) {
+        random_mood(bench, random);
+        for _ in 0..random.below(40) {
+            tokio::task::yield_now().await;
+        }
+        if random.below(4) == 0 {
+            bench.clock.advance(std::time::Duration::from_millis(random.below(20_000)));
+        }
+    }
+    let failed = clients.iter().any(|client| client.is_finished());
+    clients.iter().for_each(|client| client.abort());
+    if failed {
+        for client in clients {
+            client.join().await;
+        }
+    }
+    bench.under.set_mood(Mood::Well);
+    if random.below(4) == 0 {
+        bench.background.set(Way::Open);
+        bench.restart().await;
+    } else {
+        bench.power_loss(random.next_u64()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_power_cuts_and_reaches_the_under_store() {
+    for seed in seeds(6) {
+        println!("FOREBAY_TEST_SEED={seed}");
+        let random = SeededRandom::new(seed);
+        let mut setup = Setup::new(WriteMode::WriteBack).settings(|settings| {
+            settings.memory_size = forebay_types::ByteSize([0, 64 << 20][random.below(2) as usize]);
+        });
+        setup.seed = seed;
+        setup.policies = vec![
+            rule("/", WriteMode::WriteBack),
+            rule("/bucket/through/", WriteMode::WriteThrough),
+            rule("/bucket/transient/", WriteMode::Transient),
+        ];
+        let mut bench = setup.open().await;
+        let ledger = Ledger::default();
+        for _ in 0..LIVES {
+            one_life(&mut bench, &ledger, &random).await;
+            settle(&bench, &ledger, seed).await;
+        }
+        bench.drain().await;
+        settle(&bench, &ledger, seed).await;
+        compare_under_store(&bench, &ledger, seed);
+    }
+}
+
+fn compare_under_store(bench: &Bench, ledger: &Ledger, seed: u64) {
+    let ledger = ledger.lock();
+    let persisted = ledger.iter().filter(|(key, _)| !key.starts_with("transient/"));
+    let expected: BTreeMap<_, _> =
+        persisted.filter_map(|(key, expected)| Some((key.clone(), expected.known.clone()?))).collect();
+    let found = bench.under.contents();
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "seed {seed}");
+    assert!(found == expected, "seed {seed}: the under store has other bytes");
+    for key in ledger.keys() {
+        let generations = bench.generations(key);
+        assert!(generations.is_sorted(), "seed {seed}: {key} went backwards: {generations:?}");
+    }
+    assert_eq!(bench.cache.status().conflicts, 0, "seed {seed}: nobody else wrote");
+}
+
+#[tokio::test]
+async fn a_clean_restart_keeps_states_bytes_and_the_memory_of_what_is_persisted() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    let large = pattern(5, 5 << 20);
+    bench.put("clean", large.clone()).await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Refuse("dirty".to_owned(), UfsKind::Unavailable));
+    let written = bench.put("dirty", large.clone()).await.unwrap();
+    bench.delete("gone").await.unwrap();
+    bench.restart().await;
+    assert_eq!(bench.state("dirty").await, StorageState::Dirty);
+    assert_eq!(bench.state("clean").await, StorageState::Clean);
+    assert_eq!(bench.head("dirty").await.unwrap().info.etag, written.etag);
+    assert_eq!(bench.get("dirty").await.unwrap(), large);
+    let gets = bench.foreground.gets().len();
+    assert_eq!(bench.get("clean").await.unwrap(), large);
+    assert_eq!(bench.foreground.gets().len(), gets, "clean bytes are read from the disk after a restart");
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under("dirty").unwrap(), large);
+    assert_eq!(bench.generations("clean").len(), 1, "what is persisted is not uploaded again");
+}
