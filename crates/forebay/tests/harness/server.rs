@@ -160,6 +160,15 @@ impl Server {
     }
 }
 
+/// One request without a body, as text.
+pub fn exchange(address: &str, method: &str, target: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the server accepts");
+    write!(stream, "{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended already.
