@@ -9,6 +9,7 @@ mod model;
 mod reclaim;
 mod refusals;
 mod syncs;
+mod threads;
 
 use std::sync::Arc;
 
