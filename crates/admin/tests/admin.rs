@@ -1,5 +1,7 @@
 //! The admin listener over a real worker in memory, spoken to over a socket.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic as the tests do")]
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serves S3 and the admin API until it gets SIGTERM or SIGINT
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     /// Checks a configuration, or prints the reference of all settings
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -42,7 +42,7 @@ impl Server {
                 .trim_start_matches("http://")
                 .split([',', '\n'])
                 .next()
-                .unwrap()
+                .expect("split yields at least one piece")
                 .to_owned()
         };
         assert!(line.starts_with("forebay is ready"), "{line}");

@@ -77,7 +77,8 @@ async fn signed_chunks_are_verified_one_by_one() {
         let head = head.replace("x-amz-decoded-content-length: 0", "x-amz-decoded-content-length: 20000");
         exchange(address, [head.into_bytes(), body].concat())
     };
-    let cases: [(&str, &dyn Fn(&mut Vec<Vec<u8>>), u16); 7] = [
+    type Spoil<'a> = &'a dyn Fn(&mut Vec<Vec<u8>>);
+    let cases: [(&str, Spoil<'_>, u16); 7] = [
         ("a changed byte", &|chunks| chunks[1][5000] ^= 1, 403),
         ("a chunk twice", &|chunks| chunks.insert(1, chunks[0].clone()), 403),
         ("a chunk too few", &|chunks| drop(chunks.remove(0)), 403),

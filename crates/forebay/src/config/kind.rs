@@ -59,7 +59,7 @@ impl Kind {
     }
 
     /// A value as an environment variable or a flag gives it.
-    pub(crate) fn from_text(self, text: &str) -> Result<Value, String> {
+    pub(crate) fn read_text(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Number { .. } => text.parse().map(Value::Integer).map_err(|_| self.expected()),
             Self::Ratio { .. } => text.parse().map(Value::Float).map_err(|_| self.expected()),

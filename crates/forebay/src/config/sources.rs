@@ -34,7 +34,7 @@ impl Sources {
     pub(crate) fn defaults() -> Self {
         let mut sources = Self::default();
         for setting in SETTINGS {
-            let value = setting.kind.from_text(setting.default).expect("the defaults of the table are tested");
+            let value = setting.kind.read_text(setting.default).expect("the defaults of the table are tested");
             sources.settings.insert((setting.section, setting.key), Sourced { value, origin: Origin::Default });
         }
         sources
@@ -57,7 +57,7 @@ impl Sources {
     pub(crate) fn set_text(&mut self, setting: &'static Setting, text: &str, origin: Origin) -> Result<(), Problem> {
         let shown = if setting.kind == Kind::Secret { "…".to_owned() } else { format!("{text:?}") };
         let wrong = |wrong: String| Problem::value(&origin, &setting.name(), &shown, &wrong);
-        let value = setting.kind.from_text(text).map_err(wrong)?;
+        let value = setting.kind.read_text(text).map_err(wrong)?;
         self.set(setting, value, origin)
     }
 

@@ -31,7 +31,7 @@ fn defaults_are_complete_and_are_those_of_the_cache() {
     assert_eq!(config.store.data_dirs, [PathBuf::from("./forebay-data")]);
     assert!(matches!(&config.root.url, UnderStoreUrl::Directory(path) if path.ends_with("forebay-under-store")));
     for setting in table::SETTINGS {
-        let value = setting.kind.from_text(setting.default).unwrap();
+        let value = setting.kind.read_text(setting.default).unwrap();
         setting.kind.check(value).unwrap_or_else(|wrong| panic!("{}: {wrong}", setting.name()));
     }
 }

@@ -24,7 +24,7 @@ impl Content {
     /// Begins with the key and the number, so that a mix-up shows where it comes from.
     pub fn bytes(self, key: &str) -> Bytes {
         let mut text = String::new();
-        let _ = write!(text, "{key} {} {}\n", self.number, self.size);
+        let _ = writeln!(text, "{key} {} {}", self.number, self.size);
         let mut bytes = text.into_bytes();
         let random = SeededRandom::new(self.number);
         while bytes.len() < self.size {

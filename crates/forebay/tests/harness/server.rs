@@ -116,8 +116,7 @@ impl Server {
 
     /// Waits for the end of a server that has been told to stop; returns its exit code.
     pub async fn ended(mut self) -> Option<i32> {
-        let code = super::eventually("the server ends", async || self.child.try_wait().expect("a child")).await.code();
-        code
+        super::eventually("the server ends", async || self.child.try_wait().expect("a child")).await.code()
     }
 
     /// A request to the admin listener: the status and the body.
