@@ -8,6 +8,8 @@
 //! One [`Commit`] changes both in one step, behind one group commit. See `docs/on-disk-format.md`.
 
 mod apply;
+mod commit;
+mod concatenate;
 mod directory;
 mod error;
 mod fills;

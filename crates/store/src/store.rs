@@ -1,6 +1,6 @@
 //! The store's parts, and its commit.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,15 +14,14 @@ use crate::directory::Directory;
 use crate::fills::Fills;
 use crate::log::{Log, LogParts, Position};
 use crate::object::Object;
-use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
-use crate::record::object::{Extent, ObjectBody};
+use crate::record::object::ObjectBody;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::stream::Stream;
 use crate::table::{Entry, Objects, Values};
-use crate::writer::{Kept, Staged, Writer, entry_of, extent_at};
+use crate::writer::{Staged, Writer, entry_of, extent_at};
 use crate::{
-    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, NewObject, Observer, Piece, Result, Retention,
-    Settings, Usage, Versioned, recovery,
+    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, Observer, Result, Retention, Settings, Usage,
+    Versioned, recovery,
 };
 
 /// A store, shared by clones.
@@ -51,7 +50,7 @@ pub(crate) struct Inner {
     pub(crate) fills: Arc<Fills>,
     /// By key: reclaim holds one while it writes the record of an object again, commits hold those of the keys that they
     /// forget or annotate. So the copy stands in a log before the change, or shows it.
-    carrying: Vec<tokio::sync::RwLock<()>>,
+    pub(crate) carrying: Vec<tokio::sync::RwLock<()>>,
     pub(crate) counters: Arc<Mutex<Counters>>,
     pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
     pub(crate) groups: Mutex<HashMap<u32, u64>>,
@@ -69,9 +68,6 @@ pub(crate) struct Inner {
     pub(crate) snapshot_positions: Mutex<HashMap<u16, Position>>,
     task: Mutex<Option<Task<()>>>,
 }
-
-/// Locks of [`Inner::carrying`].
-const CARRYING_LOCKS: usize = 64;
 
 /// Write permits are counted in units of this, so that their number fits a semaphore.
 const PERMIT_BYTES: u64 = 4096;
@@ -105,7 +101,7 @@ impl Inner {
     }
 
     /// A directory that takes writes and has the most room; equal ones take turns.
-    fn roomiest(&self) -> Result<usize> {
+    pub(crate) fn roomiest(&self) -> Result<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.places.len();
         let order = (0..count).map(|index| (index + turn) % count);
@@ -219,7 +215,7 @@ impl Store {
             values: Values::default(),
             sequence,
             fills: Arc::clone(&fills),
-            carrying: (0..CARRYING_LOCKS).map(|_| tokio::sync::RwLock::default()).collect(),
+            carrying: crate::commit::carrying_locks(),
             counters,
             retention: RwLock::default(),
             groups: Mutex::default(),
@@ -273,48 +269,6 @@ impl Store {
             return Ok(Writer::new(Arc::clone(&self.inner), directory, class));
         }
         Err(Error::new(ErrorKind::Full, "the cache's disks are full of data that may not leave"))
-    }
-
-    /// Makes a new object of the bytes of others, one behind the other, without copying them.
-    ///
-    /// # Errors
-    /// `Corrupt` when one of `pieces` lacks bytes.
-    pub async fn concatenate(&self, pieces: &[Object], object: NewObject) -> Result<Staged> {
-        let inner = &self.inner;
-        let directory = inner.roomiest()?;
-        let total: u64 = pieces.iter().map(Object::size).sum();
-        assert_eq!(total, object.size, "the pieces make the whole");
-        if total <= inner.settings.inline_bytes_max {
-            let mut writer = Writer::new(Arc::clone(inner), directory, Class::Durable);
-            for piece in pieces {
-                writer.append(piece.read_all().await?).await?;
-            }
-            return writer.finish(object).await;
-        }
-        let (mut extents, mut kept) = (Vec::new(), Kept::default());
-        let mut start = 0;
-        for piece in pieces {
-            self.refer_to(piece, start, &mut extents, &mut kept).await?;
-            start += piece.size();
-        }
-        Ok(Staged::new(Arc::clone(inner), directory, object, extents, Bytes::new(), false, kept))
-    }
-
-    /// Adds the extents of `piece`, moved behind `start`. A piece that reclaim is about to move is waited for.
-    async fn refer_to(&self, piece: &Object, start: u64, extents: &mut Vec<Extent>, kept: &mut Kept) -> Result<()> {
-        let mut piece = piece.clone();
-        loop {
-            let pins: Option<Vec<_>> =
-                piece.segments().iter().map(|segment| Some((Arc::clone(segment), segment.pin()?))).collect();
-            if let Some(pins) = pins {
-                extents.extend(piece.extents_from(start)?);
-                pins.into_iter().for_each(|(segment, pin)| kept.keep(segment, pin));
-                return Ok(());
-            }
-            tokio::task::yield_now().await;
-            let moved = self.inner.object(piece.key()).filter(|moved| moved.generation() == piece.generation());
-            piece = moved.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a piece is gone"))?;
-        }
     }
 
     /// Applies a commit in one step: nobody sees it before it is as durable as `durability` says; after a
@@ -468,123 +422,11 @@ impl Store {
 }
 
 impl Inner {
-    async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
-        let sync = durability == Durability::Fsync;
-        if sync {
-            self.sync_extents(&commit.publish).await?;
-        }
-        let directory = match commit.publish.first() {
-            Some(staged) => staged.directory,
-            None => self.roomiest()?,
-        };
-        let _uncarried = self.uncarried(&commit).await;
-        let mut drafts: Vec<_> =
-            commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
-        drafts.push(body_of(&commit).draft());
-        let appended = self.places[directory].log.append(drafts, sync).await?;
-        let version = *appended.sequences.last().expect("a commit has a record");
-        let log_segment = appended.locations.last().expect("a commit has a record").segment;
-        for (staged, location) in commit.publish.iter().zip(&appended.locations) {
-            self.insert(staged.key.clone(), staged.entry(*location));
-        }
-        for key in &commit.forget {
-            self.remove(key, |_| true);
-        }
-        for annotation in commit.annotate {
-            self.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
-        }
-        self.write_values(commit.writes, version, log_segment);
-        drop(appended.applying);
-        self.counters.lock().commits += 1;
-        self.note_log();
-        Ok(version)
-    }
-
-    fn carrying(&self, key: &[u8]) -> usize {
-        self.objects.hash(key) as usize % self.carrying.len()
-    }
-
-    /// Waits until reclaim carries none of the keys that a commit changes in place, and keeps it so.
-    async fn uncarried(&self, commit: &Commit) -> Vec<tokio::sync::RwLockReadGuard<'_, ()>> {
-        let keys = commit.forget.iter().chain(commit.annotate.iter().map(|annotation| &annotation.key));
-        // In order and once each, so that no two commits wait for each other.
-        let locks: BTreeSet<usize> = keys.map(|key| self.carrying(key)).collect();
-        let mut guards = Vec::with_capacity(locks.len());
-        for lock in locks {
-            guards.push(self.carrying[lock].read().await);
-        }
-        guards
-    }
-
-    /// Waits until no commit is changing this key in place, and keeps it so.
-    pub(crate) async fn carry_lock(&self, key: &[u8]) -> tokio::sync::RwLockWriteGuard<'_, ()> {
-        self.carrying[self.carrying(key)].write().await
-    }
-
-    /// Returns when the extents of these objects are on stable storage.
-    async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
-        for segment in publish.iter().flat_map(|staged| &staged.kept.segments) {
-            let place = self.by_number.get(&segment.key().directory).map(|index| &self.places[*index]);
-            place.expect("a segment's directory is open").directory.sync_extents(segment).await?;
-        }
-        Ok(())
-    }
-
     fn filled(&self, bytes: u64) {
         self.counters.lock().filled_bytes += bytes;
         if self.wants_reclaim() {
             self.maintenance.notify_one();
         }
-    }
-}
-
-impl Object {
-    /// All bytes of a small object.
-    async fn read_all(&self) -> Result<Bytes> {
-        let mut data = bytes::BytesMut::with_capacity(self.size() as usize);
-        for piece in self.pieces(forebay_types::ByteRange::of_size(self.size())) {
-            match piece {
-                Piece::Cached(range) => data.extend_from_slice(&self.read(range).await?),
-                Piece::Missing(_) => return Err(Error::new(ErrorKind::Corrupt, "a piece lacks bytes")),
-            }
-        }
-        Ok(data.freeze())
-    }
-
-    /// The extents for use in another object, in which this one begins at `start`.
-    fn extents_from(&self, start: u64) -> Result<Vec<Extent>> {
-        let entry = self.entry();
-        if self.cached_bytes() != self.size() {
-            return Err(Error::new(ErrorKind::Corrupt, "a piece lacks bytes"));
-        }
-        if !entry.is_inline {
-            return Ok(entry.extents.iter().map(|extent| Extent { start: start + extent.start, ..*extent }).collect());
-        }
-        if entry.size == 0 {
-            return Ok(Vec::new());
-        }
-        // The payload of an object record serves as an extent like any other.
-        Ok(vec![extent_at(start, entry.size as u32, entry.record)])
-    }
-}
-
-fn body_of(commit: &Commit) -> CommitBody {
-    let annotate = commit.annotate.iter().map(|annotation| AnnotationBody {
-        key: annotation.key.to_vec(),
-        generation: annotation.generation,
-        annex: annotation.annex.to_vec(),
-        pinned: annotation.pinned,
-    });
-    let writes = commit
-        .writes
-        .iter()
-        .map(|write| WriteBody { key: write.key.to_vec(), value: write.value.as_ref().map(|value| value.to_vec()) });
-    CommitBody {
-        publish: commit.publish.iter().map(|staged| (staged.key.to_vec(), staged.generation())).collect(),
-        forget: commit.forget.iter().map(|key| key.to_vec()).collect(),
-        annotate: annotate.collect(),
-        writes: writes.collect(),
-        as_of: None,
     }
 }
 

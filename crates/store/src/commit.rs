@@ -1,0 +1,103 @@
+//! Commits: records into a log, then changes of the tables.
+
+use std::collections::BTreeSet;
+
+use forebay_types::Durability;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
+use crate::store::Inner;
+use crate::writer::Staged;
+use crate::{Commit, Result};
+
+/// Locks of [`Inner::carrying`].
+const CARRYING_LOCKS: usize = 64;
+
+/// The locks of [`Inner::carrying`].
+pub(crate) fn carrying_locks() -> Vec<RwLock<()>> {
+    (0..CARRYING_LOCKS).map(|_| RwLock::default()).collect()
+}
+
+impl Inner {
+    pub(crate) async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
+        let sync = durability == Durability::Fsync;
+        if sync {
+            self.sync_extents(&commit.publish).await?;
+        }
+        let directory = match commit.publish.first() {
+            Some(staged) => staged.directory,
+            None => self.roomiest()?,
+        };
+        let _uncarried = self.uncarried(&commit).await;
+        let mut drafts: Vec<_> =
+            commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
+        drafts.push(body_of(&commit).draft());
+        let appended = self.places[directory].log.append(drafts, sync).await?;
+        let version = *appended.sequences.last().expect("a commit has a record");
+        let log_segment = appended.locations.last().expect("a commit has a record").segment;
+        for (staged, location) in commit.publish.iter().zip(&appended.locations) {
+            self.insert(staged.key.clone(), staged.entry(*location));
+        }
+        for key in &commit.forget {
+            self.remove(key, |_| true);
+        }
+        for annotation in commit.annotate {
+            self.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
+        }
+        self.write_values(commit.writes, version, log_segment);
+        drop(appended.applying);
+        self.counters.lock().commits += 1;
+        self.note_log();
+        Ok(version)
+    }
+
+    fn carrying(&self, key: &[u8]) -> usize {
+        self.objects.hash(key) as usize % self.carrying.len()
+    }
+
+    /// Waits until reclaim carries none of the keys that a commit changes in place, and keeps it so.
+    async fn uncarried(&self, commit: &Commit) -> Vec<RwLockReadGuard<'_, ()>> {
+        let keys = commit.forget.iter().chain(commit.annotate.iter().map(|annotation| &annotation.key));
+        // In order and once each, so that no two commits wait for each other.
+        let locks: BTreeSet<usize> = keys.map(|key| self.carrying(key)).collect();
+        let mut guards = Vec::with_capacity(locks.len());
+        for lock in locks {
+            guards.push(self.carrying[lock].read().await);
+        }
+        guards
+    }
+
+    /// Waits until no commit is changing this key in place, and keeps it so.
+    pub(crate) async fn carry_lock(&self, key: &[u8]) -> RwLockWriteGuard<'_, ()> {
+        self.carrying[self.carrying(key)].write().await
+    }
+
+    /// Returns when the extents of these objects are on stable storage.
+    async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
+        for segment in publish.iter().flat_map(|staged| &staged.kept.segments) {
+            let place = self.by_number.get(&segment.key().directory).map(|index| &self.places[*index]);
+            place.expect("a segment's directory is open").directory.sync_extents(segment).await?;
+        }
+        Ok(())
+    }
+}
+
+fn body_of(commit: &Commit) -> CommitBody {
+    let annotate = commit.annotate.iter().map(|annotation| AnnotationBody {
+        key: annotation.key.to_vec(),
+        generation: annotation.generation,
+        annex: annotation.annex.to_vec(),
+        pinned: annotation.pinned,
+    });
+    let writes = commit
+        .writes
+        .iter()
+        .map(|write| WriteBody { key: write.key.to_vec(), value: write.value.as_ref().map(|value| value.to_vec()) });
+    CommitBody {
+        publish: commit.publish.iter().map(|staged| (staged.key.to_vec(), staged.generation())).collect(),
+        forget: commit.forget.iter().map(|key| key.to_vec()).collect(),
+        annotate: annotate.collect(),
+        writes: writes.collect(),
+        as_of: None,
+    }
+}
