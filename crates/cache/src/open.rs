@@ -131,7 +131,8 @@ async fn generation_base(env: &Env, engine: &dyn Engine) -> Result<u64> {
 
 impl Worker {
     /// Puts what the under store does not have back into the queue. A request that was under way when the last process
-    /// ended may still land: nothing newer follows it before that is over.
+    /// ended may still land: nothing newer follows it before that is over. Which generation it carried is not known: only
+    /// one that was written over nothing dirty is surely the same.
     async fn load_backlog(&self) -> Result<()> {
         let (mut from, to) = records::all_objects_range();
         loop {
@@ -144,7 +145,7 @@ impl Worker {
                 self.backlog.replace(None, Some(&record), &self.metrics);
                 self.last_write_ms.fetch_max(record.last_modified_ms, std::sync::atomic::Ordering::SeqCst);
                 if matches!(record.state, State::Dirty | State::Tombstone) {
-                    self.settle.mark(&path, record.generation);
+                    self.settle.mark(&path, record.dirty_since);
                     self.queue.push(path, Entry::of(&record));
                 }
             }

@@ -1,0 +1,248 @@
+//! An under store that loses answers, carries out requests late, refuses and hangs: it never goes backwards, and trouble with one
+//! object is nobody else's.
+
+mod support;
+
+use std::time::Duration;
+
+use forebay_cache::ErrorKind;
+use forebay_types::{StorageState, WriteMode};
+use forebay_ufs::ErrorKind as UfsKind;
+use forebay_ufs::memory::{Applied, Mood};
+
+use support::gate::Way;
+use support::{Bench, kind, until};
+
+/// Longer than the default settle time.
+const SETTLED: Duration = Duration::from_secs(31);
+
+/// FAILURES 11: the request was done and its answer was lost.
+#[tokio::test]
+async fn a_lost_answer_is_recognised_as_done() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("old", "first").await.unwrap();
+    bench.drain().await;
+    bench.under.set_mood(Mood::LoseAnswers);
+    bench.put("old", "second").await.unwrap();
+    bench.put("new", "first").await.unwrap();
+    bench.advancing("both have landed", || bench.under.applied().len() >= 3).await;
+    bench.under.set_mood(Mood::Well);
+    bench.drain().await;
+    let status = bench.cache.status();
+    assert_eq!((status.conflicts, status.lost), (0, 0));
+    assert_eq!(bench.under("old").unwrap(), "second");
+    assert_eq!(bench.under("new").unwrap(), "first");
+    assert_eq!(bench.generations("new").len(), 1, "found there by its stamp, not sent again");
+    assert_eq!(bench.state("old").await, StorageState::Clean);
+}
+
+/// FAILURES 9 and 10: the request times out here and is carried out there much later.
+#[tokio::test]
+async fn nothing_newer_is_sent_before_a_request_without_an_answer_is_settled() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Late);
+    bench.put("key", "first").await.unwrap();
+    until("the first upload got no answer", || bench.background.stragglers() == 1).await;
+    bench.background.set(Way::Open);
+    bench.put("key", "second").await.unwrap();
+    let persisted = bench.cache.persist("/").await;
+    assert_eq!(kind(persisted), Some(ErrorKind::SlowDown), "the first may still land");
+    assert!(bench.under("key").is_none());
+    bench.background.land().await.unwrap();
+    assert_eq!(bench.under("key").unwrap(), "first");
+    assert_eq!(bench.get("key").await.unwrap(), "second");
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "second");
+    assert!(bench.generations("key").is_sorted());
+    assert_eq!(bench.cache.status().conflicts, 0);
+}
+
+/// FAILURES 10: equal content has equal tags, so conditions alone would let the first A land on the second.
+#[tokio::test]
+async fn equal_content_does_not_let_an_old_upload_land_late() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "A").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Late);
+    bench.put("key", "B").await.unwrap();
+    until("B got no answer", || bench.background.stragglers() == 1).await;
+    bench.background.set(Way::Open);
+    bench.put("key", "A").await.unwrap();
+    assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown));
+    bench.background.land().await.unwrap();
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "A");
+    assert_eq!(bench.generations("key").len(), 3);
+    assert!(bench.generations("key").is_sorted());
+}
+
+/// FAILURES 12: a PUT that lands after the DELETE was acknowledged.
+#[tokio::test]
+async fn a_late_upload_does_not_bring_a_deleted_object_back() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Late);
+    bench.put("key", "first").await.unwrap();
+    until("the upload got no answer", || bench.background.stragglers() == 1).await;
+    bench.background.set(Way::Open);
+    bench.delete("key").await.unwrap();
+    bench.clock.advance(Duration::from_secs(20));
+    assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown));
+    bench.background.land().await.unwrap();
+    assert_eq!(bench.under("key").unwrap(), "first", "the upload landed after the delete was acknowledged");
+    assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+    assert!(bench.keys().await.is_empty());
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert!(bench.under.contents().is_empty());
+    assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+}
+
+/// FAILURES 12: the DELETE comes while the upload is under way.
+#[tokio::test]
+async fn a_delete_that_overtakes_an_upload_wins() {
+    for restart in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        bench.background.set(Way::Closed);
+        bench.put("key", "first").await.unwrap();
+        until("the upload is under way", || bench.background.waiting() == 1).await;
+        bench.delete("key").await.unwrap();
+        if restart {
+            bench.power_loss(7).await;
+        }
+        bench.background.set(Way::Open);
+        bench.advancing("the tombstone is gone", || bench.is_drained()).await;
+        assert!(bench.under.contents().is_empty());
+        assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+        let last = bench.under.applied().pop();
+        assert_eq!(last, Some(Applied::Delete { key: "key".to_owned() }));
+    }
+}
+
+/// FAILURES 13: a DELETE that lands after the object was made anew.
+#[tokio::test]
+async fn a_late_delete_does_not_remove_the_new_object() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "first").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Late);
+    bench.delete("key").await.unwrap();
+    until("the delete got no answer", || bench.background.stragglers() == 1).await;
+    bench.background.set(Way::Open);
+    bench.put("key", "second").await.unwrap();
+    assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown));
+    bench.background.land().await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), "second");
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "second");
+    assert_eq!(bench.get("key").await.unwrap(), "second");
+}
+
+/// FAILURES 10 in WRITE_THROUGH: the client got an error, and the request may still be carried out.
+#[tokio::test]
+async fn write_through_waits_until_a_lost_request_is_settled() {
+    for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
+        let bench = Bench::new(mode).await;
+        bench.foreground.set(Way::Late);
+        assert_eq!(kind(bench.put("key", "first").await), Some(ErrorKind::Unavailable), "{mode:?}");
+        bench.foreground.set(Way::Open);
+        assert_eq!(kind(bench.put("key", "second").await), Some(ErrorKind::SlowDown), "{mode:?}");
+        assert_eq!(kind(bench.delete("key").await), Some(ErrorKind::SlowDown), "{mode:?}");
+        bench.put("other", "value").await.unwrap();
+        bench.foreground.land().await.unwrap();
+        assert_eq!(bench.get("key").await.unwrap(), "first", "{mode:?}");
+        bench.clock.advance(SETTLED);
+        bench.put("key", "second").await.unwrap();
+        assert_eq!(bench.under("key").unwrap(), "second", "{mode:?}");
+        assert!(bench.generations("key").is_sorted(), "{mode:?}");
+    }
+}
+
+/// FAILURES 15: the upload was done, and the power went before the catalog knew.
+#[tokio::test]
+async fn a_crash_between_upload_and_commit_is_recognised_by_the_stamp() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.set_mood(Mood::LoseAnswers);
+    let written = bench.put("key", "value").await.unwrap();
+    until("it has landed", || bench.under.applied().len() == 1).await;
+    bench.power_loss(3).await;
+    assert_eq!(bench.state("key").await, StorageState::Dirty, "never forgotten before the outcome is known");
+    bench.under.set_mood(Mood::Well);
+    bench.drain().await;
+    assert_eq!(bench.generations("key").len(), 1, "the stamp says that it is there");
+    let head = bench.head("key").await.unwrap();
+    assert_eq!((head.state, &head.info.etag), (StorageState::Clean, &written.etag));
+    assert_eq!((bench.get("key").await.unwrap(), bench.cache.status().conflicts), ("value".into(), 0));
+}
+
+/// FAILURES 10, 13 and 15: a request of the dead process lands after the next process has begun.
+#[tokio::test]
+async fn a_request_of_a_dead_process_does_not_overtake_the_next_one() {
+    for late_delete in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        bench.put("key", "A").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Late);
+        if late_delete {
+            bench.delete("key").await.unwrap();
+        } else {
+            bench.put("key", "B").await.unwrap();
+        }
+        until("the request got no answer", || bench.background.stragglers() == 1).await;
+        bench.put("key", "A").await.unwrap();
+        let dead = bench.background.clone();
+        bench.power_loss(9).await;
+        bench.clock.advance(Duration::from_secs(20));
+        assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown), "it may still land");
+        dead.land().await.unwrap();
+        assert_eq!(bench.get("key").await.unwrap(), "A");
+        bench.clock.advance(SETTLED);
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), "A", "late delete: {late_delete}");
+        assert!(bench.generations("key").is_sorted());
+    }
+}
+
+/// FAILURES 25: what can't be persisted keeps nobody else waiting.
+#[tokio::test]
+async fn one_object_that_is_refused_does_not_hold_up_the_others() {
+    for refusal in [UfsKind::Denied, UfsKind::Invalid, UfsKind::Throttled] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        bench.background.set(Way::Refuse("bad".to_owned(), refusal));
+        bench.put("bad", "value").await.unwrap();
+        for n in 0..40 {
+            bench.put(&format!("good{n}"), "value").await.unwrap();
+        }
+        bench.advancing("all others are there", || bench.under.contents().len() == 40).await;
+        assert_eq!(bench.cache.status().dirty_objects, 1, "{refusal:?}");
+        assert_eq!(bench.get("bad").await.unwrap(), "value");
+        bench.background.set(Way::Open);
+        bench.drain().await;
+        assert_eq!(bench.under("bad").unwrap(), "value", "{refusal:?}");
+    }
+}
+
+/// FAILURES 25: a whole outage, and then everything goes on by itself.
+#[tokio::test]
+async fn an_outage_slows_nobody_down_and_ends_by_itself() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+    for n in 0..100 {
+        bench.put(&format!("key{n}"), format!("value {n}")).await.unwrap();
+    }
+    let before = bench.under.requests();
+    for _ in 0..60 {
+        bench.clock.advance(Duration::from_secs(1));
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let asked = bench.under.requests() - before;
+    assert!((1..60).contains(&asked), "{asked} requests in a minute: the circuit is open and probes now and then");
+    assert_eq!(bench.get("key42").await.unwrap(), "value 42");
+    bench.under.set_mood(Mood::Well);
+    bench.drain().await;
+    assert_eq!(bench.under.contents().len(), 100);
+}
