@@ -59,12 +59,14 @@ struct Usage {
 
 impl Usage {
     fn read() -> Self {
+        // Finer than the ticks of `/proc/self/stat`.
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         Self {
             resident_bytes: resident_pages().unwrap_or(0) as f64 * rustix::param::page_size() as f64,
             open_files: std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as f64,
             open_files_max: limit.current.map_or(f64::INFINITY, |limit| limit as f64),
-            cpu_seconds: cpu_ticks().unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64,
+            cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
         }
     }
 }
@@ -72,14 +74,4 @@ impl Usage {
 /// The second field of `/proc/self/statm`, see proc(5).
 fn resident_pages() -> Option<u64> {
     std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()
-}
-
-/// Fields 14 and 15 of `/proc/self/stat`, counted behind the name in brackets, which may hold spaces.
-fn cpu_ticks() -> Option<u64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    let (_, behind_name) = stat.rsplit_once(") ")?;
-    let mut fields = behind_name.split(' ').skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
 }
