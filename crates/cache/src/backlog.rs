@@ -13,7 +13,6 @@ pub(crate) struct Counts {
     pub(crate) tombstones: u64,
     pub(crate) transient_objects: u64,
     pub(crate) conflicts: u64,
-    pub(crate) lost: u64,
 }
 
 #[derive(Default)]
@@ -34,7 +33,6 @@ impl Counts {
             State::Tombstone => add(&mut self.tombstones, by),
             State::Transient => add(&mut self.transient_objects, by),
             State::Conflict => add(&mut self.conflicts, by),
-            State::Lost => add(&mut self.lost, by),
         }
     }
 }
@@ -54,7 +52,6 @@ impl Backlog {
         metrics.tombstones.set(counts.tombstones as i64);
         metrics.transient_objects.set(counts.transient_objects as i64);
         metrics.conflicts.set(counts.conflicts as i64);
-        metrics.lost_objects.set(counts.lost as i64);
     }
 
     pub(crate) fn counts(&self) -> Counts {

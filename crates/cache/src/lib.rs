@@ -187,10 +187,17 @@ impl Cache {
         self.tasks.has_failed()
     }
 
-    /// Stops the background work, ends what is under way and closes the store. What is dirty stays, durable, for the next start.
+    /// Stops the background work, waits for what is under way (for [`Settings::drain_timeout`] at most) and closes the store. What
+    /// is dirty stays, durable, for the next start.
     pub async fn close(&self) -> Result<()> {
         self.worker.stop.cancel();
-        self.tasks.join().await;
+        tokio::select! {
+            () = self.tasks.join() => {}
+            // For the next start, requests without an outcome are like those that a crash has cut off.
+            () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {
+                tracing::warn!("stopping although requests to an under store have got no answer yet");
+            }
+        }
         self.worker.store.close().await?;
         Ok(())
     }
@@ -206,7 +213,6 @@ pub struct Status {
     /// Age of the oldest write that the under store does not have, in milliseconds.
     pub oldest_dirty_age_ms: u64,
     pub conflicts: u64,
-    pub lost: u64,
     pub pinned_bytes: u64,
     pub evictable_bytes: u64,
     pub free_bytes: u64,

@@ -186,7 +186,7 @@ fn lay_over(items: &mut Items, request: &ListObjects, path: &ObjectPath, record:
     let key = path.key.as_str();
     let is_gone = match record.state {
         State::Tombstone => true,
-        State::Dirty | State::Transient | State::Conflict | State::Lost => false,
+        State::Dirty | State::Transient | State::Conflict => false,
     };
     match (group_of(request, key), is_gone) {
         (Some(group), true) => {

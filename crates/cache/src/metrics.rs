@@ -41,7 +41,6 @@ pub(crate) struct Metrics {
     pub(crate) tombstones: Gauge,
     pub(crate) transient_objects: Gauge,
     pub(crate) conflicts: Gauge,
-    pub(crate) lost_objects: Gauge,
     pub(crate) oldest_dirty_age: Gauge<f64, AtomicU64>,
     pub(crate) persisted: Counter,
     pub(crate) persisted_bytes: Counter,
@@ -76,7 +75,6 @@ impl Metrics {
             tombstones: Gauge::default(),
             transient_objects: Gauge::default(),
             conflicts: Gauge::default(),
-            lost_objects: Gauge::default(),
             oldest_dirty_age: Gauge::default(),
             persisted: Counter::default(),
             persisted_bytes: Counter::default(),
@@ -132,7 +130,6 @@ impl Metrics {
             "Dirty objects whose under-store object was changed by somebody else",
             self.conflicts.clone(),
         );
-        r.register("forebay_lost_objects", "Dirty objects whose bytes are gone", self.lost_objects.clone());
         r.register_with_unit(
             "forebay_oldest_dirty_age",
             "Age of the oldest write that the under store does not have",

@@ -165,7 +165,6 @@ impl Worker {
             tombstones: counts.tombstones,
             oldest_dirty_age_ms: self.oldest_dirty_age_ms(),
             conflicts: counts.conflicts,
-            lost: counts.lost,
             pinned_bytes: usage.pinned_bytes,
             evictable_bytes: usage.evictable_bytes,
             free_bytes: usage.free_bytes,

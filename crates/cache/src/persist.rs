@@ -162,7 +162,7 @@ impl Worker {
             let current = self.current(path).await?;
             match current.record.as_ref().map(|record| record.state) {
                 Some(State::Dirty | State::Tombstone) => {}
-                Some(State::Transient | State::Conflict | State::Lost) | None => return Ok((lock, current)),
+                Some(State::Transient | State::Conflict) | None => return Ok((lock, current)),
             }
             drop(lock);
             self.persist_object(path, upload).await?;
@@ -182,7 +182,7 @@ impl Worker {
         let done = match record.state {
             State::Dirty => self.upload(path, record, &mount).await?,
             State::Tombstone => self.delete_remote(path, record, &mount).await?,
-            State::Transient | State::Conflict | State::Lost => return Ok(()),
+            State::Transient | State::Conflict => return Ok(()),
         };
         self.fence.advance(path);
         self.record_outcome(path, record, done).await?;
@@ -287,7 +287,7 @@ impl Worker {
                 Done::Conflict => (conflict(path, now), LocalChange::default()),
             },
             (false, State::Dirty | State::Tombstone) => (Some(rebased(now, done)), LocalChange::default()),
-            (false, State::Transient | State::Conflict | State::Lost) => return Ok(()),
+            (false, State::Transient | State::Conflict) => return Ok(()),
         };
         // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH) must
         // not be followed by the ghost of an older dirty version after a crash.
@@ -342,7 +342,7 @@ fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
     tracing::error!(%path, state = ?now.state, "somebody else has changed the object in the under store: conflict");
     match now.state {
         State::Tombstone => None,
-        State::Dirty | State::Transient | State::Conflict | State::Lost => {
+        State::Dirty | State::Transient | State::Conflict => {
             Some(ObjectRecord { state: State::Conflict, ..now.clone() })
         }
     }

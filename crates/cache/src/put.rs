@@ -171,7 +171,7 @@ impl Worker {
         match &current.record {
             Some(record) => match record.state {
                 State::Dirty | State::Tombstone => (record.base.clone(), (record.dirty_since, record.dirty_since_ms)),
-                State::Transient | State::Conflict | State::Lost => (Base::Unknown, now),
+                State::Transient | State::Conflict => (Base::Unknown, now),
             },
             // A tag that is past its time says nothing: somebody may have written since, before this write.
             None => (self.fresh_remote_etag(path, policy).map_or(Base::Unknown, Base::Present), now),

@@ -51,7 +51,7 @@ pub struct Settings {
     pub leftover_interval: Period,
     /// Smallest part of a multipart upload other than its last. S3 wants 5 MiB.
     pub part_size_min: ByteSize,
-    /// On shutdown, how long requests under way may take.
+    /// On shutdown, how long requests under way may take, and uploads after them.
     pub drain_timeout: Period,
 }
 

@@ -104,7 +104,7 @@ impl Worker {
                 (None, copy) => return Ok(Located::Elsewhere { copy }),
                 (Some(record), object) => match record.state {
                     State::Tombstone => return Ok(Located::Deleted),
-                    State::Dirty | State::Transient | State::Conflict | State::Lost => match object {
+                    State::Dirty | State::Transient | State::Conflict => match object {
                         Some(object) if object.generation() == record.generation => {
                             return Ok(Located::Here { record, object });
                         }
@@ -150,6 +150,6 @@ fn lost(path: &ObjectPath, record: &ObjectRecord) -> Error {
 pub(crate) fn storage_state(state: State) -> StorageState {
     match state {
         State::Transient => StorageState::Transient,
-        State::Dirty | State::Conflict | State::Lost | State::Tombstone => StorageState::Dirty,
+        State::Dirty | State::Conflict | State::Tombstone => StorageState::Dirty,
     }
 }

@@ -16,7 +16,7 @@ use forebay_ufs::memory::Mood;
 use parking_lot::Mutex;
 
 use support::gate::Way;
-use support::{Bench, Setup, collect, get_request, incoming, path, pattern, rule, seeds};
+use support::{Bench, Setup, collect, get_request, incoming, path, pattern, rule, seeds, until};
 
 /// Clients that write at the same time, each its own keys.
 const CLIENTS: u64 = 4;
@@ -214,4 +214,28 @@ async fn a_clean_restart_keeps_states_bytes_and_the_memory_of_what_is_persisted(
     bench.drain().await;
     assert_eq!(bench.under("dirty").unwrap(), large);
     assert_eq!(bench.generations("clean").len(), 1, "what is persisted is not uploaded again");
+}
+
+/// FAILURES 36: an under store that hangs does not keep the process from ending.
+#[tokio::test]
+async fn a_stop_waits_for_an_under_store_no_longer_than_it_may() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "value").await.unwrap();
+    until("the upload is under way", || bench.background.waiting() == 1).await;
+    let cache = bench.cache.clone();
+    let closing = forebay_env::spawn(async move { cache.close().await });
+    bench.clock.advance(bench.setup.settings.drain_timeout.0 / 2);
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!closing.is_finished(), "the upload gets its time");
+    bench.advancing("it stops", || closing.is_finished()).await;
+    closing.join().await.unwrap();
+    let dead = bench.background.clone();
+    bench.power_loss(4).await;
+    assert_eq!(bench.get("key").await.unwrap(), "value");
+    dead.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "value");
 }

@@ -18,8 +18,6 @@ pub enum State {
     Tombstone,
     /// Somebody else changed the under store's object while ours was dirty: ours is shown, theirs is kept there.
     Conflict,
-    /// An operator has given the bytes up for lost.
-    Lost,
 }
 
 /// What the under store is known to hold under the key.

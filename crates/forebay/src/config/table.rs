@@ -91,7 +91,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("cache", "leftover_timeout", Kind::Period, "1 h", "Multipart uploads and other leftovers without activity for this long are removed."),
     setting("cache", "leftover_interval", Kind::Period, "10 min", "How often leftovers are looked for."),
     setting("cache", "part_size_min", Kind::Size { min: 1 }, "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),
-    setting("cache", "drain_timeout", Kind::Period, "30 s", "On shutdown, how long requests under way may take."),
+    setting("cache", "drain_timeout", Kind::Period, "30 s", "On shutdown, how long requests under way may take, and uploads after them."),
     setting("under_store", "url", Kind::Text, "",
         "`file:///dir`, `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint. Empty: the directory `./forebay-under-store`."),
     setting("under_store", "access_key", Kind::Text, "", "Access key of the under store. Empty: the AWS environment variables and profile files."),
