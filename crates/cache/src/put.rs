@@ -80,22 +80,29 @@ impl Worker {
     }
 
     /// # Errors
-    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share and the policy rejects.
+    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share and the policy rejects,
+    /// `InsufficientStorage` when the object alone is larger than that share.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
             mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => match self.space.reserve(&self.store, size) {
                 Some(reservation) => Ok(Admission { mode, _reservation: Some(reservation) }),
-                None => self.admit_when_full(policy),
+                None => self.admit_when_full(policy, size),
             },
         }
     }
 
-    fn admit_when_full(&self, policy: &PathPolicy) -> Result<Admission> {
+    fn admit_when_full(&self, policy: &PathPolicy, size: u64) -> Result<Admission> {
+        let limit = self.space.pinned_limit(self.store.usage().capacity_bytes);
         match (policy.pinned_full, policy.write_mode) {
             (PinnedFull::WriteThrough, WriteMode::WriteBack) => {
                 Ok(Admission { mode: WriteMode::WriteThrough, _reservation: None })
+            }
+            // Trying again would never help.
+            (PinnedFull::Reject | PinnedFull::WriteThrough, _) if size > limit => {
+                let context = format!("{size} bytes are more than the {limit} that cache.pinned_ratio allows");
+                Err(Error::new(ErrorKind::InsufficientStorage, context))
             }
             (PinnedFull::Reject | PinnedFull::WriteThrough, _) => {
                 self.metrics.rejected_pinned_full.inc();

@@ -1,6 +1,7 @@
 //! Reclaim: space comes back a segment at a time. What may not leave, and what is worth keeping, is carried forward; the
 //! rest is dropped with the file.
 
+mod choose;
 mod commits;
 
 use std::collections::HashSet;
@@ -24,10 +25,29 @@ use crate::{Access, Error, ErrorKind, Piece, Result};
 /// How often room is looked for although nobody asked.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// What reclaim may still carry of clean data from one victim: with what is pinned half of it, so that every victim frees
-/// something.
+/// Share of a victim that is carried forward at most, out of 4, so that every victim frees something. A segment of which more is
+/// worth keeping stays where it is, with up to as much garbage as the rest.
+const CARRIED_QUARTERS: u64 = 3;
+
+/// What reclaim may still carry of clean data from one victim.
 struct Budget {
     clean_bytes: u64,
+}
+
+/// Bytes of a segment, pinned ones included, that are carried forward at most.
+fn carried_max(segment: &Segment) -> u64 {
+    segment.length() / 4 * CARRIED_QUARTERS
+}
+
+impl Budget {
+    /// `false` when it does not reach for this many bytes.
+    fn take(&mut self, bytes: u64) -> bool {
+        let fits = bytes <= self.clean_bytes;
+        if fits {
+            self.clean_bytes -= bytes;
+        }
+        fits
+    }
 }
 
 impl Inner {
@@ -52,9 +72,16 @@ impl Inner {
 
     async fn make_room(self: &Arc<Self>, index: usize, unreadable: &mut HashSet<SegmentKey>) {
         let directory = &self.places[index].directory;
+        let mut renewed = HashSet::new();
         while self.is_tight(directory) && directory.failed().is_none() && !self.closed.load(Ordering::SeqCst) {
             let Some(victim) = self.choose(directory, unreadable).await else { return };
-            match self.reclaim(directory, &victim).await {
+            let members = self.members(victim.key());
+            if !renewed.contains(&victim.key()) && self.is_mostly_kept(&victim, &members) {
+                renewed.insert(victim.key());
+                self.renew(&victim, &members);
+                continue;
+            }
+            match self.reclaim(directory, &victim, members).await {
                 Ok(()) => self.room.notify_waiters(),
                 Err(error) => {
                     tracing::error!(segment = victim.header.name(), %error, "a segment could not be reclaimed");
@@ -68,62 +95,17 @@ impl Inner {
         }
     }
 
-    /// The next victim, doomed already. Logs only where the last snapshot shows all of them: a replay needs the rest.
-    async fn choose(&self, directory: &Directory, unreadable: &HashSet<SegmentKey>) -> Option<Arc<Segment>> {
-        if let Some(victim) = self.best_victim(directory, unreadable) {
-            return Some(victim);
-        }
-        if !self.log_went_on(directory) {
-            return None;
-        }
-        match self.snapshot().await {
-            Ok(()) => self.best_victim(directory, unreadable),
-            Err(error) => {
-                tracing::warn!(%error, "no snapshot could be written to make room");
-                None
-            }
-        }
-    }
-
-    /// Whether logs were sealed since the last snapshot, which a new one would let go.
-    fn log_went_on(&self, directory: &Directory) -> bool {
-        let replayed_from = self.snapshot_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
-        let segments = directory.segments.read();
-        let newer = |segment: &Arc<Segment>| {
-            segment.header.kind == SegmentKind::Log && segment.is_sealed() && segment.key().number >= replayed_from
-        };
-        segments.values().any(newer)
-    }
-
-    fn best_victim(&self, directory: &Directory, unreadable: &HashSet<SegmentKey>) -> Option<Arc<Segment>> {
-        let replayed_from = self.snapshot_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
-        let segments = directory.segments.read();
-        // The newest name stays, so that a start never gives a number twice: what refers to a deleted segment must not find
-        // another one.
-        let newest = segments.keys().next_back().copied();
-        let may_go = |segment: &&Arc<Segment>| {
-            if newest == Some(segment.key().number) {
-                return false;
-            }
-            let is_settled = segment.header.kind != SegmentKind::Log || segment.key().number < replayed_from;
-            segment.is_sealed() && !segment.is_pinned() && is_settled && !unreadable.contains(&segment.key())
-        };
-        let mut candidates: Vec<&Arc<Segment>> = segments.values().filter(may_go).collect();
-        // Empty ones first, then the oldest; those that are mostly pinned free little and cost much.
-        candidates.retain(|segment| segment.pinned_bytes.load(Ordering::SeqCst) <= segment.length() / 2);
-        let in_use = |segment: &Segment| {
-            segment.live_bytes.load(Ordering::SeqCst) > 0 || segment.live_values.load(Ordering::SeqCst) > 0
-        };
-        candidates.sort_by_key(|segment| (in_use(segment), segment.header.sequence, segment.key()));
-        candidates.into_iter().find(|segment| segment.doom()).cloned()
-    }
-
-    /// Takes back a segment that is sealed and doomed.
-    pub(crate) async fn reclaim(self: &Arc<Self>, directory: &Directory, victim: &Arc<Segment>) -> Result<()> {
+    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it.
+    pub(crate) async fn reclaim(
+        self: &Arc<Self>,
+        directory: &Directory,
+        victim: &Arc<Segment>,
+        members: Vec<(Bytes, Generation)>,
+    ) -> Result<()> {
         let pinned = victim.pinned_bytes.load(Ordering::SeqCst);
-        let mut budget = Budget { clean_bytes: (victim.length() / 2).saturating_sub(pinned) };
+        let mut budget = Budget { clean_bytes: carried_max(victim).saturating_sub(pinned) };
         let mut kept = Kept::default();
-        for (key, generation) in self.members(victim.key()) {
+        for (key, generation) in members {
             self.carry_or_drop(victim, &key, generation, &mut budget, &mut kept).await?;
         }
         if victim.header.kind == SegmentKind::Log {
@@ -141,19 +123,6 @@ impl Inner {
         Ok(())
     }
 
-    /// The objects that need a segment.
-    fn members(&self, segment: SegmentKey) -> Vec<(Bytes, Generation)> {
-        let mut members = Vec::new();
-        for shard in self.objects.shards() {
-            let shard = shard.read();
-            let uses = |entry: &Entry| entry.uses().any(|(used, _)| used == segment);
-            members.extend(
-                shard.iter().filter(|(_, entry)| uses(entry)).map(|(key, entry)| (key.clone(), entry.generation)),
-            );
-        }
-        members
-    }
-
     async fn carry_or_drop(
         self: &Arc<Self>,
         victim: &Arc<Segment>,
@@ -167,11 +136,11 @@ impl Inner {
                 return Ok(());
             };
             let entry = object.entry();
-            let here: u64 = entry.uses().filter(|(used, _)| *used == victim.key()).map(|(_, bytes)| bytes).sum();
+            let here = entry.bytes_in(victim.key());
             if here == 0 {
                 return Ok(());
             }
-            if !entry.pinned && !self.is_worth_keeping(key, entry, here, budget) {
+            if !entry.pinned && !(self.is_worth_keeping(key, entry) && budget.take(here)) {
                 self.drop_from(victim.key(), key, entry, here);
                 continue;
             }
@@ -191,15 +160,10 @@ impl Inner {
         }
     }
 
-    fn is_worth_keeping(&self, key: &[u8], entry: &Entry, bytes: u64, budget: &mut Budget) -> bool {
+    fn is_worth_keeping(&self, key: &[u8], entry: &Entry) -> bool {
         let access = Access { reads: entry.reads.load(Ordering::Relaxed), carried: entry.carried };
         let retention = self.retention.read().clone();
-        let keep = retention.map_or(access.reads > 0, |retention| retention.keep(key, access));
-        let fits = bytes <= budget.clean_bytes;
-        if keep && fits {
-            budget.clean_bytes -= bytes;
-        }
-        keep && fits
+        retention.map_or(access.reads > 0, |retention| retention.keep(key, access))
     }
 
     /// Evicts what a clean object has in a segment; without its record, all of it.
@@ -241,8 +205,7 @@ impl Inner {
             if unchanged {
                 entry.record = record;
                 entry.extents = extents;
-                entry.carried = true;
-                entry.reads.store(0, Ordering::Relaxed);
+                entry.count_as_carried();
             }
             unchanged
         }))

@@ -131,6 +131,8 @@ pub(crate) struct Segment {
     pub(crate) live_values: AtomicU64,
     /// The lowest version of a value written here: lower than the sequence when reclaim carried it.
     pub(crate) min_version: AtomicU64,
+    /// Reclaim takes the lowest first: the sequence, or that of the last time when most of it was worth keeping.
+    pub(crate) age: AtomicU64,
     use_count: Mutex<UseCount>,
     /// Writes that have ended.
     writes: AtomicU64,
@@ -160,6 +162,7 @@ impl Segment {
     pub(crate) fn new(header: SegmentHeader, file: Arc<dyn DiskFile>, length: u64, sealed: bool) -> Arc<Self> {
         Arc::new(Self {
             min_version: AtomicU64::new(header.sequence),
+            age: AtomicU64::new(header.sequence),
             header,
             file,
             length: AtomicU64::new(length),

@@ -69,6 +69,17 @@ impl Entry {
         std::iter::once(record).chain(self.extents.iter().map(|extent| (extent.segment, u64::from(extent.bytes))))
     }
 
+    /// Bytes that it needs of one segment.
+    pub(crate) fn bytes_in(&self, segment: SegmentKey) -> u64 {
+        self.uses().filter(|(used, _)| *used == segment).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// From now on only new reads speak for keeping it.
+    pub(crate) fn count_as_carried(&mut self) {
+        self.carried = true;
+        self.reads.store(0, Ordering::Relaxed);
+    }
+
     /// Adds an extent where there is a gap. `false` when there is none.
     pub(crate) fn add_extent(&mut self, extent: Extent) -> bool {
         let at = self.extents.partition_point(|other| other.start < extent.start);
