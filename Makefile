@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup reference references
+.PHONY: run test setup measure reference references
 
 run:
 	@scripts/run
@@ -9,6 +9,11 @@ test:
 
 setup:
 	@scripts/setup
+
+# Measures a release build beside the raw disk and the S3 server of the tests.
+measure: setup
+	@cargo build --release --locked -p forebay
+	@FOREBAY_BIN=$(CURDIR)/target/release/forebay .tools/venv/bin/python scripts/measure
 
 # Runs the client tests against the real S3 server instead of Forebay: shows that they ask for what S3 does.
 reference: setup
