@@ -23,6 +23,15 @@ def test_a_key_that_is_too_long(s3, bucket):
     refused("KeyTooLongError", s3.put_object, Bucket=bucket, Key="k" * 1025, Body=b"x")
 
 
+@pytest.mark.deployments(("s3", "WRITE_THROUGH"), ("s3", "WRITE_BACK"), ("s3", "NO_CACHE"))
+@pytest.mark.beyond_reference
+def test_a_key_that_the_under_store_would_never_take(server, s3, bucket):
+    refused("InvalidArgument", s3.put_object, Bucket=bucket, Key=" ", Body=b"x")
+    refused("InvalidArgument", s3.create_multipart_upload, Bucket=bucket, Key=" ")
+    refused("InvalidArgument", s3.delete_object, Bucket=bucket, Key=" ")
+    server.wait_until_drained()
+
+
 def test_metadata_that_is_too_large(s3, bucket):
     refused("MetadataTooLarge", s3.put_object, Bucket=bucket, Key="object", Body=b"x", Metadata={"k": "v" * 2100})
     refused("404", s3.head_object, Bucket=bucket, Key="object")

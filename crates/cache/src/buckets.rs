@@ -9,7 +9,7 @@ use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, LocalChange, Transaction};
 use forebay_env::Env;
 use forebay_store::ValueWrite;
-use forebay_types::{BucketName, Durability};
+use forebay_types::{BucketName, Durability, ObjectPath};
 use forebay_ufs::{BucketRoot, S3Target};
 use parking_lot::Mutex;
 
@@ -54,6 +54,14 @@ impl Buckets {
     /// `NoSuchBucket`, or what the under store answers.
     pub(crate) async fn mount(&self, bucket: &BucketName) -> Result<Mount> {
         self.find(bucket).await?.ok_or_else(|| no_such_bucket(bucket))
+    }
+
+    /// # Errors
+    /// As [`Buckets::mount`], and `InvalidArgument` for a key that the under store could never hold.
+    pub(crate) async fn mount_for_write(&self, path: &ObjectPath) -> Result<Mount> {
+        let mount = self.mount(&path.bucket).await?;
+        mount.foreground.check_key(&path.key)?;
+        Ok(mount)
     }
 
     async fn find(&self, bucket: &BucketName) -> Result<Option<Mount>> {

@@ -13,7 +13,7 @@ use crate::{Conditions, Error, ErrorKind, Mount, Result};
 impl Worker {
     pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let policy = self.policies.resolve(path);
-        let mount = self.buckets.mount(&path.bucket).await?;
+        let mount = self.buckets.mount_for_write(path).await?;
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
             WriteMode::WriteBack | WriteMode::Transient => self.delete_back(path, &policy, &mount, conditions).await,

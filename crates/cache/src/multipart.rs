@@ -32,7 +32,7 @@ impl Worker {
     pub(crate) async fn create_upload(&self, request: CreateUpload) -> Result<String> {
         let CreateUpload { path, attributes, checksum_algorithm, checksum_kind, owner } = request;
         self.admit(&self.policies.resolve(&path), &path, 0)?;
-        self.buckets.mount(&path.bucket).await?;
+        self.buckets.mount_for_write(&path).await?;
         let kind = kind_for(checksum_algorithm, checksum_kind)?;
         let now_ms = self.env.clock.unix_ms();
         let Attributes { headers, user, tags } = attributes;

@@ -70,7 +70,7 @@ impl Worker {
         let PutObject { path, body, attributes, conditions } = request;
         let policy = self.policies.resolve(&path);
         let admission = self.admit(&policy, &path, body.size)?;
-        let mount = self.buckets.mount(&path.bucket).await?;
+        let mount = self.buckets.mount_for_write(&path).await?;
         let received = self.receive(body, None).await?;
         let checksums = Checksums { kind: ChecksumKind::FullObject, values: received.checksums };
         let info = described(received.size, ETag::from_md5(received.md5), checksums, attributes);

@@ -110,6 +110,10 @@ macro_rules! read {
 
 #[async_trait]
 impl UnderStore for Governed {
+    fn check_key(&self, key: &ObjectKey) -> Result<()> {
+        self.inner.check_key(key)
+    }
+
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         read!(self, "head", self.inner.head(key))
     }

@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
 use forebay_env::Env;
+use forebay_types::limits::KEY_BYTES_MAX;
 use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -159,6 +160,19 @@ impl S3Store {
 
 #[async_trait]
 impl UnderStore for S3Store {
+    /// The prefix of the place counts for S3's limit. Keys of white space alone are refused by the SDK, which takes them for missing.
+    fn check_key(&self, key: &ObjectKey) -> Result<()> {
+        let remote = self.remote_key(key);
+        let problem = if remote.len() > KEY_BYTES_MAX {
+            format!("{} bytes are more than S3's {KEY_BYTES_MAX}, with the prefix {:?}", remote.len(), self.prefix)
+        } else if remote.trim().is_empty() {
+            "a key of white space alone cannot be sent to S3".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Invalid, format!("{}: {problem}", self.context("the key of", key))))
+    }
+
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         let request = self.client.head_object().bucket(&self.bucket).key(self.remote_key(key));
         let result = request.checksum_mode(ChecksumMode::Enabled).send().await;

@@ -128,6 +128,13 @@ pub struct S3Target {
 /// have been applied, or may yet be), see [`crate::ErrorKind`].
 #[async_trait]
 pub trait UnderStore: Send + Sync + 'static {
+    /// Whether an object can be here under this key at all: asked before a write is acknowledged that comes here later.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    fn check_key(&self, _key: &ObjectKey) -> Result<()> {
+        Ok(())
+    }
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject>;
     /// Streams `range` (cut to the object's end; all of it when `None`). With `if_match`, `Precondition` when the object has another
     /// tag. One call returns bytes of one version only.

@@ -184,3 +184,16 @@ async fn errors_say_what_to_do() {
     drop(server);
     assert_eq!(kind(store.put(&key("a"), upload(&info, &data)).await), ErrorKind::Unavailable, "nobody listens");
 }
+
+#[tokio::test]
+async fn keys_that_s3_would_never_take_are_refused_before_anything_is_sent() {
+    let server = Server::start().await;
+    let store = server.bucket("keys", "a/prefix", S3Settings::default()).await;
+    let key = |text: &str| ObjectKey::new(text).expect("a key");
+    store.check_key(&key(&"x".repeat(1024 - "a/prefix/".len()))).expect("1,024 bytes");
+    let long = store.check_key(&key(&"x".repeat(1024))).expect_err("longer with the prefix");
+    assert_eq!(long.kind, ErrorKind::Invalid, "{long}");
+    store.check_key(&key(" ")).expect("not alone");
+    let whole = server.bucket("whole", "", S3Settings::default()).await;
+    assert_eq!(whole.check_key(&key(" \t")).expect_err("white space alone").kind, ErrorKind::Invalid);
+}
