@@ -16,7 +16,7 @@ use support::{Bench, kind, until};
 /// Longer than the default settle time.
 const SETTLED: Duration = Duration::from_secs(31);
 
-/// FAILURES 11: the request was done and its answer was lost.
+/// The request was done and its answer was lost.
 #[tokio::test]
 async fn a_lost_answer_is_recognised_as_done() {
     let bench = Bench::new(WriteMode::WriteBack).await;
@@ -35,7 +35,7 @@ async fn a_lost_answer_is_recognised_as_done() {
     assert_eq!(bench.state("old").await, StorageState::Clean);
 }
 
-/// FAILURES 9 and 10: the request times out here and is carried out there much later.
+/// The request times out here and is carried out there much later.
 #[tokio::test]
 async fn nothing_newer_is_sent_before_a_request_without_an_answer_is_settled() {
     let bench = Bench::new(WriteMode::WriteBack).await;
@@ -57,7 +57,7 @@ async fn nothing_newer_is_sent_before_a_request_without_an_answer_is_settled() {
     assert_eq!(bench.cache.status().conflicts, 0);
 }
 
-/// FAILURES 10: equal content has equal tags, so conditions alone would let the first A land on the second.
+/// Equal content has equal tags, so conditions alone would let the first A land on the second.
 #[tokio::test]
 async fn equal_content_does_not_let_an_old_upload_land_late() {
     let bench = Bench::new(WriteMode::WriteBack).await;
@@ -77,7 +77,7 @@ async fn equal_content_does_not_let_an_old_upload_land_late() {
     assert!(bench.generations("key").is_sorted());
 }
 
-/// FAILURES 12: a PUT that lands after the DELETE was acknowledged.
+/// A PUT that lands after the DELETE was acknowledged.
 #[tokio::test]
 async fn a_late_upload_does_not_bring_a_deleted_object_back() {
     let bench = Bench::new(WriteMode::WriteBack).await;
@@ -98,7 +98,7 @@ async fn a_late_upload_does_not_bring_a_deleted_object_back() {
     assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
 }
 
-/// FAILURES 12: the DELETE comes while the upload is under way.
+/// The DELETE comes while the upload is under way.
 #[tokio::test]
 async fn a_delete_that_overtakes_an_upload_wins() {
     for restart in [false, true] {
@@ -119,7 +119,7 @@ async fn a_delete_that_overtakes_an_upload_wins() {
     }
 }
 
-/// FAILURES 13: a DELETE that lands after the object was made anew.
+/// A DELETE that lands after the object was made anew.
 #[tokio::test]
 async fn a_late_delete_does_not_remove_the_new_object() {
     let bench = Bench::new(WriteMode::WriteBack).await;
@@ -139,7 +139,7 @@ async fn a_late_delete_does_not_remove_the_new_object() {
     assert_eq!(bench.get("key").await.unwrap(), "second");
 }
 
-/// FAILURES 10 in WRITE_THROUGH: the client got an error, and the request may still be carried out.
+/// In WRITE_THROUGH the client got an error, and the request may still be carried out.
 #[tokio::test]
 async fn write_through_waits_until_a_lost_request_is_settled() {
     for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
@@ -159,7 +159,7 @@ async fn write_through_waits_until_a_lost_request_is_settled() {
     }
 }
 
-/// FAILURES 15: the upload was done, and the power went before the catalog knew.
+/// The upload was done, and the power went before the catalog knew.
 #[tokio::test]
 async fn a_crash_between_upload_and_commit_is_recognised_by_the_stamp() {
     let mut bench = Bench::new(WriteMode::WriteBack).await;
@@ -176,7 +176,7 @@ async fn a_crash_between_upload_and_commit_is_recognised_by_the_stamp() {
     assert_eq!((bench.get("key").await.unwrap(), bench.cache.status().conflicts), ("value".into(), 0));
 }
 
-/// FAILURES 10, 13 and 15: a request of the dead process lands after the next process has begun.
+/// A request of the dead process lands after the next process has begun.
 #[tokio::test]
 async fn a_request_of_a_dead_process_does_not_overtake_the_next_one() {
     for late_delete in [false, true] {
@@ -204,7 +204,7 @@ async fn a_request_of_a_dead_process_does_not_overtake_the_next_one() {
     }
 }
 
-/// FAILURES 25: what can't be persisted keeps nobody else waiting.
+/// What can't be persisted keeps nobody else waiting.
 #[tokio::test]
 async fn one_object_that_is_refused_does_not_hold_up_the_others() {
     for refusal in [UfsKind::Denied, UfsKind::Invalid, UfsKind::Throttled] {
@@ -223,7 +223,7 @@ async fn one_object_that_is_refused_does_not_hold_up_the_others() {
     }
 }
 
-/// FAILURES 25: a whole outage, and then everything goes on by itself.
+/// A whole outage, and then everything goes on by itself.
 #[tokio::test]
 async fn an_outage_slows_nobody_down_and_ends_by_itself() {
     let bench = Bench::new(WriteMode::WriteBack).await;

@@ -64,7 +64,7 @@ fn expected(keys: &BTreeMap<String, Bytes>, query: &Query) -> Vec<String> {
 }
 
 async fn pages(bench: &Bench, query: &Query) -> Vec<ObjectPage> {
-    let bucket = BucketName::new(BUCKET).unwrap();
+    let bucket = BucketName::new(BUCKET).expect("a bucket");
     let mut pages = Vec::new();
     let mut start_after = query.start_after.clone();
     loop {
@@ -74,7 +74,7 @@ async fn pages(bench: &Bench, query: &Query) -> Vec<ObjectPage> {
             start_after,
             limit: query.limit,
         };
-        let page = bench.cache.list(&bucket, &request).await.unwrap();
+        let page = bench.cache.list(&bucket, &request).await.expect("a page");
         start_after = page.next.clone();
         pages.push(page);
         if start_after.is_none() {
@@ -101,7 +101,6 @@ async fn check(bench: &Bench, keys: &BTreeMap<String, Bytes>, query: &Query) {
     assert_eq!(found, expected(keys, query), "{query:?}");
 }
 
-/// FAILURES 30.
 async fn run(steps: Vec<Step>, queries: Vec<Query>) {
     let bench = Bench::new(WriteMode::WriteBack).await;
     let mut keys = BTreeMap::new();
@@ -117,11 +116,11 @@ async fn run(steps: Vec<Step>, queries: Vec<Query>) {
             Step::Outside(_) => {}
             Step::Put(key) => {
                 let body = Bytes::from(vec![b'x'; n]);
-                bench.put(&key, body.clone()).await.unwrap();
+                bench.put(&key, body.clone()).await.expect("put");
                 keys.insert(key, body);
             }
             Step::Delete(key) => {
-                bench.delete(&key).await.unwrap();
+                bench.delete(&key).await.expect("delete");
                 keys.remove(&key);
             }
         }

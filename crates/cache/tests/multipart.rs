@@ -28,13 +28,13 @@ async fn create(bench: &Bench, key: &str) -> UploadRef {
         checksum_kind: None,
         owner: "owner".to_owned(),
     };
-    UploadRef { path: path(key), upload_id: bench.cache.create_upload(request).await.unwrap() }
+    UploadRef { path: path(key), upload_id: bench.cache.create_upload(request).await.expect("an upload") }
 }
 
 /// Uploads a part and says how a completion names it.
 async fn put_part(bench: &Bench, upload: &UploadRef, number: u32, size: usize) -> CompletePart {
     let body = incoming(pattern(u64::from(number), size));
-    let written = bench.cache.put_part(upload, number, body).await.unwrap();
+    let written = bench.cache.put_part(upload, number, body).await.expect("a part");
     CompletePart { number, etag: written.etag, checksums: Vec::new() }
 }
 
@@ -52,10 +52,9 @@ fn whole(parts: &[(u32, usize)]) -> Vec<u8> {
 
 async fn uploads(bench: &Bench) -> usize {
     let request = ListUploads { limit: 1000, ..ListUploads::default() };
-    bench.cache.list_uploads(&BucketName::new(BUCKET).unwrap(), &request).await.unwrap().uploads.len()
+    bench.cache.list_uploads(&BucketName::new(BUCKET).expect("a bucket"), &request).await.expect("a list").uploads.len()
 }
 
-/// FAILURES 14.
 #[tokio::test]
 async fn a_completion_is_checked_and_makes_the_object_at_once() {
     for mode in [WriteMode::WriteThrough, WriteMode::WriteBack, WriteMode::Transient, WriteMode::NoCache] {
@@ -110,7 +109,7 @@ async fn an_aborted_upload_leaves_nothing() {
     assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
 }
 
-/// FAILURES 14: crashes between the parts, and after the completion.
+/// Crashes between the parts, and after the completion.
 #[tokio::test]
 async fn an_upload_goes_on_after_power_cuts_and_completes_once() {
     let mut bench = small_parts(WriteMode::WriteBack).open().await;
@@ -160,7 +159,7 @@ async fn completions_that_race_make_one_object() {
     }
 }
 
-/// Promise: what nobody comes back for is found and removed, and what is in use is not.
+/// What nobody comes back for is found and removed, and what is in use is not.
 #[tokio::test]
 async fn stale_uploads_are_removed_after_the_timeout() {
     let bench = small_parts(WriteMode::WriteBack).open().await;

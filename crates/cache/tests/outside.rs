@@ -12,7 +12,7 @@ use forebay_ufs::memory::Mood;
 use support::gate::Way;
 use support::{Bench, Setup, kind, rule, until};
 
-/// FAILURES 26: by tag, never by size and time.
+/// By tag, never by size and time.
 #[tokio::test]
 async fn a_change_of_the_same_length_is_noticed_after_the_metadata_ttl() {
     for mode in [WriteMode::WriteThrough, WriteMode::WriteBack, WriteMode::ReadOnly] {
@@ -67,7 +67,7 @@ async fn a_copy_is_served_while_the_under_store_is_out_of_reach() {
     assert_eq!(kind(bench.get("key").await), Some(ErrorKind::AccessDenied), "a refusal is an answer");
 }
 
-/// FAILURES 26: theirs stays there, ours stays here, and both are counted.
+/// Theirs stays there, ours stays here, and both are counted.
 #[tokio::test]
 async fn a_change_under_a_dirty_object_is_a_conflict_that_replaces_nothing() {
     let mut bench = Bench::new(WriteMode::WriteBack).await;
@@ -108,7 +108,7 @@ async fn a_deletion_under_a_dirty_object_does_not_keep_it_from_the_under_store()
     assert_eq!(bench.cache.status().conflicts, 0);
 }
 
-/// FAILURES 28: what is dirty stays what it is, whatever the policy says by now.
+/// What is dirty stays what it is, whatever the policy says by now.
 #[tokio::test]
 async fn a_policy_change_does_not_uncover_an_older_version() {
     for mode in [WriteMode::NoCache, WriteMode::ReadOnly, WriteMode::Transient, WriteMode::WriteThrough] {

@@ -100,7 +100,7 @@ async fn what_cannot_be_kept_is_served_all_the_same() {
     assert_eq!(bench.get("key").await.unwrap(), body);
 }
 
-/// FAILURES 6, clean: fetched again.
+/// Clean: fetched again.
 #[tokio::test]
 async fn a_damaged_clean_copy_is_fetched_again() {
     let mut bench = small_pages().open().await;
@@ -117,7 +117,7 @@ async fn a_damaged_clean_copy_is_fetched_again() {
     }
 }
 
-/// FAILURES 6, dirty: an error, never 404, never the older version, never uploaded.
+/// Dirty: an error, never 404, never the older version, never uploaded.
 #[tokio::test]
 async fn a_damaged_dirty_object_is_neither_served_nor_uploaded() {
     for size in [1000, (PAGE * 8) as usize] {
@@ -143,7 +143,7 @@ async fn a_damaged_dirty_object_is_neither_served_nor_uploaded() {
     }
 }
 
-/// FAILURES 8: no clean end of a body that is not whole.
+/// No clean end of a body that is not whole.
 #[tokio::test]
 async fn a_read_that_fails_in_the_middle_ends_with_an_error() {
     for mode in [WriteMode::WriteBack, WriteMode::NoCache] {
@@ -167,7 +167,7 @@ async fn a_read_that_fails_in_the_middle_ends_with_an_error() {
     }
 }
 
-/// FAILURES 8: one answer, one version.
+/// One answer, one version.
 #[tokio::test]
 async fn a_reader_gets_one_version_whole_whatever_happens_to_the_key() {
     for clean in [false, true] {

@@ -216,7 +216,7 @@ async fn a_clean_restart_keeps_states_bytes_and_the_memory_of_what_is_persisted(
     assert_eq!(bench.generations("clean").len(), 1, "what is persisted is not uploaded again");
 }
 
-/// FAILURES 36: an under store that hangs does not keep the process from ending.
+/// An under store that hangs does not keep the process from ending.
 #[tokio::test]
 async fn a_stop_waits_for_an_under_store_no_longer_than_it_may() {
     let mut bench = Bench::new(WriteMode::WriteBack).await;

@@ -17,10 +17,10 @@ fn small_disk(mode: WriteMode) -> Setup {
 
 /// Bytes of an object that are in the cache.
 async fn cached(bench: &Bench, key: &str) -> u64 {
-    bench.head(key).await.unwrap().cached_bytes
+    bench.head(key).await.expect("it exists").cached_bytes
 }
 
-/// Promise 6 and FAILURES 5: full, refused with an error that SDKs try again, and all right by itself.
+/// Full, refused with an error that SDKs try again, and all right by itself.
 #[tokio::test]
 async fn writes_are_refused_while_pinned_data_fills_its_share_and_go_on_by_themselves() {
     let bench = small_disk(WriteMode::WriteBack).open().await;
@@ -74,7 +74,7 @@ async fn a_path_may_write_through_while_pinned_data_fills_its_share() {
     }
 }
 
-/// Promise 4: no persistence, no eviction, however much else comes.
+/// No persistence, no eviction, however much else comes.
 #[tokio::test]
 async fn what_only_the_cache_has_stays_while_everything_else_makes_room() {
     let mut setup = small_disk(WriteMode::WriteThrough);
@@ -167,7 +167,7 @@ async fn a_path_keeps_to_its_quota_and_takes_nobody_elses_room() {
     }
 }
 
-/// FAILURES 5: a full disk is an error for the write, and nothing else.
+/// A full disk is an error for the write, and nothing else.
 #[tokio::test]
 async fn a_full_disk_is_a_clear_error_and_leaves_nothing_half_done() {
     for size in [1000, 4 * MIB] {

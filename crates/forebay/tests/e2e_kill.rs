@@ -1,5 +1,4 @@
 //! SIGKILL at random moments: what was acknowledged is there after every restart, and in the under store at the end.
-//! `FAILURES` rows 1 to 3, 12 and 13.
 
 mod harness;
 

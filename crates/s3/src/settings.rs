@@ -32,7 +32,7 @@ impl S3Settings {
             region: "us-east-1".to_owned(),
             token_secret,
             connections_max: 4096,
-            // FAILURES row 21: a slow client must not hold a connection for free.
+            // A slow client must not hold a connection for free.
             header_timeout: Duration::from_secs(10),
             body_window: Duration::from_secs(30),
             body_bytes_per_window_min: 30 << 10,

@@ -140,7 +140,8 @@ impl Inner {
             if here == 0 {
                 return Ok(());
             }
-            if !entry.pinned && !(self.is_worth_keeping(key, entry) && budget.take(here)) {
+            let stays = entry.pinned || (self.is_worth_keeping(key, entry) && budget.take(here));
+            if !stays {
                 self.drop_from(victim.key(), key, entry, here);
                 continue;
             }
