@@ -42,6 +42,12 @@ pub use settings::{Mount, Mounts, Settings};
 
 use worker::Worker;
 
+/// Does what must not stay half done when the caller goes away in the middle: a client that breaks its connection drops the
+/// future of its request at whatever it waits for.
+async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    forebay_env::spawn(work).join().await
+}
+
 /// The cache, shared by clones.
 #[derive(Clone)]
 pub struct Cache {
@@ -67,7 +73,8 @@ impl Cache {
 
     /// Deleting what is absent is no error. With `if_match` in the conditions, `PreconditionFailed` when the object is another.
     pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
-        self.worker.delete(path, conditions).await
+        let (worker, path, conditions) = (Arc::clone(&self.worker), path.clone(), conditions.clone());
+        to_the_end(async move { worker.delete(&path, &conditions).await }).await
     }
 
     /// Copies an object of up to 5 GiB.
@@ -87,7 +94,8 @@ impl Cache {
 
     /// Replaces the tags; an empty set deletes them.
     pub async fn set_tags(&self, path: &ObjectPath, tags: Tags) -> Result<()> {
-        self.worker.set_tags(path, tags).await
+        let (worker, path) = (Arc::clone(&self.worker), path.clone());
+        to_the_end(async move { worker.set_tags(&path, tags).await }).await
     }
 
     /// Returns the upload id.
@@ -107,7 +115,8 @@ impl Cache {
 
     /// Makes the object; called again with the same id it answers the same.
     pub async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
-        self.worker.complete_upload(request).await
+        let worker = Arc::clone(&self.worker);
+        to_the_end(async move { worker.complete_upload(request).await }).await
     }
 
     /// Drops an upload and its parts.
@@ -137,12 +146,14 @@ impl Cache {
 
     /// Makes a bucket in the under store.
     pub async fn create_bucket(&self, bucket: &BucketName) -> Result<()> {
-        self.worker.create_bucket(bucket).await
+        let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
+        to_the_end(async move { worker.create_bucket(&bucket).await }).await
     }
 
     /// Deletes an empty bucket.
     pub async fn delete_bucket(&self, bucket: &BucketName) -> Result<()> {
-        self.worker.delete_bucket(bucket).await
+        let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
+        to_the_end(async move { worker.delete_bucket(&bucket).await }).await
     }
 
     /// Where requests that the cache has no opinion on pass through to, when the bucket is on S3.
@@ -162,7 +173,8 @@ impl Cache {
 
     /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check).
     pub async fn set_policies(&self, rules: Vec<PolicyRule>, version: Option<u64>) -> Result<u64> {
-        self.worker.set_policies(rules, version).await
+        let worker = Arc::clone(&self.worker);
+        to_the_end(async move { worker.set_policies(rules, version).await }).await
     }
 
     /// The effective settings of an object.
@@ -178,7 +190,8 @@ impl Cache {
     /// Pushes dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) to the under store now, and waits until none of
     /// what waited is left.
     pub async fn persist(&self, prefix: &str) -> Result<()> {
-        self.worker.persist(prefix).await
+        let (worker, prefix) = (Arc::clone(&self.worker), prefix.to_owned());
+        to_the_end(async move { worker.persist(&prefix).await }).await
     }
 
     /// Whether background work has come to an end although the cache is open: a fault of ours, after which the process

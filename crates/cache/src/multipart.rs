@@ -4,6 +4,8 @@
 mod assemble;
 mod listing;
 
+use std::sync::Arc;
+
 use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
@@ -12,10 +14,11 @@ use forebay_types::{Algorithm, ChecksumKind, Checksums, Durability, ETag};
 
 use crate::metadata::Annex;
 use crate::put::{Pending, Source, With};
-use crate::receive::ALGORITHM_DEFAULT;
+use crate::receive::{ALGORITHM_DEFAULT, Received};
 use crate::worker::Worker;
 use crate::{
     Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written,
+    to_the_end,
 };
 
 /// An upload that exists, and the version of its record.
@@ -67,14 +70,13 @@ impl Worker {
         if found.record.completed.is_some() { Err(no_such_upload(upload)) } else { Ok(found) }
     }
 
-    pub(crate) async fn put_part(&self, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
+    pub(crate) async fn put_part(self: &Arc<Self>, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
         if !(1..=PART_NUMBER_MAX).contains(&number) {
             let context = format!("the part number {number} is not in 1..{PART_NUMBER_MAX}");
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
         let open = self.open_upload(upload).await?;
-        let policy = self.policies.resolve(&upload.path);
-        let Some(_reservation) = self.space.reserve(&self.store, body.size) else {
+        let Some(reservation) = self.space.reserve(&self.store, body.size) else {
             self.metrics.rejected_pinned_full.inc();
             return Err(Error::new(
                 ErrorKind::SlowDown,
@@ -83,6 +85,15 @@ impl Worker {
         };
         let algorithm = open.record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
         let received = self.receive(body, Some(algorithm)).await?;
+        let (worker, upload) = (Arc::clone(self), upload.clone());
+        to_the_end(async move {
+            let _reservation = reservation;
+            worker.commit_part(&upload, &open, number, received).await
+        })
+        .await
+    }
+
+    async fn commit_part(&self, upload: &UploadRef, open: &Upload, number: u32, received: Received) -> Result<Written> {
         let key = records::part_key(&upload.upload_id, number);
         let generation = self.next_generation();
         let record = PartRecord {
@@ -104,10 +115,10 @@ impl Worker {
         let _lock = self.lock_part(upload, number).await;
         let staged = received.writer.finish(object).await?;
         let transaction = Transaction {
-            checks: vec![self.still_open(upload, &open)],
+            checks: vec![self.still_open(upload, open)],
             writes: vec![ValueWrite { key, value: Some(record.encode()) }],
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
-            durability: policy.durability,
+            durability: self.policies.resolve(&upload.path).durability,
         };
         self.engine.commit(transaction).await.map_err(|error| ended(error, upload))?;
         let PartRecord { size, etag, checksums, last_modified_ms, .. } = record;
@@ -126,7 +137,7 @@ impl Worker {
         Check { key: records::upload_key(&upload.path, &upload.upload_id), version: Some(open.version) }
     }
 
-    pub(crate) async fn copy_part(self: &std::sync::Arc<Self>, request: CopyPart) -> Result<Written> {
+    pub(crate) async fn copy_part(self: &Arc<Self>, request: CopyPart) -> Result<Written> {
         let CopyPart { upload, number, source, source_conditions, range } = request;
         let body = self.copy_source(&source, &source_conditions, range).await?;
         self.put_part(&upload, number, body.incoming).await

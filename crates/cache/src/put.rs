@@ -18,7 +18,7 @@ use crate::persist::{Entry, StoreSource};
 use crate::policies::group_of;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
-use crate::{Attributes, Conditions, Error, ErrorKind, Mount, PutObject, Result, Written};
+use crate::{Attributes, Conditions, Error, ErrorKind, Mount, PutObject, Result, Written, to_the_end};
 
 /// The bytes of an object to be.
 pub(crate) enum Source {
@@ -66,7 +66,7 @@ impl Source {
 
 impl Worker {
     /// The main flow of a write.
-    pub(crate) async fn put(&self, request: PutObject) -> Result<Written> {
+    pub(crate) async fn put(self: &Arc<Self>, request: PutObject) -> Result<Written> {
         let PutObject { path, body, attributes, conditions } = request;
         let policy = self.policies.resolve(&path);
         let admission = self.admit(&policy, &path, body.size)?;
@@ -76,7 +76,8 @@ impl Worker {
         let info = described(received.size, ETag::from_md5(received.md5), checksums, attributes);
         let (source, small) = (Source::Written(received.writer), received.small);
         let pending = Pending { path, policy, source, info, conditions, small, with: With::default() };
-        self.write(pending, &mount, &admission).await
+        let worker = Arc::clone(self);
+        to_the_end(async move { worker.write(pending, &mount, &admission).await }).await
     }
 
     /// # Errors
@@ -111,6 +112,7 @@ impl Worker {
         }
     }
 
+    /// Must not be dropped before it has ended.
     pub(crate) async fn write(&self, pending: Pending, mount: &Mount, admission: &Admission) -> Result<Written> {
         match admission.mode {
             WriteMode::WriteBack => self.write_back(pending, mount, State::Dirty).await,
