@@ -3,10 +3,12 @@
 import datetime
 import hashlib
 import os
+import socket
 
 import pytest
 
-from harness.clients import md5_base64, refused
+from harness.clients import md5_base64, refused, sign
+from harness.servers import eventually
 
 METADATA = {"colour": "blue", "note": "two words, and a comma"}
 HEADERS = {
@@ -127,6 +129,35 @@ def test_a_quiet_delete_says_nothing_of_success(s3, bucket):
     answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "object"}], "Quiet": True})
     assert "Deleted" not in answer and "Errors" not in answer
     refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+@pytest.mark.beyond_reference
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("directory", "WRITE_THROUGH"), ("s3", "WRITE_BACK"))
+def test_a_client_that_does_not_wait_for_the_answer(server, s3, bucket):
+    """What it asked for is done or not, here and in the under store alike."""
+    for n in range(200):
+        method, body = ("DELETE", b"") if n % 3 == 2 else ("PUT", f"{n}".encode())
+        target = f"/{bucket}/{n % 10}"
+        lines = [f"{method} {target} HTTP/1.1", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in sign(server, method, target, body=body).items()]
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall("\r\n".join([*lines, f"Host: 127.0.0.1:{server.port}", "", ""]).encode() + body)
+    behind = (server.under if server.behind is None else server.behind.objects) / bucket
+
+    def here():
+        listed = s3.list_objects_v2(Bucket=bucket).get("Contents", [])
+        return {item["Key"]: s3.get_object(Bucket=bucket, Key=item["Key"])["Body"].read() for item in listed}
+
+    def there():
+        return {path.name: path.read_bytes() for path in behind.iterdir() if path.is_file()}
+
+    def same():
+        try:
+            return server.is_drained() and here() == there()
+        except (s3.exceptions.NoSuchKey, FileNotFoundError):
+            return False  # a request is still under way
+
+    eventually("both have the same", same)
 
 
 def test_a_copy_takes_metadata_along_or_replaces_it(s3, bucket):
