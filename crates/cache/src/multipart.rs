@@ -10,8 +10,9 @@ use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::PART_NUMBER_MAX;
-use forebay_types::{Algorithm, ChecksumKind, Checksums, Durability, ETag};
+use forebay_types::{Algorithm, ChecksumKind, Checksums, Durability, ETag, ObjectKey, ObjectPath};
 
+use crate::locks::KeyGuard;
 use crate::metadata::Annex;
 use crate::put::{Pending, Source, With};
 use crate::receive::{ALGORITHM_DEFAULT, Received};
@@ -126,11 +127,18 @@ impl Worker {
     }
 
     /// Parts of one number are committed one after the other.
-    async fn lock_part(&self, upload: &UploadRef, number: u32) -> crate::locks::KeyGuard {
-        let name = format!("{}/{number}", upload.upload_id);
-        let key = forebay_types::ObjectKey::new(&name).expect("an upload id and a number make a short key");
-        let path = forebay_types::ObjectPath::new(upload.path.bucket.clone(), key);
-        self.part_locks.lock(&path).await
+    async fn lock_part(&self, upload: &UploadRef, number: u32) -> KeyGuard {
+        self.lock_in_upload(upload, &format!("{}/{number}", upload.upload_id)).await
+    }
+
+    /// So are completions and aborts of one upload: in WRITE_THROUGH a completion changes the under store before it is committed.
+    async fn lock_end(&self, upload: &UploadRef) -> KeyGuard {
+        self.lock_in_upload(upload, &upload.upload_id).await
+    }
+
+    async fn lock_in_upload(&self, upload: &UploadRef, name: &str) -> KeyGuard {
+        let key = ObjectKey::new(name).expect("an upload id and a number make a short key");
+        self.part_locks.lock(&ObjectPath::new(upload.path.bucket.clone(), key)).await
     }
 
     fn still_open(&self, upload: &UploadRef, open: &Upload) -> Check {
@@ -145,6 +153,8 @@ impl Worker {
 
     pub(crate) async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
         let upload = request.upload.clone();
+        self.upload_of(&upload).await?;
+        let _end = self.lock_end(&upload).await;
         let found = self.upload_of(&upload).await?;
         if let Some(completed) = &found.record.completed {
             return Ok(completed_again(completed));
@@ -179,21 +189,12 @@ impl Worker {
             small: None,
             with,
         };
-        match self.write(pending, &mount, &admission).await {
-            Err(error) if error.kind == ErrorKind::Conflict => self.completed_by_another(&upload, error).await,
-            result => result,
-        }
-    }
-
-    /// Two completions raced: both were asked to make the same object, and one has.
-    async fn completed_by_another(&self, upload: &UploadRef, error: Error) -> Result<Written> {
-        match self.upload_of(upload).await?.record.completed {
-            Some(completed) => Ok(completed_again(&completed)),
-            None => Err(error),
-        }
+        self.write(pending, &mount, &admission).await
     }
 
     pub(crate) async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
+        self.open_upload(upload).await?;
+        let _end = self.lock_end(upload).await;
         let open = self.open_upload(upload).await?;
         let parts = self.parts_of(upload, 0, usize::MAX).await?;
         let keys: Vec<_> = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
