@@ -29,6 +29,7 @@ def test_a_key_that_the_under_store_would_never_take(server, s3, bucket):
     refused("InvalidArgument", s3.put_object, Bucket=bucket, Key=" ", Body=b"x")
     refused("InvalidArgument", s3.create_multipart_upload, Bucket=bucket, Key=" ")
     refused("InvalidArgument", s3.delete_object, Bucket=bucket, Key=" ")
+    refused("InvalidArgument", s3.put_object, Bucket=bucket, Key="a/../../b", Body=b"x")
     server.wait_until_drained()
 
 

@@ -158,6 +158,20 @@ impl S3Store {
     }
 }
 
+/// Whether some beginning of a key has more `..` than other components. Amazon S3 answers 400 to such keys ("Naming Amazon S3 objects",
+/// on relative path elements), and servers that keep objects as files might leave the prefix.
+fn leads_out(key: &str) -> bool {
+    let mut depth = 0_i32;
+    key.split('/').any(|component| {
+        depth += match component {
+            "" | "." => 0,
+            ".." => -1,
+            _ => 1,
+        };
+        depth < 0
+    })
+}
+
 #[async_trait]
 impl UnderStore for S3Store {
     /// The prefix of the place counts for S3's limit. Keys of white space alone are refused by the SDK, which takes them for missing.
@@ -167,6 +181,8 @@ impl UnderStore for S3Store {
             format!("{} bytes are more than S3's {KEY_BYTES_MAX}, with the prefix {:?}", remote.len(), self.prefix)
         } else if remote.trim().is_empty() {
             "a key of white space alone cannot be sent to S3".to_owned()
+        } else if leads_out(key.as_str()) {
+            "S3 takes no key whose \"..\" lead out of its bucket".to_owned()
         } else {
             return Ok(());
         };

@@ -195,5 +195,12 @@ async fn keys_that_s3_would_never_take_are_refused_before_anything_is_sent() {
     assert_eq!(long.kind, ErrorKind::Invalid, "{long}");
     store.check_key(&key(" ")).expect("not alone");
     let whole = server.bucket("whole", "", S3Settings::default()).await;
+    for out in ["..", "../x", "a/../../x", "./../x", "a/b/../../..", "//../x"] {
+        assert_eq!(whole.check_key(&key(out)).expect_err("outside of the bucket").kind, ErrorKind::Invalid, "{out}");
+        store.check_key(&key(out)).expect_err("outside of the prefix");
+    }
+    for inside in ["a/..", "a/../b", "...", "..a", "a..", "./a", "a/b/../../c"] {
+        whole.check_key(&key(inside)).expect("inside");
+    }
     assert_eq!(whole.check_key(&key(" \t")).expect_err("white space alone").kind, ErrorKind::Invalid);
 }
