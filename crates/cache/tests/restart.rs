@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_cache::{Cache, Conditions, ErrorKind, PutObject};
-use forebay_env::Random;
 use forebay_env::random::SeededRandom;
+use forebay_env::{Disk, Random};
 use forebay_types::{StorageState, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
@@ -238,4 +238,54 @@ async fn a_stop_waits_for_an_under_store_no_longer_than_it_may() {
     dead.set(Way::Open);
     bench.drain().await;
     assert_eq!(bench.under("key").unwrap(), "value");
+}
+
+/// The under store has the new version and the cache does not know: the older copy here is not served any more.
+#[tokio::test]
+async fn a_crash_in_the_middle_of_write_through_does_not_bring_the_older_copy_back() {
+    for delete in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.put("key", "older").await.unwrap();
+        assert_eq!(bench.get("key").await.unwrap(), "older");
+        bench.foreground.set(Way::Late);
+        let unknown = if delete { bench.delete("key").await.err() } else { bench.put("key", "newer").await.err() };
+        assert!(unknown.is_some(), "the answer is lost");
+        bench.foreground.land().await.unwrap();
+        bench.power_loss(11).await;
+        let read = bench.get("key").await;
+        assert_eq!(read.ok().as_deref(), (!delete).then_some(b"newer".as_slice()), "deleted: {delete}");
+    }
+}
+
+/// The catalog names a version and its bytes are gone: an error, never the older version of the under store, never "not found".
+#[tokio::test]
+async fn a_version_whose_bytes_are_gone_is_an_error() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    let older = pattern(1, 3 << 20);
+    bench.put("key", older.clone()).await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Cut);
+    bench.put("key", pattern(2, 3 << 20)).await.unwrap();
+    bench.cache.close().await.unwrap();
+    for name in bench.disk.list().await.unwrap() {
+        if name.ends_with(".bulk") {
+            bench.disk.remove(&name).await.unwrap();
+        }
+    }
+    bench.background.set(Way::Open);
+    bench.restart().await;
+    for _ in 0..2 {
+        let read = match bench.open_get("key", None).await {
+            Ok(body) => collect(body.stream).await,
+            Err(error) => Err(error),
+        };
+        let error = read.expect_err("its bytes are gone");
+        assert!(matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt), "{error}");
+        assert!(bench.cache.persist("/").await.is_err());
+        assert_eq!(bench.under("key").unwrap(), older);
+        bench.restart().await;
+    }
+    bench.put("key", "written again").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "written again");
 }
