@@ -84,7 +84,7 @@ pub(crate) struct ServeOptions {
     /// PEM file of the private key
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
-    /// error, warn, info, debug, trace, or a filter such as info,forebay_s3=debug
+    /// error, warn, info, debug, trace, off, or a filter such as info,forebay_s3=debug
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
     /// text or json

@@ -1,5 +1,6 @@
 //! The configuration: defaults, then a TOML file, then environment variables, then flags.
 
+mod filter;
 mod kind;
 mod policy;
 mod problem;
@@ -196,14 +197,6 @@ impl Config {
         refuse_unless(fits, sources, "cache", "page_size", "must be at most 64 MiB")?;
         let fits = self.store.segment_size.is_none_or(|size| size.0 <= 1 << 30);
         refuse_unless(fits, sources, "store", "segment_size", "must be at most 1 GiB")?;
-        let filter = self.log.level.parse::<tracing_subscriber::EnvFilter>();
-        refuse_unless(
-            filter.is_ok(),
-            sources,
-            "log",
-            "level",
-            "must be a level such as \"info\", or a filter such as \"info,forebay_s3=debug\"",
-        )?;
         let same = server.listen == server.admin_listen && server.listen.port() != 0;
         refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen")?;
         let mut seen = std::collections::BTreeSet::new();

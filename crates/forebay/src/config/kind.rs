@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     Paths,
     /// `IP:PORT`.
     Address,
+    /// A level of logs, or levels by module.
+    LogFilter,
     Size {
         min: u64,
     },
@@ -47,6 +49,7 @@ impl Kind {
             Self::Path => "path".into(),
             Self::Paths => "list of paths".into(),
             Self::Address => "IP:PORT".into(),
+            Self::LogFilter => "level or filter".into(),
             Self::Size { .. } => "size".into(),
             Self::SizeOrAuto { .. } => "size or `auto`".into(),
             Self::Capacity => "size or percentage of the disk".into(),
@@ -69,6 +72,7 @@ impl Kind {
             | Self::Secret
             | Self::Path
             | Self::Address
+            | Self::LogFilter
             | Self::Size { .. }
             | Self::SizeOrAuto { .. }
             | Self::Capacity
@@ -89,6 +93,7 @@ impl Kind {
                 text.parse::<SocketAddr>().map_err(|_| self.expected())?;
                 Ok(value)
             }
+            (Self::LogFilter, Value::String(text)) => super::filter::check(text).map(|()| value),
             (Self::Size { min }, _) => check_size(value, min),
             (Self::SizeOrAuto { .. }, Value::String(text)) if text == "auto" => Ok(value),
             (Self::SizeOrAuto { min }, _) => check_size(value, min),
@@ -105,6 +110,7 @@ impl Kind {
                 | Self::Path
                 | Self::Paths
                 | Self::Address
+                | Self::LogFilter
                 | Self::Capacity
                 | Self::Period
                 | Self::Number { .. }
@@ -118,7 +124,7 @@ impl Kind {
 
     fn expected(self) -> String {
         match self {
-            Self::Text | Self::Secret | Self::Path => "must be text in quotes".into(),
+            Self::Text | Self::Secret | Self::Path | Self::LogFilter => "must be text in quotes".into(),
             Self::Paths => "must be a list of paths such as [\"/nvme0\", \"/nvme1\"]".into(),
             Self::Address => "must be an IP address and a port such as \"127.0.0.1:9700\"".into(),
             Self::Size { .. } | Self::SizeOrAuto { .. } => "must be a size such as \"64 MiB\"".into(),

@@ -114,7 +114,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("under_store_s3", "instance_credentials", Kind::Flag, "false", "Ask the metadata service of a cloud instance or container for credentials."),
     setting("under_store_s3", "sweep_uploads", Kind::Flag, "false",
         "Abort all multipart uploads that stay incomplete for `cache.leftover_timeout`, whoever began them: for places that nobody else writes to. S3 does not tell who began an upload."),
-    setting("log", "level", Kind::Text, "info", "`error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,forebay_s3=debug`."),
+    setting("log", "level", Kind::LogFilter, "info", "`error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter such as `info,forebay_s3=debug`."),
     setting("log", "format", Kind::Choice(&["text", "json"]), "text", "How log lines are written."),
 ];
 

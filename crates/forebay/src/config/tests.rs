@@ -133,6 +133,23 @@ fn impossible_values_are_refused_with_line_setting_and_value() {
 }
 
 #[test]
+fn log_levels_are_words_that_exist() {
+    for level in ["info", "OFF", "forebay_s3=debug", "info,forebay_s3=debug,forebay_cache::persist=trace"] {
+        load(&format!("[log]\nlevel = {level:?}\n")).unwrap();
+    }
+    check_refused("[log]\nlevel = \"inof\"\n", &["forebay.toml:2", "log.level", "\"inof\" is no level", "\"info\"?"]);
+    check_refused("[log]\nlevel = \"info,forebay_s3=debg\"\n", &["log.level", "\"debg\" is no level", "\"debug\"?"]);
+    check_refused("[log]\nlevel = \"forebay_s3\"\n", &["\"forebay_s3\" is no level"]);
+    check_refused("[log]\nlevel = \"=debug\"\n", &["names no module"]);
+    check_refused("[log]\nlevel = \"forebay-s3=debug\"\n", &["\"forebay-s3\"", "names no module"]);
+    check_refused("[log]\nlevel = \"\"\n", &["log.level", "is no level"]);
+    check_refused("[log]\nlevel = \"info,\"\n", &["log.level", "is no level"]);
+    check_refused("[log]\nlevel = 3\n", &["log.level", "text in quotes"]);
+    let problem = load_with("", &[], &flag("--log-level", "log", "level", "inof")).unwrap_err().to_string();
+    assert!(problem.contains("--log-level \"inof\""), "{problem}");
+}
+
+#[test]
 fn policies_are_refused_with_line_and_path() {
     check_refused(
         "[[policy]]\npath = \"/a\"\nwriteMode = \"WRITE_BAK\"\n",
