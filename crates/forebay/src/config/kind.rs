@@ -1,6 +1,7 @@
 //! The types that settings have: how each is written, and what is wrong with a value that is not of it.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use forebay_types::{ByteSize, Period};
 use toml::Value;
@@ -26,7 +27,9 @@ pub(crate) enum Kind {
     },
     /// A size, or a percentage of the disk.
     Capacity,
-    Period,
+    Period {
+        min_ms: u64,
+    },
     Number {
         min: i64,
         max: i64,
@@ -53,7 +56,8 @@ impl Kind {
             Self::Size { .. } => "size".into(),
             Self::SizeOrAuto { .. } => "size or `auto`".into(),
             Self::Capacity => "size or percentage of the disk".into(),
-            Self::Period => "period".into(),
+            Self::Period { min_ms: 0 } => "period".into(),
+            Self::Period { min_ms } => format!("period, at least {}", period(min_ms)),
             Self::Number { min, max } => format!("number, {min} to {max}"),
             Self::Ratio { min, max } => format!("number, {min} to {max}"),
             Self::Flag => "`true` or `false`".into(),
@@ -76,7 +80,7 @@ impl Kind {
             | Self::Size { .. }
             | Self::SizeOrAuto { .. }
             | Self::Capacity
-            | Self::Period
+            | Self::Period { .. }
             | Self::Choice(_) => Ok(Value::String(text.into())),
         }
     }
@@ -98,7 +102,7 @@ impl Kind {
             (Self::SizeOrAuto { .. }, Value::String(text)) if text == "auto" => Ok(value),
             (Self::SizeOrAuto { min }, _) => check_size(value, min),
             (Self::Capacity, Value::String(text)) => text.parse::<Capacity>().map(|_| value),
-            (Self::Period, Value::String(text)) => text.parse::<Period>().map(|_| value).map_err(|e| e.to_string()),
+            (Self::Period { min_ms }, Value::String(text)) => check_period(text, min_ms).map(|()| value),
             (Self::Number { min, max }, Value::Integer(n)) if (min..=max).contains(n) => Ok(value),
             (Self::Ratio { min, max }, Value::Float(n)) if (min..=max).contains(n) => Ok(value),
             (Self::Ratio { .. }, Value::Integer(n)) => self.check(Value::Float(*n as f64)),
@@ -112,7 +116,7 @@ impl Kind {
                 | Self::Address
                 | Self::LogFilter
                 | Self::Capacity
-                | Self::Period
+                | Self::Period { .. }
                 | Self::Number { .. }
                 | Self::Ratio { .. }
                 | Self::Flag
@@ -129,7 +133,7 @@ impl Kind {
             Self::Address => "must be an IP address and a port such as \"127.0.0.1:9700\"".into(),
             Self::Size { .. } | Self::SizeOrAuto { .. } => "must be a size such as \"64 MiB\"".into(),
             Self::Capacity => "must be a size such as \"200 GiB\", or a percentage of the disk such as \"80%\"".into(),
-            Self::Period => "must be a period such as \"30 s\"".into(),
+            Self::Period { .. } => "must be a period such as \"30 s\"".into(),
             Self::Number { min, max } => format!("must be a whole number from {min} to {max}"),
             Self::Ratio { min, max } => format!("must be a number from {min} to {max}"),
             Self::Flag => "must be true or false".into(),
@@ -150,6 +154,15 @@ fn check_size(value: Value, min: u64) -> Result<Value, String> {
         return Err(format!("must be at least {}", ByteSize(min)));
     }
     Ok(Value::String(size.to_string()))
+}
+
+fn period(ms: u64) -> Period {
+    Period(Duration::from_millis(ms))
+}
+
+fn check_period(text: &str, min_ms: u64) -> Result<(), String> {
+    let given = text.parse::<Period>().map_err(|e| e.to_string())?;
+    if given < period(min_ms) { Err(format!("must be at least {}", period(min_ms))) } else { Ok(()) }
 }
 
 /// How much of a disk the store may take.

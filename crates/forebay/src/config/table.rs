@@ -4,6 +4,8 @@ use super::kind::Kind;
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
+/// Zero would be a timeout that always ends, a loop that never rests, or a promise that is not kept.
+const NOT_ZERO: Kind = Kind::Period { min_ms: 1 };
 
 /// One setting of a section.
 #[derive(Debug)]
@@ -84,14 +86,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("cache", "memory_object_max", Kind::Size { min: 0 }, "1 MiB", "Largest object or page that the memory tier takes."),
     setting("cache", "pinned_ratio", Kind::Ratio { min: 0.01, max: 0.95 }, "0.3", "Share of the store that data without a persisted copy may take."),
     setting("cache", "persist_concurrency", Kind::Number { min: 1, max: 1024 }, "16", "Uploads to the under stores at once."),
-    setting("cache", "persist_backoff_min", Kind::Period, "1 s", "First pause after a failed upload; it doubles with every failure."),
-    setting("cache", "persist_backoff_max", Kind::Period, "1 h", "Longest pause between uploads of one object."),
-    setting("cache", "settle_time", Kind::Period, "30 s",
+    setting("cache", "persist_backoff_min", NOT_ZERO, "1 s", "First pause after a failed upload; it doubles with every failure."),
+    setting("cache", "persist_backoff_max", NOT_ZERO, "1 h", "Longest pause between uploads of one object."),
+    setting("cache", "settle_time", NOT_ZERO, "30 s",
         "After an upload whose answer was lost, how long no other version of the same object is sent."),
-    setting("cache", "leftover_timeout", Kind::Period, "1 h", "Multipart uploads and other leftovers without activity for this long are removed."),
-    setting("cache", "leftover_interval", Kind::Period, "10 min", "How often leftovers are looked for."),
+    setting("cache", "leftover_timeout", NOT_ZERO, "1 h", "Multipart uploads and other leftovers without activity for this long are removed."),
+    setting("cache", "leftover_interval", NOT_ZERO, "10 min", "How often leftovers are looked for."),
     setting("cache", "part_size_min", Kind::Size { min: 1 }, "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),
-    setting("cache", "drain_timeout", Kind::Period, "30 s", "On shutdown, how long requests under way may take, and uploads after them."),
+    setting("cache", "drain_timeout", Kind::Period { min_ms: 0 }, "30 s", "On shutdown, how long requests under way may take, and uploads after them. `0 s`: no wait."),
     setting("under_store", "url", Kind::Text, "",
         "`file:///dir`, `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint. Empty: the directory `./forebay-under-store`."),
     setting("under_store", "access_key", Kind::Text, "", "Access key of the under store. Empty: the AWS environment variables and profile files."),
@@ -102,14 +104,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("under_store_limits", "requests_per_second", Kind::Number { min: 0, max: 1_000_000 }, "0", "Most background requests a second. 0: no limit."),
     setting("under_store_limits", "upload_bandwidth", Kind::Size { min: 0 }, "0 B", "Most bytes uploaded a second. `0 B`: no limit."),
     setting("under_store_limits", "circuit_failures", Kind::Number { min: 1, max: 10_000 }, "10", "Failures in a row after which requests are refused without being sent."),
-    setting("under_store_limits", "circuit_pause_min", Kind::Period, "1 s", "First pause before an under store that fails is asked again; it doubles."),
-    setting("under_store_limits", "circuit_pause_max", Kind::Period, "15 s", "Longest such pause."),
+    setting("under_store_limits", "circuit_pause_min", NOT_ZERO, "1 s", "First pause before an under store that fails is asked again; it doubles."),
+    setting("under_store_limits", "circuit_pause_max", NOT_ZERO, "15 s", "Longest such pause."),
     setting("under_store_limits", "read_tries", Kind::Number { min: 1, max: 100 }, "3", "Tries of a read that fails for a passing reason."),
     setting("under_store_s3", "multipart_threshold", Kind::Size { min: 5 * MIB }, "64 MiB", "Objects above this size are uploaded in parts."),
     setting("under_store_s3", "part_size", Kind::Size { min: 5 * MIB }, "16 MiB", "Size of these parts. Objects that came in parts S3 would take keep theirs."),
     setting("under_store_s3", "parts_at_once", Kind::Number { min: 1, max: 1000 }, "4", "Parts of one object that are uploaded at once."),
-    setting("under_store_s3", "connect_timeout", Kind::Period, "5 s", "Longest wait for a connection."),
-    setting("under_store_s3", "request_timeout", Kind::Period, "30 s", "Longest wait for an answer, beside the time of an upload."),
+    setting("under_store_s3", "connect_timeout", NOT_ZERO, "5 s", "Longest wait for a connection."),
+    setting("under_store_s3", "request_timeout", NOT_ZERO, "30 s", "Longest wait for an answer, beside the time of an upload."),
     setting("under_store_s3", "upload_rate_min", Kind::Size { min: 1 }, "1 MiB", "Bytes a second below which an upload is given up."),
     setting("under_store_s3", "instance_credentials", Kind::Flag, "false", "Ask the metadata service of a cloud instance or container for credentials."),
     setting("under_store_s3", "sweep_uploads", Kind::Flag, "false",

@@ -133,6 +133,19 @@ fn impossible_values_are_refused_with_line_setting_and_value() {
 }
 
 #[test]
+fn a_period_is_zero_only_where_that_means_something() {
+    let periods = table::SETTINGS.iter().filter(|setting| matches!(setting.kind, kind::Kind::Period { .. }));
+    for setting in periods {
+        let text = format!("[{}]\n{} = \"0 s\"\n", setting.section, setting.key);
+        match setting.key {
+            "drain_timeout" => drop(load(&text).unwrap()),
+            _ => check_refused(&text, &["forebay.toml:2", &setting.name(), "0 s", "at least 1 ms"]),
+        }
+    }
+    load("[[policy]]\npath = \"/\"\nmetadataTtl = \"0 s\"\n").unwrap();
+}
+
+#[test]
 fn log_levels_are_words_that_exist() {
     for level in ["info", "OFF", "forebay_s3=debug", "info,forebay_s3=debug,forebay_cache::persist=trace"] {
         load(&format!("[log]\nlevel = {level:?}\n")).unwrap();
