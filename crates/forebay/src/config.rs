@@ -18,6 +18,7 @@ use forebay_ufs::governor::GovernorSettings;
 use forebay_ufs::s3::S3Settings;
 use serde::{Deserialize, Deserializer};
 
+use crate::store_settings;
 pub(crate) use kind::Capacity;
 pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
@@ -193,15 +194,28 @@ impl Config {
         let order = self.limits.circuit_pause_min <= self.limits.circuit_pause_max;
         let wrong = "must not exceed under_store_limits.circuit_pause_max";
         refuse_unless(order, sources, "under_store_limits", "circuit_pause_min", wrong)?;
-        let fits = self.cache.page_size.0 <= 64 << 20;
-        refuse_unless(fits, sources, "cache", "page_size", "must be at most 64 MiB")?;
-        let fits = self.store.segment_size.is_none_or(|size| size.0 <= 1 << 30);
-        refuse_unless(fits, sources, "store", "segment_size", "must be at most 1 GiB")?;
         let same = server.listen == server.admin_listen && server.listen.port() != 0;
         refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen")?;
         let mut seen = std::collections::BTreeSet::new();
         let unique = self.store.data_dirs.iter().all(|directory| seen.insert(directory));
-        refuse_unless(unique, sources, "store", "data_dirs", "names a directory twice")
+        refuse_unless(unique, sources, "store", "data_dirs", "names a directory twice")?;
+        self.store.check(sources)
+    }
+}
+
+impl Store {
+    /// Sizes that do not fit into one another. What a percentage comes to is known when the disk is.
+    fn check(&self, sources: &Sources) -> Result<(), Problem> {
+        if let Capacity::Bytes(bytes) = self.size {
+            let enough = store_settings::check_capacity(bytes, store_settings::segment_bytes(self, bytes));
+            let (holds, wrong) = (enough.is_ok(), enough.err().unwrap_or_default());
+            refuse_unless(holds, sources, "store", "size", &wrong)?;
+        }
+        let Some(ByteSize(segment)) = self.segment_size else { return Ok(()) };
+        let fits = self.inline_object_max.0 <= store_settings::inline_bytes_max(segment);
+        refuse_unless(fits, sources, "store", "inline_object_max", "must be at most a quarter of store.segment_size")?;
+        let fits = self.extent_size_max.0 <= store_settings::extent_bytes_max(segment);
+        refuse_unless(fits, sources, "store", "extent_size_max", "must be at most half of store.segment_size")
     }
 }
 

@@ -26,24 +26,40 @@ pub(crate) async fn resolve(
         capacities.push(capacity(store.size, disk.as_ref()).await?);
     }
     let smallest = capacities.iter().copied().min().expect("the configuration refuses an empty list of directories");
-    let defaults = forebay_store::Settings::new(capacities);
-    let segment_bytes = store.segment_size.map_or(defaults.segment_bytes, |size| size.0);
-    if smallest / segment_bytes < SEGMENTS_MIN {
-        return Err(Failure::Refused(format!(
-            "store.size: {} in a directory are fewer than {SEGMENTS_MIN} segments of {}",
-            ByteSize(smallest),
-            ByteSize(segment_bytes)
-        )));
-    }
+    let segment_bytes = segment_bytes(store, smallest);
+    check_capacity(smallest, segment_bytes).map_err(|wrong| Failure::Refused(format!("store.size: {wrong}")))?;
     Ok(forebay_store::Settings {
         segment_bytes,
-        inline_bytes_max: store.inline_object_max.0.min(segment_bytes / 4),
-        extent_bytes_max: store.extent_size_max.0.min(segment_bytes / 2),
+        inline_bytes_max: store.inline_object_max.0.min(inline_bytes_max(segment_bytes)),
+        extent_bytes_max: store.extent_size_max.0.min(extent_bytes_max(segment_bytes)),
         snapshot_log_bytes: store.snapshot_log_size.0,
         free_ratio: store.free_ratio,
         write_buffer_bytes_max: store.write_buffer.0,
-        ..defaults
+        ..forebay_store::Settings::new(capacities)
     })
+}
+
+/// The size of a segment where the smallest directory takes so many bytes.
+pub(crate) fn segment_bytes(store: &Store, smallest: u64) -> u64 {
+    store.segment_size.map_or_else(|| forebay_store::Settings::new(vec![smallest]).segment_bytes, |size| size.0)
+}
+
+pub(crate) fn inline_bytes_max(segment_bytes: u64) -> u64 {
+    segment_bytes / 4
+}
+
+pub(crate) fn extent_bytes_max(segment_bytes: u64) -> u64 {
+    segment_bytes / 2
+}
+
+/// # Errors
+/// When a directory is too small for the store: the words after the setting.
+pub(crate) fn check_capacity(bytes: u64, segment_bytes: u64) -> Result<(), String> {
+    if bytes / segment_bytes >= SEGMENTS_MIN {
+        return Ok(());
+    }
+    let [bytes, segment] = [bytes, segment_bytes].map(ByteSize);
+    Err(format!("{bytes} in a directory are fewer than {SEGMENTS_MIN} segments of {segment}"))
 }
 
 /// A percentage is cut to what the disk can still hold together with what the store has on it.
@@ -74,6 +90,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use forebay_env::disk::memory::MemoryDisk;
     use forebay_env::disk::real::RealDisk;
 
     use super::*;
@@ -103,8 +120,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_directory_of_few_segments_is_refused_with_both_sizes() {
-        let refused = resolved("[store]\nsize = \"64 MiB\"\nsegment_size = \"16 MiB\"").await.unwrap_err();
+        let config = "[store]\nsize = \"100%\"\nsegment_size = \"16 MiB\"";
+        let config = Config::load(Some(("test.toml", config)), &BTreeMap::new(), &Overrides::default()).unwrap();
+        let refused = resolve(&config.store, &[Arc::new(MemoryDisk::new(64 << 20))]).await.unwrap_err();
         let Failure::Refused(line) = refused else { panic!("{refused:?}") };
-        assert!(line.contains("64 MiB") && line.contains("16 MiB"), "{line}");
+        assert!(line.contains("store.size") && line.contains("16 MiB"), "{line}");
     }
 }

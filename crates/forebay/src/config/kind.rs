@@ -20,10 +20,12 @@ pub(crate) enum Kind {
     LogFilter,
     Size {
         min: u64,
+        max: u64,
     },
     /// A size, or `auto`.
     SizeOrAuto {
         min: u64,
+        max: u64,
     },
     /// A size, or a percentage of the disk.
     Capacity,
@@ -53,8 +55,8 @@ impl Kind {
             Self::Paths => "list of paths".into(),
             Self::Address => "IP:PORT".into(),
             Self::LogFilter => "level or filter".into(),
-            Self::Size { .. } => "size".into(),
-            Self::SizeOrAuto { .. } => "size or `auto`".into(),
+            Self::Size { min, max } => format!("size{}", bounds(min, max)),
+            Self::SizeOrAuto { min, max } => format!("size{}, or `auto`", bounds(min, max)),
             Self::Capacity => "size or percentage of the disk".into(),
             Self::Period { min_ms: 0 } => "period".into(),
             Self::Period { min_ms } => format!("period, at least {}", period(min_ms)),
@@ -98,9 +100,9 @@ impl Kind {
                 Ok(value)
             }
             (Self::LogFilter, Value::String(text)) => super::filter::check(text).map(|()| value),
-            (Self::Size { min }, _) => check_size(value, min),
+            (Self::Size { min, max }, _) => check_size(value, min, max),
             (Self::SizeOrAuto { .. }, Value::String(text)) if text == "auto" => Ok(value),
-            (Self::SizeOrAuto { min }, _) => check_size(value, min),
+            (Self::SizeOrAuto { min, max }, _) => check_size(value, min, max),
             (Self::Capacity, Value::String(text)) => text.parse::<Capacity>().map(|_| value),
             (Self::Period { min_ms }, Value::String(text)) => check_period(text, min_ms).map(|()| value),
             (Self::Number { min, max }, Value::Integer(n)) if (min..=max).contains(n) => Ok(value),
@@ -142,16 +144,29 @@ impl Kind {
     }
 }
 
-fn check_size(value: Value, min: u64) -> Result<Value, String> {
+/// A size without an upper bound has `u64::MAX`.
+fn bounds(min: u64, max: u64) -> String {
+    match (min, max) {
+        (0, u64::MAX) => String::new(),
+        (_, u64::MAX) => format!(", at least {}", ByteSize(min)),
+        _ => format!(", {} to {}", ByteSize(min), ByteSize(max)),
+    }
+}
+
+fn check_size(value: Value, min: u64, max: u64) -> Result<Value, String> {
+    let expected = Kind::Size { min, max }.expected();
     let size = match &value {
         Value::String(text) => text.parse::<ByteSize>().map_err(|e| e.to_string())?,
-        Value::Integer(bytes) => ByteSize(u64::try_from(*bytes).map_err(|_| Kind::Size { min }.expected())?),
+        Value::Integer(bytes) => ByteSize(u64::try_from(*bytes).map_err(|_| expected)?),
         Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => {
-            return Err(Kind::Size { min }.expected());
+            return Err(expected);
         }
     };
     if size.0 < min {
         return Err(format!("must be at least {}", ByteSize(min)));
+    }
+    if size.0 > max {
+        return Err(format!("must be at most {}", ByteSize(max)));
     }
     Ok(Value::String(size.to_string()))
 }

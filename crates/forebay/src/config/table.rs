@@ -1,9 +1,14 @@
 //! Every setting there is. The loader, the reference and the suggestions all read this one table.
 
+use forebay_types::limits::{PART_BYTES_MIN, PUT_BYTES_MAX};
+
 use super::kind::Kind;
 
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+/// The most that one record of the store can hold.
+const RECORD_MAX: u64 = 64 * MIB;
 /// Zero would be a timeout that always ends, a loop that never rests, or a promise that is not kept.
 const NOT_ZERO: Kind = Kind::Period { min_ms: 1 };
 
@@ -55,6 +60,14 @@ const fn setting(
     Setting { section, key, kind, default, about }
 }
 
+const fn at_least(min: u64) -> Kind {
+    between(min, u64::MAX)
+}
+
+const fn between(min: u64, max: u64) -> Kind {
+    Kind::Size { min, max }
+}
+
 #[rustfmt::skip]
 pub(crate) const SETTINGS: &[Setting] = &[
     setting("server", "listen", Kind::Address, "127.0.0.1:9700", "Where S3 is served."),
@@ -73,17 +86,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Directories of the store, at best one for each disk. The environment variable takes a list with commas."),
     setting("store", "size", Kind::Capacity, "80%",
         "Most bytes in each directory. A percentage is one of the whole file system, cut to what is free at the start."),
-    setting("store", "segment_size", Kind::SizeOrAuto { min: 2 * MIB }, "auto",
-        "Size of a segment file, at most 1 GiB: space comes back a segment at a time. `auto` is 1/16 of a directory's size, from 2 MiB to 256 MiB."),
-    setting("store", "inline_object_max", Kind::Size { min: 0 }, "256 KiB", "Objects up to this size are one record of the log."),
-    setting("store", "extent_size_max", Kind::Size { min: 64 * KIB }, "1 MiB", "Largest piece of a large object in a segment."),
-    setting("store", "snapshot_log_size", Kind::Size { min: MIB }, "512 MiB", "A snapshot is written after this much log: a restart replays no more."),
+    setting("store", "segment_size", Kind::SizeOrAuto { min: 2 * MIB, max: GIB }, "auto",
+        "Size of a segment file: space comes back a segment at a time. `auto` is 1/16 of a directory's size, from 2 MiB to 256 MiB."),
+    setting("store", "inline_object_max", between(0, RECORD_MAX), "256 KiB", "Objects up to this size are one record of the log. At most a quarter of a segment."),
+    setting("store", "extent_size_max", between(64 * KIB, RECORD_MAX), "1 MiB", "Largest piece of a large object in a segment. At most half a segment."),
+    setting("store", "snapshot_log_size", at_least(MIB), "512 MiB", "A snapshot is written after this much log: a restart replays no more."),
     setting("store", "free_ratio", Kind::Ratio { min: 0.01, max: 0.5 }, "0.1", "Share of the size that reclaim keeps free for the next writes."),
-    setting("store", "write_buffer", Kind::Size { min: MIB }, "64 MiB", "Most bytes that wait in memory for the disks; writers wait beyond it."),
-    setting("cache", "page_size", Kind::Size { min: 64 * KIB }, "1 MiB", "Size of a page of the read cache."),
+    setting("store", "write_buffer", at_least(MIB), "64 MiB", "Most bytes that wait in memory for the disks; writers wait beyond it."),
+    setting("cache", "page_size", between(64 * KIB, RECORD_MAX), "1 MiB", "Size of a page of the read cache."),
     setting("cache", "read_ahead_pages", Kind::Number { min: 0, max: 64 }, "4", "Pages fetched ahead of a sequential reader."),
-    setting("cache", "memory_size", Kind::Size { min: 0 }, "256 MiB", "Size of the memory tier, without the memory quotas of policies."),
-    setting("cache", "memory_object_max", Kind::Size { min: 0 }, "1 MiB", "Largest object or page that the memory tier takes."),
+    setting("cache", "memory_size", at_least(0), "256 MiB", "Size of the memory tier, without the memory quotas of policies."),
+    setting("cache", "memory_object_max", at_least(0), "1 MiB", "Largest object or page that the memory tier takes."),
     setting("cache", "pinned_ratio", Kind::Ratio { min: 0.01, max: 0.95 }, "0.3", "Share of the store that data without a persisted copy may take."),
     setting("cache", "persist_concurrency", Kind::Number { min: 1, max: 1024 }, "16", "Uploads to the under stores at once."),
     setting("cache", "persist_backoff_min", NOT_ZERO, "1 s", "First pause after a failed upload; it doubles with every failure."),
@@ -92,7 +105,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "After an upload whose answer was lost, how long no other version of the same object is sent."),
     setting("cache", "leftover_timeout", NOT_ZERO, "1 h", "Multipart uploads and other leftovers without activity for this long are removed."),
     setting("cache", "leftover_interval", NOT_ZERO, "10 min", "How often leftovers are looked for."),
-    setting("cache", "part_size_min", Kind::Size { min: 1 }, "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),
+    setting("cache", "part_size_min", between(1, PUT_BYTES_MAX), "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),
     setting("cache", "drain_timeout", Kind::Period { min_ms: 0 }, "30 s", "On shutdown, how long requests under way may take, and uploads after them. `0 s`: no wait."),
     setting("under_store", "url", Kind::Text, "",
         "`file:///dir`, `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint. Empty: the directory `./forebay-under-store`."),
@@ -102,17 +115,17 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("under_store_limits", "concurrency_max", Kind::Number { min: 1, max: 10_000 }, "64",
         "Most background requests at once. The limit adapts below it: halved when the under store answers SlowDown, then up again."),
     setting("under_store_limits", "requests_per_second", Kind::Number { min: 0, max: 1_000_000 }, "0", "Most background requests a second. 0: no limit."),
-    setting("under_store_limits", "upload_bandwidth", Kind::Size { min: 0 }, "0 B", "Most bytes uploaded a second. `0 B`: no limit."),
+    setting("under_store_limits", "upload_bandwidth", at_least(0), "0 B", "Most bytes uploaded a second. `0 B`: no limit."),
     setting("under_store_limits", "circuit_failures", Kind::Number { min: 1, max: 10_000 }, "10", "Failures in a row after which requests are refused without being sent."),
     setting("under_store_limits", "circuit_pause_min", NOT_ZERO, "1 s", "First pause before an under store that fails is asked again; it doubles."),
     setting("under_store_limits", "circuit_pause_max", NOT_ZERO, "15 s", "Longest such pause."),
     setting("under_store_limits", "read_tries", Kind::Number { min: 1, max: 100 }, "3", "Tries of a read that fails for a passing reason."),
-    setting("under_store_s3", "multipart_threshold", Kind::Size { min: 5 * MIB }, "64 MiB", "Objects above this size are uploaded in parts."),
-    setting("under_store_s3", "part_size", Kind::Size { min: 5 * MIB }, "16 MiB", "Size of these parts. Objects that came in parts S3 would take keep theirs."),
+    setting("under_store_s3", "multipart_threshold", between(PART_BYTES_MIN, PUT_BYTES_MAX), "64 MiB", "Objects above this size are uploaded in parts."),
+    setting("under_store_s3", "part_size", between(PART_BYTES_MIN, PUT_BYTES_MAX), "16 MiB", "Size of these parts. Objects that came in parts S3 would take keep theirs."),
     setting("under_store_s3", "parts_at_once", Kind::Number { min: 1, max: 1000 }, "4", "Parts of one object that are uploaded at once."),
     setting("under_store_s3", "connect_timeout", NOT_ZERO, "5 s", "Longest wait for a connection."),
     setting("under_store_s3", "request_timeout", NOT_ZERO, "30 s", "Longest wait for an answer, beside the time of an upload."),
-    setting("under_store_s3", "upload_rate_min", Kind::Size { min: 1 }, "1 MiB", "Bytes a second below which an upload is given up."),
+    setting("under_store_s3", "upload_rate_min", at_least(1), "1 MiB", "Bytes a second below which an upload is given up."),
     setting("under_store_s3", "instance_credentials", Kind::Flag, "false", "Ask the metadata service of a cloud instance or container for credentials."),
     setting("under_store_s3", "sweep_uploads", Kind::Flag, "false",
         "Abort all multipart uploads that stay incomplete for `cache.leftover_timeout`, whoever began them: for places that nobody else writes to. S3 does not tell who began an upload."),

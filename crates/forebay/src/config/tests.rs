@@ -146,6 +146,34 @@ fn a_period_is_zero_only_where_that_means_something() {
 }
 
 #[test]
+fn sizes_that_nothing_fits_into_are_refused() {
+    check_refused("[store]\nsize = \"1 KiB\"\n", &["forebay.toml:2", "store.size", "8 segments of 2 MiB"]);
+    let both = "[store]\nsize = \"64 MiB\"\nsegment_size = \"16 MiB\"\n";
+    check_refused(both, &["forebay.toml:2", "store.size", "64 MiB", "8 segments of 16 MiB"]);
+    load("[store]\nsize = \"16 MiB\"\n").unwrap();
+    check_refused("[store]\nsegment_size = \"2 GiB\"\n", &["store.segment_size", "at most 1 GiB"]);
+    check_refused("[cache]\npage_size = \"65 MiB\"\n", &["cache.page_size", "at most 64 MiB"]);
+    check_refused("[store]\nextent_size_max = \"65 MiB\"\n", &["store.extent_size_max", "at most 64 MiB"]);
+    check_refused("[store]\ninline_object_max = \"65 MiB\"\n", &["store.inline_object_max", "at most 64 MiB"]);
+    let inline = "[store]\nsegment_size = \"4 MiB\"\ninline_object_max = \"2 MiB\"\n";
+    check_refused(inline, &["forebay.toml:3", "store.inline_object_max", "a quarter of store.segment_size"]);
+    let extent = "[store]\nsegment_size = \"4 MiB\"\nextent_size_max = \"3 MiB\"\n";
+    check_refused(extent, &["forebay.toml:3", "store.extent_size_max", "half of store.segment_size"]);
+    load("[store]\nsegment_size = \"2 MiB\"\n").unwrap();
+}
+
+#[test]
+fn parts_that_s3_would_not_take_are_refused() {
+    for key in ["part_size", "multipart_threshold"] {
+        let setting = |size: &str| format!("[under_store_s3]\n{key} = {size:?}\n");
+        check_refused(&setting("4 MiB"), &[key, "at least 5 MiB"]);
+        check_refused(&setting("6 GiB"), &[key, "at most 5 GiB"]);
+        load(&setting("5 GiB")).unwrap();
+    }
+    check_refused("[cache]\npart_size_min = \"6 GiB\"\n", &["cache.part_size_min", "at most 5 GiB"]);
+}
+
+#[test]
 fn log_levels_are_words_that_exist() {
     for level in ["info", "OFF", "forebay_s3=debug", "info,forebay_s3=debug,forebay_cache::persist=trace"] {
         load(&format!("[log]\nlevel = {level:?}\n")).unwrap();
