@@ -2,6 +2,7 @@
 
 mod filter;
 mod kind;
+mod names;
 mod policy;
 mod problem;
 mod reference;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use forebay_types::{ByteSize, Period};
 use toml::Value;
 
+use super::{filter, names};
+
 /// The type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
@@ -16,6 +18,9 @@ pub(crate) enum Kind {
     Paths,
     /// `IP:PORT`.
     Address,
+    /// A host name, or nothing.
+    Domain,
+    Region,
     /// A level of logs, or levels by module.
     LogFilter,
     Size {
@@ -54,6 +59,8 @@ impl Kind {
             Self::Path => "path".into(),
             Self::Paths => "list of paths".into(),
             Self::Address => "IP:PORT".into(),
+            Self::Domain => "host name".into(),
+            Self::Region => "name of a region".into(),
             Self::LogFilter => "level or filter".into(),
             Self::Size { min, max } => format!("size{}", bounds(min, max)),
             Self::SizeOrAuto { min, max } => format!("size{}, or `auto`", bounds(min, max)),
@@ -78,6 +85,8 @@ impl Kind {
             | Self::Secret
             | Self::Path
             | Self::Address
+            | Self::Domain
+            | Self::Region
             | Self::LogFilter
             | Self::Size { .. }
             | Self::SizeOrAuto { .. }
@@ -99,7 +108,9 @@ impl Kind {
                 text.parse::<SocketAddr>().map_err(|_| self.expected())?;
                 Ok(value)
             }
-            (Self::LogFilter, Value::String(text)) => super::filter::check(text).map(|()| value),
+            (Self::Domain, Value::String(text)) => names::check_domain(text).map(|()| value),
+            (Self::Region, Value::String(text)) => names::check_region(text).map(|()| value),
+            (Self::LogFilter, Value::String(text)) => filter::check(text).map(|()| value),
             (Self::Size { min, max }, _) => check_size(value, min, max),
             (Self::SizeOrAuto { .. }, Value::String(text)) if text == "auto" => Ok(value),
             (Self::SizeOrAuto { min, max }, _) => check_size(value, min, max),
@@ -116,6 +127,8 @@ impl Kind {
                 | Self::Path
                 | Self::Paths
                 | Self::Address
+                | Self::Domain
+                | Self::Region
                 | Self::LogFilter
                 | Self::Capacity
                 | Self::Period { .. }
@@ -130,7 +143,9 @@ impl Kind {
 
     fn expected(self) -> String {
         match self {
-            Self::Text | Self::Secret | Self::Path | Self::LogFilter => "must be text in quotes".into(),
+            Self::Text | Self::Secret | Self::Path | Self::Domain | Self::Region | Self::LogFilter => {
+                "must be text in quotes".into()
+            }
             Self::Paths => "must be a list of paths such as [\"/nvme0\", \"/nvme1\"]".into(),
             Self::Address => "must be an IP address and a port such as \"127.0.0.1:9700\"".into(),
             Self::Size { .. } | Self::SizeOrAuto { .. } => "must be a size such as \"64 MiB\"".into(),

@@ -174,6 +174,42 @@ fn parts_that_s3_would_not_take_are_refused() {
 }
 
 #[test]
+fn domains_are_host_names() {
+    let load_domain = |domain: &str| load(&format!("[server]\ndomain = {domain:?}\n"));
+    for domain in ["", "localhost", "s3.example.com", "S3.Example.com:9700", "a-1.b2"] {
+        load_domain(domain).unwrap();
+    }
+    let long = ["a"; 64].concat();
+    for domain in [
+        "http://s3.example.com",
+        "s3.example.com/",
+        "*.example.com",
+        ".example.com",
+        "s3..com",
+        "s3.example.com.",
+        "s3 example",
+        "-s3.com",
+        "s3_a.com",
+        "s3.com:x",
+        "127.0.0.1",
+        "b\u{fc}cher.de",
+        &long,
+    ] {
+        let problem = load_domain(domain).expect_err(domain).to_string();
+        assert!(problem.starts_with("forebay.toml:2: server.domain"), "{problem}");
+        assert!(problem.contains(domain) && problem.contains("host name"), "{problem}");
+    }
+}
+
+#[test]
+fn regions_are_words() {
+    check_refused("[server]\nregion = \"\"\n", &["forebay.toml:2", "server.region", "us-east-1"]);
+    check_refused("[server]\nregion = \"eu west\"\n", &["server.region", "eu west"]);
+    check_refused("[server]\nregion = \"eu/west\"\n", &["server.region", "eu/west"]);
+    load("[server]\nregion = \"RegionOne\"\n").unwrap();
+}
+
+#[test]
 fn log_levels_are_words_that_exist() {
     for level in ["info", "OFF", "forebay_s3=debug", "info,forebay_s3=debug,forebay_cache::persist=trace"] {
         load(&format!("[log]\nlevel = {level:?}\n")).unwrap();
