@@ -292,7 +292,15 @@ impl Sources {
         let Some((bucket, url)) = text.split_once('=') else {
             return Err(Problem(format!("{origin} {text:?}: must be BUCKET=URL")));
         };
-        self.mounts.insert(bucket.to_owned(), Sourced { value: url.into(), origin });
+        let before = self.mounts.insert(bucket.to_owned(), Sourced { value: url.into(), origin: origin.clone() });
+        if before.is_some_and(|before| before.origin == origin) {
+            return Err(Problem::value(
+                &origin,
+                "",
+                &format!("{text:?}"),
+                &format!("a flag before it mounts {bucket:?}"),
+            ));
+        }
         Ok(())
     }
 }

@@ -174,6 +174,20 @@ fn parts_that_s3_would_not_take_are_refused() {
 }
 
 #[test]
+fn a_flag_mounts_a_bucket_once_and_wins_over_the_file() {
+    let mounts = |mounts: &[&str]| Overrides {
+        mounts: mounts.iter().map(ToString::to_string).collect(),
+        ..Overrides::default()
+    };
+    let file = "[mounts]\nlogs = \"file:///file\"\n";
+    let config = load_with(file, &[], &mounts(&["logs=file:///flag", "data=file:///data"])).unwrap();
+    let place = &config.mounts[&BucketName::new("logs").unwrap()];
+    assert_eq!(place.url, UnderStoreUrl::Directory("/flag".into()));
+    let problem = load_with(file, &[], &mounts(&["logs=file:///a", "logs=file:///b"])).unwrap_err().to_string();
+    assert_eq!(problem, "--mount \"logs=file:///b\": a flag before it mounts \"logs\"");
+}
+
+#[test]
 fn domains_are_host_names() {
     let load_domain = |domain: &str| load(&format!("[server]\ndomain = {domain:?}\n"));
     for domain in ["", "localhost", "s3.example.com", "S3.Example.com:9700", "a-1.b2"] {
