@@ -1,5 +1,6 @@
 //! The configuration: defaults, then a TOML file, then environment variables, then flags.
 
+mod check;
 mod filter;
 mod kind;
 mod names;
@@ -11,7 +12,7 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forebay_types::{BucketName, ByteSize, PolicyRule, WriteMode};
 use forebay_ufs::UnderStoreUrl;
@@ -19,7 +20,7 @@ use forebay_ufs::governor::GovernorSettings;
 use forebay_ufs::s3::S3Settings;
 use serde::{Deserialize, Deserializer};
 
-use crate::store_settings;
+use check::{both, without};
 pub(crate) use kind::Capacity;
 pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
@@ -101,6 +102,15 @@ pub(crate) struct Place {
     pub(crate) keys: Keys,
 }
 
+impl Place {
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        match &self.url {
+            UnderStoreUrl::Directory(directory) => Some(directory),
+            UnderStoreUrl::S3 { .. } => None,
+        }
+    }
+}
+
 /// Keys of an under store, as a mount's table or `[under_store]` gives them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -179,76 +189,10 @@ impl Config {
         config.check(&sources)?;
         Ok(config)
     }
-
-    /// What one setting alone can't tell.
-    fn check(&self, sources: &Sources) -> Result<(), Problem> {
-        let server = &self.server;
-        both(
-            sources,
-            "server",
-            ("root_access_key", server.root_access_key.is_some()),
-            ("root_secret_key", server.root_secret_key.is_some()),
-        )?;
-        both(sources, "server", ("tls_cert", server.tls_cert.is_some()), ("tls_key", server.tls_key.is_some()))?;
-        let order = self.cache.persist_backoff_min <= self.cache.persist_backoff_max;
-        refuse_unless(order, sources, "cache", "persist_backoff_min", "must not exceed cache.persist_backoff_max")?;
-        let order = self.limits.circuit_pause_min <= self.limits.circuit_pause_max;
-        let wrong = "must not exceed under_store_limits.circuit_pause_max";
-        refuse_unless(order, sources, "under_store_limits", "circuit_pause_min", wrong)?;
-        let same = server.listen == server.admin_listen && server.listen.port() != 0;
-        refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen")?;
-        let mut seen = std::collections::BTreeSet::new();
-        let unique = self.store.data_dirs.iter().all(|directory| seen.insert(directory));
-        refuse_unless(unique, sources, "store", "data_dirs", "names a directory twice")?;
-        self.store.check(sources)
-    }
-}
-
-impl Store {
-    /// Sizes that do not fit into one another. What a percentage comes to is known when the disk is.
-    fn check(&self, sources: &Sources) -> Result<(), Problem> {
-        if let Capacity::Bytes(bytes) = self.size {
-            let enough = store_settings::check_capacity(bytes, store_settings::segment_bytes(self, bytes));
-            let (holds, wrong) = (enough.is_ok(), enough.err().unwrap_or_default());
-            refuse_unless(holds, sources, "store", "size", &wrong)?;
-        }
-        let Some(ByteSize(segment)) = self.segment_size else { return Ok(()) };
-        let fits = self.inline_object_max.0 <= store_settings::inline_bytes_max(segment);
-        refuse_unless(fits, sources, "store", "inline_object_max", "must be at most a quarter of store.segment_size")?;
-        let fits = self.extent_size_max.0 <= store_settings::extent_bytes_max(segment);
-        refuse_unless(fits, sources, "store", "extent_size_max", "must be at most half of store.segment_size")
-    }
 }
 
 fn parse_mode(text: &str) -> Result<WriteMode, Problem> {
     text.parse().map_err(|wrong| Problem(format!("--mode {wrong}")))
-}
-
-fn refuse_unless(
-    holds: bool,
-    sources: &Sources,
-    section: &'static str,
-    key: &'static str,
-    wrong: &str,
-) -> Result<(), Problem> {
-    let Sourced { value, origin } = sources.get(section, key);
-    if holds { Ok(()) } else { Err(Problem::value(origin, &format!("{section}.{key}"), &value.to_string(), wrong)) }
-}
-
-/// Refuses one of two settings without the other.
-fn both(
-    sources: &Sources,
-    section: &'static str,
-    (one, has_one): (&'static str, bool),
-    (other, has_other): (&'static str, bool),
-) -> Result<(), Problem> {
-    if has_one == has_other {
-        return Ok(());
-    }
-    let (given, missing) = if has_one { (one, other) } else { (other, one) };
-    let origin = &sources.get(section, given).origin;
-    let separator = if matches!(origin, Origin::File { .. }) { "" } else { ": " };
-    Err(Problem(format!("{origin}{separator}{section}.{given} is given without {section}.{missing}")))
 }
 
 impl Sources {
@@ -273,6 +217,9 @@ impl Sources {
             ("access_key", !keys.access_key.is_empty()),
             ("secret_key", !keys.secret_key.0.is_empty()),
         )?;
+        if keys.access_key.is_empty() && !keys.session_token.0.is_empty() {
+            return Err(without(self, "under_store", "session_token", "access_key"));
+        }
         let url = match text("url").as_str() {
             "" => {
                 let here = std::path::absolute(UNDER_STORE_DEFAULT);
@@ -331,6 +278,9 @@ fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketNam
     if keys.access_key.is_empty() != keys.secret_key.0.is_empty() {
         return Err(wrong("access_key and secret_key belong together"));
     }
+    if keys.access_key.is_empty() && !keys.session_token.0.is_empty() {
+        return Err(wrong("session_token is given without access_key"));
+    }
     let url = parse_url(origin, &setting, &url)?;
     if matches!(url, UnderStoreUrl::S3 { bucket: None, .. }) {
         return Err(wrong("the URL names no bucket: write s3://bucket?endpoint=…"));
@@ -339,10 +289,21 @@ fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketNam
 }
 
 fn parse_url(origin: &Origin, setting: &str, text: &str) -> Result<UnderStoreUrl, Problem> {
-    text.parse().map_err(|invalid: forebay_ufs::InvalidUrl| {
-        let separator = if matches!(origin, Origin::File { .. }) { "" } else { ": " };
-        Problem(format!("{origin}{separator}{setting}: {invalid}"))
-    })
+    let separator = if matches!(origin, Origin::File { .. }) { "" } else { ": " };
+    let wrong = |wrong: &dyn std::fmt::Display| Problem(format!("{origin}{separator}{setting}: {wrong}"));
+    let url = text.parse().map_err(|invalid: forebay_ufs::InvalidUrl| wrong(&invalid))?;
+    match &url {
+        UnderStoreUrl::S3 { endpoint: Some(endpoint), .. } if !names_host(endpoint) => {
+            Err(wrong(&format!("{text:?} is not an under-store URL: the endpoint names no host")))
+        }
+        UnderStoreUrl::S3 { .. } | UnderStoreUrl::Directory(_) => Ok(url),
+    }
+}
+
+fn names_host(endpoint: &str) -> bool {
+    let (_, rest) = endpoint.split_once("://").unwrap_or(("", endpoint));
+    let host = rest.split(['/', ':']).next().unwrap_or_default();
+    !host.is_empty() && !rest.contains(char::is_whitespace)
 }
 
 fn empty_as_none<'de, T: From<String>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {

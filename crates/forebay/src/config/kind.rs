@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Text,
     /// Text that is never shown.
     Secret,
+    /// An access key of Forebay's own, or nothing.
+    AccessKey,
     Path,
     Paths,
     /// `IP:PORT`.
@@ -56,6 +58,7 @@ impl Kind {
         match self {
             Self::Text => "text".into(),
             Self::Secret => "secret text".into(),
+            Self::AccessKey => "access key".into(),
             Self::Path => "path".into(),
             Self::Paths => "list of paths".into(),
             Self::Address => "IP:PORT".into(),
@@ -83,6 +86,7 @@ impl Kind {
             Self::Paths => Ok(Value::Array(text.split(',').map(|path| Value::String(path.trim().into())).collect())),
             Self::Text
             | Self::Secret
+            | Self::AccessKey
             | Self::Path
             | Self::Address
             | Self::Domain
@@ -108,6 +112,7 @@ impl Kind {
                 text.parse::<SocketAddr>().map_err(|_| self.expected())?;
                 Ok(value)
             }
+            (Self::AccessKey, Value::String(text)) => names::check_access_key(text).map(|()| value),
             (Self::Domain, Value::String(text)) => names::check_domain(text).map(|()| value),
             (Self::Region, Value::String(text)) => names::check_region(text).map(|()| value),
             (Self::LogFilter, Value::String(text)) => filter::check(text).map(|()| value),
@@ -124,6 +129,7 @@ impl Kind {
             (
                 Self::Text
                 | Self::Secret
+                | Self::AccessKey
                 | Self::Path
                 | Self::Paths
                 | Self::Address
@@ -143,9 +149,13 @@ impl Kind {
 
     fn expected(self) -> String {
         match self {
-            Self::Text | Self::Secret | Self::Path | Self::Domain | Self::Region | Self::LogFilter => {
-                "must be text in quotes".into()
-            }
+            Self::Text
+            | Self::Secret
+            | Self::AccessKey
+            | Self::Path
+            | Self::Domain
+            | Self::Region
+            | Self::LogFilter => "must be text in quotes".into(),
             Self::Paths => "must be a list of paths such as [\"/nvme0\", \"/nvme1\"]".into(),
             Self::Address => "must be an IP address and a port such as \"127.0.0.1:9700\"".into(),
             Self::Size { .. } | Self::SizeOrAuto { .. } => "must be a size such as \"64 MiB\"".into(),

@@ -28,3 +28,10 @@ pub(super) fn check_region(text: &str) -> Result<(), String> {
     let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if is_word && !text.is_empty() { Ok(()) } else { Err("must be a region such as \"us-east-1\"".into()) }
 }
+
+/// The rule of the users file: slashes and commas would end the key inside a signature.
+pub(super) fn check_access_key(text: &str) -> Result<(), String> {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+=@".contains(&byte));
+    let fits = text.is_empty() || (3..=128).contains(&text.len()) && is_word;
+    if fits { Ok(()) } else { Err("must have 3 to 128 letters, digits or any of -_.+=@".into()) }
+}

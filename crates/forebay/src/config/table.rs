@@ -78,7 +78,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("server", "region", Kind::Region, "us-east-1", "Region that signatures and `GetBucketLocation` name."),
     setting("server", "connections_max", Kind::Number { min: 1, max: 1_000_000 }, "4096", "Most S3 connections at once; others wait to be accepted."),
     setting("server", "users_file", Kind::Path, "", "TOML file of users, access keys and grants. It is watched."),
-    setting("server", "root_access_key", Kind::Text, "", "Access key of the root user, who may do everything."),
+    setting("server", "root_access_key", Kind::AccessKey, "", "Access key of the root user, who may do everything."),
     setting("server", "root_secret_key", Kind::Secret, "", "Secret key of the root user."),
     setting("server", "tls_cert", Kind::Path, "", "PEM file of the certificate chain of the S3 listener. With `tls_key` it turns TLS on."),
     setting("server", "tls_key", Kind::Path, "", "PEM file of the certificate's private key."),

@@ -188,6 +188,36 @@ fn a_flag_mounts_a_bucket_once_and_wins_over_the_file() {
 }
 
 #[test]
+fn what_contradicts_itself_is_refused() {
+    let listeners = "[server]\nlisten = \"0.0.0.0:9\"\nadmin_listen = \"127.0.0.1:9\"\n";
+    check_refused(listeners, &["forebay.toml:3", "server.admin_listen", "server.listen"]);
+    load("[server]\nlisten = \"127.0.0.2:9\"\nadmin_listen = \"127.0.0.1:9\"\n").unwrap();
+    check_refused("[store]\ndata_dirs = [\"a\", \"./a/\"]\n", &["store.data_dirs", "twice"]);
+    let root = "[store]\ndata_dirs = [\"/srv/a\"]\n[under_store]\nurl = \"file:///srv\"\n";
+    check_refused(root, &["forebay.toml:2", "store.data_dirs", "/srv/a", "inside an under store"]);
+    let mount = "[store]\ndata_dirs = [\"/srv/a\"]\n[mounts]\nlogs = \"file:///srv/a\"\n";
+    check_refused(mount, &["forebay.toml:2", "store.data_dirs", "inside an under store"]);
+    load("[store]\ndata_dirs = [\"/srv/a\"]\n[mounts]\nlogs = \"file:///srv/aa\"\n").unwrap();
+}
+
+#[test]
+fn keys_and_endpoints_that_cannot_be_are_refused() {
+    check_refused("[server]\nroot_access_key = \"a/b\"\n", &["forebay.toml:2", "server.root_access_key", "3 to 128"]);
+    let token = "[under_store]\nsession_token = \"hunter2\"\n";
+    check_refused(token, &["forebay.toml:2", "under_store.session_token", "under_store.access_key"]);
+    let token = "[mounts]\nlogs = { url = \"file:///x\", session_token = \"hunter2\" }\n";
+    check_refused(token, &["forebay.toml:2", "mounts.logs", "session_token"]);
+    for endpoint in ["http://", "https:///x", "http://:9000", "http://s3 example"] {
+        let url = format!("[under_store]\nurl = \"s3://b?endpoint={endpoint}\"\n");
+        check_refused(&url, &["forebay.toml:2", "under_store.url", endpoint, "names no host"]);
+    }
+    load("[under_store]\nurl = \"s3://b?endpoint=http://[::1]:9000/x\"\n").unwrap();
+    let problem = load(token).unwrap_err().to_string()
+        + &load("[under_store]\nsession_token = \"hunter2\"\n").unwrap_err().to_string();
+    assert!(!problem.contains("hunter2"), "{problem}");
+}
+
+#[test]
 fn domains_are_host_names() {
     let load_domain = |domain: &str| load(&format!("[server]\ndomain = {domain:?}\n"));
     for domain in ["", "localhost", "s3.example.com", "S3.Example.com:9700", "a-1.b2"] {

@@ -1,0 +1,96 @@
+//! What one setting alone can't tell: what of several contradicts each other.
+
+use std::collections::BTreeSet;
+
+use forebay_types::ByteSize;
+
+use super::problem::{Origin, Problem};
+use super::sources::{Sourced, Sources};
+use super::{Capacity, Config, Place, Store};
+use crate::store_settings;
+
+impl Config {
+    pub(super) fn check(&self, sources: &Sources) -> Result<(), Problem> {
+        let server = &self.server;
+        both(
+            sources,
+            "server",
+            ("root_access_key", server.root_access_key.is_some()),
+            ("root_secret_key", server.root_secret_key.is_some()),
+        )?;
+        both(sources, "server", ("tls_cert", server.tls_cert.is_some()), ("tls_key", server.tls_key.is_some()))?;
+        let order = self.cache.persist_backoff_min <= self.cache.persist_backoff_max;
+        refuse_unless(order, sources, "cache", "persist_backoff_min", "must not exceed cache.persist_backoff_max")?;
+        let order = self.limits.circuit_pause_min <= self.limits.circuit_pause_max;
+        let wrong = "must not exceed under_store_limits.circuit_pause_max";
+        refuse_unless(order, sources, "under_store_limits", "circuit_pause_min", wrong)?;
+        let (listen, admin) = (server.listen, server.admin_listen);
+        let is_any = listen.ip().is_unspecified() || admin.ip().is_unspecified();
+        let same = listen.port() == admin.port() && listen.port() != 0 && (is_any || listen.ip() == admin.ip());
+        refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen")?;
+        self.check_directories(sources)?;
+        self.store.check(sources)
+    }
+
+    /// By their names: symbolic links are followed nowhere.
+    fn check_directories(&self, sources: &Sources) -> Result<(), Problem> {
+        let mut seen = BTreeSet::new();
+        let under_stores: Vec<_> = self.mounts.values().chain([&self.root]).filter_map(Place::directory).collect();
+        for directory in &self.store.data_dirs {
+            let directory =
+                std::path::absolute(directory).map_err(|e| Problem(format!("the working directory: {e}")))?;
+            let apart = !under_stores.iter().any(|under_store| directory.starts_with(under_store));
+            refuse_unless(apart, sources, "store", "data_dirs", "names a directory inside an under store")?;
+            refuse_unless(seen.insert(directory), sources, "store", "data_dirs", "names a directory twice")?;
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Sizes that do not fit into one another. What a percentage comes to is known when the disk is.
+    fn check(&self, sources: &Sources) -> Result<(), Problem> {
+        if let Capacity::Bytes(bytes) = self.size {
+            let enough = store_settings::check_capacity(bytes, store_settings::segment_bytes(self, bytes));
+            let (holds, wrong) = (enough.is_ok(), enough.err().unwrap_or_default());
+            refuse_unless(holds, sources, "store", "size", &wrong)?;
+        }
+        let Some(ByteSize(segment)) = self.segment_size else { return Ok(()) };
+        let fits = self.inline_object_max.0 <= store_settings::inline_bytes_max(segment);
+        refuse_unless(fits, sources, "store", "inline_object_max", "must be at most a quarter of store.segment_size")?;
+        let fits = self.extent_size_max.0 <= store_settings::extent_bytes_max(segment);
+        refuse_unless(fits, sources, "store", "extent_size_max", "must be at most half of store.segment_size")
+    }
+}
+
+pub(super) fn refuse_unless(
+    holds: bool,
+    sources: &Sources,
+    section: &'static str,
+    key: &'static str,
+    wrong: &str,
+) -> Result<(), Problem> {
+    let Sourced { value, origin } = sources.get(section, key);
+    if holds { Ok(()) } else { Err(Problem::value(origin, &format!("{section}.{key}"), &value.to_string(), wrong)) }
+}
+
+/// Refuses one of two settings without the other.
+pub(super) fn both(
+    sources: &Sources,
+    section: &'static str,
+    (one, has_one): (&'static str, bool),
+    (other, has_other): (&'static str, bool),
+) -> Result<(), Problem> {
+    if has_one == has_other {
+        return Ok(());
+    }
+    let (given, missing) = if has_one { (one, other) } else { (other, one) };
+    Err(without(sources, section, given, missing))
+}
+
+/// Says nothing of the value, which may be a secret.
+pub(super) fn without(sources: &Sources, section: &'static str, given: &'static str, missing: &str) -> Problem {
+    let origin = &sources.get(section, given).origin;
+    let separator = if matches!(origin, Origin::File { .. }) { "" } else { ": " };
+    Problem(format!("{origin}{separator}{section}.{given} is given without {section}.{missing}"))
+}
