@@ -42,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) s3: S3Settings,
     pub(crate) policies: Vec<PolicyRule>,
     pub(crate) warnings: Vec<String>,
+    origins: BTreeMap<(&'static str, &'static str), Origin>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,6 +101,7 @@ pub(crate) enum LogFormat {
 pub(crate) struct Place {
     pub(crate) url: UnderStoreUrl,
     pub(crate) keys: Keys,
+    pub(crate) origin: Origin,
 }
 
 impl Place {
@@ -185,9 +187,16 @@ impl Config {
             s3: sources.section("under_store_s3")?,
             policies: policy::rules(&sources.policies, mode)?,
             warnings: sources.warnings.clone(),
+            origins: sources.settings.iter().map(|(name, sourced)| (*name, sourced.origin.clone())).collect(),
         };
         config.check(&sources)?;
         Ok(config)
+    }
+
+    /// What turned out to be wrong with a setting after the configuration was loaded.
+    pub(crate) fn problem(&self, section: &'static str, key: &'static str, wrong: &str) -> Problem {
+        let origin = self.origins.get(&(section, key)).expect("every setting of the table has a default");
+        origin.problem(&format!("{section}.{key}"), wrong)
     }
 }
 
@@ -227,7 +236,7 @@ impl Sources {
             }
             url => parse_url(origin, "under_store.url", url)?,
         };
-        Ok(Place { url, keys })
+        Ok(Place { url, keys, origin: origin.clone() })
     }
 
     fn mounts(&self) -> Result<BTreeMap<BucketName, Place>, Problem> {
@@ -254,8 +263,7 @@ impl Sources {
 
 fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketName, Place), Problem> {
     let setting = format!("mounts.{bucket}");
-    let separator = if matches!(origin, Origin::Flag { .. }) { " " } else { "" };
-    let wrong = |wrong: &str| Problem(format!("{origin}{separator}{setting}: {wrong}"));
+    let wrong = |wrong: &str| origin.problem(&setting, wrong);
     let name = BucketName::new(bucket).map_err(|invalid| wrong(&invalid.to_string()))?;
     let (url, keys) = match value {
         toml::Value::String(url) => (url.clone(), Keys::default()),
@@ -285,13 +293,12 @@ fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketNam
     if matches!(url, UnderStoreUrl::S3 { bucket: None, .. }) {
         return Err(wrong("the URL names no bucket: write s3://bucket?endpoint=…"));
     }
-    Ok((name, Place { url, keys }))
+    Ok((name, Place { url, keys, origin: origin.clone() }))
 }
 
 fn parse_url(origin: &Origin, setting: &str, text: &str) -> Result<UnderStoreUrl, Problem> {
-    let separator = if matches!(origin, Origin::File { .. }) { "" } else { ": " };
-    let wrong = |wrong: &dyn std::fmt::Display| Problem(format!("{origin}{separator}{setting}: {wrong}"));
-    let url = text.parse().map_err(|invalid: forebay_ufs::InvalidUrl| wrong(&invalid))?;
+    let wrong = |wrong: &str| origin.problem(setting, wrong);
+    let url = text.parse().map_err(|invalid: forebay_ufs::InvalidUrl| wrong(&invalid.to_string()))?;
     match &url {
         UnderStoreUrl::S3 { endpoint: Some(endpoint), .. } if !names_host(endpoint) => {
             Err(wrong(&format!("{text:?} is not an under-store URL: the endpoint names no host")))

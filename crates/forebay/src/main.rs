@@ -8,6 +8,7 @@ mod limits;
 mod logs;
 mod metrics;
 mod places;
+mod preflight;
 mod serve;
 mod signals;
 mod store_settings;
@@ -55,9 +56,14 @@ fn refuse(problem: &str) -> ExitCode {
 
 fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Serve(options) => serve::serve(load_for_serve(&options)?),
+        Command::Serve(options) => {
+            let config = load_for_serve(&options)?;
+            preflight::check(&config)?;
+            serve::serve(config)
+        }
         Command::Config(ConfigCommand::Check { config }) => {
             let loaded = load(config.as_deref(), &Overrides::default())?;
+            preflight::check(&loaded)?;
             loaded.warnings.iter().for_each(|warning| eprintln!("forebay: {warning}"));
             println!("the configuration is valid");
             Ok(())

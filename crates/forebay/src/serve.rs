@@ -47,7 +47,7 @@ async fn run(config: Config) -> Result<(), Failure> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let tls = tls::acceptor(&config.server)?;
+    let tls = tls::acceptor(&config)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     // Bound now, so that a wrong address is told before anything else happens; accepting begins when the store is open.
     let socket = bind(config.server.listen, "server.listen")?;

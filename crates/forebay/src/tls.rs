@@ -7,17 +7,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::Server;
-use crate::failure::Failure;
+use crate::config::{Config, Problem};
 
 /// `None` when no certificate is configured.
 ///
 /// # Errors
 /// When a file can't be read, or certificate and key do not belong together.
-pub(crate) fn acceptor(server: &Server) -> Result<Option<TlsAcceptor>, Failure> {
-    let (Some(certificate), Some(key)) = (&server.tls_cert, &server.tls_key) else { return Ok(None) };
-    let refused = |setting: &str, path: &Path, wrong: &dyn std::fmt::Display| {
-        Failure::Refused(format!("server.{setting} = {:?}: {wrong}", path.display().to_string()))
+pub(crate) fn acceptor(config: &Config) -> Result<Option<TlsAcceptor>, Problem> {
+    let (Some(certificate), Some(key)) = (&config.server.tls_cert, &config.server.tls_key) else { return Ok(None) };
+    let refused = |setting: &'static str, path: &Path, wrong: &dyn std::fmt::Display| {
+        config.problem("server", setting, &format!("{}: {wrong}", path.display()))
     };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|wrong| refused("tls_cert", certificate, &wrong))?;
@@ -26,12 +25,12 @@ pub(crate) fn acceptor(server: &Server) -> Result<Option<TlsAcceptor>, Failure> 
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|wrong| refused("tls_key", key, &wrong))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|wrong| refused("tls_cert", certificate, &wrong))?
         .with_no_client_auth()
         .with_single_cert(chain, private)
         .map_err(|wrong| refused("tls_key", key, &wrong))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(tls))))
 }

@@ -54,6 +54,10 @@ fn values_of_flags_are_refused_by_name() {
     check_refused(&["serve", "--mount", "logs"], &[], &["--mount", "logs", "BUCKET=URL"]);
     check_refused(&["serve", "--mount", "Logs=file:///x"], &[], &["--mount", "Logs"]);
     check_refused(&["serve", "--mount", "logs=x"], &[], &["--mount", "logs", "x"]);
+    check_refused(&["serve", "--log-level", "inof"], &[], &["--log-level", "inof", "\"info\"?"]);
+    check_refused(&["serve", "--domain", "*.example.com"], &[], &["--domain", "*.example.com", "host name"]);
+    check_refused(&["serve", "--size", "1 KiB"], &[], &["--size", "1 KiB", "8 segments"]);
+    check_refused(&["serve", "--mount", "logs=file:///", "--mount", "logs=file:///x"], &[], &["--mount", "logs"]);
     check_refused(&["serve", "--log-format", "xml"], &[], &["--log-format", "xml"]);
     check_refused(&["serve", "--tls-cert", "/x"], &[], &["--tls-cert", "tls_key"]);
     check_refused(&["serve", "--config", "/nowhere/forebay.toml"], &[], &["--config", "/nowhere/forebay.toml"]);
@@ -78,6 +82,38 @@ fn a_file_is_checked_with_line_and_suggestion() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(text(&output.stdout).lines().count(), 1);
     assert_eq!(text(&output.stderr), "");
+}
+
+/// What `serve` and `config check` say of a file and a directory that are or are not there.
+fn check_file_refused(content: &str, parts: &[&str]) {
+    let file = config_file(content);
+    check_refused(&["serve", "--config", path_of(&file)], &[], parts);
+    check_refused(&["config", "check", "--config", path_of(&file)], &[], parts);
+}
+
+#[test]
+fn files_and_directories_that_are_not_there_are_refused_by_name() {
+    check_refused(&["serve", "--mount", "logs=file:///no/such"], &[], &["--mount", "mounts.logs", "/no/such", "exist"]);
+    check_file_refused("[mounts]\nlogs = \"file:///no/such\"\n", &[":2", "mounts.logs", "/no/such", "not exist"]);
+    check_file_refused("[mounts]\nlogs = \"file:///dev/null\"\n", &["mounts.logs", "/dev/null is no directory"]);
+    check_file_refused("[under_store]\nurl = \"file:///dev/null/x\"\n", &[":2", "under_store.url", "/dev/null/x"]);
+    check_file_refused("[store]\ndata_dirs = [\"/dev/null\"]\n", &[":2", "store.data_dirs", "/dev/null is no"]);
+    check_file_refused("[server]\nusers_file = \"/no/such\"\n", &[":2", "server.users_file", "/no/such"]);
+    let tls = "[server]\ntls_cert = \"/no/cert\"\ntls_key = \"/no/key\"\n";
+    check_file_refused(tls, &[":2", "server.tls_cert", "/no/cert"]);
+    let flags = ["serve", "--tls-cert", "/no/cert", "--tls-key", "/no/key"];
+    check_refused(&flags, &[], &["--tls-cert", "server.tls_cert", "/no/cert"]);
+}
+
+#[test]
+fn the_check_makes_nothing() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let inside = |name: &str| directory.path().join(name).display().to_string();
+    let (data, under) = (inside("data"), inside("under"));
+    let file = config_file(&format!("[store]\ndata_dirs = [{data:?}]\n[under_store]\nurl = \"file://{under}\"\n"));
+    let output = forebay(&["config", "check", "--config", path_of(&file)], &[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
 }
 
 #[test]

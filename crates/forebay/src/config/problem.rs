@@ -40,6 +40,14 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     scored.filter(|(score, _)| *score > SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
 }
 
+impl Origin {
+    /// What is wrong with a setting whose value `wrong` shows, or may not show.
+    pub(crate) fn problem(&self, setting: &str, wrong: &str) -> Problem {
+        let separator = if matches!(self, Self::Environment { .. } | Self::Flag { .. }) { ": " } else { "" };
+        Problem(format!("{self}{separator}{setting}: {wrong}"))
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
