@@ -54,7 +54,7 @@ impl Worker {
                 for (name, item) in region.items {
                     let keep = match &item {
                         Item::Object(_) | Item::Prefix => true,
-                        Item::Doubtful => self.has_objects(bucket, under_store, &name).await?,
+                        Item::Doubtful => self.has_objects(bucket, under_store, &name, request).await?,
                     };
                     if !keep {
                         continue;
@@ -74,9 +74,16 @@ impl Worker {
         .boxed()
     }
 
-    /// Whether anything below a common prefix is left.
-    async fn has_objects(&self, bucket: &BucketName, under_store: &dyn UnderStore, prefix: &str) -> Result<bool> {
-        let request = ListObjects { prefix: prefix.to_owned(), limit: 1, ..ListObjects::default() };
+    /// Whether anything below a common prefix is left, behind where the listing starts.
+    async fn has_objects(
+        &self,
+        bucket: &BucketName,
+        under_store: &dyn UnderStore,
+        prefix: &str,
+        listing: &ListObjects,
+    ) -> Result<bool> {
+        let start_after = listing.start_after.clone();
+        let request = ListObjects { prefix: prefix.to_owned(), start_after, limit: 1, ..ListObjects::default() };
         let page = self.list_in(bucket, under_store, &request).await?;
         Ok(!page.objects.is_empty())
     }
