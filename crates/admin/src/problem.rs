@@ -60,7 +60,7 @@ impl From<forebay_cache::Error> for Problem {
 fn status_of(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::NotFound | ErrorKind::NoSuchBucket | ErrorKind::NoSuchUpload => StatusCode::NOT_FOUND,
-        ErrorKind::BucketAlreadyExists | ErrorKind::BucketNotEmpty => StatusCode::CONFLICT,
+        ErrorKind::BucketAlreadyExists | ErrorKind::BucketNotEmpty | ErrorKind::BucketBusy => StatusCode::CONFLICT,
         // The only writes here carry a version: a conflict is a version that is not the present one.
         ErrorKind::PreconditionFailed | ErrorKind::Conflict => StatusCode::PRECONDITION_FAILED,
         ErrorKind::NotModified => StatusCode::NOT_MODIFIED,

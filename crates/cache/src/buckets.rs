@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_catalog::records;
 use forebay_catalog::{Engine, LocalChange, Transaction};
 use forebay_env::Env;
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, Durability, ObjectPath};
 use forebay_ufs::{BucketRoot, S3Target};
 use parking_lot::Mutex;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::worker::Worker;
 use crate::{BucketSummary, Error, ErrorKind, Mount, Mounts, Result};
@@ -27,6 +28,8 @@ pub(crate) struct Buckets {
     engine: Arc<dyn Engine>,
     mounts: Mounts,
     known: Arc<Mutex<HashMap<BucketName, Known>>>,
+    /// Of buckets that were written to or deleted in this life.
+    gates: Mutex<HashMap<BucketName, Arc<RwLock<()>>>>,
 }
 
 struct Known {
@@ -47,7 +50,25 @@ impl Buckets {
                 known.insert(bucket, Known { mount, until: Duration::ZERO });
             }
         }
-        Ok(Self { env, engine, mounts, known: Arc::new(Mutex::new(known)) })
+        Ok(Self { env, engine, mounts, known: Arc::new(Mutex::new(known)), gates: Mutex::default() })
+    }
+
+    fn gate(&self, bucket: &BucketName) -> Arc<RwLock<()>> {
+        let mut gates = self.gates.lock();
+        if let Some(gate) = gates.get(bucket) {
+            return Arc::clone(gate);
+        }
+        Arc::clone(gates.entry(bucket.clone()).or_default())
+    }
+
+    /// While this is held the bucket exists and is not deleted. Held by whoever changes objects, until that is committed.
+    ///
+    /// # Errors
+    /// As [`Buckets::mount`].
+    pub(crate) async fn keep(&self, bucket: &BucketName) -> Result<OwnedRwLockReadGuard<()>> {
+        let kept = self.gate(bucket).read_owned().await;
+        self.mount(bucket).await?;
+        Ok(kept)
     }
 
     /// # Errors
@@ -176,16 +197,28 @@ impl Worker {
         if !self.bucket_exists(bucket).await? {
             return Err(no_such_bucket(bucket));
         }
-        self.persist(&format!("/{bucket}/")).await?;
-        let (from, to) = records::object_prefix_range(bucket, "");
-        for (_, versioned) in self.engine.scan(&from, &to, 1).await? {
-            let record = ObjectRecord::decode(&versioned.value)?;
-            if record.state != State::Tombstone {
-                return Err(Error::new(ErrorKind::BucketNotEmpty, format!("the bucket {bucket} is not empty")));
-            }
+        let prefix = format!("/{bucket}/");
+        // Most deletes that wait go before anybody has to wait for them.
+        self.persist(&prefix).await?;
+        let gate = self.buckets.gate(bucket);
+        let Ok(nobody_writes) = gate.try_write() else {
+            return Err(Error::new(ErrorKind::BucketBusy, format!("objects of the bucket {bucket} are being written")));
+        };
+        self.persist(&prefix).await?;
+        if self.has_records(bucket).await? {
+            return Err(Error::new(ErrorKind::BucketNotEmpty, format!("the bucket {bucket} is not empty")));
         }
+        let uploads = self.uploads_of(bucket).await?;
         root.delete(bucket).await?;
-        self.buckets.forget(bucket).await
+        self.buckets.forget(bucket).await?;
+        drop(nobody_writes);
+        self.abort_all(uploads).await
+    }
+
+    /// Whether anything of the bucket waits for the under store or is nowhere else.
+    async fn has_records(&self, bucket: &BucketName) -> Result<bool> {
+        let (from, to) = records::object_prefix_range(bucket, "");
+        Ok(!self.engine.scan(&from, &to, 1).await?.is_empty())
     }
 
     pub(crate) async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {

@@ -6,7 +6,7 @@ use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteM
 use forebay_ufs::Condition;
 
 use crate::persist::Entry;
-use crate::put::Change;
+use crate::put::{Change, answered};
 use crate::worker::{Current, Worker};
 use crate::{Conditions, Error, ErrorKind, Mount, Result};
 
@@ -14,6 +14,7 @@ impl Worker {
     pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let policy = self.policies.resolve(path);
         let mount = self.buckets.mount_for_write(path).await?;
+        let _kept = self.buckets.keep(&path.bucket).await?;
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
             WriteMode::WriteBack | WriteMode::Transient => self.delete_back(path, &policy, &mount, conditions).await,
@@ -58,14 +59,13 @@ impl Worker {
         let upload_guard = self.uploads.lock(path).await;
         let (_lock, current) = self.lock_when_persisted(path, &upload_guard).await?;
         let condition = self.check_write(path, policy, mount, conditions).await?;
-        let generation = self.next_generation();
-        self.check_settled(path, generation)?;
+        self.check_settled(path)?;
         if let Condition::Absent = condition {
             return Ok(());
         }
-        self.invalidate(path).await?;
+        self.announce(path).await?;
         if let Err(error) = mount.foreground.delete(&path.key, condition).await {
-            return Err(self.write_failed(path, generation, error));
+            return Err(self.write_failed(path, error).await);
         }
         self.fence.advance(path);
         self.drop_record(path, &current).await
@@ -74,10 +74,12 @@ impl Worker {
     /// Ends what the catalog knows of a key that is gone everywhere.
     async fn drop_record(&self, path: &ObjectPath, current: &Current) -> Result<()> {
         if current.record.is_none() {
+            self.end_request(path).await;
             return Ok(());
         }
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
-        self.change_record(path, current, Change::to(None, local), Durability::Fsync).await
+        let change = Change { writes: vec![answered(path)], ..Change::to(None, local) };
+        self.change_record(path, current, change, Durability::Fsync).await
     }
 }
 

@@ -11,6 +11,8 @@ pub enum ErrorKind {
     NoSuchUpload,
     BucketAlreadyExists,
     BucketNotEmpty,
+    /// Objects are being written, so that it cannot be told whether the bucket is empty (409).
+    BucketBusy,
     /// A condition of the request did not hold (412).
     PreconditionFailed,
     /// The object is the one that the client has already (304).

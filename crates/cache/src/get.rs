@@ -147,7 +147,7 @@ impl Worker {
         if self.memory.takes(found.info.size) {
             let whole = self.stream(path, found.bytes, ByteRange::of_size(found.info.size));
             let data = collect(whole, found.info.size as usize).await?;
-            self.memory.insert(policy, generation, MemoryObject { info: found.info, data: Some(data.clone()) });
+            self.memory.insert(policy, generation, MemoryObject::new(found.info, Some(data.clone())));
             return Ok(once(data.slice(range.start as usize..range.end as usize)));
         }
         first_ready(self.stream(path, found.bytes, range)).await

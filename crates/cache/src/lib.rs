@@ -121,7 +121,8 @@ impl Cache {
 
     /// Drops an upload and its parts.
     pub async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
-        self.worker.abort_upload(upload).await
+        let (worker, upload) = (Arc::clone(&self.worker), upload.clone());
+        to_the_end(async move { worker.abort_upload(&upload).await }).await
     }
 
     /// Parts with numbers above `after`.
@@ -192,6 +193,12 @@ impl Cache {
     pub async fn persist(&self, prefix: &str) -> Result<()> {
         let (worker, prefix) = (Arc::clone(&self.worker), prefix.to_owned());
         to_the_end(async move { worker.persist(&prefix).await }).await
+    }
+
+    /// Removes leftovers that are stale by now, as happens every [`Settings::leftover_interval`].
+    pub async fn sweep(&self) -> Result<()> {
+        let worker = Arc::clone(&self.worker);
+        to_the_end(async move { worker.sweep().await }).await
     }
 
     /// Whether background work has come to an end although the cache is open: a fault of ours, after which the process

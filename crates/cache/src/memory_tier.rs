@@ -14,15 +14,29 @@ use parking_lot::RwLock;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as QuickCache;
 
+use crate::metadata::encode_info;
+
 /// Bytes of bookkeeping an entry costs beside what it holds: the cache's slot and the metadata's allocations.
 const ENTRY_BYTES: u64 = 512;
+
+/// Bytes that a part of an object takes, with one checksum.
+const PART_BYTES: u64 = 128;
 
 /// An object in memory.
 #[derive(Clone)]
 pub(crate) struct MemoryObject {
     pub(crate) info: Arc<ObjectInfo>,
+    /// Bytes that `info` takes, about.
+    info_bytes: u64,
     /// All of the object's bytes, when they are here.
     pub(crate) data: Option<Bytes>,
+}
+
+impl MemoryObject {
+    pub(crate) fn new(info: Arc<ObjectInfo>, data: Option<Bytes>) -> Self {
+        let info_bytes = encode_info(&info).len() as u64 + info.parts.len() as u64 * PART_BYTES;
+        Self { info, info_bytes, data }
+    }
 }
 
 #[derive(Clone)]
@@ -30,7 +44,7 @@ struct ByBytes;
 
 impl Weighter<u64, MemoryObject> for ByBytes {
     fn weight(&self, _: &u64, object: &MemoryObject) -> u64 {
-        ENTRY_BYTES + object.data.as_ref().map_or(0, |data| data.len() as u64)
+        ENTRY_BYTES + object.info_bytes + object.data.as_ref().map_or(0, |data| data.len() as u64)
     }
 }
 
@@ -97,13 +111,13 @@ impl MemoryTier {
 
 #[cfg(test)]
 mod tests {
-    use forebay_types::{ByteSize, ETag, ObjectPath, PolicyRule};
+    use forebay_types::{ByteSize, Checksums, ETag, ObjectPath, PartInfo, PolicyRule};
 
     use super::*;
 
     fn object(size: usize) -> MemoryObject {
         let info = Arc::new(ObjectInfo::new(size as u64, ETag::new("e"), 0));
-        MemoryObject { info, data: Some(Bytes::from(vec![7; size])) }
+        MemoryObject::new(info, Some(Bytes::from(vec![7; size])))
     }
 
     #[test]
@@ -122,6 +136,36 @@ mod tests {
         let kept = (0..100).filter(|generation| memory.get(&policy, Generation(*generation)).is_some()).count();
         assert!(kept > 80, "{kept} of 100 hot objects are left after a scan");
         assert!(memory.bytes() <= 1 << 20, "{}", memory.bytes());
+    }
+
+    /// An object of many parts has megabytes of metadata.
+    #[test]
+    fn metadata_counts() {
+        let memory = MemoryTier::new(1 << 20, 1024);
+        let part = PartInfo { number: 1, size: 5 << 20, checksums: Checksums::none() };
+        let info = ObjectInfo { parts: vec![part; 1000], ..ObjectInfo::new(1, ETag::new("e"), 0) };
+        let user = ObjectInfo {
+            user: [("name".to_owned(), "v".repeat(2000))].into(),
+            ..ObjectInfo::new(1, ETag::new("e"), 0)
+        };
+        for generation in 0..100 {
+            memory.insert(
+                &PathPolicy::default(),
+                Generation(generation),
+                MemoryObject::new(Arc::new(info.clone()), None),
+            );
+        }
+        let kept =
+            |from: u64| (from..from + 1000).filter(|n| memory.get(&PathPolicy::default(), Generation(*n)).is_some());
+        assert!(kept(0).count() <= 8, "{} objects of 128 KiB of metadata in 1 MiB", kept(0).count());
+        for generation in 1000..2000 {
+            memory.insert(
+                &PathPolicy::default(),
+                Generation(generation),
+                MemoryObject::new(Arc::new(user.clone()), None),
+            );
+        }
+        assert!(kept(1000).count() <= 500, "{} objects of 2 KiB of metadata in 1 MiB", kept(1000).count());
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! Multipart uploads. Parts are durable here in every write mode; completing puts them together without copying and
 //! then follows the path's mode like any other write.
 
+mod activity;
 mod assemble;
 mod listing;
 
 use std::sync::Arc;
 
+pub(crate) use activity::Activity;
 use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::PART_NUMBER_MAX;
-use forebay_types::{Algorithm, ChecksumKind, Checksums, Durability, ETag, ObjectKey, ObjectPath};
+use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, Durability, ETag, ObjectKey, ObjectPath};
 
 use crate::locks::KeyGuard;
 use crate::metadata::Annex;
@@ -77,6 +79,7 @@ impl Worker {
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
         let open = self.open_upload(upload).await?;
+        let active = self.activity.begin(&upload.upload_id);
         let Some(reservation) = self.space.reserve(&self.store, body.size) else {
             self.metrics.rejected_pinned_full.inc();
             return Err(Error::new(
@@ -88,7 +91,7 @@ impl Worker {
         let received = self.receive(body, Some(algorithm)).await?;
         let (worker, upload) = (Arc::clone(self), upload.clone());
         to_the_end(async move {
-            let _reservation = reservation;
+            let _held = (reservation, active);
             worker.commit_part(&upload, &open, number, received).await
         })
         .await
@@ -189,7 +192,22 @@ impl Worker {
             small: None,
             with,
         };
-        self.write(pending, &mount, &admission).await
+        let written = self.write(pending, &mount, &admission).await?;
+        self.drop_parts(&upload).await?;
+        Ok(written)
+    }
+
+    /// Removes the parts that came while their upload ended: it takes none any more.
+    async fn drop_parts(&self, upload: &UploadRef) -> Result<()> {
+        let parts = self.parts_of(upload, 0, usize::MAX).await?;
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<_> = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
+        let writes = keys.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
+        let local = LocalChange { forget: keys, ..LocalChange::default() };
+        self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+        Ok(())
     }
 
     pub(crate) async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
@@ -207,6 +225,24 @@ impl Worker {
             durability: Durability::Fsync,
         };
         self.engine.commit(transaction).await.map_err(|error| ended(error, upload))?;
+        self.drop_parts(upload).await
+    }
+
+    /// All uploads of a bucket, also those that are completed.
+    pub(crate) async fn uploads_of(&self, bucket: &BucketName) -> Result<Vec<UploadRef>> {
+        let (from, to) = records::uploads_range(bucket, "");
+        let found = self.engine.scan(&from, &to, usize::MAX).await?;
+        let parsed = found.iter().filter_map(|(key, _)| records::parse_upload_key(key));
+        Ok(parsed.map(|(path, upload_id)| UploadRef { path, upload_id }).collect())
+    }
+
+    pub(crate) async fn abort_all(&self, uploads: Vec<UploadRef>) -> Result<()> {
+        for upload in uploads {
+            match self.abort_upload(&upload).await {
+                Err(error) if error.kind != ErrorKind::NoSuchUpload => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
         Ok(())
     }
 }

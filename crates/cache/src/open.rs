@@ -19,6 +19,7 @@ use crate::evict::Keeper;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
+use crate::multipart::Activity;
 use crate::persist::{Backoff, Entry, Queue};
 use crate::policies::Policies;
 use crate::remote::Remote;
@@ -84,6 +85,7 @@ impl Cache {
             backlog: Backlog::default(),
             settle: Settle::new(env.clone(), settings.settle_time.0),
             remote: Remote::new(env.clone()),
+            activity: Activity::new(env.clone()),
             generation_base: generation_base(&env, engine.as_ref()).await?,
             last_write_ms: AtomicU64::new(0),
             stop: CancellationToken::new(),
@@ -93,6 +95,7 @@ impl Cache {
             env,
         });
         worker.load_backlog().await?;
+        worker.load_requests().await?;
         worker.sweep_orphans().await?;
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
@@ -131,8 +134,7 @@ async fn generation_base(env: &Env, engine: &dyn Engine) -> Result<u64> {
 
 impl Worker {
     /// Puts what the under store does not have back into the queue. A request that was under way when the last process
-    /// ended may still land: nothing newer follows it before that is over. Which generation it carried is not known: only
-    /// one that was written over nothing dirty is surely the same.
+    /// ended may still land: nothing follows it before that is over.
     async fn load_backlog(&self) -> Result<()> {
         let (mut from, to) = records::all_objects_range();
         loop {
@@ -145,11 +147,22 @@ impl Worker {
                 self.backlog.replace(None, Some(&record), &self.metrics);
                 self.last_write_ms.fetch_max(record.last_modified_ms, std::sync::atomic::Ordering::SeqCst);
                 if matches!(record.state, State::Dirty | State::Tombstone) {
-                    self.settle.mark(&path, record.dirty_since);
+                    self.settle.mark(&path);
                     self.queue.push(path, Entry::of(&record));
                 }
             }
         }
+    }
+
+    /// Requests of clients that were under way, or had no answer, when the last process ended.
+    async fn load_requests(&self) -> Result<()> {
+        let (from, to) = records::all_requests_range();
+        for (key, _) in self.engine.scan(&from, &to, usize::MAX).await? {
+            if let Some(path) = records::parse_request_key(&key) {
+                self.settle.mark(&path);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn status(&self) -> Status {

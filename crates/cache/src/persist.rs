@@ -14,7 +14,7 @@ use forebay_catalog::records::{Base, ObjectRecord, State};
 use forebay_store::{Annotation, Object, Piece};
 use forebay_types::{BucketName, ByteRange, Durability, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 
 pub(crate) use queue::{Backoff, Blame, Entry, Queue};
 
@@ -134,7 +134,8 @@ impl Worker {
         tracing::warn!(%path, error = context, pause_ms = pause.as_millis() as u64, "could not persist");
     }
 
-    /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now.
+    /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now. Every request runs to its end, also when
+    /// another fails: dropped before, its outcome would not be known to anybody.
     pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
         let rest = prefix.strip_prefix('/').ok_or_else(|| invalid_prefix(prefix))?;
         let (bucket, key_prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -148,7 +149,12 @@ impl Worker {
             self.persist_object(&path, &guard).await.map_err(Error::from)
         };
         let limit = self.settings.persist_concurrency as usize;
-        futures::stream::iter(waiting).map(Ok).try_for_each_concurrent(limit, persist_one).await
+        let mut results = futures::stream::iter(waiting).map(persist_one).buffer_unordered(limit);
+        let mut first_error = Ok(());
+        while let Some(result) = results.next().await {
+            first_error = first_error.and(result);
+        }
+        first_error
     }
 
     /// Waits until nothing of this key waits for the under store, and holds its lock then.
@@ -174,7 +180,7 @@ impl Worker {
         let current = self.current(path).await?;
         let Some(record) = &current.record else { return Ok(()) };
         let mount = self.buckets.mount(&path.bucket).await?;
-        let wait = self.settle.wait(path, record.generation);
+        let wait = self.settle.wait(path);
         if !wait.is_zero() {
             return Err(Failure::Unsettled(wait));
         }
@@ -206,7 +212,7 @@ impl Worker {
                 Err(error) => error,
             };
             if error.kind != UfsKind::Precondition {
-                return Err(self.request_failed(path, record.generation, error));
+                return Err(self.request_failed(path, error));
             }
             condition = match self.look(path, record, mount).await? {
                 Found::Ours(etag) => return Ok(Done::Stored(etag)),
@@ -232,7 +238,7 @@ impl Worker {
                 Err(error) => error,
             };
             if error.kind != UfsKind::Precondition {
-                return Err(self.request_failed(path, record.generation, error));
+                return Err(self.request_failed(path, error));
             }
             condition = match self.look(path, record, mount).await? {
                 Found::Nothing => return Ok(Done::Deleted),
@@ -246,9 +252,9 @@ impl Worker {
         )))
     }
 
-    fn request_failed(&self, path: &ObjectPath, generation: Generation, error: forebay_ufs::Error) -> Failure {
+    fn request_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Failure {
         if error.kind == UfsKind::Ambiguous {
-            self.settle.mark(path, generation);
+            self.settle.mark(path);
         }
         Failure::UnderStore(error)
     }

@@ -114,6 +114,7 @@ impl Worker {
 
     /// Must not be dropped before it has ended.
     pub(crate) async fn write(&self, pending: Pending, mount: &Mount, admission: &Admission) -> Result<Written> {
+        let _kept = self.buckets.keep(&pending.path.bucket).await?;
         match admission.mode {
             WriteMode::WriteBack => self.write_back(pending, mount, State::Dirty).await,
             WriteMode::Transient => self.write_back(pending, mount, State::Transient).await,
@@ -138,7 +139,7 @@ impl Worker {
         let change = Change { after: Some(&record), local, checks: with.checks, writes: with.writes };
         self.change_record(&path, &current, change, policy.durability).await?;
         let written = written(&info);
-        self.memory.insert(&policy, generation, MemoryObject { info: Arc::new(info), data: small });
+        self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), small));
         if state == State::Dirty {
             self.queue.push(path, Entry::of(&record));
         }
@@ -194,31 +195,37 @@ impl Worker {
         let (_lock, current) = self.lock_when_persisted(&path, &upload_guard).await?;
         let condition = self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
-        self.check_settled(&path, generation)?;
+        self.check_settled(&path)?;
         info.last_modified_ms = self.write_time_ms();
         let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
-        self.invalidate(&path).await?;
+        self.announce(&path).await?;
         let info = Arc::new(info);
         let upload_source = Arc::new(StoreSource::new(staged.object()));
         let upload = Upload { generation, info: Arc::clone(&info), source: upload_source, condition };
         let stored = match mount.foreground.put(&path.key, upload).await {
             Ok(stored) => stored,
-            Err(error) => return Err(self.write_failed(&path, generation, error)),
+            Err(error) => return Err(self.write_failed(&path, error).await),
         };
         self.fence.advance(&path);
         let annex = Annex::clean(stored.remote_etag, &info.etag);
         let annotation = Annotation { key: Self::store_key(&path), generation, annex: annex.encode(), pinned: false };
-        let publish = if keep { (vec![staged], vec![annotation]) } else { Default::default() };
-        let local = LocalChange { publish: publish.0, forget: with.forget, annotate: publish.1 };
         let must_hold = current.record.is_some() || !with.writes.is_empty();
         let durability = if must_hold { Durability::Fsync } else { Durability::Os };
-        let change = Change { after: None, local, checks: with.checks, writes: with.writes };
+        let mut local = LocalChange { forget: with.forget, ..LocalChange::default() };
+        if keep {
+            (local.publish, local.annotate) = (vec![staged], vec![annotation]);
+        } else if current.record.is_some() {
+            local.forget.push(Self::store_key(&path));
+        }
+        let mut writes = with.writes;
+        writes.push(answered(&path));
+        let change = Change { after: None, local, checks: with.checks, writes };
         match self.change_record(&path, &current, change, durability).await {
             Err(error) if must_hold => return Err(error),
             Err(error) => tracing::warn!(%path, %error, "a written object could not be kept in the cache"),
             Ok(()) if keep => {
                 self.remote.mark_valid(generation);
-                self.memory.insert(&policy, generation, MemoryObject { info: Arc::clone(&info), data: small });
+                self.memory.insert(&policy, generation, MemoryObject::new(Arc::clone(&info), small));
             }
             Ok(()) => {}
         }
@@ -226,31 +233,49 @@ impl Worker {
     }
 
     /// Drops a clean copy, durably, before the under store changes: a crash in between must not bring the old version back.
+    /// Also when no copy is here: one that was evicted is still in a log, where the next start would find it.
     pub(crate) async fn invalidate(&self, path: &ObjectPath) -> Result<()> {
-        let key = Self::store_key(path);
-        self.fence.advance(path);
-        match self.store.peek(&key) {
-            Some(object) if !object.is_pinned() => {
-                let local = LocalChange { forget: vec![key], ..LocalChange::default() };
-                let transaction = Transaction { local, durability: Durability::Fsync, ..Transaction::default() };
-                self.engine.commit(transaction).await?;
-                Ok(())
-            }
-            Some(_) | None => Ok(()),
-        }
+        self.forget_copy(path, Vec::new()).await
     }
 
-    pub(crate) fn write_failed(&self, path: &ObjectPath, generation: Generation, error: forebay_ufs::Error) -> Error {
+    /// As [`Worker::invalidate`], and notes that a request for the key is about to go to the under store: after a crash,
+    /// nothing follows it before it can no longer land.
+    pub(crate) async fn announce(&self, path: &ObjectPath) -> Result<()> {
+        self.forget_copy(path, vec![ValueWrite { key: records::request_key(path), value: Some(Bytes::new()) }]).await
+    }
+
+    async fn forget_copy(&self, path: &ObjectPath, writes: Vec<ValueWrite>) -> Result<()> {
+        let key = Self::store_key(path);
+        self.fence.advance(path);
+        let has_record = self.store.peek(&key).is_some_and(|object| object.is_pinned());
+        let forget = if has_record { Vec::new() } else { vec![key] };
+        let local = LocalChange { forget, ..LocalChange::default() };
+        self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn write_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Error {
         if error.kind == forebay_ufs::ErrorKind::Ambiguous {
-            self.settle.mark(path, generation);
+            self.settle.mark(path);
+        } else {
+            self.end_request(path).await;
         }
         error.into()
     }
 
+    /// Nothing is on its way any more. Losing this makes the key's next write wait, and no more.
+    pub(crate) async fn end_request(&self, path: &ObjectPath) {
+        let transaction =
+            Transaction { writes: vec![answered(path)], durability: Durability::Os, ..Transaction::default() };
+        if let Err(error) = self.engine.commit(transaction).await {
+            tracing::warn!(%path, %error, "the key will have to wait after the next start");
+        }
+    }
+
     /// # Errors
     /// `SlowDown` while an earlier request for this key may still land in the under store.
-    pub(crate) fn check_settled(&self, path: &ObjectPath, generation: Generation) -> Result<()> {
-        if self.settle.wait(path, generation).is_zero() {
+    pub(crate) fn check_settled(&self, path: &ObjectPath) -> Result<()> {
+        if self.settle.wait(path).is_zero() {
             return Ok(());
         }
         let context =
@@ -332,6 +357,11 @@ impl Worker {
         self.backlog.replace(current.record.as_ref(), after, &self.metrics);
         Ok(())
     }
+}
+
+/// The end of what [`Worker::announce`] noted.
+pub(crate) fn answered(path: &ObjectPath) -> ValueWrite {
+    ValueWrite { key: records::request_key(path), value: None }
 }
 
 /// An object's description, before its time is known.

@@ -175,7 +175,7 @@ impl Worker {
         self.store.publish_fill(staged).await?;
         self.remote.mark_valid(generation);
         let info = Arc::new(remote.info.clone());
-        self.memory.insert(policy, generation, MemoryObject { info, data: None });
+        self.memory.insert(policy, generation, MemoryObject::new(info, None));
         Ok(object)
     }
 

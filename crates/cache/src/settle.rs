@@ -1,18 +1,18 @@
-//! Requests whose answer was lost may still be carried out. Until that can no longer happen, no other version of
-//! the same key is sent: conditions alone don't suffice, since equal content has equal tags (A, B, then A again).
+//! Requests whose answer was lost may still be carried out. Until that can no longer happen, nothing else is sent for
+//! the same key: conditions alone don't suffice, since equal content has equal tags (A, B, then A again).
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use forebay_env::Env;
-use forebay_types::{Generation, ObjectPath};
+use forebay_types::ObjectPath;
 use parking_lot::Mutex;
 
 /// Keys with a request that may land late.
 pub(crate) struct Settle {
     env: Env,
     period: Duration,
-    unsettled: Mutex<HashMap<ObjectPath, (Generation, Duration)>>,
+    unsettled: Mutex<HashMap<ObjectPath, Duration>>,
 }
 
 impl Settle {
@@ -20,31 +20,31 @@ impl Settle {
         Self { env, period, unsettled: Mutex::default() }
     }
 
-    /// A request for this generation has got no answer, or may have been cut off by a crash.
-    pub(crate) fn mark(&self, path: &ObjectPath, generation: Generation) {
+    /// A request for this key has got no answer, or may have been cut off by a crash.
+    pub(crate) fn mark(&self, path: &ObjectPath) {
         let until = self.env.clock.monotonic() + self.period;
-        self.unsettled.lock().insert(path.clone(), (generation, until));
+        self.unsettled.lock().insert(path.clone(), until);
     }
 
-    /// How long to wait before `generation` may be sent; zero when nothing else is on its way. Sending the same generation again is
-    /// always allowed: late or twice, it is the same object.
-    pub(crate) fn wait(&self, path: &ObjectPath, generation: Generation) -> Duration {
+    /// How long to wait before anything may be sent for this key; zero when nothing is on its way. This holds for the same
+    /// version too: once it has succeeded its record is gone, and after a crash nobody would know of the first request.
+    pub(crate) fn wait(&self, path: &ObjectPath) -> Duration {
         let now = self.env.clock.monotonic();
         let mut unsettled = self.unsettled.lock();
         match unsettled.get(path).copied() {
-            Some((_, until)) if until <= now => {
+            Some(until) if until <= now => {
                 unsettled.remove(path);
                 Duration::ZERO
             }
-            Some((sent, until)) if sent != generation => until - now,
-            Some(_) | None => Duration::ZERO,
+            Some(until) => until - now,
+            None => Duration::ZERO,
         }
     }
 
     /// Drops what is settled by now.
     pub(crate) fn sweep(&self) {
         let now = self.env.clock.monotonic();
-        self.unsettled.lock().retain(|_, (_, until)| *until > now);
+        self.unsettled.lock().retain(|_, until| *until > now);
     }
 }
 
@@ -53,16 +53,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_generation_waits_and_the_same_one_does_not() {
+    fn a_key_waits_until_its_request_is_settled() {
         let (env, clock) = Env::simulated(1);
         let settle = Settle::new(env, Duration::from_secs(30));
         let path = ObjectPath::parse("bucket", "key").unwrap();
-        assert_eq!(settle.wait(&path, Generation(2)), Duration::ZERO);
-        settle.mark(&path, Generation(1));
-        assert_eq!(settle.wait(&path, Generation(1)), Duration::ZERO);
+        assert_eq!(settle.wait(&path), Duration::ZERO);
+        settle.mark(&path);
         clock.advance(Duration::from_secs(10));
-        assert_eq!(settle.wait(&path, Generation(2)), Duration::from_secs(20));
+        assert_eq!(settle.wait(&path), Duration::from_secs(20));
+        assert_eq!(settle.wait(&ObjectPath::parse("bucket", "other").unwrap()), Duration::ZERO);
         clock.advance(Duration::from_secs(20));
-        assert_eq!(settle.wait(&path, Generation(2)), Duration::ZERO);
+        assert_eq!(settle.wait(&path), Duration::ZERO);
     }
 }

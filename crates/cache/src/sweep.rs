@@ -1,6 +1,7 @@
 //! Finds and removes what nobody will come back for: stale multipart uploads, bytes without a record, and what
 //! interrupted uploads left in the under stores.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,6 +32,7 @@ impl Worker {
     /// Removes what is stale by now.
     pub(crate) async fn sweep(&self) -> Result<()> {
         self.settle.sweep();
+        self.sweep_requests().await?;
         let removed = self.sweep_uploads().await?;
         self.metrics.leftovers_removed.inc_by(removed);
         for bucket in self.list_buckets().await? {
@@ -41,35 +43,42 @@ impl Worker {
         Ok(())
     }
 
+    /// Requests without an answer are over when they are settled, unless another is on its way by now.
+    async fn sweep_requests(&self) -> Result<()> {
+        let (from, to) = records::all_requests_range();
+        for (key, _) in self.engine.scan(&from, &to, usize::MAX).await? {
+            let Some(path) = records::parse_request_key(&key) else { continue };
+            let Some(_idle) = self.locks.try_lock(&path) else { continue };
+            if self.settle.wait(&path).is_zero() {
+                self.end_request(&path).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes uploads that nothing was done for during the whole timeout: no part, and for a completed one, whose record only
+    /// serves a repeated completion, nothing at all.
     async fn sweep_uploads(&self) -> Result<u64> {
         let (mut from, to) = records::all_uploads_range();
         let mut removed = 0;
+        let mut kept = HashSet::new();
         loop {
             let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
-            let Some((last, _)) = found.last() else { return Ok(removed) };
+            let Some((last, _)) = found.last() else { break };
             from = records::successor(last);
             for (key, versioned) in &found {
                 let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
-                let upload = UploadRef { path, upload_id };
-                let record = UploadRecord::decode(&versioned.value)?;
-                if self.is_stale(&upload, &record).await? {
-                    self.remove_upload(&upload, key, versioned.version, &record).await?;
-                    removed += 1;
+                if self.activity.idle_for(&upload_id) <= self.settings.leftover_timeout.0 {
+                    kept.insert(upload_id);
+                    continue;
                 }
+                let record = UploadRecord::decode(&versioned.value)?;
+                self.remove_upload(&UploadRef { path, upload_id }, key, versioned.version, &record).await?;
+                removed += 1;
             }
         }
-    }
-
-    /// No part came, and no completion, for the whole timeout.
-    async fn is_stale(&self, upload: &UploadRef, record: &UploadRecord) -> Result<bool> {
-        let now_ms = self.env.clock.unix_ms();
-        let timeout_ms = self.settings.leftover_timeout.0.as_millis() as u64;
-        let is_old = |then_ms: u64| now_ms.saturating_sub(then_ms) > timeout_ms;
-        if !is_old(record.completed.as_ref().map_or(record.created_ms, |completed| completed.completed_ms)) {
-            return Ok(false);
-        }
-        let parts = self.parts_of(upload, 0, usize::MAX).await?;
-        Ok(parts.iter().all(|(_, part)| is_old(part.last_modified_ms)))
+        self.activity.retain(&kept);
+        Ok(removed)
     }
 
     async fn remove_upload(&self, upload: &UploadRef, key: &Bytes, version: u64, record: &UploadRecord) -> Result<()> {
@@ -90,8 +99,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Once, at start: pinned bytes that no record names belong to nobody.
+    /// Once, at start: parts of uploads that have ended and pinned bytes that no record names belong to nobody.
     pub(crate) async fn sweep_orphans(&self) -> Result<()> {
+        self.sweep_parts().await?;
         let mut pinned = Vec::new();
         self.store.for_each_object(&mut |key, generation, is_pinned| {
             if is_pinned {
@@ -106,6 +116,41 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// A crash right after the end of an upload leaves the parts that came while it ended.
+    async fn sweep_parts(&self) -> Result<()> {
+        let open = self.open_upload_ids().await?;
+        let (mut from, to) = records::all_parts_range();
+        loop {
+            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
+            let Some((last, _)) = found.last() else { return Ok(()) };
+            from = records::successor(last);
+            let is_left = |key: &Bytes| records::parse_part_upload(key).is_some_and(|id| !open.contains(id));
+            let left: Vec<_> = found.into_iter().map(|(key, _)| key).filter(is_left).collect();
+            if !left.is_empty() {
+                tracing::warn!(parts = left.len(), "parts of multipart uploads that have ended are removed");
+                let writes = left.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
+                let local = LocalChange { forget: left, ..LocalChange::default() };
+                self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+            }
+        }
+    }
+
+    async fn open_upload_ids(&self) -> Result<HashSet<String>> {
+        let (mut from, to) = records::all_uploads_range();
+        let mut open = HashSet::new();
+        loop {
+            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
+            let Some((last, _)) = found.last() else { return Ok(open) };
+            from = records::successor(last);
+            for (key, versioned) in &found {
+                let Some((_, upload_id)) = records::parse_upload_key(key) else { continue };
+                if UploadRecord::decode(&versioned.value)?.completed.is_none() {
+                    open.insert(upload_id);
+                }
+            }
+        }
     }
 
     /// The generation whose bytes the catalog wants under a key of the store.

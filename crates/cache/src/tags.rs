@@ -46,6 +46,7 @@ impl Worker {
                 if let Known::Absent = self.know(path, &policy, &mount, copy).await? {
                     return Err(not_found(path));
                 }
+                self.check_settled(path)?;
                 self.invalidate(path).await?;
                 mount.foreground.set_tags(&path.key, &tags).await?;
                 self.fence.advance(path);
@@ -71,7 +72,7 @@ impl Worker {
         let after = ObjectRecord { generation, ..record };
         let local = LocalChange { publish: vec![staged], ..LocalChange::default() };
         self.change_record(path, current, Change::to(Some(&after), local), policy.durability).await?;
-        self.memory.insert(&policy, generation, MemoryObject { info: Arc::new(info), data: None });
+        self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), None));
         if after.state == State::Dirty {
             self.queue.push(path.clone(), Entry::of(&after));
         }

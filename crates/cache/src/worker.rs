@@ -17,6 +17,7 @@ use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::{MemoryObject, MemoryTier};
 use crate::metadata::{Annex, decode_info};
 use crate::metrics::Metrics;
+use crate::multipart::Activity;
 use crate::persist::Queue;
 use crate::policies::Policies;
 use crate::remote::Remote;
@@ -49,6 +50,7 @@ pub(crate) struct Worker {
     pub(crate) backlog: Backlog,
     pub(crate) settle: Settle,
     pub(crate) remote: Remote,
+    pub(crate) activity: Activity,
     /// Added to the store's own numbers, see [`Worker::next_generation`].
     pub(crate) generation_base: u64,
     /// The last time that was given to a write, in milliseconds since the Unix epoch.
@@ -124,7 +126,7 @@ impl Worker {
             return Ok(found.info);
         }
         let info = Arc::new(decode_info(&object.metadata().await?)?);
-        self.memory.insert(policy, object.generation(), MemoryObject { info: Arc::clone(&info), data: None });
+        self.memory.insert(policy, object.generation(), MemoryObject::new(Arc::clone(&info), None));
         Ok(info)
     }
 

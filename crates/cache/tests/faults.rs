@@ -204,6 +204,123 @@ async fn a_request_of_a_dead_process_does_not_overtake_the_next_one() {
     }
 }
 
+/// The first DELETE got no answer, the process ends, and nothing in the queue would tell of it.
+#[tokio::test]
+async fn a_late_delete_of_a_dead_process_does_not_remove_the_new_object() {
+    for written_before in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        bench.put("key", "first").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Late);
+        bench.delete("key").await.unwrap();
+        until("the delete got no answer", || bench.background.stragglers() == 1).await;
+        bench.background.set(Way::Open);
+        assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown), "the same delete waits too");
+        if written_before {
+            bench.put("key", "second").await.unwrap();
+        }
+        let dead = bench.background.clone();
+        bench.power_loss(5).await;
+        if !written_before {
+            bench.put("key", "second").await.unwrap();
+        }
+        bench.clock.advance(Duration::from_secs(20));
+        assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown), "it may still land");
+        dead.land().await.unwrap();
+        bench.clock.advance(SETTLED);
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), "second");
+        assert_eq!(bench.get("key").await.unwrap(), "second");
+    }
+}
+
+/// In WRITE_THROUGH and NO_CACHE too: nothing else here tells of a request that a crash cuts off.
+#[tokio::test]
+async fn a_crash_does_not_let_a_lost_write_through_land_on_a_newer_one() {
+    for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
+        for delete in [false, true] {
+            let mut bench = Bench::new(mode).await;
+            bench.put("key", "A").await.unwrap();
+            bench.foreground.set(Way::Late);
+            let lost = if delete { bench.delete("key").await } else { bench.put("key", "B").await.map(|_| ()) };
+            assert_eq!(kind(lost), Some(ErrorKind::Unavailable));
+            let dead = bench.foreground.clone();
+            bench.power_loss(6).await;
+            bench.put("other", "value").await.unwrap();
+            assert_eq!(kind(bench.put("key", "A").await), Some(ErrorKind::SlowDown), "{mode:?}");
+            assert_eq!(kind(bench.delete("key").await), Some(ErrorKind::SlowDown), "{mode:?}");
+            dead.land().await.unwrap();
+            bench.clock.advance(SETTLED);
+            bench.put("key", "A").await.unwrap();
+            assert_eq!(bench.under("key").unwrap(), "A", "{mode:?}");
+        }
+    }
+}
+
+/// Only lost answers make a key wait, and not for ever.
+#[tokio::test]
+async fn a_write_through_that_was_answered_makes_nobody_wait_after_a_crash() {
+    let mut bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.put("key", "A").await.unwrap();
+    bench.foreground.set(Way::Refuse("key".to_owned(), UfsKind::Denied));
+    assert!(bench.put("key", "B").await.is_err());
+    assert!(bench.delete("key").await.is_err());
+    bench.foreground.set(Way::Late);
+    assert!(bench.put("lost", "B").await.is_err());
+    bench.foreground.set(Way::Open);
+    bench.delete("gone").await.unwrap();
+    bench.restart().await;
+    for key in ["key", "gone"] {
+        bench.put(key, "C").await.unwrap();
+    }
+    assert_eq!(kind(bench.put("lost", "C").await), Some(ErrorKind::SlowDown));
+    bench.clock.advance(SETTLED);
+    bench.cache.sweep().await.unwrap();
+    bench.restart().await;
+    bench.put("lost", "C").await.unwrap();
+}
+
+/// A request that is under way when another fails runs to its end, and what came of it is remembered.
+#[tokio::test]
+async fn one_failure_does_not_drop_the_other_requests() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Late);
+    bench.put("a", "first").await.unwrap();
+    until("the upload of a got no answer", || bench.background.stragglers() == 1).await;
+    bench.background.set(Way::Cut);
+    for key in ["b", "c"] {
+        bench.put(key, "first").await.unwrap();
+    }
+    until("both are refused", || bench.background.refusals() >= 2).await;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    bench.background.set(Way::Closed);
+    let cache = bench.cache.clone();
+    let persisting = forebay_env::spawn(async move { cache.persist("/").await });
+    until("their uploads are under way", || bench.background.waiting() == 2).await;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!persisting.is_finished(), "although a has failed");
+    bench.background.set(Way::Late);
+    assert_eq!(kind(persisting.join().await), Some(ErrorKind::SlowDown));
+    bench.background.set(Way::Open);
+    for key in ["b", "c"] {
+        bench.put(key, "second").await.unwrap();
+    }
+    assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown));
+    assert!(bench.under.contents().is_empty(), "nothing newer before the first requests are settled");
+    for _ in 0..3 {
+        bench.background.land().await.unwrap();
+    }
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    for key in ["b", "c"] {
+        assert_eq!(bench.under(key).unwrap(), "second");
+    }
+}
+
 /// What can't be persisted keeps nobody else waiting.
 #[tokio::test]
 async fn one_object_that_is_refused_does_not_hold_up_the_others() {

@@ -221,3 +221,20 @@ async fn a_body_that_is_not_what_it_says_changes_nothing() {
         assert_eq!(bench.get("key").await.unwrap(), "value", "{mode:?}");
     }
 }
+
+/// Whatever the cache kept of the object before.
+#[tokio::test]
+async fn a_write_in_another_mode_replaces_what_only_the_cache_had() {
+    for mode in [WriteMode::NoCache, WriteMode::WriteThrough, WriteMode::WriteBack] {
+        let mut bench = Bench::new(WriteMode::Transient).await;
+        bench.put("key", "transient").await.unwrap();
+        bench.cache.set_policies(vec![support::rule("/", mode)], None).await.unwrap();
+        bench.put("key", "newer").await.unwrap();
+        assert_eq!(bench.get("key").await.unwrap(), "newer", "{mode:?}");
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), "newer", "{mode:?}");
+        assert_eq!(bench.cache.status().pinned_bytes, 0, "{mode:?}");
+        bench.power_loss(2).await;
+        assert_eq!(bench.get("key").await.unwrap(), "newer", "{mode:?}");
+    }
+}

@@ -8,10 +8,12 @@ use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, ListUploads, Result, UploadRef,
     Written,
 };
+use forebay_catalog::records;
 use forebay_types::{BucketName, ByteSize, ETag, WriteMode};
+use futures::StreamExt;
 
 use support::gate::Way;
-use support::{BUCKET, Bench, Setup, incoming, kind, path, pattern};
+use support::{BUCKET, Bench, Setup, incoming, kind, path, pattern, until};
 
 /// Smallest part in these tests.
 const PART: usize = 1000;
@@ -38,11 +40,13 @@ async fn put_part(bench: &Bench, upload: &UploadRef, number: u32, size: usize) -
     CompletePart { number, etag: written.etag, checksums: Vec::new() }
 }
 
-async fn complete(bench: &Bench, upload: &UploadRef, parts: &[CompletePart]) -> Result<Written> {
+fn completion(upload: &UploadRef, parts: &[CompletePart]) -> CompleteUpload {
     let conditions = Conditions::default();
-    let request =
-        CompleteUpload { upload: upload.clone(), parts: parts.to_vec(), checksums: Vec::new(), size: None, conditions };
-    bench.cache.complete_upload(request).await
+    CompleteUpload { upload: upload.clone(), parts: parts.to_vec(), checksums: Vec::new(), size: None, conditions }
+}
+
+async fn complete(bench: &Bench, upload: &UploadRef, parts: &[CompletePart]) -> Result<Written> {
+    bench.cache.complete_upload(completion(upload, parts)).await
 }
 
 /// The bytes of parts of these numbers and sizes.
@@ -193,4 +197,75 @@ async fn an_upload_takes_the_mode_that_its_path_has_when_it_completes() {
     bench.background.set(Way::Open);
     bench.drain().await;
     assert_eq!(bench.under("key").unwrap(), whole(&[(1, PART)]));
+}
+
+/// The part is committed while its upload ends.
+#[tokio::test]
+async fn a_part_that_comes_while_its_upload_completes_is_removed() {
+    let bench = small_parts(WriteMode::WriteThrough).open().await;
+    let upload = create(&bench, "key").await;
+    let part = put_part(&bench, &upload, 1, 300_000).await;
+    bench.foreground.set(Way::Closed);
+    let (cache, request) = (bench.cache.clone(), completion(&upload, &[part]));
+    let completing = forebay_env::spawn(async move { cache.complete_upload(request).await });
+    until("the object is on its way", || bench.foreground.waiting() == 1).await;
+    put_part(&bench, &upload, 2, 300_000).await;
+    bench.foreground.set(Way::Open);
+    completing.join().await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), whole(&[(1, 300_000)]));
+    assert_eq!(bench.cache.status().pinned_bytes, 0, "nobody can ask for the part any more");
+}
+
+/// A crash between the end of an upload and the removal of such parts.
+#[tokio::test]
+async fn parts_without_their_upload_are_removed_at_the_start() {
+    let mut bench = small_parts(WriteMode::WriteBack).open().await;
+    let upload = create(&bench, "key").await;
+    let open = create(&bench, "open").await;
+    put_part(&bench, &upload, 1, 300_000).await;
+    let kept = put_part(&bench, &open, 1, 5000).await;
+    bench.close().await;
+    bench.remove_record(records::upload_key(&upload.path, &upload.upload_id)).await;
+    bench.reopen().await;
+    assert!((5000..300_000).contains(&bench.cache.status().pinned_bytes), "{:?}", bench.cache.status());
+    complete(&bench, &open, &[kept]).await.unwrap();
+    assert_eq!(bench.get("open").await.unwrap(), whole(&[(1, 5000)]));
+}
+
+/// The wall clock is nothing to go by.
+#[tokio::test]
+async fn a_clock_that_jumps_does_not_end_an_upload() {
+    let bench = small_parts(WriteMode::WriteBack).open().await;
+    let upload = create(&bench, "key").await;
+    let part = put_part(&bench, &upload, 1, PART).await;
+    bench.cache.sweep().await.unwrap();
+    let day_ms = 24 * 3600 * 1000;
+    bench.clock.set_unix_ms(bench.env.clock.unix_ms() + day_ms);
+    bench.cache.sweep().await.unwrap();
+    assert_eq!(uploads(&bench).await, 1);
+    complete(&bench, &upload, &[part]).await.unwrap();
+}
+
+/// A part that takes longer than the timeout is activity.
+#[tokio::test]
+async fn an_upload_with_a_slow_part_is_not_stale() {
+    let bench = small_parts(WriteMode::WriteBack).open().await;
+    let upload = create(&bench, "key").await;
+    bench.cache.sweep().await.unwrap();
+    let (sender, receiver) = futures::channel::mpsc::unbounded();
+    let body = support::incoming_stream(receiver.boxed(), 5);
+    let (cache, of) = (bench.cache.clone(), upload.clone());
+    let sending = forebay_env::spawn(async move { cache.put_part(&of, 1, body).await });
+    sender.unbounded_send(Ok("slow".into())).unwrap();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    bench.clock.advance(Duration::from_secs(4000));
+    bench.cache.sweep().await.unwrap();
+    sender.unbounded_send(Ok("!".into())).unwrap();
+    drop(sender);
+    let written = sending.join().await.unwrap();
+    let part = CompletePart { number: 1, etag: written.etag, checksums: Vec::new() };
+    complete(&bench, &upload, &[part]).await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), "slow!");
 }

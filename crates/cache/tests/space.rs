@@ -186,3 +186,30 @@ async fn a_full_disk_is_a_clear_error_and_leaves_nothing_half_done() {
         assert_eq!(bench.under("key").unwrap(), pattern(1, size));
     }
 }
+
+/// Evicting changes memory only, so the next start finds the copy in a log.
+#[tokio::test]
+async fn a_copy_that_was_evicted_does_not_come_back_when_its_object_is_gone() {
+    for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
+        for delete in [true, false] {
+            let setup = small_disk(WriteMode::WriteThrough).policy(|rule| rule.cache_quota = Some(ByteSize(1 << 20)));
+            let mut bench = setup.open().await;
+            bench.put("key", "older").await.unwrap();
+            for n in 0..8 {
+                bench.put(&format!("other/{n}"), pattern(n, MIB / 2)).await.unwrap();
+            }
+            // No look at the key, which would make a copy of its metadata.
+            bench.advancing("the quota holds", || bench.cache.status().evictable_bytes <= 1 << 20).await;
+            bench.cache.set_policies(vec![rule("/", mode)], None).await.unwrap();
+            if delete {
+                bench.delete("key").await.unwrap();
+            } else {
+                bench.put("key", "newer").await.unwrap();
+            }
+            bench.power_loss(3).await;
+            bench.foreground.set(Way::Cut);
+            let read = bench.get("key").await.ok();
+            assert_ne!(read.as_deref(), Some(b"older".as_slice()), "{mode:?}, deleted: {delete}");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `o/{bucket}\0{key}` | [`ObjectRecord`]: what the under store does not have yet |
 //! | `b/{bucket}` | empty: a bucket that has been seen, so that it takes writes when the under store is out of reach |
+//! | `r/{bucket}\0{key}` | empty: a client's request that may be on its way to the under store, or was when the process ended |
 //! | `u/{bucket}\0{key}\0{upload id}` | [`UploadRecord`]: a multipart upload |
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |

@@ -32,6 +32,11 @@ fn row(kind: ErrorKind) -> Row {
             ("BucketAlreadyOwnedByYou", 409, "The bucket that you tried to create already exists.")
         }
         ErrorKind::BucketNotEmpty => ("BucketNotEmpty", 409, "The bucket that you tried to delete is not empty."),
+        ErrorKind::BucketBusy => (
+            "OperationAborted",
+            409,
+            "A conflicting conditional operation is currently in progress against this resource. Try again.",
+        ),
         ErrorKind::PreconditionFailed => {
             ("PreconditionFailed", 412, "At least one of the preconditions that you specified did not hold.")
         }

@@ -47,6 +47,7 @@ struct Seen {
     gets: Vec<(String, Option<ByteRange>)>,
     heads: u64,
     waiting: usize,
+    refusals: u64,
 }
 
 /// Clones share everything.
@@ -94,6 +95,11 @@ impl Gate {
         self.seen.lock().waiting
     }
 
+    /// Requests that were refused.
+    pub fn refusals(&self) -> u64 {
+        self.seen.lock().refusals
+    }
+
     /// Carries out the oldest write that got no answer, and says how that went.
     pub async fn land(&self) -> Result<()> {
         let straggler = self.seen.lock().stragglers.pop_front().expect("a write is on its way");
@@ -104,11 +110,13 @@ impl Gate {
     }
 
     fn refused(&self, key: &ObjectKey) -> Result<()> {
-        match &*self.way.borrow() {
-            Way::Refuse(refused, kind) if refused == key.as_str() => Err(refusal(*kind)),
-            Way::Cut => Err(refusal(ErrorKind::Unavailable)),
-            _ => Ok(()),
-        }
+        let kind = match &*self.way.borrow() {
+            Way::Refuse(refused, kind) if refused == key.as_str() => *kind,
+            Way::Cut => ErrorKind::Unavailable,
+            _ => return Ok(()),
+        };
+        self.seen.lock().refusals += 1;
+        Err(refusal(kind))
     }
 
     async fn pass(&self, held: &Way) {

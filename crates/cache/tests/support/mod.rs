@@ -13,12 +13,13 @@ use forebay_cache::{
     Attributes, ByteStream, Cache, Conditions, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount, Mounts,
     ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
 };
-use forebay_catalog::EmbeddedEngine;
+use forebay_catalog::{EmbeddedEngine, Engine, Transaction};
 use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Disk, Env, Random};
-use forebay_store::Store;
+use forebay_store::{Store, ValueWrite};
 use forebay_types::{BucketName, ETag, Generation, ObjectPath, Period, PolicyRule, StorageState, WriteMode};
+use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::{Applied, MemoryUnderStore};
 use futures::{StreamExt, stream};
 use prometheus_client::registry::Registry;
@@ -37,6 +38,8 @@ pub struct Setup {
     pub settings: Settings,
     pub policies: Vec<PolicyRule>,
     pub seed: u64,
+    /// Where buckets beside [`BUCKET`] come from.
+    pub root: Option<Arc<dyn BucketRoot>>,
 }
 
 impl Setup {
@@ -44,7 +47,7 @@ impl Setup {
         let capacity = 256 << 20;
         let settings = Settings { persist_backoff_min: Period::from_secs(1), ..Settings::default() };
         let policies = vec![rule("/", mode)];
-        Self { capacity, store: forebay_store::Settings::new(vec![capacity]), settings, policies, seed: 1 }
+        Self { capacity, store: forebay_store::Settings::new(vec![capacity]), settings, policies, seed: 1, root: None }
     }
 
     pub fn capacity(mut self, capacity: u64) -> Self {
@@ -77,13 +80,17 @@ pub fn rule(path: &str, mode: WriteMode) -> PolicyRule {
     PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path(path) }
 }
 
-async fn build(setup: &Setup, env: &Env, disk: &MemoryDisk, foreground: &Gate, background: &Gate) -> Cache {
+async fn open_store(setup: &Setup, env: &Env, disk: &MemoryDisk) -> Store {
     let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(disk.clone())];
-    let store = Store::open(env.clone(), disks, setup.store.clone(), None).await.expect("store");
+    Store::open(env.clone(), disks, setup.store.clone(), None).await.expect("store")
+}
+
+async fn build(setup: &Setup, env: &Env, disk: &MemoryDisk, foreground: &Gate, background: &Gate) -> Cache {
+    let store = open_store(setup, env, disk).await;
     let engine = Arc::new(EmbeddedEngine::new(store.clone()));
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
     let mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
-    let mounts = Mounts { mounts, root: None, background_root: None };
+    let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
     let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies };
     Cache::open(parts, &mut Registry::default()).await.expect("cache")
@@ -110,8 +117,27 @@ impl Bench {
 
     /// Ends the process in order and starts it again.
     pub async fn restart(&mut self) {
+        self.close().await;
+        self.reopen().await;
+    }
+
+    pub async fn close(&self) {
         self.cache.close().await.expect("close");
+    }
+
+    pub async fn reopen(&mut self) {
         self.cache = build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+    }
+
+    /// Removes a record of the catalog while the cache is closed.
+    pub async fn remove_record(&self, key: Bytes) {
+        let store = open_store(&self.setup, &self.env, &self.disk).await;
+        let writes = vec![ValueWrite { key, value: None }];
+        EmbeddedEngine::new(store.clone())
+            .commit(Transaction { writes, ..Transaction::default() })
+            .await
+            .expect("commit");
+        store.close().await.expect("close");
     }
 
     /// Cuts the power and starts again. What the dead process still tries reaches neither the disk nor the under store.

@@ -50,7 +50,11 @@ pub fn object_key(path: &ObjectPath) -> Bytes {
 }
 
 pub fn parse_object_key(key: &[u8]) -> Option<ObjectPath> {
-    let (bucket, key) = std::str::from_utf8(key).ok()?.strip_prefix("o/")?.split_once('\0')?;
+    parse_path(key, "o/")
+}
+
+fn parse_path(key: &[u8], prefix: &str) -> Option<ObjectPath> {
+    let (bucket, key) = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.split_once('\0')?;
     Some(ObjectPath::new(BucketName::new(bucket).ok()?, ObjectKey::new(key).ok()?))
 }
 
@@ -61,6 +65,19 @@ pub fn object_prefix_range(bucket: &BucketName, prefix: &str) -> (Bytes, Bytes) 
 
 pub fn all_objects_range() -> (Bytes, Bytes) {
     range_of("o/")
+}
+
+/// The key of a request of a client that may be on its way to the under store; its value is empty.
+pub fn request_key(path: &ObjectPath) -> Bytes {
+    format!("r/{}\0{}", path.bucket, path.key).into()
+}
+
+pub fn parse_request_key(key: &[u8]) -> Option<ObjectPath> {
+    parse_path(key, "r/")
+}
+
+pub fn all_requests_range() -> (Bytes, Bytes) {
+    range_of("r/")
 }
 
 pub fn upload_key(path: &ObjectPath, upload_id: &str) -> Bytes {
@@ -97,6 +114,15 @@ pub fn part_key(upload_id: &str, number: u32) -> Bytes {
 
 pub fn parse_part_key(key: &[u8]) -> Option<u32> {
     std::str::from_utf8(key).ok()?.strip_prefix("p/")?.rsplit_once('/')?.1.parse().ok()
+}
+
+/// The upload that a part belongs to.
+pub fn parse_part_upload(key: &[u8]) -> Option<&str> {
+    Some(std::str::from_utf8(key).ok()?.strip_prefix("p/")?.rsplit_once('/')?.0)
+}
+
+pub fn all_parts_range() -> (Bytes, Bytes) {
+    range_of("p/")
 }
 
 pub fn parts_range(upload_id: &str) -> (Bytes, Bytes) {

@@ -98,7 +98,10 @@ proptest! {
         prop_assume!(key.len() <= 1024);
         let path = ObjectPath::parse("some-bucket", &key).unwrap();
         prop_assert_eq!(parse_object_key(&object_key(&path)), Some(path.clone()));
+        prop_assert_eq!(parse_request_key(&request_key(&path)), Some(path.clone()));
         prop_assert_eq!(parse_upload_key(&upload_key(&path, &id)), Some((path, id.clone())));
+        let part = part_key(&id, number);
+        prop_assert_eq!(parse_part_upload(&part), Some(id.as_str()));
         prop_assert_eq!(parse_part_key(&part_key(&id, number)), Some(number));
     }
 

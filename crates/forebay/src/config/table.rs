@@ -102,7 +102,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("cache", "persist_backoff_min", NOT_ZERO, "1 s", "First pause after a failed upload; it doubles with every failure."),
     setting("cache", "persist_backoff_max", NOT_ZERO, "1 h", "Longest pause between uploads of one object."),
     setting("cache", "settle_time", NOT_ZERO, "30 s",
-        "After an upload whose answer was lost, how long no other version of the same object is sent."),
+        "After a request whose answer was lost, and for what is dirty at the start, how long nothing is sent for the same object."),
     setting("cache", "leftover_timeout", NOT_ZERO, "1 h", "Multipart uploads and other leftovers without activity for this long are removed."),
     setting("cache", "leftover_interval", NOT_ZERO, "10 min", "How often leftovers are looked for."),
     setting("cache", "part_size_min", between(1, PUT_BYTES_MAX), "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),

@@ -1,0 +1,86 @@
+//! When something was last done for a multipart upload, on the clock that nobody can set. Kept in memory: for this process an
+//! upload begins when it first sees it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::Env;
+use parking_lot::Mutex;
+
+/// By upload id.
+pub(crate) struct Activity {
+    env: Env,
+    last: Arc<Mutex<HashMap<String, Last>>>,
+}
+
+struct Last {
+    at: Duration,
+    /// Requests under way.
+    running: usize,
+}
+
+/// A request for an upload, from its first byte to its commit.
+pub(crate) struct Active {
+    env: Env,
+    last: Arc<Mutex<HashMap<String, Last>>>,
+    upload_id: String,
+}
+
+impl Activity {
+    pub(crate) fn new(env: Env) -> Self {
+        Self { env, last: Arc::default() }
+    }
+
+    pub(crate) fn begin(&self, upload_id: &str) -> Active {
+        let at = self.env.clock.monotonic();
+        let mut last = self.last.lock();
+        last.entry(upload_id.to_owned()).or_insert(Last { at, running: 0 }).running += 1;
+        Active { env: self.env.clone(), last: Arc::clone(&self.last), upload_id: upload_id.to_owned() }
+    }
+
+    /// For how long nothing has been done, counted from the first call for this upload at the earliest.
+    pub(crate) fn idle_for(&self, upload_id: &str) -> Duration {
+        let now = self.env.clock.monotonic();
+        let mut last = self.last.lock();
+        let entry = last.entry(upload_id.to_owned()).or_insert(Last { at: now, running: 0 });
+        if entry.running > 0 { Duration::ZERO } else { now - entry.at }
+    }
+
+    /// Forgets all uploads but these, and those that something is being done for.
+    pub(crate) fn retain(&self, uploads: &HashSet<String>) {
+        self.last.lock().retain(|upload_id, last| last.running > 0 || uploads.contains(upload_id));
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        if let Some(last) = self.last.lock().get_mut(&self.upload_id) {
+            last.running -= 1;
+            last.at = self.env.clock.monotonic();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_is_idle_while_nothing_is_under_way() {
+        let (env, clock) = Env::simulated(1);
+        let activity = Activity::new(env);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(activity.idle_for("id"), Duration::ZERO, "first seen now");
+        clock.advance(hour);
+        assert_eq!(activity.idle_for("id"), hour);
+        let active = activity.begin("id");
+        clock.advance(hour);
+        assert_eq!(activity.idle_for("id"), Duration::ZERO);
+        drop(active);
+        clock.advance(hour);
+        assert_eq!(activity.idle_for("id"), hour);
+        activity.retain(&HashSet::new());
+        assert_eq!(activity.idle_for("id"), Duration::ZERO);
+    }
+}

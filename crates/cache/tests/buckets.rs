@@ -1,0 +1,91 @@
+//! Buckets come and go while objects are written to them: what is acknowledged is in a bucket that exists.
+
+mod support;
+
+use std::sync::Arc;
+
+use forebay_cache::{Attributes, Conditions, ErrorKind, PutObject};
+use forebay_types::{BucketName, ObjectPath, WriteMode};
+use forebay_ufs::BucketRoot;
+use forebay_ufs::memory::{MemoryRoot, Mood};
+use futures::StreamExt;
+
+use support::{Bench, Setup, incoming, incoming_stream, kind, until};
+
+async fn with_root(mode: WriteMode) -> (Bench, MemoryRoot, BucketName) {
+    let root = MemoryRoot::default();
+    let mut setup = Setup::new(mode);
+    setup.root = Some(Arc::new(root.clone()) as Arc<dyn BucketRoot>);
+    let bench = setup.open().await;
+    let bucket = BucketName::new("made").expect("a name");
+    bench.cache.create_bucket(&bucket).await.expect("a bucket");
+    (bench, root, bucket)
+}
+
+fn put_of(key: &str, body: forebay_cache::Incoming) -> PutObject {
+    let path = ObjectPath::parse("made", key).expect("a path");
+    PutObject { path, body, attributes: Attributes::default(), conditions: Conditions::default() }
+}
+
+/// The bucket is deleted while the body comes.
+#[tokio::test]
+async fn a_write_into_a_bucket_that_is_gone_is_not_acknowledged() {
+    for mode in [WriteMode::WriteBack, WriteMode::Transient, WriteMode::WriteThrough] {
+        let (bench, root, bucket) = with_root(mode).await;
+        let (sender, receiver) = futures::channel::mpsc::unbounded();
+        let (cache, request) = (bench.cache.clone(), put_of("key", incoming_stream(receiver.boxed(), 5)));
+        let putting = forebay_env::spawn(async move { cache.put(request).await });
+        sender.unbounded_send(Ok("slow".into())).unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        bench.cache.delete_bucket(&bucket).await.unwrap();
+        sender.unbounded_send(Ok("!".into())).unwrap();
+        drop(sender);
+        assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket), "{mode:?}");
+        assert!(root.bucket(&bucket).is_none());
+        assert_eq!(bench.cache.status().dirty_objects, 0);
+    }
+}
+
+/// It can't be told whether the bucket is empty while a write is on its way.
+#[tokio::test]
+async fn a_bucket_that_is_written_to_is_not_deleted() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteThrough).await;
+    let under = root.bucket(&bucket).unwrap();
+    let asked = under.requests();
+    under.set_mood(Mood::Hang);
+    let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
+    let putting = forebay_env::spawn(async move { cache.put(request).await });
+    until("the object is on its way", || under.requests() > asked).await;
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketBusy));
+    under.set_mood(Mood::Well);
+    putting.join().await.unwrap();
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketNotEmpty));
+    assert_eq!(under.contents().get("key").unwrap(), "value");
+}
+
+/// Objects behind deletes that wait are seen; deletes alone are brought to the under store first.
+#[tokio::test]
+async fn a_bucket_with_an_object_that_waits_is_not_empty() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteBack).await;
+    let path = |key: &str| ObjectPath::parse("made", key).expect("a path");
+    let put = |key: &'static str| bench.cache.put(put_of(key, incoming("value".into())));
+    put("a").await.unwrap();
+    bench.drain().await;
+    let under = root.bucket(&bucket).unwrap();
+    under.set_mood(Mood::Refuse(forebay_ufs::ErrorKind::Unavailable));
+    bench.cache.delete(&path("a"), &Conditions::default()).await.unwrap();
+    put("b").await.unwrap();
+    assert!(bench.cache.delete_bucket(&bucket).await.is_err());
+    under.set_mood(Mood::Well);
+    bench.cache.set_policies(vec![support::rule("/", WriteMode::Transient)], None).await.unwrap();
+    put("c").await.unwrap();
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketNotEmpty));
+    for key in ["b", "c"] {
+        bench.cache.delete(&path(key), &Conditions::default()).await.unwrap();
+    }
+    bench.cache.delete_bucket(&bucket).await.unwrap();
+    assert!(root.bucket(&bucket).is_none());
+    assert_eq!(kind(put("d").await), Some(ErrorKind::NoSuchBucket));
+}
