@@ -7,7 +7,7 @@ import os
 import pytest
 from awscrt import checksums
 
-from harness.clients import boto, refused
+from harness.clients import boto, md5_base64, refused, send_signed
 
 MIB = 1 << 20
 ALGORITHMS = {
@@ -115,3 +115,56 @@ def test_a_copy_keeps_the_checksum_or_makes_another(s3, bucket):
     assert kept["ChecksumSHA1"] == checksum("SHA1", b"body")
     copied = s3.copy_object(Bucket=bucket, Key="other", CopySource=source, ChecksumAlgorithm="SHA256")
     assert copied["CopyObjectResult"]["ChecksumSHA256"] == checksum("SHA256", b"body")
+
+
+def delete_list(*keys):
+    return ("<Delete>" + "".join(f"<Object><Key>{key}</Key></Object>" for key in keys) + "</Delete>").encode()
+
+
+DAMAGED = [
+    ("Content-MD5", md5_base64(b"something else"), "BadDigest"),
+    ("Content-MD5", "garbage", "InvalidDigest"),
+    ("x-amz-checksum-crc32", checksum("CRC32", b"something else"), "BadDigest"),
+    ("x-amz-checksum-sha256", checksum("SHA256", b"something else"), "BadDigest"),
+    ("x-amz-checksum-crc64nvme", "garbage", "InvalidRequest"),
+    ("x-amz-checksum-sha512", "AAAA", "NotImplemented"),
+    ("Content-Type", "text/xml", "InvalidRequest"),
+]
+
+
+@pytest.mark.parametrize("header, value, expected", DAMAGED, ids=[f"{header}-{expected}" for header, _, expected in DAMAGED])
+@pytest.mark.beyond_reference("it compares no digest of a list of deletes")
+def test_a_damaged_list_of_deletes_deletes_nothing(server, s3, bucket, header, value, expected):
+    s3.put_object(Bucket=bucket, Key="kept", Body=b"kept")
+    answer = send_signed(server, "POST", f"/{bucket}?delete=", {header: value}, delete_list("kept"))
+    assert answer.status in (400, 501) and f"<Code>{expected}<".encode() in answer.body, answer
+    assert s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"kept"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_list_of_deletes_with_a_checksum(server, s3, bucket, algorithm):
+    s3.put_object(Bucket=bucket, Key="gone", Body=b"gone")
+    body = delete_list("gone")
+    headers = {f"x-amz-checksum-{algorithm.lower()}": checksum(algorithm, body), "Content-MD5": md5_base64(body)}
+    assert send_signed(server, "POST", f"/{bucket}?delete=", headers, body).status == 200
+    refused("404", s3.head_object, Bucket=bucket, Key="gone")
+
+
+@pytest.mark.beyond_reference("it compares no digest of tags")
+def test_damaged_tags_change_nothing(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"body", Tagging="a=1")
+    body = b"<Tagging><TagSet><Tag><Key>b</Key><Value>2</Value></Tag></TagSet></Tagging>"
+    for header, value in (("Content-MD5", md5_base64(b"else")), ("x-amz-checksum-crc32c", checksum("CRC32C", b"else"))):
+        answer = send_signed(server, "PUT", f"/{bucket}/object?tagging=", {header: value}, body)
+        assert answer.status == 400 and b"<Code>BadDigest<" in answer.body, answer
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "a", "Value": "1"}]
+    assert send_signed(server, "PUT", f"/{bucket}/object?tagging=", {"Content-MD5": md5_base64(body)}, body).status == 200
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "b", "Value": "2"}]
+
+
+@pytest.mark.parametrize("algorithm", ["sha512", "md5", "xxhash3", "next-years"])
+@pytest.mark.beyond_reference("it stores what it has not compared")
+def test_a_checksum_that_cannot_be_compared_is_refused(server, s3, bucket, algorithm):
+    answer = send_signed(server, "PUT", f"/{bucket}/object", {f"x-amz-checksum-{algorithm}": "AAAA"}, b"body")
+    assert answer.status == 501, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="object")

@@ -37,6 +37,7 @@ use forebay_ufs::S3Target;
 
 pub use error::{Error, ErrorKind, Result};
 pub use open::Parts;
+pub use receive::BodyDigests;
 pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
 

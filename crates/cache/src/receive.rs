@@ -70,9 +70,6 @@ fn algorithms(body: &Incoming, also: Option<Algorithm>) -> Vec<Algorithm> {
 }
 
 fn verify(body: Incoming, digested: &Digested) -> Result<()> {
-    if body.md5.is_some_and(|md5| md5 != digested.md5) {
-        return Err(Error::new(ErrorKind::BadDigest, "the body does not match Content-MD5"));
-    }
     if body.sha256.is_some() && body.sha256 != digested.payload_sha256 {
         return Err(Error::new(ErrorKind::PayloadHashMismatch, "the body does not match x-amz-content-sha256"));
     }
@@ -80,11 +77,37 @@ fn verify(body: Incoming, digested: &Digested) -> Result<()> {
     if let Some(trailers) = body.trailers {
         expected.extend(trailers()?);
     }
-    match expected.iter().find(|checksum| !digested.checksums.contains(checksum)) {
+    compare(digested, body.md5, &expected)
+}
+
+fn compare(digested: &Digested, md5: Option<[u8; 16]>, checksums: &[Checksum]) -> Result<()> {
+    if md5.is_some_and(|md5| md5 != digested.md5) {
+        return Err(Error::new(ErrorKind::BadDigest, "the body does not match Content-MD5"));
+    }
+    match checksums.iter().find(|checksum| !digested.checksums.contains(checksum)) {
         None => Ok(()),
         Some(wrong) => {
             let context = format!("the body does not match its {} checksum", wrong.algorithm.name());
             Err(Error::new(ErrorKind::ChecksumMismatch, context))
         }
+    }
+}
+
+/// Digests of a body that does not go into the cache.
+pub struct BodyDigests(Digests);
+
+impl BodyDigests {
+    pub fn new(algorithms: &[Algorithm]) -> Self {
+        Self(Digests::new(algorithms, false))
+    }
+
+    pub fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    /// # Errors
+    /// `BadDigest`, `ChecksumMismatch`.
+    pub fn verify(self, md5: Option<[u8; 16]>, checksums: &[Checksum]) -> Result<()> {
+        compare(&self.0.finish(), md5, checksums)
     }
 }

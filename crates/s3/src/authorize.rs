@@ -13,6 +13,8 @@ use s3s::path::S3Path;
 use s3s::{S3Request, S3Result, s3_error};
 
 use crate::context::{Caller, RequestContext, caller};
+use crate::query;
+use crate::s3s_fixes::documents::Expected;
 
 /// What an operation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +106,12 @@ impl S3Access for Authorization {
         if !is_allowed(&user, need, request.s3_path(), request.credentials().is_some()) {
             return Err(access_denied());
         }
+        query::check(request.s3_op().name(), request.method(), request.uri())?;
+        if name == "DeleteObjects" && !Expected::of(request.headers()).is_ok_and(|expected| !expected.is_empty()) {
+            // S3 asks for it because of what a damaged list would do.
+            let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
+            return Err(s3_error!(InvalidRequest, "{}", message));
+        }
         let reads = matches!(name, "GetObject" | "HeadObject");
         if reads && request.headers().get("range").is_some_and(|range| range.as_bytes().contains(&b',')) {
             let message = "Several ranges in one request are not supported.";
@@ -151,5 +159,19 @@ fn is_allowed(user: &User, need: Need, path: &S3Path, signed: bool) -> bool {
         Need::KnowBucket => bucket.is_some_and(|bucket| user.may_in_bucket(Action::List, bucket)),
         Need::Admin => user.may(Action::Admin, &named),
         Need::Signature => signed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Uri};
+
+    use super::*;
+
+    #[test]
+    fn every_operation_has_its_parameters() {
+        for (operation, _) in OPERATIONS {
+            assert!(query::check(operation, &Method::PUT, &Uri::from_static("/b")).is_ok(), "{operation}");
+        }
     }
 }

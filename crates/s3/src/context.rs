@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 use forebay_auth::User;
 use s3s::S3Request;
 
+use crate::s3s_fixes::BodyError;
+
 /// The identity of one request, made before it is looked at.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
@@ -12,11 +14,13 @@ pub(crate) struct RequestContext {
     pub(crate) id: String,
     /// Known once the request is routed.
     pub(crate) operation: OnceLock<&'static str>,
+    /// Why its document could not be believed.
+    pub(crate) refused: OnceLock<BodyError>,
 }
 
 impl RequestContext {
     pub(crate) fn new(id: String) -> Self {
-        Self { id, operation: OnceLock::new() }
+        Self { id, operation: OnceLock::new(), refused: OnceLock::new() }
     }
 
     pub(crate) fn operation(&self) -> &'static str {

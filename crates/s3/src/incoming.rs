@@ -69,7 +69,7 @@ fn size(body: Option<&StreamingBlob>, announced: &Announced) -> S3Result<u64> {
     Ok(size)
 }
 
-fn md5(base64: &str) -> S3Result<[u8; 16]> {
+pub(crate) fn md5(base64: &str) -> S3Result<[u8; 16]> {
     use base64::Engine as _;
     let bytes = base64::engine::general_purpose::STANDARD.decode(base64).ok();
     let md5 = bytes.and_then(|bytes| bytes.try_into().ok());

@@ -13,6 +13,7 @@ mod incoming;
 mod metrics;
 mod operations;
 mod pass_through;
+mod query;
 mod s3s_fixes;
 mod server;
 mod service;

@@ -10,6 +10,8 @@ use forebay_auth::{Action, Users};
 use forebay_cache::Cache;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::auth::SimpleAuth;
 use s3s::host::S3Host;
 use s3s::path::{S3Path, parse_virtual_hosted_style};
 use s3s::route::S3Route;
@@ -22,6 +24,7 @@ use crate::context::{RequestContext, request_id};
 use crate::convert;
 use crate::error::{from_cache, s3_error as error_with_status};
 use crate::host::Domain;
+use crate::query;
 
 /// What of S3 is configuration of buckets or state of objects that only the under store has.
 const SUBRESOURCES: [&str; 26] = [
@@ -103,7 +106,11 @@ impl S3Route for PassThrough {
         }
         let key = path.get_object_key().map(|key| format!("{}{key}", target.prefix));
         request.uri = rewrite(&request.uri, &target.bucket, key.as_deref())?;
-        let service = S3ServiceBuilder::new(Proxy::from(target.client)).build();
+        let mut builder = S3ServiceBuilder::new(Proxy::from(target.client));
+        // Without keys to sign with, access would not be checked.
+        builder.set_auth(SimpleAuth::new());
+        builder.set_access(OnlyPassed);
+        let service = builder.build();
         let answer = service
             .call(unsigned(request))
             .await
@@ -112,6 +119,16 @@ impl S3Route for PassThrough {
         let mut response = S3Response::with_headers(body, parts.headers);
         response.status = Some(parts.status);
         Ok(response)
+    }
+}
+
+/// Signature and grants have been checked; what is left is that nothing but what passes through does.
+struct OnlyPassed;
+
+#[async_trait]
+impl S3Access for OnlyPassed {
+    async fn check(&self, request: &mut S3AccessContext<'_>) -> S3Result<()> {
+        query::check_passed(request.s3_op().name(), request.method(), request.uri(), &SUBRESOURCES)
     }
 }
 
@@ -143,10 +160,14 @@ fn rewrite(uri: &Uri, bucket: &str, key: Option<&str>) -> S3Result<Uri> {
         .query()
         .unwrap_or_default()
         .split('&')
-        .filter(|parameter| !parameter.is_empty() && !parameter.starts_with("X-Amz-"))
+        .filter(|parameter| !parameter.is_empty() && !is_of_signature(parameter))
         .collect();
     let text = format!("/{bucket}/{key}?{}", query.join("&"));
     text.parse().map_err(|error: http::uri::InvalidUri| s3_error!(error, InvalidURI))
+}
+
+fn is_of_signature(parameter: &str) -> bool {
+    parameter.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("X-Amz-"))
 }
 
 /// The request without the signature, which has been checked, and without what only belongs to it.

@@ -28,8 +28,10 @@ use crate::host::Domain;
 use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
+use crate::s3s_fixes::checks::Checked;
 use crate::s3s_fixes::chunks::Framing;
-use crate::s3s_fixes::{FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, keep_alive};
+use crate::s3s_fixes::documents::Expected;
+use crate::s3s_fixes::{FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, keep_alive};
 use crate::server::TimedBody;
 use crate::server::rest::{self, Rest};
 use crate::settings::S3Settings;
@@ -97,11 +99,13 @@ impl S3Service {
                 return Ok(answer::refuse(error, &context.id));
             }
         };
+        let Checked { framing, document, hoisted } = checked;
+        parts.headers.extend(hoisted);
         parts.extensions.insert(Arc::clone(context));
         let is_form = is_form(&parts);
         let takes_long = takes_long(&parts);
         let waits = parts.headers.contains_key(EXPECT);
-        let (body, rest) = self.body(body, checked.framing);
+        let (body, rest) = self.body(body, framing, document.map(|expected| (expected, Arc::clone(context))));
         let request = HttpRequest::from_parts(parts, body);
         let inner = Arc::clone(&self.inner);
         if takes_long {
@@ -126,6 +130,9 @@ impl S3Service {
         // A permit is given for as long as the form is in memory; the semaphore is never closed.
         let _permit = if is_form { self.inner.forms.acquire().await.ok() } else { None };
         let response = call(&self.inner, request).await?;
+        if let Some(refused) = context.refused.get() {
+            return Ok(answer::refuse(documents::answer_of(*refused), &context.id));
+        }
         match is_form {
             true => answer::refuse_form(response, &context.id).await,
             false if context.operation() == "GetObjectAttributes" => answer::bare_etag(response).await,
@@ -133,7 +140,12 @@ impl S3Service {
         }
     }
 
-    fn body(&self, body: Incoming, framing: Option<Framing>) -> (Body, Option<Rest<TimedBody<Incoming>>>) {
+    fn body(
+        &self,
+        body: Incoming,
+        framing: Option<Framing>,
+        document: Option<(Expected, Arc<RequestContext>)>,
+    ) -> (Body, Option<Rest<TimedBody<Incoming>>>) {
         if http_body::Body::is_end_stream(&body) && framing.is_none() {
             return (Body::empty(), None);
         }
@@ -141,9 +153,10 @@ impl S3Service {
         let window = (inner.settings.body_window, inner.settings.body_bytes_per_window_min);
         let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, inner.metrics.clone());
         let (body, rest) = rest::share(body);
-        let body = match framing {
-            None => body.boxed(),
-            Some(framing) => chunks::watch(body, framing),
+        let body = match (framing, document) {
+            (None, None) => body.boxed(),
+            (None, Some((expected, context))) => documents::verify(body, expected, context),
+            (Some(framing), _) => chunks::watch(body, framing),
         };
         (Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data)))), Some(rest))
     }

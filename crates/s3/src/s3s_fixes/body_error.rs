@@ -19,10 +19,14 @@ pub(crate) enum BodyError {
     PayloadHash,
     #[error("the trailing headers are not those announced")]
     Trailers,
+    #[error("the Content-MD5 that you specified did not match what we received")]
+    Md5,
+    #[error("the checksum that you specified did not match the calculated checksum")]
+    Checksum,
 }
 
 impl BodyError {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -30,6 +34,8 @@ impl BodyError {
         Self::Signature,
         Self::PayloadHash,
         Self::Trailers,
+        Self::Md5,
+        Self::Checksum,
     ];
 
     /// Finds out what an error of `s3s`'s streams means.
@@ -60,6 +66,7 @@ impl BodyError {
             Self::Signature => "SignatureDoesNotMatch",
             Self::PayloadHash => "XAmzContentSHA256Mismatch",
             Self::Trailers => "MalformedTrailerError",
+            Self::Md5 | Self::Checksum => "BadDigest",
         }
     }
 
@@ -71,7 +78,9 @@ impl BodyError {
             | Self::Framing
             | Self::ChunkTooLarge
             | Self::PayloadHash
-            | Self::Trailers => StatusCode::BAD_REQUEST,
+            | Self::Trailers
+            | Self::Md5
+            | Self::Checksum => StatusCode::BAD_REQUEST,
         }
     }
 

@@ -1,12 +1,14 @@
 //! Requests that are refused before their signature is looked at.
 
+use forebay_types::Algorithm;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use s3s::S3Error;
 
 use super::XML_BYTES_MAX;
 use super::chunks::Framing;
+use super::documents::Expected;
 use crate::error::s3_error;
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
@@ -20,13 +22,31 @@ const SINGLE_HEADERS: [&str; 8] =
 /// `x-amz-*` headers that hold lists, and that SDKs send one value at a time.
 const LIST_HEADERS: [&str; 2] = ["x-amz-object-attributes", "x-amz-optional-object-attributes"];
 
+/// Parameters of presigned URLs that are not headers of the request, or only of its transfer, in lower case.
+const NOT_HOISTED: [&str; 10] = [
+    "x-amz-algorithm",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    "x-amz-expires",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+    "x-amz-trailer",
+];
+
 type Check<T = ()> = Result<T, S3Error>;
 
 /// What the checks found out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checked {
     /// The body's framing, when it is aws-chunked.
     pub(crate) framing: Option<Framing>,
+    /// The digests of the body, when it is a document that has some.
+    pub(crate) document: Option<Expected>,
+    /// Headers that are in the query of a presigned URL.
+    pub(crate) hoisted: HeaderMap,
 }
 
 /// Refuses what must not reach the signature check.
@@ -42,17 +62,16 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     if in_header && query.has_signature_parameters() {
         return Err(denied("Only one auth mechanism allowed."));
     }
-    let signed = if in_header {
+    let presigned = !in_header && query.has_signature_parameters();
+    if in_header {
         check_header_signature(&parts.headers, region)?;
-        true
-    } else if query.has_signature_parameters() {
+    } else if presigned {
         check_presigned(&query, &parts.headers, region)?;
-        true
-    } else {
-        false
-    };
+    }
     check_document_size(parts, &query)?;
-    Ok(Checked { framing: framing(&parts.headers, signed)? })
+    let framing = framing(&parts.headers, in_header || presigned)?;
+    let hoisted = if presigned { hoisted(&query, &parts.headers)? } else { HeaderMap::new() };
+    Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted })
 }
 
 fn check_headers(headers: &HeaderMap) -> Check {
@@ -63,6 +82,7 @@ fn check_headers(headers: &HeaderMap) -> Check {
             return Err(invalid(format!("The header {name} was given twice.")));
         }
     }
+    check_checksum_headers(headers)?;
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
         return Err(invalid("Transfer-Encoding and Content-Length must not come together."));
     }
@@ -86,6 +106,55 @@ fn check_document_size(parts: &Parts, query: &Query) -> Check {
         return Err(s3_error("MaxMessageLengthExceeded", StatusCode::BAD_REQUEST, "Your request was too big."));
     }
     Ok(())
+}
+
+fn document(parts: &Parts, query: &Query, framing: Option<Framing>, hoisted: &HeaderMap) -> Check<Option<Expected>> {
+    let deletes = parts.method == Method::POST && query.only("delete").is_some();
+    let tags = parts.method == Method::PUT && query.only("tagging").is_some();
+    if !deletes && !tags {
+        return Ok(None);
+    }
+    if framing.is_some() {
+        return Err(not_implemented("A document in a streaming payload"));
+    }
+    let mut headers = parts.headers.clone();
+    headers.extend(hoisted.clone());
+    let expected = Expected::of(&headers)?;
+    Ok((!expected.is_empty()).then_some(expected))
+}
+
+/// SDKs put headers of presigned requests into the query, where the signature covers them (aws-sdk-js: all `x-amz-*`).
+fn hoisted(query: &Query, headers: &HeaderMap) -> Check<HeaderMap> {
+    let mut hoisted = HeaderMap::new();
+    for (name, value) in &query.parameters {
+        let name = name.to_ascii_lowercase();
+        if !name.starts_with("x-amz-") || NOT_HOISTED.contains(&name.as_str()) {
+            continue;
+        }
+        let wrong = || invalid(format!("The query parameter {name:?} is not valid as a header."));
+        let header = HeaderName::try_from(&name).map_err(|_| wrong())?;
+        if headers.contains_key(&header) || hoisted.contains_key(&header) {
+            return Err(invalid(format!("The header {name} was given twice.")));
+        }
+        hoisted.insert(header, HeaderValue::try_from(value).map_err(|_| wrong())?);
+    }
+    check_checksum_headers(&hoisted)?;
+    Ok(hoisted)
+}
+
+/// A checksum that nobody compares would be worse than none.
+fn check_checksum_headers(headers: &HeaderMap) -> Check {
+    let unknown = headers.keys().find(|name| {
+        let rest = name.as_str().strip_prefix("x-amz-checksum-");
+        rest.is_some_and(|rest| {
+            !["algorithm", "mode", "type"].contains(&rest)
+                && !Algorithm::ALL.iter().any(|algorithm| algorithm.header() == name.as_str())
+        })
+    });
+    match unknown {
+        None => Ok(()),
+        Some(name) => Err(not_implemented(&format!("The checksum {name}"))),
+    }
 }
 
 fn is_version_4(headers: &HeaderMap) -> bool {
@@ -218,6 +287,10 @@ impl Query {
 
 fn denied(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
     s3_error("AccessDenied", StatusCode::FORBIDDEN, message)
+}
+
+fn not_implemented(what: &str) -> S3Error {
+    s3_error("NotImplemented", StatusCode::NOT_IMPLEMENTED, format!("{what} is not implemented."))
 }
 
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {

@@ -13,6 +13,10 @@ fn check_request(uri: &str, headers: &[(&'static str, &str)]) -> Result<Checked,
     check(&parts, "us-east-1").map_err(|error| error.status_code().unwrap().as_u16())
 }
 
+fn framed(framing: Option<Framing>) -> Checked {
+    Checked { framing, document: None, hoisted: HeaderMap::new() }
+}
+
 fn presigned(change: &str, to: &str) -> String {
     "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=key%2F20200101%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Date=20200101T000000Z\
      &X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=00"
@@ -21,9 +25,9 @@ fn presigned(change: &str, to: &str) -> String {
 
 #[test]
 fn good_requests_pass() {
-    assert_eq!(check_request("/b/k", &[]), Ok(Checked { framing: None }));
-    assert_eq!(check_request("/b/k", &[("authorization", SIGNED), ("x-amz-date", "d")]), Ok(Checked { framing: None }));
-    assert_eq!(check_request(&presigned("", ""), &[]), Ok(Checked { framing: None }));
+    assert_eq!(check_request("/b/k", &[]), Ok(framed(None)));
+    assert_eq!(check_request("/b/k", &[("authorization", SIGNED), ("x-amz-date", "d")]), Ok(framed(None)));
+    assert_eq!(check_request(&presigned("", ""), &[]), Ok(framed(None)));
 }
 
 #[test]
@@ -69,9 +73,9 @@ fn presigned_urls_are_checked_in_all_parts() {
 fn payload_types_are_known_or_refused() {
     let all = SIGNED.replace("x-amz-date", "x-amz-content-sha256;x-amz-date");
     let with = |value: &str| check_request("/b/k", &[("authorization", &all), ("x-amz-content-sha256", value)]);
-    assert_eq!(with("STREAMING-UNSIGNED-PAYLOAD-TRAILER"), Ok(Checked { framing: Some(Framing::Unsigned) }));
-    assert_eq!(with("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"), Ok(Checked { framing: Some(Framing::Signed) }));
-    assert_eq!(with("UNSIGNED-PAYLOAD"), Ok(Checked { framing: None }));
+    assert_eq!(with("STREAMING-UNSIGNED-PAYLOAD-TRAILER"), Ok(framed(Some(Framing::Unsigned))));
+    assert_eq!(with("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"), Ok(framed(Some(Framing::Signed))));
+    assert_eq!(with("UNSIGNED-PAYLOAD"), Ok(framed(None)));
     for value in ["", "required", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD"] {
         assert_eq!(with(value), Err(403), "{value}");
     }
@@ -84,4 +88,53 @@ fn what_two_readers_could_read_differently_is_refused() {
     assert_eq!(check_request("/b/k", &[("content-length", "1"), ("transfer-encoding", "chunked")]), Err(400));
     assert_eq!(check_request("/b?prefix=a&prefix=b", &[]), Err(400));
     assert_eq!(check_request("/b/k", &[("x-amz-meta-a", "1"), ("x-amz-meta-a", "2")]), Err(400));
+}
+
+#[test]
+fn headers_in_a_presigned_url_count_as_such() {
+    let url = |more: &str| presigned("X-Amz-Signature=00", &format!("X-Amz-Signature=00&{more}"));
+    let hoisted = |more: &str| check_request(&url(more), &[]).map(|checked| checked.hoisted);
+    let headers = hoisted(
+        "x-amz-meta-Name=a%20b&X-Amz-Storage-Class=GLACIER&X-Amz-Content-Sha256=UNSIGNED-PAYLOAD&x-id=PutObject",
+    )
+    .unwrap();
+    assert_eq!(headers.len(), 2);
+    assert_eq!(
+        (&headers["x-amz-meta-name"], &headers["x-amz-storage-class"]),
+        (&"a b".parse().unwrap(), &"GLACIER".parse().unwrap())
+    );
+    assert_eq!(hoisted("x-amz-meta-a=1&X-Amz-Meta-A=2"), Err(400));
+    assert_eq!(hoisted("x-amz-meta-a=%0D%0A"), Err(400));
+    assert_eq!(hoisted("x-amz-checksum-sha512=0"), Err(501));
+    assert_eq!(check_request("/b/k?x-amz-meta-a=1", &[]).unwrap().hoisted.len(), 0, "without a signature");
+}
+
+#[test]
+fn checksums_that_nobody_compares_are_refused() {
+    let all = SIGNED.replace(
+        "x-amz-date",
+        "x-amz-checksum-sha512;x-amz-checksum-md5;x-amz-checksum-crc32;x-amz-checksum-mode;x-amz-date",
+    );
+    for (name, expected) in [
+        ("x-amz-checksum-sha512", Some(501)),
+        ("x-amz-checksum-md5", Some(501)),
+        ("x-amz-checksum-crc32", None),
+        ("x-amz-checksum-mode", None),
+    ] {
+        assert_eq!(check_request("/b/k", &[("authorization", &all), (name, "v")]).err(), expected, "{name}");
+    }
+}
+
+#[test]
+fn digests_of_a_document_are_read() {
+    let deletes = |name: &'static str, value: &str| {
+        let request = http::Request::post("/b?delete").header("host", "localhost").header(name, value);
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        check(&parts, "us-east-1").map(|checked| checked.document.is_some())
+    };
+    assert_eq!(deletes("content-md5", "XUFAKrxLKna5cZ2REBfFkg==").unwrap(), true);
+    let code = |name, value| deletes(name, value).unwrap_err().code().as_str().to_owned();
+    assert!(!deletes("content-type", "text/xml").unwrap());
+    assert_eq!(code("x-amz-checksum-crc32", "garbage"), "InvalidRequest");
+    assert_eq!(code("content-md5", "garbage"), "InvalidDigest");
 }

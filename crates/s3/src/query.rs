@@ -1,0 +1,195 @@
+//! The query parameters that each operation knows.
+//!
+//! `s3s` routes a request by those that it knows: a sub-resource that S3 has got since would run as the plain PUT, GET or DELETE
+//! of the object or bucket. What an operation does not know is refused, so that the next sub-resource is no danger either.
+
+use http::{Method, Uri};
+use percent_encoding::percent_decode_str;
+use s3s::{S3Result, s3_error};
+
+const VERSION: &str = "versionId";
+
+/// Parameters of requests to read objects.
+const READ: &[&str] = &[
+    "partNumber",
+    "response-cache-control",
+    "response-content-disposition",
+    "response-content-encoding",
+    "response-content-language",
+    "response-content-type",
+    "response-expires",
+    VERSION,
+];
+
+/// The operations of the cache.
+const OPERATIONS: [(&str, &[&str]); 29] = [
+    ("AbortMultipartUpload", &["uploadId"]),
+    ("CompleteMultipartUpload", &["uploadId"]),
+    ("CopyObject", &[]),
+    ("CreateBucket", &[]),
+    ("CreateMultipartUpload", &["uploads"]),
+    ("DeleteBucket", &[]),
+    ("DeleteBucketTagging", &["tagging"]),
+    ("DeleteObject", &[VERSION]),
+    ("DeleteObjectTagging", &["tagging", VERSION]),
+    ("DeleteObjects", &["delete"]),
+    ("GetBucketLocation", &["location"]),
+    ("GetBucketTagging", &["tagging"]),
+    ("GetObject", READ),
+    ("GetObjectAttributes", &["attributes", VERSION]),
+    ("GetObjectTagging", &["tagging", VERSION]),
+    ("HeadBucket", &[]),
+    ("HeadObject", READ),
+    ("ListBuckets", &["bucket-region", "continuation-token", "max-buckets", "prefix"]),
+    (
+        "ListMultipartUploads",
+        &["delimiter", "encoding-type", "key-marker", "max-uploads", "prefix", "upload-id-marker", "uploads"],
+    ),
+    (
+        "ListObjectVersions",
+        &["delimiter", "encoding-type", "key-marker", "max-keys", "prefix", "version-id-marker", "versions"],
+    ),
+    ("ListObjects", &["delimiter", "encoding-type", "marker", "max-keys", "prefix"]),
+    (
+        "ListObjectsV2",
+        &[
+            "continuation-token",
+            "delimiter",
+            "encoding-type",
+            "fetch-owner",
+            "list-type",
+            "max-keys",
+            "prefix",
+            "start-after",
+        ],
+    ),
+    ("ListParts", &["max-parts", "part-number-marker", "uploadId"]),
+    ("PostObject", &[]),
+    ("PutBucketTagging", &["tagging"]),
+    ("PutObject", &[]),
+    ("PutObjectTagging", &["tagging", VERSION]),
+    ("UploadPart", &["partNumber", "uploadId"]),
+    ("UploadPartCopy", &["partNumber", "uploadId"]),
+];
+
+/// What stands beside the sub-resource in requests that pass through.
+const BESIDE_SUBRESOURCES: &[&str] = &["continuation-token", "id", "select-type", VERSION];
+
+/// Refuses parameters that an operation of the cache does not know, and versions other than `null`.
+///
+/// # Errors
+/// `NotImplemented`.
+pub(crate) fn check(operation: &str, method: &Method, uri: &Uri) -> S3Result<()> {
+    let known = known_to(operation).ok_or_else(|| s3_error!(NotImplemented, "{operation} is not implemented."))?;
+    check_names(method, uri, |name, value| known.contains(&name) && (name != VERSION || value == "null"))
+}
+
+/// The same for requests that pass through; `s3s` must have found the operation by the sub-resource that made it one of them.
+pub(crate) fn check_passed(operation: &str, method: &Method, uri: &Uri, subresources: &[&str]) -> S3Result<()> {
+    if let Some(known) = known_to(operation) {
+        return check_names(method, uri, |name, _| known.contains(&name));
+    }
+    let count = parameters(uri).filter(|(name, _)| subresources.contains(&name.as_str())).count();
+    if count > 1 {
+        return Err(s3_error!(InvalidRequest, "Conflicting query string parameters"));
+    }
+    check_names(method, uri, |name, _| subresources.contains(&name) || BESIDE_SUBRESOURCES.contains(&name))
+}
+
+fn known_to(operation: &str) -> Option<&'static [&'static str]> {
+    OPERATIONS.into_iter().find(|(name, _)| *name == operation).map(|(_, known)| known)
+}
+
+fn check_names(method: &Method, uri: &Uri, is_known: impl Fn(&str, &str) -> bool) -> S3Result<()> {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let refused = parameters(uri).find(|(name, value)| {
+        let ignored = is_ignored(name) || (reads && !value.is_empty() && name != VERSION);
+        !ignored && !is_known(name, value)
+    });
+    match refused {
+        None => Ok(()),
+        Some((name, _)) => Err(s3_error!(
+            NotImplemented,
+            "A header or parameter you provided implies functionality that is not implemented: the query parameter {name:?}."
+        )),
+    }
+}
+
+/// Those of the signature, and those that Amazon S3 ignores so that users can leave something in its logs.
+fn is_ignored(name: &str) -> bool {
+    name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
+}
+
+/// As `s3s` decodes them. What it can't decode, it has refused.
+fn parameters(uri: &Uri) -> impl Iterator<Item = (String, String)> {
+    let query = uri.query().unwrap_or_default();
+    let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    query.split('&').filter(|parameter| !parameter.is_empty()).map(move |parameter| {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        (decode(name), decode(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(operation: &str, method: Method, query: &str) -> bool {
+        check(operation, &method, &format!("/b/k?{query}").parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn an_operation_runs_only_with_parameters_that_it_knows() {
+        for query in ["", "x-id=PutObject", "X-Amz-Signature=0", "x-amz-meta-a=b", "x-user=me"] {
+            assert!(allowed("PutObject", Method::PUT, query), "{query}");
+        }
+        for query in [
+            "annotation",
+            "annotation=",
+            "renameObject",
+            "encryption=1",
+            "partNumber=1",
+            "%61cl",
+            "a+b=1",
+            "versionId=7",
+        ] {
+            assert!(!allowed("PutObject", Method::PUT, query), "{query}");
+            assert!(!allowed("CopyObject", Method::PUT, query), "{query}");
+        }
+        assert!(allowed("DeleteObject", Method::DELETE, "versionId=null"));
+        assert!(!allowed("DeleteObject", Method::DELETE, "ver%73ionId=7"));
+        assert!(!allowed("DeleteObject", Method::DELETE, "annotation&annotationName=a"));
+        assert!(!allowed("DeleteBucket", Method::DELETE, "abac="));
+        assert!(!allowed("NextYearsOperation", Method::GET, ""));
+    }
+
+    /// Readers put something of their own there so that no cache between has the answer.
+    #[test]
+    fn reads_may_carry_values_that_nobody_knows() {
+        assert!(allowed("GetObject", Method::GET, "t=1700000000&partNumber=1"));
+        for query in ["annotation", "annotation=&annotationName=a", "versionId=7"] {
+            assert!(!allowed("GetObject", Method::GET, query), "{query}");
+        }
+        assert!(!allowed("ListObjects", Method::GET, "abac"));
+    }
+
+    #[test]
+    fn what_passes_through_is_what_its_subresource_says() {
+        let passes = |operation, method, query: &str| {
+            check_passed(
+                operation,
+                &method,
+                &format!("/b/k?{query}").parse().unwrap(),
+                &["acl", "encryption", "policy"],
+            )
+            .is_ok()
+        };
+        assert!(passes("PutObjectAcl", Method::PUT, "acl&versionId=7"));
+        assert!(passes("DeleteObject", Method::DELETE, "versionId=7"));
+        assert!(!passes("PutObject", Method::PUT, "encryption"), "it would replace the object by the document");
+        assert!(!passes("PutObject", Method::PUT, "versionId=7"));
+        assert!(!passes("DeleteObject", Method::DELETE, "acl&versionId=7"));
+        assert!(!passes("PutObjectAcl", Method::PUT, "acl&annotation"));
+        assert!(!passes("PutBucketPolicy", Method::PUT, "acl&policy"));
+    }
+}
