@@ -168,3 +168,53 @@ def test_a_checksum_that_cannot_be_compared_is_refused(server, s3, bucket, algor
     answer = send_signed(server, "PUT", f"/{bucket}/object", {f"x-amz-checksum-{algorithm}": "AAAA"}, b"body")
     assert answer.status == 501, answer
     refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def begin(s3, bucket, **options):
+    return s3.create_multipart_upload(Bucket=bucket, Key="object", **options)["UploadId"]
+
+
+def part(s3, bucket, upload_id, **options):
+    return s3.upload_part(Bucket=bucket, Key="object", UploadId=upload_id, PartNumber=1, Body=b"part", **options)
+
+
+def end(s3, bucket, upload_id, parts, **options):
+    call = {"Bucket": bucket, "Key": "object", "UploadId": upload_id, "MultipartUpload": {"Parts": parts}}
+    return s3.complete_multipart_upload(**call, **options)
+
+
+@pytest.mark.parametrize("algorithm", ["CRC32", "SHA256"])
+def test_a_composite_upload_is_completed_with_the_checksums_of_its_parts(s3, bucket, algorithm):
+    upload_id = begin(s3, bucket, ChecksumAlgorithm=algorithm)
+    tag = part(s3, bucket, upload_id, ChecksumAlgorithm=algorithm)["ETag"]
+    listed = {"PartNumber": 1, "ETag": tag}
+    error = refused("InvalidRequest", end, s3, bucket, upload_id, [listed])
+    assert "must include the checksum for each part" in error["Error"]["Message"]
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+    end(s3, bucket, upload_id, [listed | {f"Checksum{algorithm}": checksum(algorithm, b"part")}])
+
+
+def test_a_part_with_another_algorithm_is_refused(s3, bucket):
+    for options in ({"ChecksumAlgorithm": "SHA256"}, {"ChecksumAlgorithm": "CRC64NVME", "ChecksumType": "FULL_OBJECT"}):
+        upload_id = begin(s3, bucket, **options)
+        error = refused("InvalidRequest", part, s3, bucket, upload_id, ChecksumAlgorithm="CRC32C")
+        assert "Checksum Type mismatch" in error["Error"]["Message"]
+        refused("InvalidRequest", part, s3, bucket, upload_id, ChecksumCRC32=checksum("CRC32", b"part"))
+        assert "Parts" not in s3.list_parts(Bucket=bucket, Key="object", UploadId=upload_id)
+
+
+def test_a_part_of_a_composite_upload_has_a_checksum(server, s3, bucket):
+    composite = begin(s3, bucket, ChecksumAlgorithm="SHA256")
+    full = begin(s3, bucket, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
+    plain = boto(server, request_checksum_calculation="when_required")
+    refused("InvalidRequest", part, plain, bucket, composite)
+    tag = part(plain, bucket, full)["ETag"]
+    end(s3, bucket, full, [{"PartNumber": 1, "ETag": tag}])
+    assert s3.head_object(Bucket=bucket, Key="object", ChecksumMode="ENABLED")["ChecksumCRC32"] == checksum("CRC32", b"part")
+
+
+def test_the_type_at_the_end_is_that_of_the_beginning(s3, bucket):
+    upload_id = begin(s3, bucket, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
+    parts = [{"PartNumber": 1, "ETag": part(s3, bucket, upload_id, ChecksumAlgorithm="CRC32")["ETag"]}]
+    refused("InvalidRequest", end, s3, bucket, upload_id, parts, ChecksumType="COMPOSITE")
+    end(s3, bucket, upload_id, parts, ChecksumType="FULL_OBJECT")

@@ -180,3 +180,9 @@ def test_a_transfer_manager_uploads_and_downloads(s3, bucket, tmp_path):
     s3.upload_file(str(tmp_path / "up"), bucket, "object")
     s3.download_file(bucket, "object", str(tmp_path / "down"))
     assert (tmp_path / "down").read_bytes() == body
+
+
+def test_a_completion_says_where_the_object_is(server, s3, bucket):
+    upload = create(s3, bucket)
+    location = complete(s3, bucket, upload, put_parts(s3, bucket, upload, [b"x"]))["Location"]
+    assert location == f"{server.endpoint}/{bucket}/object"

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from harness.clients import md5_base64, refused, sign
+from harness.clients import md5_base64, refused, send_signed, sign
 from harness.servers import eventually
 
 METADATA = {"colour": "blue", "note": "two words, and a comma"}
@@ -207,3 +207,67 @@ def test_a_right_content_md5_is_accepted_and_a_wrong_one_refused(s3, bucket):
     refused("BadDigest", s3.put_object, Bucket=bucket, Key="object", Body=b"wrong", ContentMD5=md5_base64(b"right"))
     refused("InvalidDigest", s3.put_object, Bucket=bucket, Key="object", Body=b"wrong", ContentMD5="nonsense")
     assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"right"
+
+
+def test_head_describes_what_get_would_answer(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"0123456789", ContentType="text/plain")
+    for headers, query in (({"Range": "bytes=2-4"}, ""), ({}, "?partNumber=1"), ({}, "")):
+        get = send_signed(server, "GET", f"/{bucket}/object{query}", headers)
+        head = send_signed(server, "HEAD", f"/{bucket}/object{query}", headers)
+        assert (head.status, get.status) == ((206, 206) if headers or query else (200, 200)), (head, get)
+        for name in ("content-range", "content-length", "etag", "content-type"):
+            assert head.headers.get(name) == get.headers.get(name), name
+    wanted = {
+        "ResponseContentType": "text/html",
+        "ResponseContentDisposition": "attachment",
+        "ResponseContentEncoding": "x",
+        "ResponseContentLanguage": "de",
+        "ResponseCacheControl": "no-store",
+    }
+    found = s3.head_object(Bucket=bucket, Key="object", **wanted)
+    assert {f"Response{name}": found[name] for name in (key.removeprefix("Response") for key in wanted)} == wanted
+
+
+def test_a_part_that_is_not_there(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"one part")
+    refused("InvalidPartNumber", s3.get_object, Bucket=bucket, Key="object", PartNumber=2)
+    assert s3.get_object(Bucket=bucket, Key="object", PartNumber=1)["Body"].read() == b"one part"
+
+
+@pytest.mark.beyond_reference("keys are files there")
+def test_a_key_with_a_carriage_return_is_read_back(server, s3, bucket):
+    key = "a\rb\r\nc"
+    s3.put_object(Bucket=bucket, Key=key, Body=b"x")
+    upload = s3.create_multipart_upload(Bucket=bucket, Key=key)
+    assert upload["Key"] == key
+    assert s3.list_multipart_uploads(Bucket=bucket)["Uploads"][0]["Key"] == key
+    assert s3.list_parts(Bucket=bucket, Key=key, UploadId=upload["UploadId"])["Key"] == key
+    listing = send_signed(server, "GET", f"/{bucket}?list-type=2")
+    assert b"<Key>a&#13;b&#13;\nc</Key>" in listing.body, listing.body
+    assert s3.list_objects_v2(Bucket=bucket)["Contents"][0]["Key"] == key
+    deleted = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}]})["Deleted"]
+    assert [one["Key"] for one in deleted] == [key]
+    assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+
+
+def test_an_object_that_is_xml_is_left_as_it_is(s3, bucket):
+    body = b"<a>\r\n</a>"
+    s3.put_object(Bucket=bucket, Key="object", Body=body, ContentType="application/xml")
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == body
+
+
+@pytest.mark.parametrize(
+    "wrong, code",
+    [
+        ({"Tagging": "a!=1"}, "InvalidTag"),
+        ({"Tagging": "a=%3C%3E"}, "InvalidTag"),
+        ({"Tagging": "aws:a=1"}, "InvalidTag"),
+        ({"WebsiteRedirectLocation": "elsewhere"}, "InvalidRedirectLocation"),
+        ({"StorageClass": "FOO"}, "InvalidStorageClass"),
+    ],
+)
+@pytest.mark.beyond_reference("it takes them")
+def test_what_s3_never_takes_is_not_acknowledged(s3, bucket, wrong, code):
+    refused(code, s3.put_object, Bucket=bucket, Key="object", Body=b"x", **wrong)
+    refused(code, s3.create_multipart_upload, Bucket=bucket, Key="object", **wrong)
+    refused("404", s3.head_object, Bucket=bucket, Key="object")

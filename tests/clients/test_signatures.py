@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import json
 import urllib.parse
+from xml.etree import ElementTree
 
 import botocore.auth
 import botocore.crt.auth
@@ -131,6 +132,41 @@ def test_a_form_may_take_the_name_of_the_file(server, s3, bucket):
     form = s3.generate_presigned_post(bucket, "form/${filename}", ExpiresIn=60)
     assert post_form(server, bucket, form["fields"], b"from a form").status == 204
     assert s3.get_object(Bucket=bucket, Key="form/f.txt")["Body"].read() == b"from a form"
+
+
+def test_the_answer_to_a_form_says_where_the_object_is(server, s3, bucket):
+    etag = '"' + hashlib.md5(b"data").hexdigest() + '"'
+    url = f"{server.endpoint}/{bucket}/form/a%20b%C3%A9%26"
+
+    def post(**extra):
+        form = s3.generate_presigned_post(bucket, "form/a bé&", Fields=extra, Conditions=[extra] if extra else [], ExpiresIn=60)
+        return post_form(server, bucket, form["fields"], b"data")
+
+    for answer, status in ((post(), 204), (post(success_action_status="200"), 200)):
+        assert (answer.status, answer.headers["etag"], answer.headers["location"]) == (status, etag, url), answer
+    created = post(success_action_status="201")
+    document = ElementTree.fromstring(created.body)
+    assert created.status == 201 and {child.tag: child.text for child in document} == {
+        "Location": url,
+        "Bucket": bucket,
+        "Key": "form/a bé&",
+        "ETag": etag,
+    }
+    redirected = post(success_action_redirect="http://localhost/done?a=1")
+    query = urllib.parse.parse_qs(urllib.parse.urlsplit(redirected.headers["location"]).query)
+    assert redirected.status == 303 and query == {"a": ["1"], "bucket": [bucket], "key": ["form/a bé&"], "etag": [etag]}
+
+
+def test_tags_of_a_form_are_not_dropped(server, s3, bucket):
+    tagging = {"tagging": "<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag></TagSet></Tagging>"}
+    form = s3.generate_presigned_post(bucket, "object", Fields=tagging, Conditions=[tagging], ExpiresIn=60)
+    refused_form = post_form(server, bucket, form["fields"], b"data")
+    assert refused_form.status == 501 and b"<Code>NotImplemented<" in refused_form.body, refused_form
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+    tags = {"x-amz-tagging": "a=1"}
+    form = s3.generate_presigned_post(bucket, "object", Fields=tags, Conditions=[tags], ExpiresIn=60)
+    assert post_form(server, bucket, form["fields"], b'name="tagging"').status == 204
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "a", "Value": "1"}]
 
 
 def test_a_form_without_a_policy_is_refused(server, s3, bucket):

@@ -65,6 +65,7 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::PreconditionFailed | ErrorKind::Conflict => StatusCode::PRECONDITION_FAILED,
         ErrorKind::NotModified => StatusCode::NOT_MODIFIED,
         ErrorKind::InvalidArgument
+        | ErrorKind::InvalidRequest
         | ErrorKind::BadDigest
         | ErrorKind::PayloadHashMismatch
         | ErrorKind::ChecksumMismatch
@@ -74,7 +75,7 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         | ErrorKind::EntityTooLarge
         | ErrorKind::InvalidPart
         | ErrorKind::InvalidPartOrder => StatusCode::BAD_REQUEST,
-        ErrorKind::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
+        ErrorKind::InvalidRange | ErrorKind::InvalidPartNumber => StatusCode::RANGE_NOT_SATISFIABLE,
         ErrorKind::AccessDenied => StatusCode::FORBIDDEN,
         ErrorKind::SlowDown | ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,

@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Conflict,
     /// A parameter or a combination of them can't be right.
     InvalidArgument,
+    /// A request that does not fit what it belongs to.
+    InvalidRequest,
     /// The bytes do not match `Content-MD5`.
     BadDigest,
     /// The bytes do not match `x-amz-content-sha256`.
@@ -36,6 +38,8 @@ pub enum ErrorKind {
     InvalidPart,
     InvalidPartOrder,
     InvalidRange,
+    /// The object has no such part (416).
+    InvalidPartNumber,
     /// The path's policy or the under store's credentials refuse this.
     AccessDenied,
     /// Pinned data fills its share: try again later (503 SlowDown).

@@ -246,7 +246,7 @@ fn not_found(path: &ObjectPath) -> Error {
 }
 
 /// # Errors
-/// `InvalidRange` when the range, or the part, lies behind the object.
+/// `InvalidRange` when the range lies behind the object, `InvalidPartNumber` when it has no such part.
 fn requested_range(request: &GetObject, info: &ObjectInfo) -> Result<ByteRange> {
     let outside = || Error::about(ErrorKind::InvalidRange, "the range lies outside of the object", info);
     match (request.range, request.part_number) {
@@ -257,7 +257,8 @@ fn requested_range(request: &GetObject, info: &ObjectInfo) -> Result<ByteRange> 
         }
         (Some(RangeRequest::Suffix { length }), _) if length == 0 || info.size == 0 => Err(outside()),
         (Some(RangeRequest::Suffix { length }), _) => Ok(ByteRange::new(info.size.saturating_sub(length), info.size)),
-        (None, Some(number)) => part_range(info, number).ok_or_else(outside),
+        (None, Some(number)) => part_range(info, number)
+            .ok_or_else(|| Error::about(ErrorKind::InvalidPartNumber, "the object has no such part", info)),
     }
 }
 

@@ -74,6 +74,11 @@ impl Worker {
     }
 
     pub(crate) async fn put_part(self: &Arc<Self>, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
+        check_part_algorithm(&self.open_upload(upload).await?.record, &body)?;
+        self.store_part(upload, number, body).await
+    }
+
+    async fn store_part(self: &Arc<Self>, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
         if !(1..=PART_NUMBER_MAX).contains(&number) {
             let context = format!("the part number {number} is not in 1..{PART_NUMBER_MAX}");
             return Err(Error::new(ErrorKind::InvalidArgument, context));
@@ -151,7 +156,7 @@ impl Worker {
     pub(crate) async fn copy_part(self: &Arc<Self>, request: CopyPart) -> Result<Written> {
         let CopyPart { upload, number, source, source_conditions, range } = request;
         let body = self.copy_source(&source, &source_conditions, range).await?;
-        self.put_part(&upload, number, body.incoming).await
+        self.store_part(&upload, number, body.incoming).await
     }
 
     pub(crate) async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
@@ -265,6 +270,21 @@ fn completed_again(completed: &CompletedUpload) -> Written {
         size: completed.size,
         checksums: completed.checksums.clone(),
     }
+}
+
+/// Where the upload names an algorithm, its parts come with it or, when the whole is summed up from their bytes, without any.
+fn check_part_algorithm(upload: &UploadRecord, body: &Incoming) -> Result<()> {
+    let Some(expected) = upload.checksum_algorithm else { return Ok(()) };
+    let given = || body.checksums.iter().map(|checksum| checksum.algorithm).chain(body.compute.iter().copied());
+    let wrong = match given().find(|algorithm| *algorithm != expected) {
+        Some(other) => other.name(),
+        None if given().next().is_none() && upload.checksum_kind == Some(ChecksumKind::Composite) => "null",
+        None => return Ok(()),
+    };
+    let expected = expected.name();
+    let context =
+        format!("Checksum Type mismatch occurred, expected checksum Type: {expected}, actual checksum Type: {wrong}");
+    Err(Error::new(ErrorKind::InvalidRequest, context))
 }
 
 /// What a checksum of the whole object covers, by S3's table of algorithms and types.

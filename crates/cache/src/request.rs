@@ -180,6 +180,8 @@ pub struct CompleteUpload {
     pub parts: Vec<CompletePart>,
     /// The whole object's checksum as the client knows it.
     pub checksums: Vec<Checksum>,
+    /// What the client says that the upload was created with.
+    pub checksum_kind: Option<ChecksumKind>,
     /// `x-amz-mp-object-size`.
     pub size: Option<u64>,
     pub conditions: Conditions,

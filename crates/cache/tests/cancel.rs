@@ -98,7 +98,14 @@ async fn an_abandoned_completion_is_done_whole_or_not_at_all() {
         let part = bench.cache.put_part(&upload, 1, incoming("whole".into())).await.unwrap();
         let parts = vec![CompletePart { number: 1, etag: part.etag, checksums: Vec::new() }];
         let conditions = Conditions::default();
-        let complete = CompleteUpload { upload: upload.clone(), parts, checksums: Vec::new(), size: None, conditions };
+        let complete = CompleteUpload {
+            upload: upload.clone(),
+            parts,
+            checksums: Vec::new(),
+            checksum_kind: None,
+            size: None,
+            conditions,
+        };
         let ended = abandon(async { drop(bench.cache.complete_upload(complete).await) }, polls).await;
         // Gone already, or gone now.
         settle(&bench).await;

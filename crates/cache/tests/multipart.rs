@@ -42,7 +42,14 @@ async fn put_part(bench: &Bench, upload: &UploadRef, number: u32, size: usize) -
 
 fn completion(upload: &UploadRef, parts: &[CompletePart]) -> CompleteUpload {
     let conditions = Conditions::default();
-    CompleteUpload { upload: upload.clone(), parts: parts.to_vec(), checksums: Vec::new(), size: None, conditions }
+    CompleteUpload {
+        upload: upload.clone(),
+        parts: parts.to_vec(),
+        checksums: Vec::new(),
+        checksum_kind: None,
+        size: None,
+        conditions,
+    }
 }
 
 async fn complete(bench: &Bench, upload: &UploadRef, parts: &[CompletePart]) -> Result<Written> {

@@ -3,8 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use forebay_auth::User;
+use percent_encoding::utf8_percent_encode;
 use s3s::S3Request;
 
+use crate::pass_through::SEGMENT;
 use crate::s3s_fixes::BodyError;
 
 /// The identity of one request, made before it is looked at.
@@ -12,6 +14,8 @@ use crate::s3s_fixes::BodyError;
 pub(crate) struct RequestContext {
     /// Sent as `x-amz-request-id`.
     pub(crate) id: String,
+    /// Of the connection: `http` or `https`.
+    pub(crate) scheme: &'static str,
     /// Known once the request is routed.
     pub(crate) operation: OnceLock<&'static str>,
     /// Why its document could not be believed.
@@ -19,8 +23,8 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    pub(crate) fn new(id: String) -> Self {
-        Self { id, operation: OnceLock::new(), refused: OnceLock::new() }
+    pub(crate) fn new(id: String, scheme: &'static str) -> Self {
+        Self { id, scheme, operation: OnceLock::new(), refused: OnceLock::new() }
     }
 
     pub(crate) fn operation(&self) -> &'static str {
@@ -41,4 +45,21 @@ pub(crate) fn caller<T>(request: &S3Request<T>) -> s3s::S3Result<Arc<User>> {
 /// The id of the request, for errors and logs.
 pub(crate) fn request_id<T>(request: &S3Request<T>) -> String {
     request.extensions.get::<Arc<RequestContext>>().map_or_else(String::new, |context| context.id.clone())
+}
+
+pub(crate) fn operation<T>(request: &S3Request<T>) -> &'static str {
+    request.extensions.get::<Arc<RequestContext>>().map_or("Unknown", |context| context.operation())
+}
+
+/// The URL of an object: the one that the request was sent to, with `key` behind it when that is the bucket's.
+pub(crate) fn location<T>(request: &S3Request<T>, key: Option<&str>) -> Option<String> {
+    let scheme = request.extensions.get::<Arc<RequestContext>>()?.scheme;
+    let host = request.headers.get("host")?.to_str().ok()?;
+    let path = request.uri.path();
+    match key {
+        None => Some(format!("{scheme}://{host}{path}")),
+        Some(key) => {
+            Some(format!("{scheme}://{host}{}/{}", path.trim_end_matches('/'), utf8_percent_encode(key, SEGMENT)))
+        }
+    }
 }

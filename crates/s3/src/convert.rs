@@ -130,17 +130,22 @@ pub(crate) fn expires(expires: Option<Timestamp>) -> Option<String> {
     expires.map(|time| http_date(unix_ms(time)))
 }
 
+/// The classes that an object of a bucket may be put into.
+const STORAGE_CLASSES: [&str; 7] =
+    ["DEEP_ARCHIVE", "GLACIER", "GLACIER_IR", "INTELLIGENT_TIERING", "ONEZONE_IA", "REDUCED_REDUNDANCY", "STANDARD_IA"];
+
 pub(crate) fn storage_class(class: Option<dto::StorageClass>) -> S3Result<Option<String>> {
     match class.as_ref().map(dto::StorageClass::as_str) {
         None | Some("STANDARD") => Ok(None),
-        Some(class) if class.len() <= 32 && class.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') => {
-            Ok(Some(class.to_owned()))
-        }
+        Some(class) if STORAGE_CLASSES.contains(&class) => Ok(Some(class.to_owned())),
         Some(_) => Err(s3_error!(InvalidStorageClass, "The storage class that you specified is not valid.")),
     }
 }
 
-/// Refuses header values that would break a later answer.
+/// Longest redirect location, in bytes, by the documentation of Amazon S3.
+const REDIRECT_BYTES_MAX: usize = 2048;
+
+/// Refuses header values that would break a later answer, or that S3 would not take when the object gets there.
 pub(crate) fn check_headers(headers: SystemHeaders) -> S3Result<SystemHeaders> {
     let values = [
         &headers.content_type,
@@ -152,6 +157,14 @@ pub(crate) fn check_headers(headers: SystemHeaders) -> S3Result<SystemHeaders> {
     ];
     if values.into_iter().flatten().any(|value| value.chars().any(char::is_control)) {
         return Err(invalid_argument("Headers must not hold control characters."));
+    }
+    let leads_somewhere = |location: &String| {
+        ["/", "http://", "https://"].iter().any(|start| location.starts_with(start))
+            && location.len() <= REDIRECT_BYTES_MAX
+    };
+    if !headers.website_redirect_location.as_ref().is_none_or(leads_somewhere) {
+        let message = "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.";
+        return Err(error_with_status("InvalidRedirectLocation", StatusCode::BAD_REQUEST, message));
     }
     Ok(headers)
 }
@@ -183,7 +196,8 @@ pub(crate) fn tags(pairs: Vec<(String, String)>) -> S3Result<Tags> {
     let fits = |(key, value): &(String, String)| {
         (1..=limits::TAG_KEY_CHARS_MAX).contains(&key.chars().count())
             && value.chars().count() <= limits::TAG_VALUE_CHARS_MAX
-            && !key.chars().chain(value.chars()).any(char::is_control)
+            && key.chars().chain(value.chars()).all(is_tag_char)
+            && !key.starts_with("aws:")
     };
     if !pairs.iter().all(fits) {
         return Err(s3_error!(InvalidTag, "The tag key or value that you provided is not valid."));
@@ -193,6 +207,11 @@ pub(crate) fn tags(pairs: Vec<(String, String)>) -> S3Result<Tags> {
         return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
     }
     Ok(tags)
+}
+
+/// Letters, digits, spaces and `+ - = . _ : / @`, by the documentation of Amazon S3.
+fn is_tag_char(c: char) -> bool {
+    c.is_alphabetic() || c.is_numeric() || (c.is_whitespace() && !c.is_control()) || "+-=._:/@".contains(c)
 }
 
 pub(crate) fn algorithm(name: Option<&dto::ChecksumAlgorithm>) -> S3Result<Option<Algorithm>> {
@@ -217,10 +236,7 @@ pub(crate) fn checksum_kind(kind: Option<&dto::ChecksumType>) -> S3Result<Option
 }
 
 pub(crate) fn checksum_type(kind: ChecksumKind) -> dto::ChecksumType {
-    dto::ChecksumType::from_static(match kind {
-        ChecksumKind::FullObject => dto::ChecksumType::FULL_OBJECT,
-        ChecksumKind::Composite => dto::ChecksumType::COMPOSITE,
-    })
+    dto::ChecksumType::from_static(kind.name())
 }
 
 /// One checksum as S3 shows it; composite ones of objects end with the number of parts.

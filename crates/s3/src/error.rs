@@ -47,6 +47,7 @@ fn row(kind: ErrorKind) -> Row {
             "A conflicting operation occurred during the processing of your request. Try again.",
         ),
         ErrorKind::InvalidArgument => ("InvalidArgument", 400, "Invalid argument."),
+        ErrorKind::InvalidRequest => ("InvalidRequest", 400, "Invalid request."),
         ErrorKind::BadDigest => {
             ("BadDigest", 400, "The Content-MD5 that you specified did not match what we received.")
         }
@@ -81,6 +82,7 @@ fn row(kind: ErrorKind) -> Row {
             "The list of parts was not in ascending order. Parts must be ordered by part number.",
         ),
         ErrorKind::InvalidRange => ("InvalidRange", 416, "The requested range is not satisfiable."),
+        ErrorKind::InvalidPartNumber => ("InvalidPartNumber", 416, "The requested partnumber is not satisfiable"),
         ErrorKind::AccessDenied => ("AccessDenied", 403, "Access Denied"),
         ErrorKind::SlowDown => ("SlowDown", 503, "Please reduce your request rate."),
         ErrorKind::InsufficientStorage => ("InsufficientStorage", 507, "The server has no more room for this request."),
@@ -123,7 +125,10 @@ pub(crate) fn from_cache(error: Error, request_id: &str, operation: &'static str
 /// Our own words for what the client did wrong, when no other system had a say in them.
 fn message(error: &Error, row: &Row) -> String {
     match error.kind {
-        ErrorKind::InvalidArgument | ErrorKind::EntityTooSmall | ErrorKind::EntityTooLarge
+        ErrorKind::InvalidArgument
+        | ErrorKind::InvalidRequest
+        | ErrorKind::EntityTooSmall
+        | ErrorKind::EntityTooLarge
             if error.source.is_none() =>
         {
             error.context.clone()

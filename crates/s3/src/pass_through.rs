@@ -56,7 +56,9 @@ const SUBRESOURCES: [&str; 26] = [
     "website",
 ];
 
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+/// What stands for itself in the path of a URL.
+pub(crate) const SEGMENT: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// The route in front of the operations.
 pub(crate) struct PassThrough {

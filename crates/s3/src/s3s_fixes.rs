@@ -10,6 +10,7 @@
 //!   a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
 //! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their text only.
 //! - [`documents`]: digests of documents are not compared (`Content-MD5` and `x-amz-checksum-*` of DeleteObjects, PutObjectTagging).
+//! - [`forms`]: the field `tagging` of a POST form is dropped.
 //! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
 //!   of an error, and drops the work when the client goes away.
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id; a POST form that breaks its policy is answered with
@@ -30,6 +31,7 @@ pub(crate) mod body_error;
 pub(crate) mod checks;
 pub(crate) mod chunks;
 pub(crate) mod documents;
+pub(crate) mod forms;
 pub(crate) mod keep_alive;
 
 pub(crate) use body_error::BodyError;

@@ -87,11 +87,11 @@ impl Server {
         let settings = &self.service.inner.settings;
         let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), settings.body_window);
         match &self.tls {
-            None => self.requests(stream).await,
+            None => self.requests(stream, "http").await,
             Some(tls) => {
                 let handshake = tls.accept(stream);
                 match select(handshake, self.service.inner.env.clock.sleep(settings.header_timeout)).await {
-                    Either::Left((Ok(stream), _)) => self.requests(stream).await,
+                    Either::Left((Ok(stream), _)) => self.requests(stream, "https").await,
                     Either::Left((Err(error), _)) => tracing::debug!(%error, "TLS handshake failed"),
                     Either::Right(_) => tracing::debug!("TLS handshake took too long"),
                 }
@@ -99,14 +99,14 @@ impl Server {
         }
     }
 
-    async fn requests<S>(&self, stream: S)
+    async fn requests<S>(&self, stream: S, scheme: &'static str)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = self.service.clone();
         let answer = service_fn(move |request| {
             let service = service.clone();
-            async move { service.answer(request).await }
+            async move { service.answer(request, scheme).await }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -31,7 +31,7 @@ use crate::pass_through::PassThrough;
 use crate::s3s_fixes::checks::Checked;
 use crate::s3s_fixes::chunks::Framing;
 use crate::s3s_fixes::documents::Expected;
-use crate::s3s_fixes::{FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, keep_alive};
+use crate::s3s_fixes::{FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, forms, keep_alive};
 use crate::server::TimedBody;
 use crate::server::rest::{self, Rest};
 use crate::settings::S3Settings;
@@ -75,13 +75,18 @@ impl S3Service {
     }
 
     /// Answers one request. The error ends the connection.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> io::Result<http::Response<SentBody>> {
+    /// `scheme` is that of the connection: `http` or `https`.
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        scheme: &'static str,
+    ) -> io::Result<http::Response<SentBody>> {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
-        let context = Arc::new(RequestContext::new(inner.env.random.hex_id()));
+        let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), scheme));
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.route(request, &context).await.map_err(io::Error::other)?;
-        let response = answer::finish(response, &context.id);
+        let response = answer::finish(response, &context);
         let took = inner.env.clock.monotonic().saturating_sub(began);
         let status = response.status().as_u16();
         inner.metrics.answered(context.operation(), status, took);
@@ -105,7 +110,13 @@ impl S3Service {
         let is_form = is_form(&parts);
         let takes_long = takes_long(&parts);
         let waits = parts.headers.contains_key(EXPECT);
-        let (body, rest) = self.body(body, framing, document.map(|expected| (expected, Arc::clone(context))));
+        let watched = match (document, framing) {
+            (Some(expected), _) => Watched::Document(expected),
+            (None, Some(framing)) => Watched::Chunks(framing),
+            (None, None) if is_form => Watched::Form,
+            (None, None) => Watched::Plain,
+        };
+        let (body, rest) = self.body(body, watched, context);
         let request = HttpRequest::from_parts(parts, body);
         let inner = Arc::clone(&self.inner);
         if takes_long {
@@ -134,7 +145,7 @@ impl S3Service {
             return Ok(answer::refuse(documents::answer_of(*refused), &context.id));
         }
         match is_form {
-            true => answer::refuse_form(response, &context.id).await,
+            true => answer::form(response, &context.id).await,
             false if context.operation() == "GetObjectAttributes" => answer::bare_etag(response).await,
             false => Ok(response),
         }
@@ -143,23 +154,32 @@ impl S3Service {
     fn body(
         &self,
         body: Incoming,
-        framing: Option<Framing>,
-        document: Option<(Expected, Arc<RequestContext>)>,
+        watched: Watched,
+        context: &Arc<RequestContext>,
     ) -> (Body, Option<Rest<TimedBody<Incoming>>>) {
-        if http_body::Body::is_end_stream(&body) && framing.is_none() {
+        if http_body::Body::is_end_stream(&body) && !matches!(watched, Watched::Chunks(_)) {
             return (Body::empty(), None);
         }
         let inner = &self.inner;
         let window = (inner.settings.body_window, inner.settings.body_bytes_per_window_min);
         let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, inner.metrics.clone());
         let (body, rest) = rest::share(body);
-        let body = match (framing, document) {
-            (None, None) => body.boxed(),
-            (None, Some((expected, context))) => documents::verify(body, expected, context),
-            (Some(framing), _) => chunks::watch(body, framing),
+        let body = match watched {
+            Watched::Plain => body.boxed(),
+            Watched::Chunks(framing) => chunks::watch(body, framing),
+            Watched::Document(expected) => documents::verify(body, expected, Arc::clone(context)),
+            Watched::Form => forms::watch(body, Arc::clone(context)),
         };
         (Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data)))), Some(rest))
     }
+}
+
+/// What must be looked at in a body before `s3s` gets it.
+enum Watched {
+    Plain,
+    Chunks(Framing),
+    Document(Expected),
+    Form,
 }
 
 async fn call(inner: &Inner, request: HttpRequest) -> Result<HttpResponse, StdError> {

@@ -60,6 +60,16 @@ pub enum ChecksumKind {
     Composite,
 }
 
+impl ChecksumKind {
+    /// As S3 writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullObject => "FULL_OBJECT",
+            Self::Composite => "COMPOSITE",
+        }
+    }
+}
+
 /// One checksum, as bytes in network order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checksum {

@@ -1,7 +1,7 @@
 //! Checks the part list of a completion and describes the object that the parts make.
 
 use bytes::Bytes;
-use forebay_catalog::records::{self, PartRecord};
+use forebay_catalog::records::{self, PartRecord, UploadRecord};
 use forebay_store::Object;
 use forebay_types::limits::OBJECT_BYTES_MAX;
 use forebay_types::{Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, PartInfo};
@@ -23,9 +23,10 @@ pub(crate) struct Assembled {
 
 impl Worker {
     /// # Errors
-    /// `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`.
+    /// `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`, `InvalidRequest`.
     pub(super) async fn assemble(&self, request: &CompleteUpload, found: &Upload) -> Result<Assembled> {
         let upload = &request.upload;
+        check_checksums(request, &found.record)?;
         if request.parts.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "a completion must name at least one part"));
         }
@@ -70,6 +71,29 @@ impl Worker {
             Some(object) if object.generation() == record.generation => Ok(object),
             Some(_) | None => Err(Error::new(ErrorKind::Corrupt, format!("the bytes of part {number} are missing"))),
         }
+    }
+}
+
+/// A completion keeps to what its upload was created with.
+fn check_checksums(request: &CompleteUpload, upload: &UploadRecord) -> Result<()> {
+    let invalid = |context| Err(Error::new(ErrorKind::InvalidRequest, context));
+    let created = upload.checksum_kind.unwrap_or(ChecksumKind::FullObject);
+    if request.checksum_kind.is_some_and(|kind| kind != created) {
+        return invalid(format!(
+            "The upload was created using the {} checksum mode. The complete request must use the same checksum mode.",
+            created.name()
+        ));
+    }
+    let (Some(algorithm), ChecksumKind::Composite) = (upload.checksum_algorithm, created) else { return Ok(()) };
+    let is_missing = |part: &&CompletePart| !part.checksums.iter().any(|checksum| checksum.algorithm == algorithm);
+    match request.parts.iter().find(is_missing) {
+        None => Ok(()),
+        Some(part) => invalid(format!(
+            "The upload was created using a {} checksum. The complete request must include the checksum for each part. \
+             It was missing for part {} in the request.",
+            algorithm.name().to_ascii_lowercase(),
+            part.number
+        )),
     }
 }
 

@@ -61,3 +61,25 @@ fn composite_checksums_carry_the_number_of_parts() {
     assert_eq!(given_checksum(Algorithm::Crc32, Some(&text)).unwrap(), Some(checksum));
     assert!(given_checksum(Algorithm::Sha256, Some(&text)).is_err());
 }
+
+/// In WRITE_BACK nobody would hear of it later.
+#[test]
+fn what_s3_never_takes_is_refused_at_once() {
+    for bad in ["a!=1", "a=%3C%3E", "aws:a=1", "a=1%0A", "=1", "a=%F0%9F%99%82"] {
+        assert_eq!(tags_of_header(Some(bad)).unwrap_err().code().as_str(), "InvalidTag", "{bad}");
+    }
+    assert_eq!(tags_of_header(Some("a%20%2B-%3D._:/@=%E6%97%A5%D9%A3&AWS:b=aws:")).unwrap().len(), 2);
+    let redirect = |to: &str| {
+        check_headers(SystemHeaders { website_redirect_location: Some(to.to_owned()), ..SystemHeaders::default() })
+    };
+    for bad in ["", "elsewhere", "ftp://a", &format!("/{}", "a".repeat(2048))] {
+        assert_eq!(redirect(bad).unwrap_err().code().as_str(), "InvalidRedirectLocation", "{bad}");
+    }
+    assert!(redirect("/a").is_ok() && redirect("https://a").is_ok());
+    for (class, stored) in
+        [("STANDARD", Some(None)), ("GLACIER", Some(Some("GLACIER"))), ("FOO", None), ("OUTPOSTS", None)]
+    {
+        let found = storage_class(Some(class.to_owned().into())).ok();
+        assert_eq!(found.as_ref().map(Option::as_deref), stored, "{class}");
+    }
+}

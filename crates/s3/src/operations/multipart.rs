@@ -12,7 +12,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::copy::readable_source;
 use super::read::{hide, part_number};
 use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
-use crate::context::caller;
+use crate::context::{caller, location};
 use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
 
@@ -117,6 +117,7 @@ impl Operations {
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let failure = Failure::of(&request, "CompleteMultipartUpload");
         let conditions = convert::write_conditions(&request.headers)?;
+        let location = location(&request, None);
         let input = request.input;
         let checksums = given_checksums!(input)?;
         let given = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
@@ -128,13 +129,14 @@ impl Operations {
             upload: upload(&input.bucket, &input.key, input.upload_id)?,
             parts: given.into_iter().map(complete_part).collect::<S3Result<_>>()?,
             checksums,
+            checksum_kind: convert::checksum_kind(input.checksum_type.as_ref())?,
             size: size.map_err(|_| convert::invalid_argument("x-amz-mp-object-size must be 0 or more"))?,
             conditions,
         };
         let parts = complete.parts.len();
         let written = self.cache.complete_upload(complete).await.map_err(|error| failure.answer(error))?;
         let mut output = CompleteMultipartUploadOutput {
-            location: Some(format!("/{}/{}", input.bucket, input.key)),
+            location,
             bucket: Some(input.bucket),
             key: Some(input.key),
             e_tag: Some(convert::etag(&written.etag)),

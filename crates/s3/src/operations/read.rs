@@ -4,7 +4,10 @@ use forebay_auth::Action;
 use forebay_cache::{ErrorKind, GetObject, ObjectHead, RangeRequest};
 use forebay_types::{Checksums, ObjectInfo};
 use futures::TryStreamExt;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES, HeaderName,
+};
+use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use s3s::dto::{
@@ -47,6 +50,21 @@ macro_rules! get_request {
     }};
 }
 
+/// What `response-*` parameters ask for; both inputs have the same fields.
+macro_rules! overrides {
+    ($input:expr) => {{
+        let input = &$input;
+        override_headers([
+            (CACHE_CONTROL, input.response_cache_control.clone()),
+            (CONTENT_DISPOSITION, input.response_content_disposition.clone()),
+            (CONTENT_ENCODING, input.response_content_encoding.clone()),
+            (CONTENT_LANGUAGE, input.response_content_language.clone()),
+            (CONTENT_TYPE, input.response_content_type.clone()),
+            (EXPIRES, convert::expires(input.response_expires.clone())),
+        ])?
+    }};
+}
+
 /// The fields that GET and HEAD share.
 macro_rules! describe {
     ($output:ident, $head:expr, $part:expr, $with_checksums:expr) => {{
@@ -82,12 +100,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let get = get_request!(request);
         let user = caller(&request)?;
-        if request.credentials.is_none() && overrides_headers(&request.input) {
-            return Err(s3_error!(
-                InvalidRequest,
-                "Request specific response headers cannot be used for anonymous GET requests."
-            ));
-        }
+        refuse_anonymous(request.credentials.is_none(), &overrides!(request.input))?;
         let (path, part) = (get.path.clone(), get.part_number);
         let partial = get.range.is_some() || part.is_some();
         let failure = Failure::of(&request, "GetObject");
@@ -111,6 +124,7 @@ impl Operations {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let get = get_request!(request);
         let user = caller(&request)?;
+        refuse_anonymous(request.credentials.is_none(), &overrides!(request.input))?;
         let (path, part) = (get.path.clone(), get.part_number);
         let partial = get.range.is_some() || part.is_some();
         let failure = Failure::of(&request, "HeadObject");
@@ -118,9 +132,8 @@ impl Operations {
         let checksum_mode = request.input.checksum_mode.is_some();
         let mut output = describe!(HeadObjectOutput, &head, part, checksum_mode);
         output.content_range = partial.then(|| content_range(&head)).flatten();
-        let status = output.content_range.is_some().then_some(StatusCode::PARTIAL_CONTENT);
         let mut response = answer(output, &head);
-        response.status = status;
+        response.headers.extend(overrides!(request.input));
         Ok(response)
     }
 
@@ -188,17 +201,24 @@ pub(super) fn part_number(number: i32) -> S3Result<u32> {
         .ok_or_else(|| convert::invalid_argument("Part number must be an integer between 1 and 10000, inclusive"))
 }
 
-fn overrides_headers(input: &GetObjectInput) -> bool {
-    input.response_expires.is_some()
-        || [
-            &input.response_cache_control,
-            &input.response_content_disposition,
-            &input.response_content_encoding,
-            &input.response_content_language,
-            &input.response_content_type,
-        ]
-        .iter()
-        .any(|value| value.is_some())
+/// The headers of the answer that a request asks for.
+fn override_headers(given: [(HeaderName, Option<String>); 6]) -> S3Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        let Some(value) = value else { continue };
+        let wrong = |_| convert::invalid_argument(format!("The response header {name} is not valid."));
+        let value = HeaderValue::try_from(value).map_err(wrong)?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+fn refuse_anonymous(anonymous: bool, overrides: &HeaderMap) -> S3Result<()> {
+    if anonymous && !overrides.is_empty() {
+        let message = "Request specific response headers cannot be used for anonymous GET requests.";
+        return Err(s3_error!(InvalidRequest, "{}", message));
+    }
+    Ok(())
 }
 
 fn content_range(head: &ObjectHead) -> Option<String> {

@@ -1,12 +1,16 @@
 //! PutObject, and POST forms, which `s3s` turns into it.
 
 use forebay_cache::{Attributes, PutObject};
-use s3s::dto::{PutObjectInput, PutObjectOutput};
+use http::HeaderValue;
+use http::header::ETAG;
+use s3s::dto::{ETag, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
+use crate::context::{location, operation};
 use crate::convert::{self, given_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
+use crate::s3s_fixes::answer;
 
 impl Operations {
     pub(super) async fn write_object(
@@ -14,6 +18,8 @@ impl Operations {
         mut request: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
         let failure = Failure::of(&request, "PutObject");
+        let is_form = operation(&request) == "PostObject";
+        let location = if is_form { location(&request, Some(&request.input.key)) } else { None };
         let input = &mut request.input;
         refuse_unsupported!(input);
         if input.write_offset_bytes.is_some() {
@@ -39,6 +45,20 @@ impl Operations {
         let written = self.cache.put(put).await.map_err(|error| failure.answer(error))?;
         let mut output = PutObjectOutput { e_tag: Some(convert::etag(&written.etag)), ..PutObjectOutput::default() };
         set_checksums_and_type!(output, &written.checksums, 0);
-        Ok(S3Response::new(output))
+        Ok(if is_form { answer_form(output, location) } else { S3Response::new(output) })
     }
+}
+
+/// The answer to a form. `s3s` writes it and leaves out what is set here: the quotes of the tag, and where the object is, which
+/// must not take the place of a redirect.
+fn answer_form(mut output: PutObjectOutput, location: Option<String>) -> S3Response<PutObjectOutput> {
+    let quoted = output.e_tag.as_ref().map(|etag| format!("\"{}\"", etag.value()));
+    output.e_tag = quoted.clone().map(ETag::Strong);
+    let mut response = S3Response::new(output);
+    for (name, value) in [(ETAG, quoted), (answer::FORM_LOCATION, location)] {
+        if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+            response.headers.insert(name, value);
+        }
+    }
+    response
 }

@@ -23,10 +23,12 @@ pub(crate) enum BodyError {
     Md5,
     #[error("the checksum that you specified did not match the calculated checksum")]
     Checksum,
+    #[error("the field tagging of a form is not implemented")]
+    FormTagging,
 }
 
 impl BodyError {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -36,6 +38,7 @@ impl BodyError {
         Self::Trailers,
         Self::Md5,
         Self::Checksum,
+        Self::FormTagging,
     ];
 
     /// Finds out what an error of `s3s`'s streams means.
@@ -67,12 +70,14 @@ impl BodyError {
             Self::PayloadHash => "XAmzContentSHA256Mismatch",
             Self::Trailers => "MalformedTrailerError",
             Self::Md5 | Self::Checksum => "BadDigest",
+            Self::FormTagging => "NotImplemented",
         }
     }
 
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Signature => StatusCode::FORBIDDEN,
+            Self::FormTagging => StatusCode::NOT_IMPLEMENTED,
             Self::TooSlow
             | Self::Incomplete
             | Self::Framing

@@ -100,7 +100,7 @@ mod tests {
         let headers =
             headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
         let expected = Expected::of(&headers.collect()).expect("digests");
-        let context = Arc::new(RequestContext::new("id".to_owned()));
+        let context = Arc::new(RequestContext::new("id".to_owned(), "http"));
         let pieces = body.chunks(3).map(|piece| Ok(Bytes::from_static(piece)));
         let read: Vec<_> = verify(futures::stream::iter(pieces), expected, Arc::clone(&context)).collect().await;
         let failed = read.iter().any(Result::is_err);
