@@ -6,7 +6,8 @@ import datetime
 import pytest
 from botocore.exceptions import ClientError, ResponseStreamingError
 
-from harness.clients import refused, send_signed
+from harness import chunks
+from harness.clients import refused, send, send_signed, sign
 
 BODY = bytes(range(256)) * 8000
 OTHER = '"00000000000000000000000000000000"'
@@ -45,7 +46,6 @@ def test_a_range_past_the_end_is_refused(s3, bucket, etag):
     refused("InvalidRange", s3.get_object, Bucket=bucket, Key="empty", Range="bytes=0-0")
 
 
-@pytest.mark.xfail(strict=True, reason="s3s refuses the header before Forebay sees it: see crates/s3/src/s3s_fixes.rs")
 @pytest.mark.parametrize("asked", ["bytes=5-2", "pages=1-2", "bytes=a-b"])
 def test_a_range_that_is_none_is_ignored(s3, bucket, etag, asked):
     read = s3.get_object(Bucket=bucket, Key="object", Range=asked)
@@ -154,3 +154,55 @@ def test_a_read_is_of_one_version_while_others_overwrite(s3, bucket):
         assert all(pool.map(read, range(24)))
         for done in writes:
             done.result()
+
+
+OLD_FORMS = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"]
+
+
+@pytest.mark.beyond_reference("it reads one form only")
+@pytest.mark.parametrize("form", OLD_FORMS, ids=["rfc-850", "asctime"])
+@pytest.mark.parametrize("presigned", [False, True])
+def test_dates_in_older_forms(server, s3, bucket, etag, form, presigned):
+    modified = s3.head_object(Bucket=bucket, Key="object")["LastModified"]
+
+    def get(headers):
+        if presigned:
+            url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "object"})
+            return send(server, "GET", url.removeprefix(server.endpoint), headers)
+        return send_signed(server, "GET", f"/{bucket}/object", headers)
+
+    before, after = ((modified + datetime.timedelta(days=days)).strftime(form) for days in (-1, 1))
+    now = modified.strftime(form)
+    assert get({"If-Modified-Since": now}).status == 304
+    assert get({"If-Modified-Since": before}).body == BODY
+    assert get({"If-Unmodified-Since": before}).status == 412
+    assert get({"If-Unmodified-Since": after}).body == BODY
+    for ignored in ("yesterday", "0", ""):
+        assert get({"If-Modified-Since": ignored, "Range": "bytes=0-1,4-5"}).body == BODY, ignored
+
+
+@pytest.mark.beyond_reference("it has no such users")
+def test_what_is_put_right_is_authorized_as_ever(server, s3, bucket, etag):
+    for headers in ({"Range": "bytes=x"}, {"If-Modified-Since": "yesterday"}):
+        assert send(server, "GET", f"/{bucket}/object", headers).status == 403
+        signed = sign(server, "GET", f"/{bucket}/object", headers)
+        assert send(server, "GET", f"/{bucket}/object", signed | {"Authorization": signed["Authorization"][:-1] + "x"}).status == 403
+        assert send(server, "GET", f"/{bucket}/object", signed | {"Range": "bytes=y", "If-Modified-Since": "now"}).status == 403
+    assert send(server, "PUT", f"/{bucket}/new", {"Expires": "0"}, b"x").status == 403
+    refused("404", s3.head_object, Bucket=bucket, Key="new")
+
+
+@pytest.mark.parametrize("expires", ["0", "-1", "2030-01-01", "Wed, 01 Jan 2020 00:00:00 GMT"])
+@pytest.mark.beyond_reference("it takes dates only")
+def test_expires_is_stored_as_it_was_given(server, s3, bucket, expires):
+    assert send_signed(server, "PUT", f"/{bucket}/object", {"Expires": expires}, b"body").status == 200
+    for kind in ("signed", "signed-trailer", "unsigned-trailer"):
+        headers, body = chunks.request(server, f"/{bucket}/{kind}", b"body", kind, extra={"expires": expires})
+        assert send(server, "PUT", f"/{bucket}/{kind}", headers, body).status == 200, kind
+    headers, body = chunks.request(server, f"/{bucket}/damaged", b"body", "unsigned-trailer", "trailer", {"expires": expires})
+    assert send(server, "PUT", f"/{bucket}/damaged", headers, body).status == 400
+    for key in ("object", "signed", "signed-trailer", "unsigned-trailer"):
+        for method in ("GET", "HEAD"):
+            assert send_signed(server, method, f"/{bucket}/{key}").headers["expires"] == expires
+    refused("404", s3.head_object, Bucket=bucket, Key="damaged")
+    server.wait_until_drained()

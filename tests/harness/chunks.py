@@ -45,7 +45,7 @@ class _Signer:
         return self.sign("AWS4-HMAC-SHA256-TRAILER", self.signature, hashlib.sha256(f"{line}\n".encode()).hexdigest())
 
 
-def request(server, path, data, kind, damage=None):
+def request(server, path, data, kind, damage=None, extra=None):
     """The headers and the body of a PUT of `data` to `path`."""
     signer = _Signer(server, datetime.datetime.now(datetime.UTC))
     length = len(data) + (1 if damage == "length" else 0)
@@ -56,6 +56,7 @@ def request(server, path, data, kind, damage=None):
         "x-amz-date": signer.time,
         "x-amz-decoded-content-length": str(length),
     }
+    headers |= extra or {}
     if kind != "signed":
         headers["x-amz-trailer"] = "x-amz-checksum-crc32"
     headers = dict(sorted(headers.items()))

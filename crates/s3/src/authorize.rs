@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_auth::{Action, User, Users};
 use forebay_env::Random;
-use http::StatusCode;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
@@ -13,6 +12,7 @@ use s3s::path::S3Path;
 use s3s::{S3Request, S3Result, s3_error};
 
 use crate::context::{Caller, RequestContext, caller};
+use crate::lenient::Verified;
 use crate::query;
 use crate::s3s_fixes::documents::Expected;
 
@@ -99,11 +99,13 @@ impl S3Access for Authorization {
         if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
             let _ = context.operation.set(name);
         }
-        let user = match request.credentials() {
+        let verified = request.extensions_mut().get::<Verified>().and_then(|verified| verified.access_key.clone());
+        let access_key = request.credentials().map(|credentials| credentials.access_key.clone()).or(verified);
+        let user = match &access_key {
             None => self.users.anonymous(),
-            Some(credentials) => self.users.find(&credentials.access_key).ok_or_else(|| s3_error!(AccessDenied))?,
+            Some(access_key) => self.users.find(access_key).ok_or_else(|| s3_error!(AccessDenied))?,
         };
-        if !is_allowed(&user, need, request.s3_path(), request.credentials().is_some()) {
+        if !is_allowed(&user, need, request.s3_path(), access_key.is_some()) {
             return Err(access_denied());
         }
         query::check(request.s3_op().name(), request.method(), request.uri())?;
@@ -111,11 +113,6 @@ impl S3Access for Authorization {
             // S3 asks for it because of what a damaged list would do.
             let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
             return Err(s3_error!(InvalidRequest, "{}", message));
-        }
-        let reads = matches!(name, "GetObject" | "HeadObject");
-        if reads && request.headers().get("range").is_some_and(|range| range.as_bytes().contains(&b',')) {
-            let message = "Several ranges in one request are not supported.";
-            return Err(crate::error::s3_error("InvalidRange", StatusCode::RANGE_NOT_SATISFIABLE, message));
         }
         request.extensions_mut().insert(Caller(user));
         Ok(())

@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_auth::User;
 use percent_encoding::utf8_percent_encode;
-use s3s::S3Request;
+use s3s::{S3Request, TrailingHeaders};
 
+use crate::lenient::Verified;
 use crate::pass_through::SEGMENT;
 use crate::s3s_fixes::BodyError;
 
@@ -40,6 +41,18 @@ pub(crate) struct Caller(pub(crate) Arc<User>);
 pub(crate) fn caller<T>(request: &S3Request<T>) -> s3s::S3Result<Arc<User>> {
     let caller = request.extensions.get::<Caller>();
     caller.map(|caller| Arc::clone(&caller.0)).ok_or_else(|| s3s::s3_error!(AccessDenied))
+}
+
+/// Whether a signature covers the request.
+pub(crate) fn is_signed<T>(request: &S3Request<T>) -> bool {
+    let verified = || request.extensions.get::<Verified>().is_some_and(|verified| verified.access_key.is_some());
+    request.credentials.is_some() || verified()
+}
+
+/// The checksums behind the body.
+pub(crate) fn take_trailing<T>(request: &mut S3Request<T>) -> Option<TrailingHeaders> {
+    let verified = || request.extensions.get::<Verified>().and_then(|verified| verified.trailing.clone());
+    request.trailing_headers.take().or_else(verified)
 }
 
 /// The id of the request, for errors and logs.

@@ -4,13 +4,14 @@ use forebay_cache::{Conditions, TagCondition};
 use forebay_types::{
     Algorithm, Checksum, ChecksumKind, Checksums, ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, limits,
 };
-use http::{HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use s3s::dto::{self, Timestamp};
 use s3s::{S3Error, S3Result, s3_error};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::error::s3_error as error_with_status;
+use crate::lenient::Verified;
 
 /// A time as S3 shows it: whole seconds.
 pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
@@ -128,6 +129,12 @@ pub(crate) fn content_encoding(encoding: Option<String>) -> Option<String> {
 
 pub(crate) fn expires(expires: Option<Timestamp>) -> Option<String> {
     expires.map(|time| http_date(unix_ms(time)))
+}
+
+/// `Expires` is stored as it was given, whether it is a date or not.
+pub(crate) fn given_expires(expires: Option<Timestamp>, extensions: &Extensions) -> Option<String> {
+    let text = || extensions.get::<Verified>().and_then(|verified| verified.expires.clone());
+    self::expires(expires).or_else(text)
 }
 
 /// The classes that an object of a bucket may be put into.

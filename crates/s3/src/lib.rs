@@ -10,6 +10,7 @@ mod convert;
 mod error;
 mod host;
 mod incoming;
+mod lenient;
 mod metrics;
 mod operations;
 mod pass_through;

@@ -82,14 +82,14 @@ use refuse_unsupported;
 
 /// The stored headers that an input carries.
 macro_rules! system_headers {
-    ($input:expr) => {
+    ($input:expr, $extensions:expr) => {
         $crate::convert::check_headers(forebay_types::SystemHeaders {
             content_type: $input.content_type.take(),
             content_encoding: $crate::convert::content_encoding($input.content_encoding.take()),
             content_language: $input.content_language.take(),
             content_disposition: $input.content_disposition.take(),
             cache_control: $input.cache_control.take(),
-            expires: $crate::convert::expires($input.expires.take()),
+            expires: $crate::convert::given_expires($input.expires.take(), &$extensions),
             website_redirect_location: $input.website_redirect_location.take(),
             storage_class: $crate::convert::storage_class($input.storage_class.take())?,
         })

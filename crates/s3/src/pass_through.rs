@@ -113,6 +113,7 @@ impl S3Route for PassThrough {
         builder.set_auth(SimpleAuth::new());
         builder.set_access(OnlyPassed);
         let service = builder.build();
+        request.headers.remove("x-amz-trailer");
         let answer = service
             .call(unsigned(request))
             .await
@@ -136,8 +137,8 @@ impl S3Access for OnlyPassed {
 
 /// Keeps a cause for the log.
 #[derive(Debug, thiserror::Error)]
-#[error("passing a request through: {0}")]
-struct HideSource(s3s::StdError);
+#[error("{0}")]
+pub(crate) struct HideSource(pub(crate) s3s::StdError);
 
 impl PassThrough {
     /// The same decoding as for every other request.
@@ -158,14 +159,13 @@ fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
 
 fn rewrite(uri: &Uri, bucket: &str, key: Option<&str>) -> S3Result<Uri> {
     let key = utf8_percent_encode(key.unwrap_or_default(), SEGMENT);
-    let query: Vec<&str> = uri
-        .query()
-        .unwrap_or_default()
-        .split('&')
-        .filter(|parameter| !parameter.is_empty() && !is_of_signature(parameter))
-        .collect();
-    let text = format!("/{bucket}/{key}?{}", query.join("&"));
+    let text = format!("/{bucket}/{key}?{}", query_without_signature(uri));
     text.parse().map_err(|error: http::uri::InvalidUri| s3_error!(error, InvalidURI))
+}
+
+fn query_without_signature(uri: &Uri) -> String {
+    let query = uri.query().unwrap_or_default().split('&');
+    query.filter(|parameter| !parameter.is_empty() && !is_of_signature(parameter)).collect::<Vec<_>>().join("&")
 }
 
 fn is_of_signature(parameter: &str) -> bool {
@@ -180,7 +180,7 @@ fn unsigned(request: S3Request<Body>) -> HttpRequest {
         "x-amz-content-sha256",
         "x-amz-date",
         "x-amz-decoded-content-length",
-        "x-amz-trailer",
+        "x-amz-security-token",
         "expect",
     ] {
         headers.remove(name);
@@ -189,7 +189,16 @@ fn unsigned(request: S3Request<Body>) -> HttpRequest {
     *plain.method_mut() = request.method;
     *plain.uri_mut() = request.uri;
     *plain.headers_mut() = headers;
+    *plain.extensions_mut() = request.extensions;
     plain
+}
+
+/// For another look at the same request, see [`crate::lenient`].
+pub(crate) fn without_signature(mut request: S3Request<Body>) -> S3Result<HttpRequest> {
+    let query = query_without_signature(&request.uri);
+    let text = format!("{}?{query}", request.uri.path());
+    request.uri = text.parse().map_err(|error: http::uri::InvalidUri| s3_error!(error, InvalidURI))?;
+    Ok(unsigned(request))
 }
 
 #[cfg(test)]

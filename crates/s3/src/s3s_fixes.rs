@@ -5,7 +5,8 @@
 //!   header and in the query at once; Signature Version 2; duplicates, which it reads as "not given"
 //!   (two `Authorization` headers make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope
 //!   for another region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
-//!   requests without a signature, which it would store with their framing.
+//!   requests without a signature, which it would store with their framing; checksums that it does not know.
+//! - Query parameters that it does not know are ignored, so that new sub-resources run as the plain operation: see `query`.
 //! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and takes
 //!   a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
 //! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their text only.
@@ -14,9 +15,10 @@
 //! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
 //!   of an error, and drops the work when the client goes away.
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id; a POST form that breaks its policy is answered with
-//!   InvalidPolicyDocument instead of AccessDenied; GetObjectAttributes writes the ETag with quotes.
-//! - A Range header that is no range is answered with InvalidArgument, where S3 sends the whole object. Not fixed here: the header
-//!   may be signed, so it can't be taken away in front of `s3s`.
+//!   InvalidPolicyDocument instead of AccessDenied; the answer to a form has the ETag without quotes, and no host in the Location;
+//!   GetObjectAttributes writes the ETag with quotes; the status of a HEAD cannot be set; carriage returns are not escaped.
+//! - A Range header that is no range or several, an If-Modified-Since in an older form of dates or none, and an Expires that is no
+//!   date are refused, where S3 ignores them, reads them, and stores it as it is: see `lenient`.
 //! - `${filename}` in the key of a POST form is stored as it stands. Not fixed here: the name of the file is not passed on.
 //! - Multipart forms are read into memory whole before access is checked; [`FORM_FILE_BYTES_MAX`] bounds one, and the service
 //!   bounds how many are read at once.

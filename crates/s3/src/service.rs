@@ -25,6 +25,7 @@ use tokio::sync::Semaphore;
 use crate::authorize::{Authentication, Authorization};
 use crate::context::RequestContext;
 use crate::host::Domain;
+use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
@@ -58,18 +59,24 @@ impl S3Service {
     /// Wires the protocol to the cache and registers the metrics.
     pub fn new(cache: Cache, users: Users, settings: S3Settings, env: Env, registry: &mut Registry) -> Self {
         let tokens = Tokens::new(&settings.token_secret);
-        let operations = Operations { cache: cache.clone(), tokens, region: settings.region.clone() };
-        let mut builder = S3ServiceBuilder::new(operations);
-        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
-        builder.set_auth(Authentication::new(users.clone(), &*env.random));
-        builder.set_access(Authorization { users: users.clone() });
         let domain = || settings.domain.as_deref().map(Domain::new);
-        builder.set_route(PassThrough { cache, users, domain: domain() });
-        if let Some(domain) = domain() {
-            builder.set_host(domain);
-        }
+        let builder = || {
+            let operations =
+                Operations { cache: cache.clone(), tokens: tokens.clone(), region: settings.region.clone() };
+            let mut builder = S3ServiceBuilder::new(operations);
+            builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
+            builder.set_auth(Authentication::new(users.clone(), &*env.random));
+            builder.set_access(Authorization { users: users.clone() });
+            if let Some(domain) = domain() {
+                builder.set_host(domain);
+            }
+            builder
+        };
+        let pass_through = PassThrough { cache: cache.clone(), users: users.clone(), domain: domain() };
+        let mut outer = builder();
+        outer.set_route(Routes { pass_through, operations: builder().build() });
         let metrics = Metrics::register(registry);
-        let protocol = builder.build();
+        let protocol = outer.build();
         let forms = Semaphore::new(FORMS_AT_ONCE);
         Self { inner: Arc::new(Inner { protocol, settings, env, metrics, forms }) }
     }

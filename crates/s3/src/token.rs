@@ -11,6 +11,7 @@ use subtle::ConstantTimeEq;
 const CODE_BYTES: usize = 16;
 
 /// Makes and checks tokens. The key is derived from a secret that stays the same over restarts.
+#[derive(Clone)]
 pub(crate) struct Tokens {
     key: [u8; 32],
 }

@@ -50,7 +50,10 @@ impl Operations {
             )?,
             replace_metadata: replace_metadata
                 .then(|| {
-                    Ok::<_, s3s::S3Error>((system_headers!(input)?, convert::user_metadata(input.metadata.take())?))
+                    Ok::<_, s3s::S3Error>((
+                        system_headers!(input, request.extensions)?,
+                        convert::user_metadata(input.metadata.take())?,
+                    ))
                 })
                 .transpose()?,
             replace_tags: replace_tags.then(|| convert::tags_of_header(input.tagging.as_deref())).transpose()?,

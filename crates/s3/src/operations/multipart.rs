@@ -12,7 +12,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::copy::readable_source;
 use super::read::{hide, part_number};
 use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
-use crate::context::{caller, location};
+use crate::context::{caller, is_signed, location, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
 
@@ -32,7 +32,7 @@ impl Operations {
         let create = CreateUpload {
             path: convert::path(&input.bucket, &input.key)?,
             attributes: Attributes {
-                headers: system_headers!(input)?,
+                headers: system_headers!(input, request.extensions)?,
                 user: convert::user_metadata(input.metadata.take())?,
                 tags: convert::tags_of_header(input.tagging.as_deref())?,
             },
@@ -58,6 +58,7 @@ impl Operations {
         mut request: S3Request<UploadPartInput>,
     ) -> S3Result<S3Response<UploadPartOutput>> {
         let failure = Failure::of(&request, "UploadPart");
+        let (trailing, signed) = (take_trailing(&mut request), is_signed(&request));
         let input = &mut request.input;
         if input.sse_customer_algorithm.is_some() {
             return Err(not_implemented("Server-side encryption"));
@@ -68,8 +69,8 @@ impl Operations {
             content_length: input.content_length,
             content_md5: input.content_md5.take(),
             checksums: given_checksums!(input)?,
-            trailing: request.trailing_headers.take(),
-            signed: request.credentials.is_some(),
+            trailing,
+            signed,
         };
         let body = incoming(input.body.take(), &request.headers, announced)?;
         let written = self.cache.put_part(&upload, number, body).await.map_err(|error| failure.answer(error))?;

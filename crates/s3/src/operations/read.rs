@@ -17,7 +17,7 @@ use s3s::dto::{
 use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 
 use super::{Failure, Operations, only_null_version};
-use crate::context::caller;
+use crate::context::{caller, is_signed};
 use crate::convert::{self, set_checksums, set_checksums_and_type};
 
 /// What S3 calls an object that came without a type.
@@ -100,7 +100,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let get = get_request!(request);
         let user = caller(&request)?;
-        refuse_anonymous(request.credentials.is_none(), &overrides!(request.input))?;
+        refuse_anonymous(!is_signed(&request), &overrides!(request.input))?;
         let (path, part) = (get.path.clone(), get.part_number);
         let partial = get.range.is_some() || part.is_some();
         let failure = Failure::of(&request, "GetObject");
@@ -124,7 +124,7 @@ impl Operations {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let get = get_request!(request);
         let user = caller(&request)?;
-        refuse_anonymous(request.credentials.is_none(), &overrides!(request.input))?;
+        refuse_anonymous(!is_signed(&request), &overrides!(request.input))?;
         let (path, part) = (get.path.clone(), get.part_number);
         let partial = get.range.is_some() || part.is_some();
         let failure = Failure::of(&request, "HeadObject");

@@ -7,7 +7,7 @@ use s3s::dto::{ETag, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
-use crate::context::{location, operation};
+use crate::context::{is_signed, location, operation, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
 use crate::s3s_fixes::answer;
@@ -20,6 +20,7 @@ impl Operations {
         let failure = Failure::of(&request, "PutObject");
         let is_form = operation(&request) == "PostObject";
         let location = if is_form { location(&request, Some(&request.input.key)) } else { None };
+        let (trailing, signed) = (take_trailing(&mut request), is_signed(&request));
         let input = &mut request.input;
         refuse_unsupported!(input);
         if input.write_offset_bytes.is_some() {
@@ -29,13 +30,13 @@ impl Operations {
             content_length: input.content_length,
             content_md5: input.content_md5.take(),
             checksums: given_checksums!(input)?,
-            trailing: request.trailing_headers.take(),
-            signed: request.credentials.is_some(),
+            trailing,
+            signed,
         };
         let put = PutObject {
             path: convert::path(&input.bucket, &input.key)?,
             attributes: Attributes {
-                headers: system_headers!(input)?,
+                headers: system_headers!(input, request.extensions)?,
                 user: convert::user_metadata(input.metadata.take())?,
                 tags: convert::tags_of_header(input.tagging.as_deref())?,
             },

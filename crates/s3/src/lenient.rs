@@ -1,0 +1,160 @@
+//! Headers that S3 ignores or takes as they are, and that `s3s` refuses: ranges that are none or several, dates in older forms, an
+//! `Expires` that is no date.
+//!
+//! A header may be signed, so it can only be put right behind the signature check: as for requests that pass through, a route of
+//! `s3s` gets the request then, and `s3s` parses it once more.
+
+use async_trait::async_trait;
+use http::header::{CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use s3s::dto::{Range, Timestamp, TimestampFormat};
+use s3s::route::S3Route;
+use s3s::service::S3Service;
+use s3s::{Body, S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
+
+use crate::pass_through::{HideSource, PassThrough, without_signature};
+
+/// What is known of a request that is parsed for the second time.
+#[derive(Clone)]
+pub(crate) struct Verified {
+    /// Who signed it; `None` is nobody.
+    pub(crate) access_key: Option<String>,
+    pub(crate) trailing: Option<TrailingHeaders>,
+    /// `Expires` as it was given.
+    pub(crate) expires: Option<String>,
+}
+
+/// All requests that do not go to the operations as they are.
+pub(crate) struct Routes {
+    pub(crate) pass_through: PassThrough,
+    /// The operations, for requests whose signature has been checked.
+    pub(crate) operations: S3Service,
+}
+
+#[async_trait]
+impl S3Route for Routes {
+    fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &mut Extensions) -> bool {
+        self.pass_through.is_match(method, uri, headers, extensions) || needs_repair(method, headers)
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        if self.passes(request) {
+            return self.pass_through.check_access(request).await;
+        }
+        // The operations check it.
+        Ok(())
+    }
+
+    async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        if self.passes(&mut request) {
+            return self.pass_through.call(request).await;
+        }
+        let expires = repair(&mut request.headers);
+        let access_key = request.credentials.take().map(|credentials| credentials.access_key);
+        let trailing = request.trailing_headers.take();
+        request.extensions.insert(Verified { access_key, trailing, expires });
+        let answer = self.operations.call(without_signature(request)?).await;
+        let (parts, body) = answer.map_err(|error| s3_error!(HideSource(error.into()), InternalError))?.into_parts();
+        let mut response = S3Response::with_headers(body, parts.headers);
+        response.status = Some(parts.status);
+        Ok(response)
+    }
+}
+
+impl Routes {
+    fn passes(&self, request: &mut S3Request<Body>) -> bool {
+        self.pass_through.is_match(&request.method, &request.uri, &request.headers, &mut request.extensions)
+    }
+}
+
+fn needs_repair(method: &Method, headers: &HeaderMap) -> bool {
+    let is_wrong = |name: &HeaderName, is_right: fn(&str) -> bool| {
+        headers.get(name).is_some_and(|value| !value.to_str().is_ok_and(is_right))
+    };
+    match *method {
+        Method::GET | Method::HEAD => {
+            is_wrong(&RANGE, is_range)
+                || is_wrong(&IF_MODIFIED_SINCE, is_date)
+                || is_wrong(&IF_UNMODIFIED_SINCE, is_date)
+        }
+        Method::PUT => is_wrong(&EXPIRES, is_date),
+        // The body of a form is parsed by now.
+        Method::POST => is_wrong(&EXPIRES, is_date) && !headers.get(CONTENT_TYPE).is_some_and(is_form),
+        _ => false,
+    }
+}
+
+fn is_form(content_type: &HeaderValue) -> bool {
+    content_type.as_bytes().to_ascii_lowercase().starts_with(b"multipart/")
+}
+
+fn is_range(text: &str) -> bool {
+    Range::parse(text).is_ok()
+}
+
+fn is_date(text: &str) -> bool {
+    Timestamp::parse(TimestampFormat::HttpDate, text).is_ok()
+}
+
+/// Leaves what `s3s` understands. Returns the text of an `Expires` that is no date.
+fn repair(headers: &mut HeaderMap) -> Option<String> {
+    let text = |headers: &HeaderMap, name: &HeaderName| headers.get(name)?.to_str().map(str::to_owned).ok();
+    if !text(headers, &RANGE).is_some_and(|range| is_range(&range)) {
+        headers.remove(RANGE);
+    }
+    for name in [IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE] {
+        let Some(given) = headers.remove(&name) else { continue };
+        // RFC 9110, section 5.6.7: three forms are read; section 13.1.3: what is no date is ignored.
+        let date =
+            given.to_str().ok().and_then(|text| httpdate::parse_http_date(text).ok()).map(httpdate::fmt_http_date);
+        if let Some(date) = date.and_then(|date| HeaderValue::try_from(date).ok()) {
+            headers.insert(name, date);
+        }
+    }
+    let expires = text(headers, &EXPIRES).filter(|expires| !is_date(expires))?;
+    headers.remove(EXPIRES);
+    Some(expires)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repaired(name: &HeaderName, value: &str) -> (bool, Option<String>, Option<String>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, HeaderValue::try_from(value).unwrap());
+        let method = if *name == EXPIRES { Method::PUT } else { Method::GET };
+        let needed = needs_repair(&method, &headers);
+        let expires = repair(&mut headers);
+        (needed, headers.get(name).map(|value| value.to_str().unwrap().to_owned()), expires)
+    }
+
+    #[test]
+    fn what_is_right_is_left_alone() {
+        for (name, value) in [
+            (RANGE, "bytes=0-1"),
+            (RANGE, "bytes=-1"),
+            (IF_MODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (EXPIRES, "Sun, 06 Nov 1994 08:49:37 GMT"),
+        ] {
+            assert_eq!(repaired(&name, value), (false, Some(value.to_owned()), None), "{name}");
+        }
+        assert!(!needs_repair(&Method::GET, &HeaderMap::new()));
+    }
+
+    #[test]
+    fn the_rest_is_read_as_s3_reads_it() {
+        for range in ["bytes=0-1,3-4", "bytes=abc", "items=0-1", "bytes=9-0", ""] {
+            assert_eq!(repaired(&RANGE, range), (true, None, None), "{range}");
+        }
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT".to_owned());
+        for old in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+            assert_eq!(repaired(&IF_MODIFIED_SINCE, old), (true, date.clone(), None), "{old}");
+            assert_eq!(repaired(&IF_UNMODIFIED_SINCE, old), (true, date.clone(), None), "{old}");
+        }
+        assert_eq!(repaired(&IF_MODIFIED_SINCE, "yesterday"), (true, None, None));
+        for expires in ["0", "-1", "2030-01-01"] {
+            assert_eq!(repaired(&EXPIRES, expires), (true, None, Some(expires.to_owned())));
+        }
+    }
+}
