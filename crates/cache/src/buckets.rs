@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_catalog::records;
+use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, LocalChange, Transaction};
 use forebay_env::Env;
 use forebay_store::ValueWrite;
@@ -21,6 +22,9 @@ use crate::{BucketSummary, Error, ErrorKind, Mount, Mounts, Result};
 /// at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
+/// Records looked at in one go.
+const SCAN_RECORDS: usize = 1000;
+
 /// Resolves buckets. Those that have been seen are in the catalog: they go on to serve and to take writes while the under
 /// store is out of reach, and looking again never keeps a request waiting.
 pub(crate) struct Buckets {
@@ -30,6 +34,8 @@ pub(crate) struct Buckets {
     known: Arc<Mutex<HashMap<BucketName, Known>>>,
     /// Of buckets that were written to or deleted in this life.
     gates: Mutex<HashMap<BucketName, Arc<RwLock<()>>>>,
+    /// Buckets deleted in this life.
+    deletions: AtomicU64,
 }
 
 struct Known {
@@ -50,7 +56,14 @@ impl Buckets {
                 known.insert(bucket, Known { mount, until: Duration::ZERO });
             }
         }
-        Ok(Self { env, engine, mounts, known: Arc::new(Mutex::new(known)), gates: Mutex::default() })
+        Ok(Self {
+            env,
+            engine,
+            mounts,
+            known: Arc::new(Mutex::new(known)),
+            gates: Mutex::default(),
+            deletions: AtomicU64::new(0),
+        })
     }
 
     fn gate(&self, bucket: &BucketName) -> Arc<RwLock<()>> {
@@ -98,10 +111,22 @@ impl Buckets {
             }
             return Ok(Some(known.mount.clone()));
         }
-        if root.open(bucket).await?.is_none() {
-            return Ok(None);
+        let mut noted = false;
+        loop {
+            let deletions = self.deletions.load(Ordering::SeqCst);
+            if root.open(bucket).await?.is_none() {
+                if noted {
+                    self.remove(bucket).await?;
+                }
+                return Ok(None);
+            }
+            let mount = self.note(root, bucket).await?;
+            noted = true;
+            // Found, and deleted before that was noted: then it must not come back.
+            if self.deletions.load(Ordering::SeqCst) == deletions {
+                return Ok(Some(mount));
+            }
         }
-        self.note(root, bucket).await.map(Some)
     }
 
     /// Forgets the bucket when it is gone. What it holds here stays: it may come back, and nothing else has its dirty objects.
@@ -126,7 +151,13 @@ impl Buckets {
         Ok(mount)
     }
 
+    /// After the bucket was deleted.
     async fn forget(&self, bucket: &BucketName) -> Result<()> {
+        self.deletions.fetch_add(1, Ordering::SeqCst);
+        self.remove(bucket).await
+    }
+
+    async fn remove(&self, bucket: &BucketName) -> Result<()> {
         self.known.lock().remove(bucket);
         write_record(self.engine.as_ref(), bucket, None).await
     }
@@ -197,17 +228,13 @@ impl Worker {
         if !self.bucket_exists(bucket).await? {
             return Err(no_such_bucket(bucket));
         }
-        let prefix = format!("/{bucket}/");
         // Most deletes that wait go before anybody has to wait for them.
-        self.persist(&prefix).await?;
+        self.persist_deletes(bucket).await?;
         let gate = self.buckets.gate(bucket);
         let Ok(nobody_writes) = gate.try_write() else {
             return Err(Error::new(ErrorKind::BucketBusy, format!("objects of the bucket {bucket} are being written")));
         };
-        self.persist(&prefix).await?;
-        if self.has_records(bucket).await? {
-            return Err(Error::new(ErrorKind::BucketNotEmpty, format!("the bucket {bucket} is not empty")));
-        }
+        self.persist_deletes(bucket).await?;
         let uploads = self.uploads_of(bucket).await?;
         root.delete(bucket).await?;
         self.buckets.forget(bucket).await?;
@@ -215,10 +242,23 @@ impl Worker {
         self.abort_all(uploads).await
     }
 
-    /// Whether anything of the bucket waits for the under store or is nowhere else.
-    async fn has_records(&self, bucket: &BucketName) -> Result<bool> {
-        let (from, to) = records::object_prefix_range(bucket, "");
-        Ok(!self.engine.scan(&from, &to, 1).await?.is_empty())
+    /// Brings the deletes in a bucket without objects to the under store.
+    ///
+    /// # Errors
+    /// `BucketNotEmpty`, before anything is sent.
+    async fn persist_deletes(&self, bucket: &BucketName) -> Result<()> {
+        let (mut from, to) = records::object_prefix_range(bucket, "");
+        loop {
+            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
+            let Some((last, _)) = found.last() else { break };
+            from = records::successor(last);
+            for (_, versioned) in &found {
+                if ObjectRecord::decode(&versioned.value)?.state != State::Tombstone {
+                    return Err(Error::new(ErrorKind::BucketNotEmpty, format!("the bucket {bucket} is not empty")));
+                }
+            }
+        }
+        self.persist(&format!("/{bucket}/")).await
     }
 
     pub(crate) async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {

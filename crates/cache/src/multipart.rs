@@ -39,6 +39,7 @@ impl Worker {
         let CreateUpload { path, attributes, checksum_algorithm, checksum_kind, owner } = request;
         self.admit(&self.policies.resolve(&path), &path, 0)?;
         self.buckets.mount_for_write(&path).await?;
+        let _kept = self.buckets.keep(&path.bucket).await?;
         let kind = kind_for(checksum_algorithm, checksum_kind)?;
         let now_ms = self.env.clock.unix_ms();
         let Attributes { headers, user, tags } = attributes;
@@ -162,6 +163,7 @@ impl Worker {
     pub(crate) async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
         let upload = request.upload.clone();
         self.upload_of(&upload).await?;
+        let _active = self.activity.begin(&upload.upload_id);
         let _end = self.lock_end(&upload).await;
         let found = self.upload_of(&upload).await?;
         if let Some(completed) = &found.record.completed {

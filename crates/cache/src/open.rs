@@ -146,8 +146,9 @@ impl Worker {
                 let record = ObjectRecord::decode(&versioned.value)?;
                 self.backlog.replace(None, Some(&record), &self.metrics);
                 self.last_write_ms.fetch_max(record.last_modified_ms, std::sync::atomic::Ordering::SeqCst);
+                // Transient and conflicting ones too: they may have replaced a dirty one.
+                self.settle.mark(&path);
                 if matches!(record.state, State::Dirty | State::Tombstone) {
-                    self.settle.mark(&path);
                     self.queue.push(path, Entry::of(&record));
                 }
             }

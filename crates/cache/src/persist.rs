@@ -9,8 +9,8 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_catalog::LocalChange;
 use forebay_catalog::records::{Base, ObjectRecord, State};
+use forebay_catalog::{LocalChange, Transaction};
 use forebay_store::{Annotation, Object, Piece};
 use forebay_types::{BucketName, ByteRange, Durability, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
@@ -20,7 +20,7 @@ pub(crate) use queue::{Backoff, Blame, Entry, Queue};
 
 use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
-use crate::put::Change;
+use crate::put::{Change, answered, under_way};
 use crate::worker::{Current, Worker};
 use crate::{Error, ErrorKind, Mount, Result};
 
@@ -184,6 +184,7 @@ impl Worker {
         if !wait.is_zero() {
             return Err(Failure::Unsettled(wait));
         }
+        let noted = self.note_request(path).await?;
         let started = self.env.clock.monotonic();
         let done = match record.state {
             State::Dirty => self.upload(path, record, &mount).await?,
@@ -191,9 +192,18 @@ impl Worker {
             State::Transient | State::Conflict => return Ok(()),
         };
         self.fence.advance(path);
-        self.record_outcome(path, record, done).await?;
+        self.record_outcome(path, record, done, noted).await?;
         self.metrics.persist_done(record.size, self.env.clock.monotonic().saturating_sub(started));
         Ok(())
+    }
+
+    /// A record that a power cut may take tells nobody that a request was under way. Whether a note was needed instead.
+    async fn note_request(&self, path: &ObjectPath) -> Result<bool> {
+        if self.policies.resolve(path).durability == Durability::Fsync {
+            return Ok(false);
+        }
+        self.engine.commit(Transaction { writes: vec![under_way(path)], ..Transaction::default() }).await?;
+        Ok(true)
     }
 
     async fn upload(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
@@ -281,7 +291,7 @@ impl Worker {
     }
 
     /// Commits what the under store now holds, while the key may have been written again.
-    async fn record_outcome(&self, path: &ObjectPath, sent: &ObjectRecord, done: Done) -> Result<()> {
+    async fn record_outcome(&self, path: &ObjectPath, sent: &ObjectRecord, done: Done, noted: bool) -> Result<()> {
         let _lock = self.locks.lock(path).await;
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
@@ -297,7 +307,9 @@ impl Worker {
         };
         // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH) must
         // not be followed by the ghost of an older dirty version after a crash.
-        self.change_record(path, &current, Change::to(after.as_ref(), local), Durability::Fsync).await?;
+        let writes = if noted { vec![answered(path)] } else { Vec::new() };
+        let change = Change { writes, ..Change::to(after.as_ref(), local) };
+        self.change_record(path, &current, change, Durability::Fsync).await?;
         if unchanged {
             self.remote.mark_valid(sent.generation);
         }

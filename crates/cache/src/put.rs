@@ -232,29 +232,22 @@ impl Worker {
         Ok(written(&info))
     }
 
-    /// Drops a clean copy, durably, before the under store changes: a crash in between must not bring the old version back.
-    /// Also when no copy is here: one that was evicted is still in a log, where the next start would find it.
-    pub(crate) async fn invalidate(&self, path: &ObjectPath) -> Result<()> {
-        self.forget_copy(path, Vec::new()).await
-    }
-
-    /// As [`Worker::invalidate`], and notes that a request for the key is about to go to the under store: after a crash,
-    /// nothing follows it before it can no longer land.
+    /// Before a request for the key goes to the under store. Drops a clean copy, durably: a crash in between must not bring the old
+    /// version back. Also when no copy is here: one that was evicted is still in a log, where the next start would find it.
+    /// And notes the request: after a crash, nothing follows it before it can no longer land.
     pub(crate) async fn announce(&self, path: &ObjectPath) -> Result<()> {
-        self.forget_copy(path, vec![ValueWrite { key: records::request_key(path), value: Some(Bytes::new()) }]).await
-    }
-
-    async fn forget_copy(&self, path: &ObjectPath, writes: Vec<ValueWrite>) -> Result<()> {
         let key = Self::store_key(path);
         self.fence.advance(path);
         let has_record = self.store.peek(&key).is_some_and(|object| object.is_pinned());
         let forget = if has_record { Vec::new() } else { vec![key] };
         let local = LocalChange { forget, ..LocalChange::default() };
-        self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+        self.engine.commit(Transaction { writes: vec![under_way(path)], local, ..Transaction::default() }).await?;
         Ok(())
     }
 
+    /// `error` is what the under store answered to a request of a client.
     pub(crate) async fn write_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Error {
+        self.fence.advance(path);
         if error.kind == forebay_ufs::ErrorKind::Ambiguous {
             self.settle.mark(path);
         } else {
@@ -359,7 +352,12 @@ impl Worker {
     }
 }
 
-/// The end of what [`Worker::announce`] noted.
+/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`].
+pub(crate) fn under_way(path: &ObjectPath) -> ValueWrite {
+    ValueWrite { key: records::request_key(path), value: Some(Bytes::new()) }
+}
+
+/// The end of [`under_way`].
 pub(crate) fn answered(path: &ObjectPath) -> ValueWrite {
     ValueWrite { key: records::request_key(path), value: None }
 }

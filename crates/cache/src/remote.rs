@@ -114,16 +114,22 @@ impl Worker {
             return Ok(Known::Copy(object.clone()));
         }
         let fence = self.fence.read(path);
+        // A request that may still land would make the answer old at any time, and nobody would notice.
+        let is_settled = self.settle.wait(path).is_zero();
         match (mount.foreground.head(&path.key).await, copy) {
             (Ok(remote), Some(object)) if Self::remote_etag_of(&object).as_ref() == Some(&remote.remote_etag) => {
-                if self.fence.read(path) == fence {
+                if is_settled && self.fence.read(path) == fence {
                     self.remote.mark_valid(object.generation());
                 }
                 Ok(Known::Copy(object))
             }
             (Ok(remote), copy) => {
                 self.outdated(path, copy);
-                Ok(self.adopt(path, policy, Box::new(remote), fence).await)
+                let remote = Box::new(remote);
+                match is_settled {
+                    true => Ok(self.adopt(path, policy, remote, fence).await),
+                    false => Ok(Known::Remote(remote)),
+                }
             }
             (Err(error), copy) if error.kind == UfsKind::NotFound => {
                 self.outdated(path, copy);

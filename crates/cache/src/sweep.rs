@@ -48,7 +48,8 @@ impl Worker {
         let (from, to) = records::all_requests_range();
         for (key, _) in self.engine.scan(&from, &to, usize::MAX).await? {
             let Some(path) = records::parse_request_key(&key) else { continue };
-            let Some(_idle) = self.locks.try_lock(&path) else { continue };
+            let Some(_no_request) = self.uploads.try_lock(&path) else { continue };
+            let Some(_no_write) = self.locks.try_lock(&path) else { continue };
             if self.settle.wait(&path).is_zero() {
                 self.end_request(&path).await;
             }

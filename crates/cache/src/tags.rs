@@ -47,9 +47,12 @@ impl Worker {
                     return Err(not_found(path));
                 }
                 self.check_settled(path)?;
-                self.invalidate(path).await?;
-                mount.foreground.set_tags(&path.key, &tags).await?;
+                self.announce(path).await?;
+                if let Err(error) = mount.foreground.set_tags(&path.key, &tags).await {
+                    return Err(self.write_failed(path, error).await);
+                }
                 self.fence.advance(path);
+                self.end_request(path).await;
                 Ok(())
             }
         }

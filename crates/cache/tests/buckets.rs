@@ -89,3 +89,17 @@ async fn a_bucket_with_an_object_that_waits_is_not_empty() {
     assert!(root.bucket(&bucket).is_none());
     assert_eq!(kind(put("d").await), Some(ErrorKind::NoSuchBucket));
 }
+
+/// Nothing is sent for a bucket that is not empty, and no write waits.
+#[tokio::test]
+async fn deleting_a_bucket_that_is_written_to_uploads_nothing() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteBack).await;
+    let under = root.bucket(&bucket).unwrap();
+    under.set_mood(Mood::Refuse(forebay_ufs::ErrorKind::Unavailable));
+    bench.cache.put(put_of("key", incoming("value".into()))).await.unwrap();
+    until("its upload was refused", || under.requests() > 0).await;
+    under.set_mood(Mood::Well);
+    let asked = under.requests();
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketNotEmpty));
+    assert_eq!(under.requests(), asked);
+}

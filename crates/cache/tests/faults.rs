@@ -6,12 +6,12 @@ mod support;
 use std::time::Duration;
 
 use forebay_cache::ErrorKind;
-use forebay_types::{StorageState, WriteMode};
+use forebay_types::{Durability, StorageState, Tags, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::{Applied, Mood};
 
 use support::gate::Way;
-use support::{Bench, kind, until};
+use support::{Bench, Setup, kind, path, rule, until};
 
 /// Longer than the default settle time.
 const SETTLED: Duration = Duration::from_secs(31);
@@ -255,6 +255,92 @@ async fn a_crash_does_not_let_a_lost_write_through_land_on_a_newer_one() {
             assert_eq!(bench.under("key").unwrap(), "A", "{mode:?}");
         }
     }
+}
+
+/// Tags that land late would stand on a newer version, and its tag is the same.
+#[tokio::test]
+async fn late_tags_do_not_land_on_a_newer_version() {
+    for crash in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        bench.put("key", "value").await.unwrap();
+        bench.drain().await;
+        bench.foreground.set(Way::Late);
+        let tags: Tags = [("a".to_owned(), "old".to_owned())].into();
+        assert_eq!(kind(bench.cache.set_tags(&path("key"), tags).await), Some(ErrorKind::Unavailable));
+        bench.foreground.set(Way::Open);
+        if crash {
+            bench.power_loss(8).await;
+        }
+        bench.put("key", "value").await.unwrap();
+        assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown), "the tags may still land: {crash}");
+        bench.clock.advance(SETTLED);
+        bench.drain().await;
+        assert_eq!(bench.cache.tags(&path("key")).await.unwrap(), Tags::new());
+    }
+}
+
+/// What replaced the dirty version has no request of its own, and the dirty version's may still land.
+#[tokio::test]
+async fn a_crash_does_not_forget_the_request_of_a_version_that_a_transient_one_replaced() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Late);
+    bench.put("key", "dirty").await.unwrap();
+    until("the upload got no answer", || bench.background.stragglers() == 1).await;
+    bench.cache.set_policies(vec![rule("/", WriteMode::Transient)], None).await.unwrap();
+    bench.put("key", "transient").await.unwrap();
+    let dead = bench.background.clone();
+    bench.setup.policies = vec![rule("/", WriteMode::Transient)];
+    bench.power_loss(10).await;
+    bench.delete("key").await.unwrap();
+    bench.clock.advance(Duration::from_secs(20));
+    assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown));
+    dead.land().await.unwrap();
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert!(bench.under.contents().is_empty(), "deleted is deleted");
+}
+
+/// A power cut takes a record that is not durable, and not what it sent.
+#[tokio::test]
+async fn what_was_sent_is_known_after_a_power_cut_although_the_record_is_not() {
+    let setup = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os));
+    let mut bench = setup.open().await;
+    bench.put("key", "first").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Late);
+    bench.delete("key").await.unwrap();
+    until("the delete got no answer", || bench.background.stragglers() == 1).await;
+    let dead = bench.background.clone();
+    bench.power_loss(12).await;
+    bench.put("key", "second").await.unwrap();
+    bench.clock.advance(Duration::from_secs(20));
+    assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown));
+    dead.land().await.unwrap();
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "second");
+    bench.cache.sweep().await.unwrap();
+    bench.restart().await;
+    bench.cache.set_policies(vec![rule("/", WriteMode::WriteThrough)], None).await.unwrap();
+    bench.put("key", "third").await.unwrap();
+}
+
+/// What is in the under store while a lost request may change it at any time is not worth remembering.
+#[tokio::test]
+async fn our_own_late_request_is_not_taken_for_somebody_elses() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.under.put_outside("key", "theirs".into());
+    bench.foreground.set(Way::Late);
+    assert!(bench.put("key", "lost").await.is_err());
+    bench.foreground.set(Way::Open);
+    bench.clock.advance(Duration::from_secs(20));
+    assert_eq!(bench.get("key").await.unwrap(), "theirs");
+    bench.foreground.land().await.unwrap();
+    bench.cache.set_policies(vec![rule("/", WriteMode::WriteBack)], None).await.unwrap();
+    bench.put("key", "newer").await.unwrap();
+    bench.clock.advance(SETTLED);
+    bench.drain().await;
+    assert_eq!((bench.under("key").unwrap(), bench.cache.status().conflicts), ("newer".into(), 0));
 }
 
 /// Only lost answers make a key wait, and not for ever.

@@ -276,3 +276,16 @@ async fn an_upload_with_a_slow_part_is_not_stale() {
     complete(&bench, &upload, &[part]).await.unwrap();
     assert_eq!(bench.get("key").await.unwrap(), "slow!");
 }
+
+/// The answer was lost, and the client asks again after nearly the whole timeout.
+#[tokio::test]
+async fn a_completion_can_be_repeated_for_the_whole_timeout() {
+    let bench = small_parts(WriteMode::WriteBack).open().await;
+    let upload = create(&bench, "key").await;
+    let part = put_part(&bench, &upload, 1, PART).await;
+    bench.clock.advance(Duration::from_secs(3500));
+    let first = complete(&bench, &upload, std::slice::from_ref(&part)).await.unwrap();
+    bench.clock.advance(Duration::from_secs(3500));
+    bench.cache.sweep().await.unwrap();
+    assert_eq!(complete(&bench, &upload, &[part]).await.unwrap().etag, first.etag);
+}

@@ -33,16 +33,17 @@ impl Activity {
     }
 
     pub(crate) fn begin(&self, upload_id: &str) -> Active {
-        let at = self.env.clock.monotonic();
         let mut last = self.last.lock();
+        let at = self.env.clock.monotonic();
         last.entry(upload_id.to_owned()).or_insert(Last { at, running: 0 }).running += 1;
         Active { env: self.env.clone(), last: Arc::clone(&self.last), upload_id: upload_id.to_owned() }
     }
 
     /// For how long nothing has been done, counted from the first call for this upload at the earliest.
     pub(crate) fn idle_for(&self, upload_id: &str) -> Duration {
-        let now = self.env.clock.monotonic();
         let mut last = self.last.lock();
+        // Not before the lock is held: whoever had it may have set a later time.
+        let now = self.env.clock.monotonic();
         let entry = last.entry(upload_id.to_owned()).or_insert(Last { at: now, running: 0 });
         if entry.running > 0 { Duration::ZERO } else { now - entry.at }
     }

@@ -193,6 +193,11 @@ impl UnderStore for Gate {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
+        self.pass(&Way::Closed).await;
+        self.refused(key)?;
+        if self.is_late() {
+            return Err(refusal(ErrorKind::Ambiguous));
+        }
         self.inner.set_tags(key, tags).await
     }
 
