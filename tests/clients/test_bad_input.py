@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from harness.clients import md5_base64, refused, send_signed, sign
+from harness.clients import md5_base64, refused, send, send_signed, sign
 
 
 def code(answer):
@@ -124,3 +124,67 @@ def test_an_error_is_s3s_xml(server, bucket):
     answer = send_signed(server, "GET", f"/{bucket}/absent")
     assert (answer.status, code(answer), answer.headers["content-type"]) == (404, "NoSuchKey", "application/xml")
     assert answer.headers["x-amz-request-id"]
+
+
+MISREAD = {
+    "cdata": "<Delete><Object><Key>kept<![CDATA[more]]></Key></Object></Delete>",
+    "junk": "<Delete><Object><Key>kept</Key></Object></Delete>junk",
+    "two": "<Delete><Object><Key>kept</Key></Object></Delete><Delete/>",
+    "unknown": "<Delete><Object><Key>kept</Key></Object><All>true</All></Delete>",
+    "encoding": '<?xml version="1.0" encoding="ISO-8859-1"?><Delete><Object><Key>kept</Key></Object></Delete>',
+}
+
+
+@pytest.mark.parametrize("body", MISREAD.values(), ids=MISREAD.keys())
+@pytest.mark.beyond_reference("it reads some of them")
+def test_a_list_of_deletes_that_could_be_misread_deletes_nothing(server, s3, bucket, body):
+    s3.put_object(Bucket=bucket, Key="kept", Body=b"kept")
+    body = body.encode()
+    answer = send_signed(server, "POST", f"/{bucket}?delete=", {"Content-MD5": md5_base64(body)}, body)
+    assert answer.status == 400 and b"<Code>MalformedXML<" in answer.body, answer
+    assert s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"kept"
+
+
+@pytest.mark.beyond_reference("it takes them")
+def test_tags_that_could_be_misread_change_nothing(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x", Tagging="a=1")
+    for inner in ("<tag><Key>b</Key><Value>2</Value></tag>", "<Foo/>", "<Tag><Key>b</Key><Value>v<![CDATA[w]]></Value></Tag>"):
+        body = f"<Tagging><TagSet>{inner}</TagSet></Tagging>".encode()
+        answer = send_signed(server, "PUT", f"/{bucket}/object?tagging=", body=body)
+        assert answer.status == 400 and b"<Code>MalformedXML<" in answer.body, answer
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "a", "Value": "1"}]
+
+
+def test_a_list_of_parts_that_could_be_misread_makes_no_object(server, s3, bucket):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]
+    tag = s3.upload_part(Bucket=bucket, Key="object", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+    parts = f"<Part><PartNumber>1</PartNumber><ETag>{tag}</ETag></Part>"
+    body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>junk".encode()
+    answer = send_signed(server, "POST", f"/{bucket}/object?uploadId={upload}", body=body)
+    assert answer.status == 400 and b"<Code>MalformedXML<" in answer.body, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+@pytest.mark.beyond_reference("it answers InternalError")
+def test_a_document_that_was_not_the_one_signed(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="kept", Body=b"kept")
+    body = b"<Delete><Object><Key>kept</Key></Object></Delete>"
+    other = b"<Delete><Object><Key>else</Key></Object></Delete>"
+    headers = sign(server, "POST", f"/{bucket}?delete=", {"Content-MD5": md5_base64(body)}, other)
+    answer = send(server, "POST", f"/{bucket}?delete=", headers, body)
+    assert answer.status == 400 and b"<Code>XAmzContentSHA256Mismatch<" in answer.body, answer
+    assert s3.head_object(Bucket=bucket, Key="kept")
+
+
+def test_deletes_in_a_bucket_that_is_not_there(s3):
+    refused("NoSuchBucket", s3.delete_objects, Bucket="there-is-no-such-bucket", Delete={"Objects": [{"Key": "a"}]})
+
+
+@pytest.mark.beyond_reference("it has them, in its way")
+def test_a_bucket_that_cannot_be_made_as_asked(server, s3):
+    for headers in ({"x-amz-grant-read": "id=1"}, {"x-amz-object-ownership": "ObjectWriter"}):
+        answer = send_signed(server, "PUT", "/cannot-be-made", headers)
+        assert answer.status == 501, answer
+    elsewhere = {"LocationConstraint": "eu-west-1"}
+    refused("InvalidLocationConstraint", s3.create_bucket, Bucket="cannot-be-made", CreateBucketConfiguration=elsewhere)
+    refused("404", s3.head_bucket, Bucket="cannot-be-made")

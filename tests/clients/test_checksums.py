@@ -218,3 +218,21 @@ def test_the_type_at_the_end_is_that_of_the_beginning(s3, bucket):
     parts = [{"PartNumber": 1, "ETag": part(s3, bucket, upload_id, ChecksumAlgorithm="CRC32")["ETag"]}]
     refused("InvalidRequest", end, s3, bucket, upload_id, parts, ChecksumType="COMPOSITE")
     end(s3, bucket, upload_id, parts, ChecksumType="FULL_OBJECT")
+
+
+def test_the_checksum_at_the_end_is_of_the_upload(s3, bucket):
+    for created, given in (({}, {"ChecksumCRC32": "AAAAAA=="}), ({"ChecksumAlgorithm": "CRC32"}, {"ChecksumCRC64NVME": "AAAAAAAAAAA="})):
+        upload_id = begin(s3, bucket, **created)
+        written = part(s3, bucket, upload_id, ChecksumAlgorithm="CRC32")
+        parts = [{"PartNumber": 1, "ETag": written["ETag"], "ChecksumCRC32": written["ChecksumCRC32"]}]
+        refused("InvalidRequest", end, s3, bucket, upload_id, parts, **given)
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+    whole = checksum("CRC32", base64.b64decode(checksum("CRC32", b"part")))
+    refused("InvalidRequest", end, s3, bucket, upload_id, parts, ChecksumCRC32=f"{whole}-7")
+    assert end(s3, bucket, upload_id, parts, ChecksumCRC32=f"{whole}-1")["ChecksumCRC32"] == f"{whole}-1"
+
+
+@pytest.mark.parametrize("algorithm, kind", [("CRC32", "COMPOSITE"), ("CRC64NVME", "FULL_OBJECT"), ("SHA256", "COMPOSITE")])
+@pytest.mark.beyond_reference("it does not say")
+def test_an_upload_tells_its_type(s3, bucket, algorithm, kind):
+    assert s3.create_multipart_upload(Bucket=bucket, Key="object", ChecksumAlgorithm=algorithm)["ChecksumType"] == kind

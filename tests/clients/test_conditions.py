@@ -191,6 +191,8 @@ def test_what_is_put_right_is_authorized_as_ever(server, s3, bucket, etag):
         assert send(server, "GET", f"/{bucket}/object", signed | {"Authorization": signed["Authorization"][:-1] + "x"}).status == 403
         assert send(server, "GET", f"/{bucket}/object", signed | {"Range": "bytes=y", "If-Modified-Since": "now"}).status == 403
     assert send(server, "PUT", f"/{bucket}/new", {"Expires": "0"}, b"x").status == 403
+    wrong = sign(server, "PUT", f"/{bucket}/new", {"Expires": "0"}, b"other")
+    assert send(server, "PUT", f"/{bucket}/new", wrong, b"x").status == 400
     refused("404", s3.head_object, Bucket=bucket, Key="new")
 
 

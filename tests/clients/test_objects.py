@@ -271,3 +271,57 @@ def test_what_s3_never_takes_is_not_acknowledged(s3, bucket, wrong, code):
     refused(code, s3.put_object, Bucket=bucket, Key="object", Body=b"x", **wrong)
     refused(code, s3.create_multipart_upload, Bucket=bucket, Key="object", **wrong)
     refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_a_copy_has_the_class_and_redirect_of_its_request(s3, bucket):
+    """Neither is ever taken over from the source."""
+    s3.put_object(Bucket=bucket, Key="source", Body=b"x", WebsiteRedirectLocation="/old", Metadata={"a": "b"})
+
+    def copied(target, **options):
+        s3.copy_object(Bucket=bucket, Key=target, CopySource={"Bucket": bucket, "Key": "source"}, **options)
+        found = s3.head_object(Bucket=bucket, Key=target)
+        assert found["Metadata"] == {"a": "b"}
+        return found.get("WebsiteRedirectLocation")
+
+    assert copied("target") is None
+    assert copied("target", WebsiteRedirectLocation="/new") == "/new"
+    assert copied("source", WebsiteRedirectLocation="/newer") == "/newer"
+    refused("InvalidRequest", copied, "source")
+    refused("InvalidRequest", copied, "source", TaggingDirective="REPLACE", Tagging="a=1")
+    for wrong, code in (({"StorageClass": "FOO"}, "InvalidStorageClass"), ({"WebsiteRedirectLocation": "x"}, "InvalidRedirectLocation")):
+        refused(code, copied, "target", **wrong)
+
+
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("directory", "WRITE_THROUGH"), ("directory", "NO_CACHE"))
+@pytest.mark.beyond_reference("it has no classes")
+def test_a_class_is_changed_by_a_copy(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="source", Body=b"x", StorageClass="STANDARD_IA")
+    source = {"Bucket": bucket, "Key": "source"}
+    s3.copy_object(Bucket=bucket, Key="plain", CopySource=source)
+    assert "StorageClass" not in s3.head_object(Bucket=bucket, Key="plain")
+    s3.copy_object(Bucket=bucket, Key="source", CopySource=source, StorageClass="GLACIER_IR")
+    assert s3.head_object(Bucket=bucket, Key="source")["StorageClass"] == "GLACIER_IR"
+
+
+@pytest.mark.beyond_reference("it encrypts, in its way")
+def test_encryption_is_refused_however_it_is_asked_for(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    for name in ("customer-key", "customer-key-md5", "customer-algorithm", "context", "aws-kms-key-id"):
+        headers = {f"x-amz-server-side-encryption-{name}": "AAAA"}
+        for method, path, body in (("PUT", "new", b"x"), ("GET", "object", b""), ("POST", "new?uploads=", b"")):
+            answer = send_signed(server, method, f"/{bucket}/{path}", headers, body)
+            assert answer.status == 501, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="new")
+
+
+@pytest.mark.beyond_reference("it takes it as empty")
+def test_a_put_must_say_how_long_it_is(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    headers = sign(server, "PUT", f"/{bucket}/object")
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if name.lower() != "content-length")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        request = f"PUT /{bucket}/object HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{head}Connection: close\r\n\r\n"
+        connection.sendall(request.encode())
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 411 ") and b"<Code>MissingContentLength<" in answer, answer
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"

@@ -1,7 +1,9 @@
 """Who may do what: SigV4 in headers, in the query, in chunks and in forms; and what must be refused."""
 
+import base64
 import datetime
 import hashlib
+import hmac
 import http.client
 import json
 import urllib.parse
@@ -167,6 +169,34 @@ def test_tags_of_a_form_are_not_dropped(server, s3, bucket):
     form = s3.generate_presigned_post(bucket, "object", Fields=tags, Conditions=[tags], ExpiresIn=60)
     assert post_form(server, bucket, form["fields"], b'name="tagging"').status == 204
     assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "a", "Value": "1"}]
+
+
+@pytest.mark.parametrize("field", ["acl", "x-amz-checksum-sha512", "x-amz-server-side-encryption-customer-key"])
+@pytest.mark.beyond_reference("it has no forms")
+def test_a_field_of_a_form_is_not_dropped(server, s3, bucket, field):
+    form = s3.generate_presigned_post(bucket, "object", Fields={field: "v"}, Conditions=[{field: "v"}], ExpiresIn=60)
+    answer = post_form(server, bucket, form["fields"], b"data")
+    assert answer.status == 501 and b"<Code>NotImplemented<" in answer.body, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+@pytest.mark.beyond_reference("it has no forms")
+def test_a_policy_without_a_bucket_is_good_for_none(server, s3, bucket):
+    fields = s3.generate_presigned_post(bucket, "object", ExpiresIn=60)["fields"]
+    policy = json.loads(base64.b64decode(fields["policy"]))
+    policy["conditions"] = [condition for condition in policy["conditions"] if "bucket" not in condition]
+    text = base64.b64encode(json.dumps(policy).encode()).decode()
+    fields |= {"policy": text, "x-amz-signature": sign_policy(server, text, fields["x-amz-credential"])}
+    answer = post_form(server, bucket, fields, b"data")
+    assert answer.status == 403 and b"Extra input fields: bucket" in answer.body, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def sign_policy(server, policy, credential):
+    key = f"AWS4{server.secret_key}".encode()
+    for word in [*credential.split("/")[1:], policy]:
+        key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+    return key.hex()
 
 
 def test_a_form_without_a_policy_is_refused(server, s3, bucket):

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_types::limits::PUT_BYTES_MAX;
-use forebay_types::{ObjectInfo, ObjectPath};
+use forebay_types::{ObjectInfo, ObjectPath, SystemHeaders};
 use futures::StreamExt;
 
 use crate::worker::Worker;
@@ -19,11 +19,7 @@ pub(crate) struct CopySource {
 
 impl Worker {
     pub(crate) async fn copy(self: &Arc<Self>, request: CopyObject) -> Result<Written> {
-        let CopyObject { source, target, .. } = &request;
-        if source == target && request.replace_metadata.is_none() {
-            let context = "an object can be copied to itself only with other metadata";
-            return Err(Error::new(ErrorKind::InvalidArgument, context));
-        }
+        let source = &request.source;
         let mut from = self.copy_source(source, &request.source_conditions, None).await?;
         if from.info.size > PUT_BYTES_MAX {
             return Err(Error::new(ErrorKind::InvalidArgument, "the source is larger than 5 GiB: copy it in parts"));
@@ -34,6 +30,11 @@ impl Worker {
         };
         let (headers, user) =
             request.replace_metadata.unwrap_or_else(|| (from.info.headers.clone(), from.info.user.clone()));
+        let headers = SystemHeaders {
+            storage_class: request.storage_class,
+            website_redirect_location: request.website_redirect_location,
+            ..headers
+        };
         let kept = || from.info.checksums.values.iter().map(|checksum| checksum.algorithm).collect();
         from.incoming.compute = request.checksum_algorithm.map_or_else(kept, |algorithm| vec![algorithm]);
         let attributes = Attributes { headers, user, tags };

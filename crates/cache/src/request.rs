@@ -116,6 +116,10 @@ pub struct CopyObject {
     pub target: ObjectPath,
     /// `None` copies the source's headers and user metadata.
     pub replace_metadata: Option<(SystemHeaders, UserMetadata)>,
+    /// Of the copy; the source's is never taken over.
+    pub storage_class: Option<String>,
+    /// Of the copy; the source's is never taken over.
+    pub website_redirect_location: Option<String>,
     /// `None` copies the source's tags.
     pub replace_tags: Option<Tags>,
     /// Another checksum algorithm than the source's.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_auth::{Action, User, Users};
 use forebay_env::Random;
+use http::{HeaderMap, HeaderName};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
@@ -14,7 +15,7 @@ use s3s::{S3Request, S3Result, s3_error};
 use crate::context::{Caller, RequestContext, caller};
 use crate::lenient::Verified;
 use crate::query;
-use crate::s3s_fixes::documents::Expected;
+use crate::s3s_fixes::documents::Expectations;
 
 /// What an operation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +110,8 @@ impl S3Access for Authorization {
             return Err(access_denied());
         }
         query::check(request.s3_op().name(), request.method(), request.uri())?;
-        if name == "DeleteObjects" && !Expected::of(request.headers()).is_ok_and(|expected| !expected.is_empty()) {
+        refuse_encryption(request.headers())?;
+        if name == "DeleteObjects" && !Expectations::of(request.headers()).is_ok_and(|digests| !digests.is_empty()) {
             // S3 asks for it because of what a damaged list would do.
             let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
             return Err(s3_error!(InvalidRequest, "{}", message));
@@ -125,6 +127,18 @@ impl S3Access for Authorization {
         }
         let path = format!("/{}/{}", request.input.bucket, request.input.key);
         require(&*caller(request)?, Action::Write, &path)
+    }
+}
+
+/// Encryption by the server is not done here, whatever header asks for it.
+fn refuse_encryption(headers: &HeaderMap) -> S3Result<()> {
+    let asks = |name: &&HeaderName| {
+        let name = name.as_str();
+        name.starts_with("x-amz-server-side-encryption") || name.starts_with("x-amz-copy-source-server-side-encryption")
+    };
+    match headers.keys().find(asks) {
+        None => Ok(()),
+        Some(_) => Err(s3_error!(NotImplemented, "Server-side encryption is not implemented.")),
     }
 }
 

@@ -3,6 +3,7 @@
 use forebay_cache::{Error, Incoming};
 use forebay_types::{Algorithm, Checksum, limits};
 use futures::StreamExt;
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
 use s3s::dto::StreamingBlob;
 use s3s::stream::ByteStream;
@@ -30,7 +31,7 @@ pub(crate) fn incoming(body: Option<StreamingBlob>, headers: &HeaderMap, announc
         let message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.";
         return Err(s3_error!(InvalidRequest, "{}", message));
     }
-    let size = size(body.as_ref(), &announced)?;
+    let size = size(body.as_ref(), headers, &announced)?;
     let trailer_names = trailer_names(headers)?;
     let mut compute: Vec<Algorithm> = trailer_names.iter().map(|(algorithm, _)| *algorithm).collect();
     if let Some(name) = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok()) {
@@ -57,10 +58,12 @@ pub(crate) fn incoming(body: Option<StreamingBlob>, headers: &HeaderMap, announc
     })
 }
 
-fn size(body: Option<&StreamingBlob>, announced: &Announced) -> S3Result<u64> {
+fn size(body: Option<&StreamingBlob>, headers: &HeaderMap, announced: &Announced) -> S3Result<u64> {
+    // To HTTP a request that does not say how long its body is has none; nobody means to store that.
+    let says = [CONTENT_LENGTH.as_str(), "x-amz-decoded-content-length"].iter().any(|name| headers.contains_key(*name));
     let exact = body.and_then(|body| body.remaining_length().exact()).map(|length| length as u64);
     let given = announced.content_length.and_then(|length| u64::try_from(length).ok());
-    let Some(size) = exact.or(given) else {
+    let Some(size) = exact.or(given).filter(|_| says) else {
         return Err(s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header."));
     };
     if size > limits::PUT_BYTES_MAX {
@@ -76,7 +79,7 @@ pub(crate) fn md5(base64: &str) -> S3Result<[u8; 16]> {
     md5.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 that you specified is not valid."))
 }
 
-fn payload_hash(headers: &HeaderMap) -> Option<[u8; 32]> {
+pub(crate) fn payload_hash(headers: &HeaderMap) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     hex::decode_to_slice(headers.get("x-amz-content-sha256")?.as_bytes(), &mut hash).ok()?;
     Some(hash)
@@ -125,10 +128,13 @@ mod tests {
 
     #[track_caller]
     fn refused(headers: &[(&'static str, &'static str)], announced: Announced, code: &str) {
-        let headers = headers
+        let mut headers: HeaderMap = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect();
+        if announced.content_length.is_some() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("1"));
+        }
         let error = incoming(None, &headers, announced).err().expect(code);
         assert_eq!(error.code().as_str(), code);
     }

@@ -114,6 +114,7 @@ impl S3Route for PassThrough {
         builder.set_access(OnlyPassed);
         let service = builder.build();
         request.headers.remove("x-amz-trailer");
+        request.headers.remove("x-amz-content-sha256");
         let answer = service
             .call(unsigned(request))
             .await
@@ -175,14 +176,7 @@ fn is_of_signature(parameter: &str) -> bool {
 /// The request without the signature, which has been checked, and without what only belongs to it.
 fn unsigned(request: S3Request<Body>) -> HttpRequest {
     let mut headers = request.headers;
-    for name in [
-        "authorization",
-        "x-amz-content-sha256",
-        "x-amz-date",
-        "x-amz-decoded-content-length",
-        "x-amz-security-token",
-        "expect",
-    ] {
+    for name in ["authorization", "x-amz-date", "x-amz-decoded-content-length", "x-amz-security-token", "expect"] {
         headers.remove(name);
     }
     let mut plain = HttpRequest::new(request.input);

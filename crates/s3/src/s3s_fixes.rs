@@ -10,8 +10,10 @@
 //! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and takes
 //!   a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
 //! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their text only.
-//! - [`documents`]: digests of documents are not compared (`Content-MD5` and `x-amz-checksum-*` of DeleteObjects, PutObjectTagging).
-//! - [`forms`]: the field `tagging` of a POST form is dropped.
+//! - [`documents`]: digests of documents are not compared (`Content-MD5` and `x-amz-checksum-*` of DeleteObjects, PutObjectTagging),
+//!   CDATA is dropped, unknown elements and what stands behind the document are ignored, and a document that does not match the
+//!   signed hash is answered with InternalError.
+//! - [`forms`]: fields of a POST form that it does not know are dropped (`acl`, `tagging`); a policy need not name the bucket.
 //! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
 //!   of an error, and drops the work when the client goes away.
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id; a POST form that breaks its policy is answered with
@@ -24,8 +26,6 @@
 //!   bounds how many are read at once.
 //! - Documents above the limit are answered with InternalError: `extract_full_body` looks for `BodySizeLimitExceeded`, and
 //!   `http_body_util::Limited` gives another type. [`checks`] refuses those whose length is announced.
-//! - Bodies of XML requests whose hash does not match are answered with InternalError instead of the client's error. Not fixed here:
-//!   the request is refused all the same.
 //! - The clock is the system's and cannot be given.
 
 pub(crate) mod answer;

@@ -120,14 +120,18 @@ impl S3Service {
         let watched = match (document, framing) {
             (Some(expected), _) => Watched::Document(expected),
             (None, Some(framing)) => Watched::Chunks(framing),
-            (None, None) if is_form => Watched::Form,
+            (None, None) if is_form => Watched::Form(content_type(&parts)),
             (None, None) => Watched::Plain,
         };
         let (body, rest) = self.body(body, watched, context);
         let request = HttpRequest::from_parts(parts, body);
         let inner = Arc::clone(&self.inner);
         if takes_long {
-            let work = async move { call(&inner, request).await };
+            let context = Arc::clone(context);
+            let work = async move {
+                let response = call(&inner, request).await?;
+                Ok(documents::refused(&context).unwrap_or(response))
+            };
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
         }
         let mut response = self.respond(request, context, is_form).await?;
@@ -148,8 +152,8 @@ impl S3Service {
         // A permit is given for as long as the form is in memory; the semaphore is never closed.
         let _permit = if is_form { self.inner.forms.acquire().await.ok() } else { None };
         let response = call(&self.inner, request).await?;
-        if let Some(refused) = context.refused.get() {
-            return Ok(answer::refuse(documents::answer_of(*refused), &context.id));
+        if let Some(refused) = documents::refused(context) {
+            return Ok(refused);
         }
         match is_form {
             true => answer::form(response, &context.id).await,
@@ -175,7 +179,7 @@ impl S3Service {
             Watched::Plain => body.boxed(),
             Watched::Chunks(framing) => chunks::watch(body, framing),
             Watched::Document(expected) => documents::verify(body, expected, Arc::clone(context)),
-            Watched::Form => forms::watch(body, Arc::clone(context)),
+            Watched::Form(kind) => forms::watch(body, &kind, Arc::clone(context)),
         };
         (Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data)))), Some(rest))
     }
@@ -186,7 +190,8 @@ enum Watched {
     Plain,
     Chunks(Framing),
     Document(Expected),
-    Form,
+    /// With its type, which names the boundary.
+    Form(String),
 }
 
 async fn call(inner: &Inner, request: HttpRequest) -> Result<HttpResponse, StdError> {
@@ -208,8 +213,12 @@ fn limits() -> S3Config {
 }
 
 fn is_form(parts: &http::request::Parts) -> bool {
-    let content_type = parts.headers.get("content-type").map(|value| value.as_bytes().to_ascii_lowercase());
-    parts.method == Method::POST && content_type.is_some_and(|value| value.starts_with(b"multipart/form-data"))
+    parts.method == Method::POST && content_type(parts).to_ascii_lowercase().starts_with("multipart/form-data")
+}
+
+fn content_type(parts: &http::request::Parts) -> String {
+    let value = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
+    value.unwrap_or_default().to_owned()
 }
 
 /// CompleteMultipartUpload and copies move whole objects before they can answer.

@@ -13,6 +13,14 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// What a multipart upload with this algorithm sums up when nobody says otherwise, by S3's table.
+    pub fn default_kind(self) -> ChecksumKind {
+        match self {
+            Self::Crc64Nvme => ChecksumKind::FullObject,
+            Self::Crc32 | Self::Crc32C | Self::Sha1 | Self::Sha256 => ChecksumKind::Composite,
+        }
+    }
+
     pub const ALL: [Self; 5] = [Self::Crc32, Self::Crc32C, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
 
     /// The name that S3 uses in `x-amz-checksum-algorithm`.

@@ -84,6 +84,14 @@ fn check_checksums(request: &CompleteUpload, upload: &UploadRecord) -> Result<()
             created.name()
         ));
     }
+    let whole = upload.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
+    if let Some(other) = request.checksums.iter().find(|checksum| checksum.algorithm != whole) {
+        return invalid(format!(
+            "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+            whole.name(),
+            other.algorithm.name()
+        ));
+    }
     let (Some(algorithm), ChecksumKind::Composite) = (upload.checksum_algorithm, created) else { return Ok(()) };
     let is_missing = |part: &&CompletePart| !part.checksums.iter().any(|checksum| checksum.algorithm == algorithm);
     match request.parts.iter().find(is_missing) {

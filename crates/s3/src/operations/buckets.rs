@@ -1,6 +1,7 @@
 //! Buckets themselves.
 
 use forebay_cache::ErrorKind;
+use http::StatusCode;
 use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
     GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
@@ -11,6 +12,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::{Failure, Operations, not_implemented};
 use crate::context::caller;
 use crate::convert;
+use crate::error::s3_error as error_with_status;
 
 /// Scope of continuation tokens for buckets; no bucket has this name.
 const TOKEN_SCOPE: &str = "*";
@@ -94,6 +96,15 @@ impl Operations {
         }
         if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
             return Err(not_implemented("An access control list"));
+        }
+        let granted = request.headers.keys().any(|name| name.as_str().starts_with("x-amz-grant-"));
+        if granted || input.object_ownership.as_ref().is_some_and(|owner| owner.as_str() != "BucketOwnerEnforced") {
+            return Err(not_implemented("An access control list"));
+        }
+        let wanted = input.create_bucket_configuration.and_then(|configuration| configuration.location_constraint);
+        if wanted.is_some_and(|wanted| !wanted.as_str().is_empty() && wanted.as_str() != self.region) {
+            let message = "The specified location-constraint is not valid";
+            return Err(error_with_status("InvalidLocationConstraint", StatusCode::BAD_REQUEST, message));
         }
         let name = convert::bucket(&input.bucket)?;
         self.cache.create_bucket(&name).await.map_err(|error| failure.answer(error))?;

@@ -30,13 +30,12 @@ impl Operations {
         };
         let replace_metadata = replaces(input.metadata_directive.as_ref().map(|d| d.as_str()), "metadata")?;
         let replace_tags = replaces(input.tagging_directive.as_ref().map(|d| d.as_str()), "tagging")?;
-        let changes_class = input.storage_class.is_some() || input.website_redirect_location.is_some();
-        if source == target
-            && !replace_metadata
-            && !replace_tags
-            && !changes_class
-            && input.checksum_algorithm.is_none()
-        {
+        let headers = system_headers!(input, request.extensions)?;
+        let changes = replace_metadata
+            || request.headers.contains_key("x-amz-storage-class")
+            || headers.website_redirect_location.is_some()
+            || input.checksum_algorithm.is_some();
+        if source == target && !changes {
             let message = "This copy request is illegal because it is trying to copy an object to itself without changing the \
                            object's metadata, storage class, website redirect location or encryption attributes.";
             return Err(s3_error!(InvalidRequest, "{}", message));
@@ -48,14 +47,13 @@ impl Operations {
                 input.copy_source_if_modified_since.take(),
                 input.copy_source_if_unmodified_since.take(),
             )?,
-            replace_metadata: replace_metadata
-                .then(|| {
-                    Ok::<_, s3s::S3Error>((
-                        system_headers!(input, request.extensions)?,
-                        convert::user_metadata(input.metadata.take())?,
-                    ))
-                })
-                .transpose()?,
+            storage_class: headers.storage_class.clone(),
+            website_redirect_location: headers.website_redirect_location.clone(),
+            replace_metadata: if replace_metadata {
+                Some((headers, convert::user_metadata(input.metadata.take())?))
+            } else {
+                None
+            },
             replace_tags: replace_tags.then(|| convert::tags_of_header(input.tagging.as_deref())).transpose()?,
             checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
             conditions: convert::write_conditions(&request.headers)?,

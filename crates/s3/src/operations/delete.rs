@@ -42,6 +42,7 @@ impl Operations {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "DeleteObjects");
         let bucket = request.input.bucket;
+        self.need_bucket(&bucket, &failure).await?;
         let delete = request.input.delete;
         if delete.objects.is_empty() || delete.objects.len() > limits::DELETE_KEYS_MAX {
             return Err(s3_error!(MalformedXML, "The XML you provided must name 1 to 1000 keys."));

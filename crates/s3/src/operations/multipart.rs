@@ -1,7 +1,8 @@
 //! Multipart uploads: create, parts, complete, abort.
 
 use forebay_cache::{Attributes, CompletePart, CompleteUpload, CopyPart, CreateUpload, UploadRef};
-use forebay_types::{ETag, limits};
+use forebay_types::{Algorithm, ETag, limits};
+use http::HeaderMap;
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
     CompletedPart, CopyPartResult, CreateMultipartUploadInput, CreateMultipartUploadOutput, Range, UploadPartCopyInput,
@@ -40,6 +41,7 @@ impl Operations {
             checksum_kind: convert::checksum_kind(input.checksum_type.as_ref())?,
             owner: user.owner_id.clone(),
         };
+        let (algorithm, kind) = (create.checksum_algorithm, create.checksum_kind);
         let upload_id = self.cache.create_upload(create).await.map_err(|error| failure.answer(error))?;
         let input = request.input;
         let output = CreateMultipartUploadOutput {
@@ -47,7 +49,7 @@ impl Operations {
             key: Some(input.key),
             upload_id: Some(upload_id),
             checksum_algorithm: input.checksum_algorithm,
-            checksum_type: input.checksum_type,
+            checksum_type: algorithm.map(|algorithm| convert::checksum_type(kind.unwrap_or(algorithm.default_kind()))),
             ..CreateMultipartUploadOutput::default()
         };
         Ok(S3Response::new(output))
@@ -119,12 +121,14 @@ impl Operations {
         let failure = Failure::of(&request, "CompleteMultipartUpload");
         let conditions = convert::write_conditions(&request.headers)?;
         let location = location(&request, None);
+        let headers = request.headers;
         let input = request.input;
         let checksums = given_checksums!(input)?;
         let given = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         if given.is_empty() || given.len() > limits::PART_NUMBER_MAX as usize {
             return Err(s3_error!(MalformedXML, "The XML you provided must name 1 to 10000 parts."));
         }
+        check_part_count(&headers, given.len())?;
         let size = input.mpu_object_size.map(u64::try_from).transpose();
         let complete = CompleteUpload {
             upload: upload(&input.bucket, &input.key, input.upload_id)?,
@@ -156,6 +160,18 @@ impl Operations {
         let upload = upload(&input.bucket, &input.key, input.upload_id)?;
         self.cache.abort_upload(&upload).await.map_err(|error| failure.answer(error))?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+}
+
+/// A composite checksum ends with the number of parts.
+fn check_part_count(headers: &HeaderMap, parts: usize) -> S3Result<()> {
+    let is_wrong = |algorithm: Algorithm| {
+        let text = headers.get(algorithm.header()).and_then(|value| value.to_str().ok());
+        text.and_then(|text| text.rsplit_once('-')).is_some_and(|(_, count)| count.parse() != Ok(parts))
+    };
+    match Algorithm::ALL.into_iter().any(is_wrong) {
+        false => Ok(()),
+        true => Err(s3_error!(InvalidRequest, "The checksum is of another number of parts.")),
     }
 }
 

@@ -23,12 +23,18 @@ pub(crate) enum BodyError {
     Md5,
     #[error("the checksum that you specified did not match the calculated checksum")]
     Checksum,
-    #[error("the field tagging of a form is not implemented")]
-    FormTagging,
+    #[error("the XML you provided was not well-formed or did not validate against our published schema")]
+    Document,
+    #[error("your request was too big")]
+    TooLong,
+    #[error("a field of the form is not implemented")]
+    FormField,
+    #[error("invalid according to Policy: Extra input fields: bucket")]
+    FormPolicy,
 }
 
 impl BodyError {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 13] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -38,7 +44,10 @@ impl BodyError {
         Self::Trailers,
         Self::Md5,
         Self::Checksum,
-        Self::FormTagging,
+        Self::Document,
+        Self::TooLong,
+        Self::FormField,
+        Self::FormPolicy,
     ];
 
     /// Finds out what an error of `s3s`'s streams means.
@@ -70,14 +79,17 @@ impl BodyError {
             Self::PayloadHash => "XAmzContentSHA256Mismatch",
             Self::Trailers => "MalformedTrailerError",
             Self::Md5 | Self::Checksum => "BadDigest",
-            Self::FormTagging => "NotImplemented",
+            Self::Document => "MalformedXML",
+            Self::TooLong => "MaxMessageLengthExceeded",
+            Self::FormField => "NotImplemented",
+            Self::FormPolicy => "AccessDenied",
         }
     }
 
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::Signature => StatusCode::FORBIDDEN,
-            Self::FormTagging => StatusCode::NOT_IMPLEMENTED,
+            Self::Signature | Self::FormPolicy => StatusCode::FORBIDDEN,
+            Self::FormField => StatusCode::NOT_IMPLEMENTED,
             Self::TooSlow
             | Self::Incomplete
             | Self::Framing
@@ -85,7 +97,9 @@ impl BodyError {
             | Self::PayloadHash
             | Self::Trailers
             | Self::Md5
-            | Self::Checksum => StatusCode::BAD_REQUEST,
+            | Self::Checksum
+            | Self::Document
+            | Self::TooLong => StatusCode::BAD_REQUEST,
         }
     }
 

@@ -8,7 +8,7 @@ use s3s::S3Error;
 
 use super::XML_BYTES_MAX;
 use super::chunks::Framing;
-use super::documents::Expected;
+use super::documents::{Expected, Kind};
 use crate::error::s3_error;
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
@@ -43,7 +43,7 @@ type Check<T = ()> = Result<T, S3Error>;
 pub(crate) struct Checked {
     /// The body's framing, when it is aws-chunked.
     pub(crate) framing: Option<Framing>,
-    /// The digests of the body, when it is a document that has some.
+    /// What the body must turn out to be, when it is a document.
     pub(crate) document: Option<Expected>,
     /// Headers that are in the query of a presigned URL.
     pub(crate) hoisted: HeaderMap,
@@ -109,18 +109,18 @@ fn check_document_size(parts: &Parts, query: &Query) -> Check {
 }
 
 fn document(parts: &Parts, query: &Query, framing: Option<Framing>, hoisted: &HeaderMap) -> Check<Option<Expected>> {
-    let deletes = parts.method == Method::POST && query.only("delete").is_some();
-    let tags = parts.method == Method::PUT && query.only("tagging").is_some();
-    if !deletes && !tags {
-        return Ok(None);
-    }
+    let kind = match parts.method {
+        Method::POST if query.only("delete").is_some() => Kind::Delete,
+        Method::POST if query.only("uploadId").is_some() => Kind::Complete,
+        Method::PUT if query.only("tagging").is_some() => Kind::Tagging,
+        _ => return Ok(None),
+    };
     if framing.is_some() {
         return Err(not_implemented("A document in a streaming payload"));
     }
     let mut headers = parts.headers.clone();
     headers.extend(hoisted.clone());
-    let expected = Expected::of(&headers)?;
-    Ok((!expected.is_empty()).then_some(expected))
+    Expected::of(kind, &headers).map(Some)
 }
 
 /// SDKs put headers of presigned requests into the query, where the signature covers them (aws-sdk-js: all `x-amz-*`).

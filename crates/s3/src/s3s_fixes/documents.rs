@@ -1,24 +1,79 @@
-//! Documents in the bodies of requests, verified before `s3s` parses them. It leaves their digests to nobody: a list of
-//! deletes that was damaged on its way would be carried out.
+//! Documents in the bodies of requests, checked before `s3s` parses them. It compares no digests, drops CDATA, and ignores what
+//! it does not know and what stands behind the end: of a list of deletes that is damaged or misread, other objects would be deleted.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use forebay_cache::{BodyDigests, ErrorKind};
 use forebay_types::{Algorithm, Checksum};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode};
-use s3s::{S3Error, StdError};
+use quick_xml::Reader;
+use quick_xml::events::Event;
+use s3s::{HttpResponse, S3Error, StdError};
+use sha2::{Digest, Sha256};
 
-use super::BodyError;
+use super::{BodyError, XML_BYTES_MAX, answer};
 use crate::context::RequestContext;
 use crate::error::s3_error;
-use crate::incoming::md5;
+use crate::incoming::{md5, payload_hash};
+
+/// What a document is about, and with it what may be in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Delete,
+    Tagging,
+    Complete,
+}
+
+impl Kind {
+    /// The paths of all elements; S3 knows no attributes but namespaces.
+    fn elements(self) -> &'static [&'static str] {
+        match self {
+            Self::Delete => &[
+                "Delete",
+                "Delete/Quiet",
+                "Delete/Object",
+                "Delete/Object/Key",
+                "Delete/Object/VersionId",
+                "Delete/Object/ETag",
+                "Delete/Object/LastModifiedTime",
+                "Delete/Object/Size",
+            ],
+            Self::Tagging => &[
+                "Tagging",
+                "Tagging/TagSet",
+                "Tagging/TagSet/Tag",
+                "Tagging/TagSet/Tag/Key",
+                "Tagging/TagSet/Tag/Value",
+            ],
+            Self::Complete => &[
+                "CompleteMultipartUpload",
+                "CompleteMultipartUpload/Part",
+                "CompleteMultipartUpload/Part/PartNumber",
+                "CompleteMultipartUpload/Part/ETag",
+                "CompleteMultipartUpload/Part/ChecksumCRC32",
+                "CompleteMultipartUpload/Part/ChecksumCRC32C",
+                "CompleteMultipartUpload/Part/ChecksumCRC64NVME",
+                "CompleteMultipartUpload/Part/ChecksumSHA1",
+                "CompleteMultipartUpload/Part/ChecksumSHA256",
+            ],
+        }
+    }
+}
 
 /// What the body of a document must turn out to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Expected {
+    kind: Kind,
+    digests: Expectations,
+    sha256: Option<[u8; 32]>,
+}
+
+/// Digests that the headers give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Expectations {
     md5: Option<[u8; 16]>,
     checksums: Vec<Checksum>,
 }
@@ -26,10 +81,30 @@ pub(crate) struct Expected {
 impl Expected {
     /// # Errors
     /// `InvalidDigest` and `InvalidRequest` for values that are none.
+    pub(crate) fn of(kind: Kind, headers: &HeaderMap) -> Result<Self, S3Error> {
+        let digests = match kind {
+            // Its checksums are the object's.
+            Kind::Complete => Expectations { md5: given_md5(headers)?, checksums: Vec::new() },
+            Kind::Delete | Kind::Tagging => Expectations::of(headers)?,
+        };
+        Ok(Self { kind, digests, sha256: payload_hash(headers) })
+    }
+
+    fn check(&self, document: &[u8]) -> Result<(), BodyError> {
+        if self.sha256.is_some_and(|sha256| sha256 != *Sha256::digest(document)) {
+            return Err(BodyError::PayloadHash);
+        }
+        self.digests.compare(document)?;
+        check_elements(self.kind, document).ok_or(BodyError::Document)
+    }
+}
+
+impl Expectations {
+    /// # Errors
+    /// As [`Expected::of`].
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, S3Error> {
-        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let checksum = |algorithm: Algorithm| {
-            let value = text(algorithm.header())?;
+            let value = headers.get(algorithm.header())?.to_str().unwrap_or_default();
             let wrong = || {
                 let message = format!("Value for {} header is invalid.", algorithm.header());
                 s3_error("InvalidRequest", StatusCode::BAD_REQUEST, message)
@@ -37,16 +112,72 @@ impl Expected {
             Some(Checksum::parse(algorithm, value).ok_or_else(wrong))
         };
         let checksums = Algorithm::ALL.into_iter().filter_map(checksum).collect::<Result<_, _>>()?;
-        Ok(Self { md5: text("content-md5").map(md5).transpose()?, checksums })
+        Ok(Self { md5: given_md5(headers)?, checksums })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.md5.is_none() && self.checksums.is_empty()
     }
+
+    fn compare(&self, document: &[u8]) -> Result<(), BodyError> {
+        let algorithms: Vec<_> = self.checksums.iter().map(|checksum| checksum.algorithm).collect();
+        let mut digests = BodyDigests::new(&algorithms);
+        digests.update(document);
+        digests.verify(self.md5, &self.checksums).map_err(|error| match error.kind {
+            ErrorKind::BadDigest => BodyError::Md5,
+            _ => BodyError::Checksum,
+        })
+    }
 }
 
-/// The same body, ending with an error when it is not what was expected; the error is noted in the context too, since `s3s`
-/// answers all errors of a document with InternalError.
+fn given_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, S3Error> {
+    headers.get("content-md5").map(|value| md5(value.to_str().unwrap_or_default())).transpose()
+}
+
+/// `None` when the document is not one of this kind.
+fn check_elements(kind: Kind, document: &[u8]) -> Option<()> {
+    let mut reader = Reader::from_reader(document);
+    let mut path = String::new();
+    let mut has_ended = false;
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(start) => {
+                enter(kind, &mut path, start.name().as_ref(), has_ended)?;
+            }
+            Event::Empty(element) => {
+                enter(kind, &mut path, element.name().as_ref(), has_ended)?;
+                has_ended |= leave(&mut path);
+            }
+            Event::End(_) => has_ended |= leave(&mut path),
+            Event::Text(text) if path.is_empty() && !text.iter().all(u8::is_ascii_whitespace) => return None,
+            Event::Decl(declaration) => {
+                let encoding = declaration.encoding().transpose().ok()?;
+                encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"utf-8")).then_some(())?;
+            }
+            Event::CData(_) | Event::DocType(_) => return None,
+            Event::GeneralRef(_) if path.is_empty() => return None,
+            Event::Eof => return has_ended.then_some(()),
+            Event::Text(_) | Event::GeneralRef(_) | Event::Comment(_) | Event::PI(_) => {}
+        }
+    }
+}
+
+fn enter(kind: Kind, path: &mut String, name: &[u8], has_ended: bool) -> Option<()> {
+    if !path.is_empty() {
+        path.push('/');
+    }
+    path.push_str(std::str::from_utf8(name).ok()?);
+    (!has_ended && kind.elements().contains(&path.as_str())).then_some(())
+}
+
+/// Whether that was the outermost element.
+fn leave(path: &mut String) -> bool {
+    path.truncate(path.rfind('/').unwrap_or(0));
+    path.is_empty()
+}
+
+/// The same body, or an error when it is not what was expected; the error is noted in the context too, since `s3s` answers
+/// all errors of a document with InternalError.
 pub(crate) fn verify<S>(
     body: S,
     expected: Expected,
@@ -55,69 +186,98 @@ pub(crate) fn verify<S>(
 where
     S: Stream<Item = Result<Bytes, StdError>> + Send + 'static,
 {
-    let algorithms: Vec<_> = expected.checksums.iter().map(|checksum| checksum.algorithm).collect();
-    let state = (Box::pin(body), Some((BodyDigests::new(&algorithms), expected)), context);
-    futures::stream::unfold(state, |(mut body, mut watched, context)| async move {
-        let next = body.next().await;
-        let item = match (next, watched.take()) {
-            (Some(Ok(data)), Some((mut digests, expected))) => {
-                digests.update(&data);
-                watched = Some((digests, expected));
-                Ok(data)
+    let read = async move {
+        let mut body = std::pin::pin!(body);
+        let mut document = BytesMut::new();
+        while let Some(data) = body.next().await {
+            document.extend_from_slice(&data?);
+            if document.len() > XML_BYTES_MAX {
+                return Err(refuse(&context, BodyError::TooLong));
             }
-            (None, Some((digests, expected))) => Err(StdError::from(compare(digests, &expected, &context)?)),
-            (None, None) => return None,
-            (Some(item), _) => item,
-        };
-        Some((item, (body, watched, context)))
-    })
-    .boxed()
-}
-
-/// `None` when the digests are right.
-fn compare(digests: BodyDigests, expected: &Expected, context: &RequestContext) -> Option<BodyError> {
-    let wrong = match digests.verify(expected.md5, &expected.checksums).err()?.kind {
-        ErrorKind::BadDigest => BodyError::Md5,
-        _ => BodyError::Checksum,
+        }
+        expected.check(&document).map_err(|wrong| refuse(&context, wrong))?;
+        Ok(document.freeze())
     };
-    let _ = context.refused.set(wrong);
-    Some(wrong)
+    futures::stream::once(read).boxed()
 }
 
-/// The answer to a body that was refused here.
-pub(crate) fn answer_of(refused: BodyError) -> S3Error {
-    s3_error(refused.code(), refused.status(), refused.message())
+fn refuse(context: &RequestContext, wrong: BodyError) -> StdError {
+    let _ = context.refused.set(wrong);
+    wrong.into()
+}
+
+/// The answer to a body that was refused.
+pub(crate) fn refused(context: &RequestContext) -> Option<HttpResponse> {
+    let refused = context.refused.get()?;
+    Some(answer::refuse(s3_error(refused.code(), refused.status(), refused.message()), &context.id))
 }
 
 #[cfg(test)]
 mod tests {
-    use forebay_types::Algorithm;
     use http::HeaderValue;
 
     use super::*;
 
-    async fn read(headers: &[(&'static str, &'static str)], body: &'static [u8]) -> Option<BodyError> {
+    const TAGS: &str = "<Tagging><TagSet/></Tagging>";
+
+    async fn read(headers: &[(&'static str, &'static str)], body: &'static str) -> Option<BodyError> {
         let headers =
             headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
-        let expected = Expected::of(&headers.collect()).expect("digests");
+        let expected = Expected::of(Kind::Tagging, &headers.collect()).expect("digests");
         let context = Arc::new(RequestContext::new("id".to_owned(), "http"));
-        let pieces = body.chunks(3).map(|piece| Ok(Bytes::from_static(piece)));
+        let pieces = body.as_bytes().chunks(3).map(|piece| Ok(Bytes::from_static(piece)));
         let read: Vec<_> = verify(futures::stream::iter(pieces), expected, Arc::clone(&context)).collect().await;
         let failed = read.iter().any(Result::is_err);
         assert_eq!(failed, context.refused.get().is_some());
-        assert!(failed || read.into_iter().flat_map(Result::unwrap).eq(body.iter().copied()));
+        assert!(failed || read.into_iter().flat_map(Result::unwrap).eq(body.bytes()));
         context.refused.get().copied()
     }
 
     #[tokio::test]
     async fn a_document_is_what_its_digests_say() {
-        let md5 = ("content-md5", "XUFAKrxLKna5cZ2REBfFkg==");
-        let crc32 = ("x-amz-checksum-crc32", "NhCmhg==");
-        assert_eq!(read(&[], b"hello").await, None);
-        assert_eq!(read(&[md5, crc32], b"hello").await, None);
-        assert_eq!(read(&[md5], b"hellO").await, Some(BodyError::Md5));
-        assert_eq!(read(&[crc32], b"hellO").await, Some(BodyError::Checksum));
-        assert_eq!(read(&[md5], b"").await, Some(BodyError::Md5));
-        assert_eq!(Algorithm::Crc32.header(), crc32.0);
+        let md5 = ("content-md5", "MiK6ZqQ1QvDEa+XYsdLcQg==");
+        let crc32 = ("x-amz-checksum-crc32", "wsibng==");
+        assert_eq!(read(&[], TAGS).await, None);
+        assert_eq!(read(&[md5, crc32], TAGS).await, None);
+        let other = "<Tagging><TagSet></TagSet></Tagging>";
+        assert_eq!(read(&[md5], other).await, Some(BodyError::Md5));
+        assert_eq!(read(&[crc32], other).await, Some(BodyError::Checksum));
+        assert_eq!(read(&[md5], "").await, Some(BodyError::Md5));
+    }
+
+    #[test]
+    fn what_could_be_misread_is_no_document() {
+        let is_one = |kind: Kind, text: &str| check_elements(kind, text.as_bytes()).is_some();
+        for good in [
+            "<Delete><Object><Key>a&amp;&#13;b</Key></Object></Delete>",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\n \
+             <!-- two --><Quiet>true</Quiet><Object><Key>a</Key><VersionId>null</VersionId></Object></Delete>\n",
+        ] {
+            assert!(is_one(Kind::Delete, good), "{good}");
+        }
+        for bad in [
+            "",
+            "Delete",
+            "<Delete>",
+            "<Delete></Wrong>",
+            "<Delete/><Delete/>",
+            "<Delete/>junk",
+            "junk<Delete/>",
+            "<Delete/>&amp;",
+            "<delete/>",
+            "<Tagging/>",
+            "<Delete><Key>a</Key></Delete>",
+            "<Delete><Object><Key>a<![CDATA[b]]></Key></Object></Delete>",
+            "<Delete><Object><Key><b>a</b></Key></Object></Delete>",
+            "<!DOCTYPE d><Delete/>",
+            "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><Delete/>",
+        ] {
+            assert!(!is_one(Kind::Delete, bad), "{bad}");
+        }
+        assert!(!is_one(Kind::Tagging, "<Tagging><TagSet><tag><Key>a</Key></tag></TagSet></Tagging>"));
+        assert!(is_one(
+            Kind::Complete,
+            "<CompleteMultipartUpload><Part><ETag>\"a\"</ETag></Part></CompleteMultipartUpload>"
+        ));
     }
 }

@@ -1,7 +1,10 @@
-//! POST forms, looked through before `s3s` parses them: it drops the field `tagging` without a word.
+//! POST forms, looked through before `s3s` parses them: it drops fields that it does not know, and takes a policy that names no
+//! bucket for one of every bucket.
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -10,80 +13,204 @@ use s3s::StdError;
 use super::BodyError;
 use crate::context::RequestContext;
 
-/// Field whose tags would be lost.
-const TAGGING: &[u8] = b"name=\"tagging\"";
-/// The last field; what comes behind its header is the object.
+/// Most bytes in front of the file: what `s3s` takes, and some for headers.
+const FIELDS_BYTES_MAX: usize = 320 << 10;
+
+/// The header of the last field; what comes behind it is the object.
 const FILE: &[u8] = b"name=\"file\"";
 
-/// The same form, or an error when it has a field that would be dropped.
-pub(crate) fn watch<S>(body: S, context: Arc<RequestContext>) -> BoxStream<'static, Result<Bytes, StdError>>
+/// Fields that have an effect, or none in S3 either, in lower case. Beside them: `x-amz-meta-*`, and `x-ignore-*`.
+const FIELDS: [&str; 33] = [
+    "awsaccesskeyid",
+    "bucket",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-md5",
+    "content-type",
+    "expires",
+    "key",
+    "policy",
+    "redirect",
+    "signature",
+    "success_action_redirect",
+    "success_action_status",
+    "x-amz-acl",
+    "x-amz-algorithm",
+    "x-amz-checksum-crc32",
+    "x-amz-checksum-crc32c",
+    "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-sha1",
+    "x-amz-checksum-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-security-token",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-signature",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+    "x-amz-website-redirect-location",
+];
+
+/// The same form, or an error when it asks for what it would not get.
+pub(crate) fn watch<S>(
+    body: S,
+    content_type: &str,
+    context: Arc<RequestContext>,
+) -> BoxStream<'static, Result<Bytes, StdError>>
 where
     S: Stream<Item = Result<Bytes, StdError>> + Send + 'static,
 {
-    let mut seen = Some(Fields::default());
-    body.map(move |next| {
-        let data = next?;
-        let outcome = seen.as_mut().map_or(Outcome::Fields, |fields| fields.feed(&data));
-        match outcome {
-            Outcome::Fields => {}
-            Outcome::File => seen = None,
-            Outcome::Tagging => {
-                let _ = context.refused.set(BodyError::FormTagging);
-                return Err(BodyError::FormTagging.into());
-            }
+    let delimiter = delimiter(content_type);
+    let head = async move {
+        let mut body = Box::pin(body);
+        let mut head = BytesMut::new();
+        while head.len() <= FIELDS_BYTES_MAX && position(&head, FILE).is_none() {
+            let Some(data) = body.next().await else { break };
+            head.extend_from_slice(&data?);
         }
-        Ok(data)
-    })
-    .boxed()
+        if let Err(wrong) = check(&head, &delimiter) {
+            let _ = context.refused.set(wrong);
+            return Err(StdError::from(wrong));
+        }
+        Ok((head.freeze(), body))
+    };
+    futures::stream::once(head)
+        .flat_map(|head| match head {
+            Ok((head, rest)) => futures::stream::once(async { Ok(head) }).chain(rest).boxed(),
+            Err(error) => futures::stream::once(async { Err(error) }).boxed(),
+        })
+        .boxed()
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    Fields,
-    File,
-    Tagging,
+/// `--` and the boundary that the type of the form names.
+fn delimiter(content_type: &str) -> Vec<u8> {
+    let parameters = content_type.split(';').map(str::trim);
+    let boundary = parameters
+        .filter_map(|parameter| parameter.split_once('='))
+        .find(|(name, _)| name.eq_ignore_ascii_case("boundary"));
+    format!("--{}", boundary.map_or("", |(_, value)| value.trim_matches('"'))).into_bytes()
 }
 
-/// The end of what came so far: as much as a name may have been cut at.
-#[derive(Default)]
-struct Fields {
-    tail: BytesMut,
+fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-impl Fields {
-    fn feed(&mut self, data: &[u8]) -> Outcome {
-        self.tail.extend_from_slice(data);
-        let place = |name: &[u8]| self.tail.windows(name.len()).position(|window| window.eq_ignore_ascii_case(name));
-        let (tagging, file) = (place(TAGGING), place(FILE));
-        match (tagging, file) {
-            (Some(tagging), file) if file.is_none_or(|file| tagging < file) => Outcome::Tagging,
-            (_, Some(_)) => Outcome::File,
-            (_, None) => {
-                let keep = self.tail.len().min(TAGGING.len() - 1);
-                self.tail = self.tail.split_off(self.tail.len() - keep);
-                Outcome::Fields
-            }
+fn check(head: &[u8], delimiter: &[u8]) -> Result<(), BodyError> {
+    for (name, value) in fields(head, delimiter) {
+        let name = name.to_ascii_lowercase();
+        if name == "file" {
+            break;
+        }
+        let is_known =
+            FIELDS.contains(&name.as_str()) || name.starts_with("x-amz-meta-") || name.starts_with("x-ignore-");
+        if !is_known {
+            return Err(BodyError::FormField);
+        }
+        if name == "policy" && names_bucket(value) == Some(false) {
+            return Err(BodyError::FormPolicy);
         }
     }
+    Ok(())
+}
+
+/// Names and values of the fields that are here whole, or whose headers are.
+fn fields<'a>(mut head: &'a [u8], delimiter: &'a [u8]) -> impl Iterator<Item = (String, &'a [u8])> {
+    std::iter::from_fn(move || {
+        let start = position(head, delimiter)? + delimiter.len();
+        head = &head[start..];
+        let part = &head[..position(head, delimiter).unwrap_or(head.len())];
+        let (headers, value) = match position(part, b"\r\n\r\n") {
+            Some(end) => (&part[..end], part[end + 4..].strip_suffix(b"\r\n").unwrap_or(&part[end + 4..])),
+            None => (part, &[][..]),
+        };
+        Some((name_of(headers).unwrap_or_default(), value))
+    })
+    // What is behind the last delimiter has no name.
+    .filter(|(name, _)| !name.is_empty())
+}
+
+fn name_of(headers: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(headers);
+    let start = text.to_ascii_lowercase().find("name=\"")? + "name=\"".len();
+    let rest = text.get(start..)?;
+    Some(rest[..rest.find('"')?].to_owned())
+}
+
+/// Whether a policy has a condition on the bucket; `None` when it is no policy, which `s3s` refuses.
+fn names_bucket(policy: &[u8]) -> Option<bool> {
+    let policy: serde_json::Value = serde_json::from_slice(&STANDARD.decode(policy).ok()?).ok()?;
+    let names = |condition: &serde_json::Value| match condition {
+        serde_json::Value::Object(exact) => exact.keys().any(|name| name.eq_ignore_ascii_case("bucket")),
+        serde_json::Value::Array(words) => {
+            words.get(1).and_then(|word| word.as_str()).is_some_and(|word| word.eq_ignore_ascii_case("$bucket"))
+        }
+        _ => false,
+    };
+    Some(policy.get("conditions")?.as_array()?.iter().any(names))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn tags_are_seen_in_front_of_the_file_however_the_form_is_cut() {
-        let field = |name: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\nvalue\r\n");
-        let form = |names: &[&str]| names.iter().map(|name| field(name)).collect::<String>();
-        for size in [1, 3, 7, 1000] {
-            let outcome = |form: &str| {
-                let mut fields = Fields::default();
-                let mut outcomes = form.as_bytes().chunks(size).map(|piece| fields.feed(piece));
-                outcomes.find(|outcome| *outcome != Outcome::Fields).unwrap_or(Outcome::Fields)
-            };
-            assert_eq!(outcome(&form(&["key", "tagging", "file"])), Outcome::Tagging, "{size}");
-            assert_eq!(outcome(&form(&["key", "x-amz-tagging", "file", "tagging"])), Outcome::File, "{size}");
-            assert_eq!(outcome(&form(&["key", "tag"])), Outcome::Fields, "{size}");
+    fn form(fields: &[(&str, &str)]) -> String {
+        let field = |(name, value): &(&str, &str)| {
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        fields.iter().map(field).collect()
+    }
+
+    async fn watched(form: &str, size: usize) -> Option<BodyError> {
+        let context = Arc::new(RequestContext::new("id".to_owned(), "http"));
+        let pieces: Vec<_> = form.as_bytes().chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        let kind = "multipart/form-data; boundary=\"b\"";
+        let read: Vec<_> = watch(futures::stream::iter(pieces), kind, Arc::clone(&context)).collect().await;
+        match context.refused.get() {
+            Some(refused) => Some(*refused),
+            None => {
+                let passed: Vec<u8> = read.into_iter().flat_map(Result::unwrap).collect();
+                assert_eq!(passed, form.as_bytes());
+                None
+            }
         }
+    }
+
+    #[tokio::test]
+    async fn fields_that_would_be_dropped_are_refused_however_the_form_is_cut() {
+        for size in [1, 3, 7, 1000] {
+            let known = [
+                ("Key", "k"),
+                ("x-amz-meta-a", "name=\"acl\""),
+                ("x-amz-tagging", "a=1"),
+                ("file", "--b name=\"acl\""),
+            ];
+            assert_eq!(watched(&form(&known), size).await, None, "{size}");
+            for unknown in ["tagging", "acl", "x-amz-checksum-sha512", "x-amz-server-side-encryption-customer-key"] {
+                let fields = [("key", "k"), (unknown, "v"), ("file", "data")];
+                assert_eq!(watched(&form(&fields), size).await, Some(BodyError::FormField), "{size} {unknown}");
+            }
+            assert_eq!(watched(&form(&[("key", "k"), ("file", "data"), ("acl", "v")]), size).await, None, "{size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_policy_is_for_a_bucket() {
+        let policy = |conditions: &str| STANDARD.encode(format!("{{\"conditions\": {conditions}}}"));
+        for (conditions, expected) in [
+            ("[{\"bucket\": \"b\"}, [\"starts-with\", \"$key\", \"\"]]", None),
+            ("[[\"eq\", \"$bucket\", \"b\"]]", None),
+            ("[[\"starts-with\", \"$key\", \"\"]]", Some(BodyError::FormPolicy)),
+            ("[[\"starts-with\", \"$key\", \"$bucket\"]]", Some(BodyError::FormPolicy)),
+            ("[]", Some(BodyError::FormPolicy)),
+        ] {
+            let fields = form(&[("policy", &policy(conditions)), ("file", "data")]);
+            assert_eq!(watched(&fields, 1000).await, expected, "{conditions}");
+        }
+        assert_eq!(watched(&form(&[("policy", "no policy"), ("file", "data")]), 1000).await, None);
     }
 }
