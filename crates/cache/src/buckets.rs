@@ -22,9 +22,6 @@ use crate::{BucketSummary, Error, ErrorKind, Mount, Mounts, Result};
 /// at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
-/// Records looked at in one go.
-const SCAN_RECORDS: usize = 1000;
-
 /// Resolves buckets. Those that have been seen are in the catalog: they go on to serve and to take writes while the under
 /// store is out of reach, and looking again never keeps a request waiting.
 pub(crate) struct Buckets {
@@ -247,11 +244,8 @@ impl Worker {
     /// # Errors
     /// `BucketNotEmpty`, before anything is sent.
     async fn persist_deletes(&self, bucket: &BucketName) -> Result<()> {
-        let (mut from, to) = records::object_prefix_range(bucket, "");
-        loop {
-            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
-            let Some((last, _)) = found.last() else { break };
-            from = records::successor(last);
+        let mut range = records::object_prefix_range(bucket, "");
+        while let Some(found) = self.next_records(&mut range).await? {
             for (_, versioned) in &found {
                 if ObjectRecord::decode(&versioned.value)?.state != State::Tombstone {
                     return Err(Error::new(ErrorKind::BucketNotEmpty, format!("the bucket {bucket} is not empty")));

@@ -237,10 +237,13 @@ impl Worker {
 
     /// All uploads of a bucket, also those that are completed.
     pub(crate) async fn uploads_of(&self, bucket: &BucketName) -> Result<Vec<UploadRef>> {
-        let (from, to) = records::uploads_range(bucket, "");
-        let found = self.engine.scan(&from, &to, usize::MAX).await?;
-        let parsed = found.iter().filter_map(|(key, _)| records::parse_upload_key(key));
-        Ok(parsed.map(|(path, upload_id)| UploadRef { path, upload_id }).collect())
+        let mut range = records::uploads_range(bucket, "");
+        let mut uploads = Vec::new();
+        while let Some(found) = self.next_records(&mut range).await? {
+            let parsed = found.iter().filter_map(|(key, _)| records::parse_upload_key(key));
+            uploads.extend(parsed.map(|(path, upload_id)| UploadRef { path, upload_id }));
+        }
+        Ok(uploads)
     }
 
     pub(crate) async fn abort_all(&self, uploads: Vec<UploadRef>) -> Result<()> {

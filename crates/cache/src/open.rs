@@ -28,9 +28,6 @@ use crate::space::Space;
 use crate::worker::Worker;
 use crate::{Cache, Error, ErrorKind, Mounts, Result, Settings, Status};
 
-/// Records read from the catalog at once.
-const SCAN_RECORDS: usize = 10_000;
-
 /// What a cache is made of.
 pub struct Parts {
     pub env: Env,
@@ -136,11 +133,8 @@ impl Worker {
     /// Puts what the under store does not have back into the queue. A request that was under way when the last process
     /// ended may still land: nothing follows it before that is over.
     async fn load_backlog(&self) -> Result<()> {
-        let (mut from, to) = records::all_objects_range();
-        loop {
-            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
-            let Some((last, _)) = found.last() else { return Ok(()) };
-            from = records::successor(last);
+        let mut range = records::all_objects_range();
+        while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some(path) = records::parse_object_key(key) else { continue };
                 let record = ObjectRecord::decode(&versioned.value)?;
@@ -153,15 +147,17 @@ impl Worker {
                 }
             }
         }
+        Ok(())
     }
 
     /// Requests of clients that were under way, or had no answer, when the last process ended.
     async fn load_requests(&self) -> Result<()> {
-        let (from, to) = records::all_requests_range();
-        for (key, _) in self.engine.scan(&from, &to, usize::MAX).await? {
-            if let Some(path) = records::parse_request_key(&key) {
-                self.settle.mark(&path);
-            }
+        let mut range = records::all_requests_range();
+        while let Some(found) = self.next_records(&mut range).await? {
+            found
+                .iter()
+                .filter_map(|(key, _)| records::parse_request_key(key))
+                .for_each(|path| self.settle.mark(&path));
         }
         Ok(())
     }

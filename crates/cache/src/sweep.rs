@@ -13,9 +13,6 @@ use forebay_types::{Durability, Generation};
 use crate::worker::Worker;
 use crate::{ErrorKind, Result, UploadRef};
 
-/// Uploads looked at in one go.
-const SCAN_RECORDS: usize = 1000;
-
 impl Worker {
     pub(crate) async fn sweep_loop(self: Arc<Self>) {
         loop {
@@ -45,13 +42,14 @@ impl Worker {
 
     /// Requests without an answer are over when they are settled, unless another is on its way by now.
     async fn sweep_requests(&self) -> Result<()> {
-        let (from, to) = records::all_requests_range();
-        for (key, _) in self.engine.scan(&from, &to, usize::MAX).await? {
-            let Some(path) = records::parse_request_key(&key) else { continue };
-            let Some(_no_request) = self.uploads.try_lock(&path) else { continue };
-            let Some(_no_write) = self.locks.try_lock(&path) else { continue };
-            if self.settle.wait(&path).is_zero() {
-                self.end_request(&path).await;
+        let mut range = records::all_requests_range();
+        while let Some(found) = self.next_records(&mut range).await? {
+            for path in found.iter().filter_map(|(key, _)| records::parse_request_key(key)) {
+                let Some(_no_request) = self.uploads.try_lock(&path) else { continue };
+                let Some(_no_write) = self.locks.try_lock(&path) else { continue };
+                if self.settle.wait(&path).is_zero() {
+                    self.end_request(&path).await;
+                }
             }
         }
         Ok(())
@@ -60,13 +58,10 @@ impl Worker {
     /// Removes uploads that nothing was done for during the whole timeout: no part, and for a completed one, whose record only
     /// serves a repeated completion, nothing at all.
     async fn sweep_uploads(&self) -> Result<u64> {
-        let (mut from, to) = records::all_uploads_range();
+        let mut range = records::all_uploads_range();
         let mut removed = 0;
         let mut kept = HashSet::new();
-        loop {
-            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
-            let Some((last, _)) = found.last() else { break };
-            from = records::successor(last);
+        while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
                 if self.activity.idle_for(&upload_id) <= self.settings.leftover_timeout.0 {
@@ -122,11 +117,8 @@ impl Worker {
     /// A crash right after the end of an upload leaves the parts that came while it ended.
     async fn sweep_parts(&self) -> Result<()> {
         let open = self.open_upload_ids().await?;
-        let (mut from, to) = records::all_parts_range();
-        loop {
-            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
-            let Some((last, _)) = found.last() else { return Ok(()) };
-            from = records::successor(last);
+        let mut range = records::all_parts_range();
+        while let Some(found) = self.next_records(&mut range).await? {
             let is_left = |key: &Bytes| records::parse_part_upload(key).is_some_and(|id| !open.contains(id));
             let left: Vec<_> = found.into_iter().map(|(key, _)| key).filter(is_left).collect();
             if !left.is_empty() {
@@ -136,15 +128,13 @@ impl Worker {
                 self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
             }
         }
+        Ok(())
     }
 
     async fn open_upload_ids(&self) -> Result<HashSet<String>> {
-        let (mut from, to) = records::all_uploads_range();
+        let mut range = records::all_uploads_range();
         let mut open = HashSet::new();
-        loop {
-            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
-            let Some((last, _)) = found.last() else { return Ok(open) };
-            from = records::successor(last);
+        while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some((_, upload_id)) = records::parse_upload_key(key) else { continue };
                 if UploadRecord::decode(&versioned.value)?.completed.is_none() {
@@ -152,6 +142,7 @@ impl Worker {
                 }
             }
         }
+        Ok(open)
     }
 
     /// The generation whose bytes the catalog wants under a key of the store.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
-use forebay_catalog::Engine;
 use forebay_catalog::records::{self, ObjectRecord, State};
+use forebay_catalog::{Engine, Versioned};
 use forebay_env::Env;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
@@ -28,6 +28,9 @@ use crate::{Error, ErrorKind, Result, Settings};
 /// Looking twice at catalog and store can catch a commit between the two looks; so often is enough to be
 /// sure that it is not one.
 const LOCATE_TRIES: usize = 100;
+
+/// Records of the catalog that are read in one go.
+const SCAN_RECORDS: usize = 1000;
 
 pub(crate) struct Worker {
     pub(crate) env: Env,
@@ -81,6 +84,14 @@ impl Worker {
     /// lives they must merely differ, since stamps in the under store outlive a wiped cache.
     pub(crate) fn next_generation(&self) -> Generation {
         Generation(self.generation_base + self.store.next_generation().0)
+    }
+
+    /// The next records of a range of the catalog, which begins behind them afterwards. `None` at its end.
+    pub(crate) async fn next_records(&self, range: &mut (Bytes, Bytes)) -> Result<Option<Vec<(Bytes, Versioned)>>> {
+        let found = self.engine.scan(&range.0, &range.1, SCAN_RECORDS).await?;
+        let Some((last, _)) = found.last() else { return Ok(None) };
+        range.0 = records::successor(last);
+        Ok(Some(found))
     }
 
     pub(crate) async fn current(&self, path: &ObjectPath) -> Result<Current> {
