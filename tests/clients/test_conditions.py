@@ -53,6 +53,18 @@ def test_a_range_that_is_none_is_ignored(s3, bucket, etag, asked):
     assert read["Body"].read() == BODY
 
 
+@pytest.mark.beyond_reference("it ignores the header")
+def test_a_range_is_of_the_version_that_the_client_has(server, s3, bucket, etag):
+    modified = s3.head_object(Bucket=bucket, Key="object")["LastModified"]
+    date, later = ((modified + datetime.timedelta(seconds=seconds)).strftime("%a, %d %b %Y %H:%M:%S GMT") for seconds in (0, 60))
+    for version, whole in ((etag, False), (date, False), (OTHER, True), (later, True), (f"W/{etag}", True), ("x", True)):
+        for method in ("GET", "HEAD"):
+            answer = send_signed(server, method, f"/{bucket}/object", {"Range": "bytes=2-5", "If-Range": version})
+            assert answer.status == (200 if whole else 206), (version, answer)
+            assert answer.headers["content-length"] == (str(len(BODY)) if whole else "4")
+            assert ("content-range" in answer.headers) != whole
+
+
 def test_reads_with_conditions(s3, bucket, etag):
     modified = s3.head_object(Bucket=bucket, Key="object")["LastModified"]
     for read in (s3.get_object, s3.head_object):

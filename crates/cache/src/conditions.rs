@@ -2,7 +2,7 @@
 
 use forebay_types::{ETag, ObjectInfo};
 
-use crate::{Conditions, Error, ErrorKind, Result, TagCondition};
+use crate::{Conditions, Error, ErrorKind, IfRange, Result, TagCondition};
 
 impl TagCondition {
     fn holds(&self, etag: &ETag) -> bool {
@@ -39,6 +39,15 @@ impl Conditions {
             (None, None) => false,
         };
         if unchanged { Err(Error::about(ErrorKind::NotModified, "the object is unchanged", info)) } else { Ok(()) }
+    }
+
+    /// Whether a range of this version is what the client wants (RFC 9110, section 13.1.5).
+    pub fn allow_range(&self, info: &ObjectInfo) -> bool {
+        match &self.if_range {
+            None => true,
+            Some(IfRange::Tag(etag)) => *etag == info.etag,
+            Some(IfRange::UnchangedSince(ms)) => info.last_modified_ms / 1000 == ms / 1000,
+        }
     }
 
     /// Checks the source of a copy, where every failure is `PreconditionFailed`.
@@ -120,5 +129,13 @@ mod tests {
         assert_eq!(swap.check_write(None).unwrap_err().kind, ErrorKind::NotFound);
         let stale = Conditions { if_match: one("old"), ..Conditions::default() };
         assert_eq!(stale.check_write(Some(&object())).unwrap_err().kind, ErrorKind::PreconditionFailed);
+    }
+
+    #[test]
+    fn a_range_is_of_the_version_that_the_client_has() {
+        let allowed = |if_range| Conditions { if_range, ..Conditions::default() }.allow_range(&object());
+        assert!(allowed(None));
+        assert!(allowed(Some(IfRange::Tag(ETag::new("abc")))) && !allowed(Some(IfRange::Tag(ETag::new("other")))));
+        assert!(allowed(Some(IfRange::UnchangedSince(10_000))) && !allowed(Some(IfRange::UnchangedSince(11_000))));
     }
 }

@@ -47,8 +47,8 @@ impl Worker {
         loop {
             let found = self.find(&request.path, &policy).await?;
             request.conditions.check_read(&found.info)?;
-            let range = requested_range(&request, &found.info)?;
-            let head = head_of(&found, range);
+            let head = head_of(&found, &request)?;
+            let range = head.range;
             match self.open(&request.path, &policy, found, range).await {
                 Ok(stream) => return Ok(ObjectBody { head, stream }),
                 Err(error) if error.kind == ErrorKind::PreconditionFailed && tries < CHANGED_TRIES => tries += 1,
@@ -64,8 +64,7 @@ impl Worker {
         let policy = self.policies.resolve(&request.path);
         let found = self.find(&request.path, &policy).await?;
         request.conditions.check_read(&found.info)?;
-        let range = requested_range(&request, &found.info)?;
-        Ok(head_of(&found, range))
+        head_of(&found, &request)
     }
 
     /// # Errors
@@ -237,8 +236,14 @@ fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange>
     (first..last).filter_map(move |index| ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range))
 }
 
-fn head_of(found: &Found, range: ByteRange) -> ObjectHead {
-    ObjectHead { info: Arc::clone(&found.info), state: found.state, cached_bytes: found.cached_bytes, range }
+/// # Errors
+/// As [`requested_range`].
+fn head_of(found: &Found, request: &GetObject) -> Result<ObjectHead> {
+    let info = Arc::clone(&found.info);
+    let asks = request.range.is_some() || request.part_number.is_some();
+    let is_partial = asks && request.conditions.allow_range(&info);
+    let range = if is_partial { requested_range(request, &info)? } else { ByteRange::of_size(info.size) };
+    Ok(ObjectHead { info, state: found.state, cached_bytes: found.cached_bytes, range, is_partial })
 }
 
 fn not_found(path: &ObjectPath) -> Error {

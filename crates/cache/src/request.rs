@@ -49,6 +49,8 @@ pub struct Conditions {
     /// Milliseconds since the Unix epoch, whole seconds.
     pub if_modified_since_ms: Option<u64>,
     pub if_unmodified_since_ms: Option<u64>,
+    /// `If-Range`: a range is served only of this version, and else the whole object.
+    pub if_range: Option<IfRange>,
 }
 
 /// The value of `If-Match` or `If-None-Match`.
@@ -73,6 +75,14 @@ pub struct Written {
     pub last_modified_ms: u64,
     pub size: u64,
     pub checksums: Checksums,
+}
+
+/// The version that a client has a part of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IfRange {
+    Tag(ETag),
+    /// The time of its last change, in milliseconds since the Unix epoch, to the second.
+    UnchangedSince(u64),
 }
 
 /// A range as a request gives it, before the size is known.
@@ -101,6 +111,8 @@ pub struct ObjectHead {
     pub cached_bytes: u64,
     /// The range that was asked for, or the whole object.
     pub range: ByteRange,
+    /// Whether a range or a part was asked for, and not refused by `If-Range`.
+    pub is_partial: bool,
 }
 
 /// What GET answers.

@@ -1,10 +1,13 @@
 //! Between `s3s`'s types and ours.
 
-use forebay_cache::{Conditions, TagCondition};
+use std::time::UNIX_EPOCH;
+
+use forebay_cache::{Conditions, IfRange, TagCondition};
 use forebay_types::{
     Algorithm, Checksum, ChecksumKind, Checksums, ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, limits,
 };
-use http::{Extensions, HeaderMap, StatusCode};
+use http::header::IF_RANGE;
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use s3s::dto::{self, Timestamp};
 use s3s::{S3Error, S3Result, s3_error};
 use time::OffsetDateTime;
@@ -102,7 +105,18 @@ pub(crate) fn read_conditions(
         if_none_match: tag_condition(headers, &format!("{prefix}if-none-match"))?,
         if_modified_since_ms: modified.map(unix_ms),
         if_unmodified_since_ms: unmodified.map(unix_ms),
+        if_range: headers.get(IF_RANGE).filter(|_| prefix.is_empty()).map(if_range),
     })
+}
+
+/// A weak tag, or what is neither tag nor date, is no version of any object.
+fn if_range(value: &HeaderValue) -> IfRange {
+    let text = value.to_str().unwrap_or_default().trim();
+    let date = httpdate::parse_http_date(text).ok().and_then(|date| date.duration_since(UNIX_EPOCH).ok());
+    match date {
+        Some(date) => IfRange::UnchangedSince(date.as_millis() as u64),
+        None => IfRange::Tag(ETag::new(text)),
+    }
 }
 
 /// User metadata within its limits.

@@ -102,12 +102,11 @@ impl Operations {
         let user = caller(&request)?;
         refuse_anonymous(!is_signed(&request), &overrides!(request.input))?;
         let (path, part) = (get.path.clone(), get.part_number);
-        let partial = get.range.is_some() || part.is_some();
         let failure = Failure::of(&request, "GetObject");
         let body = self.cache.get(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
         let checksum_mode = request.input.checksum_mode.is_some();
         let mut output = describe!(GetObjectOutput, &body.head, part, checksum_mode);
-        output.content_range = partial.then(|| content_range(&body.head)).flatten();
+        output.content_range = content_range(&body.head);
         output.tag_count = (!body.head.info.tags.is_empty()).then(|| body.head.info.tags.len() as i32);
         let (request_id, operation) = (failure.request_id.clone(), failure.operation);
         let stream = body.stream.map_ok(Frame::data).inspect_err(move |error| {
@@ -126,12 +125,11 @@ impl Operations {
         let user = caller(&request)?;
         refuse_anonymous(!is_signed(&request), &overrides!(request.input))?;
         let (path, part) = (get.path.clone(), get.part_number);
-        let partial = get.range.is_some() || part.is_some();
         let failure = Failure::of(&request, "HeadObject");
         let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
         let checksum_mode = request.input.checksum_mode.is_some();
         let mut output = describe!(HeadObjectOutput, &head, part, checksum_mode);
-        output.content_range = partial.then(|| content_range(&head)).flatten();
+        output.content_range = content_range(&head);
         let mut response = answer(output, &head);
         response.headers.extend(overrides!(request.input));
         Ok(response)
@@ -223,7 +221,8 @@ fn refuse_anonymous(anonymous: bool, overrides: &HeaderMap) -> S3Result<()> {
 
 fn content_range(head: &ObjectHead) -> Option<String> {
     let range = head.range;
-    (!range.is_empty()).then(|| format!("bytes {}-{}/{}", range.start, range.end - 1, head.info.size))
+    (head.is_partial && !range.is_empty())
+        .then(|| format!("bytes {}-{}/{}", range.start, range.end - 1, head.info.size))
 }
 
 /// The checksums that fit the bytes of the answer, and the number of parts that a composite one covers.
