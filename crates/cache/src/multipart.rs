@@ -105,6 +105,7 @@ impl Worker {
 
     async fn commit_part(&self, upload: &UploadRef, open: &Upload, number: u32, received: Received) -> Result<Written> {
         let key = records::part_key(&upload.upload_id, number);
+        let _lock = self.lock_part(upload, number).await;
         let generation = self.next_generation();
         let record = PartRecord {
             generation,
@@ -122,7 +123,6 @@ impl Worker {
             group: 0,
             size: received.size,
         };
-        let _lock = self.lock_part(upload, number).await;
         let staged = received.writer.finish(object).await?;
         let transaction = Transaction {
             checks: vec![self.still_open(upload, open)],
@@ -170,7 +170,7 @@ impl Worker {
             return Ok(completed_again(completed));
         }
         let policy = self.policies.resolve(&upload.path);
-        let admission = self.admit(&policy, &upload.path, 0)?;
+        let admission = self.admit_pinned(&policy, &upload.path)?;
         let mount = self.buckets.mount(&upload.path.bucket).await?;
         let assembled = self.assemble(&request, &found).await?;
         let completed = CompletedUpload {

@@ -177,14 +177,21 @@ impl Worker {
 
     /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock.
     async fn persist_object(&self, path: &ObjectPath, _upload: &KeyGuard) -> Result<(), Failure> {
-        let current = self.current(path).await?;
-        let Some(record) = &current.record else { return Ok(()) };
+        let mut current = self.current(path).await?;
+        if !current.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone)) {
+            return Ok(());
+        }
         let mount = self.buckets.mount(&path.bucket).await?;
         let wait = self.settle.wait(path);
         if !wait.is_zero() {
             return Err(Failure::Unsettled(wait));
         }
-        let noted = self.note_request(path).await?;
+        let noted = self.note_request(path).await;
+        if noted {
+            // It took its time.
+            current = self.current(path).await?;
+        }
+        let Some(record) = &current.record else { return Ok(()) };
         let started = self.env.clock.monotonic();
         let done = match record.state {
             State::Dirty => self.upload(path, record, &mount).await?,
@@ -198,12 +205,16 @@ impl Worker {
     }
 
     /// A record that a power cut may take tells nobody that a request was under way. Whether a note was needed instead.
-    async fn note_request(&self, path: &ObjectPath) -> Result<bool> {
+    async fn note_request(&self, path: &ObjectPath) -> bool {
         if self.policies.resolve(path).durability == Durability::Fsync {
-            return Ok(false);
+            return false;
         }
-        self.engine.commit(Transaction { writes: vec![under_way(path)], ..Transaction::default() }).await?;
-        Ok(true)
+        let transaction = Transaction { writes: vec![under_way(path)], ..Transaction::default() };
+        if let Err(error) = self.engine.commit(transaction).await {
+            // The disk takes no more writes: bytes that are still read had better go where they are safe.
+            tracing::warn!(%path, %error, "sent without a note of it");
+        }
+        true
     }
 
     async fn upload(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {

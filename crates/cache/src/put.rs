@@ -94,6 +94,14 @@ impl Worker {
         }
     }
 
+    /// For bytes that are pinned already: refusing them would free nothing.
+    pub(crate) fn admit_pinned(&self, policy: &PathPolicy, path: &ObjectPath) -> Result<Admission> {
+        match policy.write_mode {
+            mode @ (WriteMode::WriteBack | WriteMode::Transient) => Ok(Admission { mode, _reservation: None }),
+            WriteMode::ReadOnly | WriteMode::WriteThrough | WriteMode::NoCache => self.admit(policy, path, 0),
+        }
+    }
+
     fn admit_when_full(&self, policy: &PathPolicy, size: u64) -> Result<Admission> {
         let limit = self.space.pinned_limit(self.store.usage().capacity_bytes);
         match (policy.pinned_full, policy.write_mode) {
@@ -247,12 +255,13 @@ impl Worker {
 
     /// `error` is what the under store answered to a request of a client.
     pub(crate) async fn write_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Error {
-        self.fence.advance(path);
         if error.kind == forebay_ufs::ErrorKind::Ambiguous {
             self.settle.mark(path);
         } else {
             self.end_request(path).await;
         }
+        // After the mark: who reads the new fence sees that too.
+        self.fence.advance(path);
         error.into()
     }
 

@@ -35,6 +35,10 @@ impl Worker {
         if policy.write_mode == WriteMode::ReadOnly {
             return Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY")));
         }
+        if self.retag_here(path, &tags).await? {
+            return Ok(());
+        }
+        // Only what goes to the under store waits for what is on its way there.
         let _upload = self.uploads.lock(path).await;
         let _lock = self.locks.lock(path).await;
         let current = self.current(path).await?;
@@ -56,6 +60,15 @@ impl Worker {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the object is one that the under store does not have yet, and has the tags now.
+    async fn retag_here(&self, path: &ObjectPath, tags: &Tags) -> Result<bool> {
+        let _lock = self.locks.lock(path).await;
+        let current = self.current(path).await?;
+        let Located::Here { record, object } = self.locate(path).await? else { return Ok(false) };
+        self.retag(path, &current, record, &object, tags.clone()).await?;
+        Ok(true)
     }
 
     /// A new generation with the same bytes and time.

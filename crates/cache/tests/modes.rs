@@ -238,3 +238,18 @@ async fn a_write_in_another_mode_replaces_what_only_the_cache_had() {
         assert_eq!(bench.get("key").await.unwrap(), "newer", "{mode:?}");
     }
 }
+
+/// A slow under store is nobody's business who changes what it does not have yet.
+#[tokio::test]
+async fn tags_of_a_dirty_object_do_not_wait_for_its_upload() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(support::gate::Way::Closed);
+    bench.put("key", "value").await.unwrap();
+    support::until("the upload is under way", || bench.background.waiting() == 1).await;
+    let tags: forebay_types::Tags = [("a".to_owned(), "1".to_owned())].into();
+    bench.cache.set_tags(&support::path("key"), tags.clone()).await.unwrap();
+    assert_eq!(bench.cache.tags(&support::path("key")).await.unwrap(), tags);
+    bench.background.set(support::gate::Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.cache.tags(&support::path("key")).await.unwrap(), tags);
+}

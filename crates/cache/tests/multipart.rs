@@ -289,3 +289,17 @@ async fn a_completion_can_be_repeated_for_the_whole_timeout() {
     bench.cache.sweep().await.unwrap();
     assert_eq!(complete(&bench, &upload, &[part]).await.unwrap().etag, first.etag);
 }
+
+/// Its parts fill the share of pinned data; refusing the completion would keep them there.
+#[tokio::test]
+async fn a_completion_is_taken_when_pinned_data_fills_its_share() {
+    let mut bench = small_parts(WriteMode::WriteBack).capacity(64 << 20).open().await;
+    let upload = create(&bench, "key").await;
+    let parts = [put_part(&bench, &upload, 1, 6 << 20).await, put_part(&bench, &upload, 2, 6 << 20).await];
+    bench.setup.settings.pinned_ratio = 0.1;
+    bench.restart().await;
+    assert_eq!(kind(bench.put("other", "value").await), Some(ErrorKind::SlowDown));
+    complete(&bench, &upload, &parts).await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.cache.status().pinned_bytes, 0);
+}

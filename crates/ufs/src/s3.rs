@@ -146,6 +146,20 @@ impl S3Store {
         }
     }
 
+    async fn put_if(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        if upload.condition == Condition::Always {
+            return self.upload(key, &upload).await;
+        }
+        if self.has_conditions() {
+            match self.upload(key, &upload).await {
+                Err(error) if error.kind == ErrorKind::Unsupported => self.without_conditions(),
+                result => return result,
+            }
+        }
+        self.check(key, &upload.condition).await?;
+        self.upload(key, &Upload { condition: Condition::Always, ..upload }).await
+    }
+
     /// Remembers that conditions are of no use here.
     fn without_conditions(&self) {
         if !self.shared.unconditional.swap(true, Ordering::Relaxed) {
@@ -219,17 +233,12 @@ impl UnderStore for S3Store {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
-        if upload.condition == Condition::Always {
-            return self.upload(key, &upload).await;
-        }
-        if self.has_conditions() {
-            match self.upload(key, &upload).await {
-                Err(error) if error.kind == ErrorKind::Unsupported => self.without_conditions(),
-                result => return result,
-            }
-        }
-        self.check(key, &upload.condition).await?;
-        self.upload(key, &Upload { condition: Condition::Always, ..upload }).await
+        let needs_object = matches!(upload.condition, Condition::Matches(_));
+        self.put_if(key, upload).await.map_err(|error| match error.kind {
+            // Amazon S3 answers so to If-Match on a key that has no object; others say that the condition does not hold.
+            ErrorKind::NotFound if needs_object => Error { kind: ErrorKind::Precondition, ..error },
+            _ => error,
+        })
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {

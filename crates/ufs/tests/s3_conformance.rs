@@ -13,6 +13,7 @@ use forebay_ufs::s3::{S3Credentials, S3EndpointRoot, S3PrefixRoot, S3Settings, S
 use forebay_ufs::{BucketRoot, Condition, ErrorKind, OpenOptions, UnderStore, Upload, conformance};
 use futures::TryStreamExt;
 use md5::{Digest, Md5};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const KEY: &str = "forebay";
 
@@ -203,4 +204,73 @@ async fn keys_that_s3_would_never_take_are_refused_before_anything_is_sent() {
         whole.check_key(&key(inside)).expect("inside");
     }
     assert_eq!(whole.check_key(&key(" \t")).expect_err("white space alone").kind, ErrorKind::Invalid);
+}
+
+/// Answers like Amazon S3 to a client that believes in an object: If-Match on a key without one is NoSuchKey.
+async fn amazon(listener: tokio::net::TcpListener) {
+    loop {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        forebay_env::spawn(async move {
+            let mut seen = Vec::new();
+            loop {
+                let Some(request) = read_request(&mut stream, &mut seen).await else { return };
+                let initiated =
+                    "<InitiateMultipartUploadResult><UploadId>id</UploadId></InitiateMultipartUploadResult>";
+                let missing = "<Error><Code>NoSuchKey</Code></Error>";
+                let (status, document) = match request.as_str() {
+                    line if line.starts_with("POST") && line.contains("?uploads") => (200, initiated),
+                    line if line.contains("partNumber=") => (200, ""),
+                    line if line.starts_with("DELETE") => (204, ""),
+                    _ => (404, missing),
+                };
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\nETag: \"e\"\r\nContent-Length: {}\r\n\r\n{document}",
+                    document.len()
+                );
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// The first line of a request that is read to its end; `None` at the end of the connection.
+async fn read_request(stream: &mut tokio::net::TcpStream, seen: &mut Vec<u8>) -> Option<String> {
+    let end = loop {
+        if let Some(end) = seen.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        (stream.read_buf(seen).await.ok()? > 0).then_some(())?;
+    };
+    let head = String::from_utf8_lossy(&seen[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+    let first = String::from_utf8_lossy(&seen[..end]).lines().next()?.to_owned();
+    while seen.len() < end + length {
+        (stream.read_buf(seen).await.ok()? > 0).then_some(())?;
+    }
+    seen.drain(..end + length);
+    Some(first)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_gone_is_a_condition_that_does_not_hold() {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    forebay_env::spawn(amazon(listener));
+    let client = connect(Some(&endpoint), None, &options()).await.unwrap();
+    for multipart in [false, true] {
+        let mut settings = S3Settings::default();
+        if multipart {
+            settings.multipart_threshold = forebay_types::ByteSize(1000);
+        }
+        let store = S3Store::new(Env::real(), client.clone(), "bucket", "", settings);
+        let body = Bytes::from(vec![7; 10_000]);
+        let info = ObjectInfo::new(body.len() as u64, ETag::from_md5(Md5::digest(&body).into()), 0);
+        let condition = Condition::Matches(ETag::new("e"));
+        let source = conformance::source(body);
+        let upload = Upload { generation: Generation(1), info: Arc::new(info), source, condition };
+        let error = store.put(&key("gone"), upload).await.expect_err("there is no such object");
+        assert_eq!(error.kind, ErrorKind::Precondition, "{multipart}: {error}");
+    }
 }

@@ -167,6 +167,13 @@ impl Queue {
         slot.place = Place::Delayed { until, blame };
         state.running -= usize::from(was_running);
         state.delayed.insert((until, path.clone()));
+        if let Blame::Nobody(_) = blame
+            && let Some(bucket) = state.buckets.get_mut(&path.bucket)
+            && let Some(probe_at) = &mut bucket.probe_at
+        {
+            // Nothing was sent: the next one is the probe.
+            *probe_at = now;
+        }
         if blame == Blame::UnderStore {
             let bucket = state.buckets.entry(path.bucket.clone()).or_default();
             bucket.failures = bucket.failures.saturating_add(1);
@@ -368,5 +375,23 @@ mod tests {
             rest += 1;
         }
         assert_eq!(rest, 19);
+    }
+
+    #[test]
+    fn an_object_that_must_wait_is_no_probe() {
+        let (queue, clock) = queue();
+        for n in 0..10 {
+            queue.push(path(&n.to_string()), entry(n));
+        }
+        for _ in 0..CIRCUIT_FAILURES {
+            let taken = take(&queue).unwrap();
+            queue.failed(&taken, Blame::UnderStore);
+        }
+        assert_eq!(take(&queue), None, "the circuit is open");
+        clock.advance(CIRCUIT_PAUSE_MAX);
+        let first = take(&queue).unwrap();
+        assert_eq!(take(&queue), None, "one probe at a time");
+        queue.failed(&first, Blame::Nobody(Duration::from_secs(30)));
+        assert!(take(&queue).is_some(), "nothing was sent");
     }
 }

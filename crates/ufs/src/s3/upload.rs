@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, StorageClass};
 use forebay_types::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
 use forebay_types::{Algorithm, ByteRange, ChecksumKind, ETag, ObjectInfo, ObjectKey};
@@ -128,10 +129,11 @@ impl S3Store {
         // Servers that copy the parts together take their time.
         let result = customize!(request, self, upload.info.size, None).send().await;
         let output = result.map_err(|error| {
+            let has_no_object = error.code() == Some("NoSuchKey");
             let error = classify(error, Effect::Write, || self.context("complete an upload of", key));
             // NoSuchUpload: a try before this one may have completed it.
-            let kind = if error.kind == ErrorKind::NotFound { ErrorKind::Ambiguous } else { error.kind };
-            Error { kind, ..error }
+            let is_unknown = error.kind == ErrorKind::NotFound && !has_no_object;
+            Error { kind: if is_unknown { ErrorKind::Ambiguous } else { error.kind }, ..error }
         })?;
         self.stored(key, output.e_tag())
     }
