@@ -1,6 +1,7 @@
 """Input that no good client sends: each gets a clear S3 error, and the server goes on."""
 
 import socket
+import urllib.parse
 
 import pytest
 
@@ -188,3 +189,25 @@ def test_a_bucket_that_cannot_be_made_as_asked(server, s3):
     elsewhere = {"LocationConstraint": "eu-west-1"}
     refused("InvalidLocationConstraint", s3.create_bucket, Bucket="cannot-be-made", CreateBucketConfiguration=elsewhere)
     refused("404", s3.head_bucket, Bucket="cannot-be-made")
+
+
+@pytest.mark.beyond_reference("it takes them, or breaks off")
+def test_attributes_that_would_not_fit_into_a_request_to_s3(server, s3, bucket):
+    for wrong in ({"CacheControl": "x" * 9000}, {"ContentType": "a/" + "b" * 6200}, {"ContentDisposition": "x" * 7000}):
+        refused("RequestHeaderSectionTooLarge", s3.put_object, Bucket=bucket, Key="object", Body=b"x", **wrong)
+        refused("RequestHeaderSectionTooLarge", s3.create_multipart_upload, Bucket=bucket, Key="object", **wrong)
+    tags = "&".join(f"k{n}={urllib.parse.quote('é' * 200)}" for n in range(10))
+    refused("RequestHeaderSectionTooLarge", s3.put_object, Bucket=bucket, Key="object", Body=b"x", Tagging=tags)
+    # Less than S3 takes: the S3 server of the tests breaks off at 4 KiB.
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x", CacheControl="x" * 1000, Metadata={"a": "b" * 1000})
+    assert s3.head_object(Bucket=bucket, Key="object")["CacheControl"] == "x" * 1000
+
+
+def test_a_body_that_nobody_waits_for(server, s3, bucket):
+    """botocore asks before it sends even an empty body, and must not take the next answer for this one's."""
+    for _ in range(5):
+        s3.put_object(Bucket=bucket, Key="empty", Body=b"")
+        assert s3.put_object(Bucket=bucket, Key="full", Body=b"x" * 100_000)["ETag"]
+    headers = sign(server, "PUT", f"/{bucket}/empty", {"Content-Length": "0"}) | {"Expect": "100-continue"}
+    answer = send(server, "PUT", f"/{bucket}/empty", headers)
+    assert answer.status == 200 and answer.headers["connection"] == "close", answer

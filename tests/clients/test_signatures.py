@@ -181,6 +181,23 @@ def test_a_field_of_a_form_is_not_dropped(server, s3, bucket, field):
 
 
 @pytest.mark.beyond_reference("it has no forms")
+def test_a_form_names_metadata_as_headers_do(server, s3, bucket):
+    for name in ("my field", "a:b", "ü"):
+        field = {f"x-amz-meta-{name}": "v"}
+        form = s3.generate_presigned_post(bucket, "object", Fields=field, Conditions=[field], ExpiresIn=60)
+        assert post_form(server, bucket, form["fields"], b"data").status == 400, name
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+@pytest.mark.beyond_reference("it has no forms")
+def test_fields_that_s3_ignores(server, s3, bucket):
+    extra = {"utf8": "yes", "name": "a.txt", "acl": "private"}
+    conditions = [{name: value} for name, value in extra.items()]
+    form = s3.generate_presigned_post(bucket, "object", Fields=extra, Conditions=conditions, ExpiresIn=60)
+    assert post_form(server, bucket, form["fields"], b"data").status == 204
+
+
+@pytest.mark.beyond_reference("it has no forms")
 def test_a_policy_without_a_bucket_is_good_for_none(server, s3, bucket):
     fields = s3.generate_presigned_post(bucket, "object", ExpiresIn=60)["fields"]
     policy = json.loads(base64.b64decode(fields["policy"]))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use forebay_catalog::LocalChange;
 use forebay_catalog::records::{ObjectRecord, State};
 use forebay_store::Object;
-use forebay_types::limits::{TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
-use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode};
+use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
+use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode, header_bytes};
 
 use crate::memory_tier::MemoryObject;
 use crate::persist::Entry;
@@ -82,6 +82,10 @@ impl Worker {
     ) -> Result<()> {
         let policy = self.policies.resolve(path);
         let info = ObjectInfo { tags, ..self.info_of(&policy, object).await?.as_ref().clone() };
+        if record.state == State::Dirty && header_bytes(&info.headers, &info.user, &info.tags) > ATTRIBUTES_BYTES_MAX {
+            let context = "so many tags go to the under store by themselves, when it has the object";
+            return Err(Error::new(ErrorKind::SlowDown, context));
+        }
         let generation = self.next_generation();
         let new = new_object(path, &policy, generation, &info, true);
         let staged = self.store.concatenate(std::slice::from_ref(object), new).await?;

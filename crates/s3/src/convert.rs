@@ -2,12 +2,13 @@
 
 use std::time::UNIX_EPOCH;
 
-use forebay_cache::{Conditions, IfRange, TagCondition};
+use forebay_cache::{Attributes, Conditions, IfRange, TagCondition};
 use forebay_types::{
-    Algorithm, Checksum, ChecksumKind, Checksums, ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, limits,
+    Algorithm, Checksum, ChecksumKind, Checksums, ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, header_bytes,
+    limits, sent_bytes,
 };
 use http::header::IF_RANGE;
-use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use s3s::dto::{self, Timestamp};
 use s3s::{S3Error, S3Result, s3_error};
 use time::OffsetDateTime;
@@ -123,15 +124,29 @@ fn if_range(value: &HeaderValue) -> IfRange {
 pub(crate) fn user_metadata(metadata: Option<dto::Metadata>) -> S3Result<UserMetadata> {
     let metadata: UserMetadata =
         metadata.unwrap_or_default().into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
+    // A form may name what no header can.
+    if metadata.keys().any(|name| HeaderName::try_from(format!("x-amz-meta-{name}")).is_err()) {
+        return Err(invalid_argument("The name of user metadata must be one of a header."));
+    }
     if metadata.values().any(|value| value.chars().any(|c| c.is_control() && c != '\t')) {
         return Err(invalid_argument("User metadata must not hold control characters."));
     }
-    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + sent_bytes(value)).sum();
     if bytes > limits::USER_METADATA_BYTES_MAX {
         let message = "Your metadata headers exceed the maximum allowed metadata size.";
         return Err(s3_error!(MetadataTooLarge, "{}", message));
     }
     Ok(metadata)
+}
+
+/// Refuses what together would not fit into the headers of a request to S3.
+pub(crate) fn check_attributes(attributes: Attributes) -> S3Result<Attributes> {
+    let Attributes { headers, user, tags } = &attributes;
+    if header_bytes(headers, user, tags) <= limits::ATTRIBUTES_BYTES_MAX {
+        return Ok(attributes);
+    }
+    let message = "Your request header section exceeds the maximum allowed request header section size.";
+    Err(error_with_status("RequestHeaderSectionTooLarge", StatusCode::BAD_REQUEST, message))
 }
 
 /// The coding of the object itself: `aws-chunked` is the transfer's.

@@ -135,9 +135,13 @@ impl S3Service {
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
         }
         let mut response = self.respond(request, context, is_form).await?;
-        if let Some(rest) = rest
-            && !rest.discard(waits, &*self.inner.env.clock).await
-        {
+        let is_over = match rest {
+            Some(rest) => rest.discard(waits, &*self.inner.env.clock).await,
+            // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the next
+            // answer of this connection for this one's.
+            None => !waits,
+        };
+        if !is_over {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response)

@@ -41,6 +41,32 @@ pub struct SystemHeaders {
     pub storage_class: Option<String>,
 }
 
+/// Bytes of a text in a header: what a header can't carry as it is goes in base64, as RFC 2047 has it.
+pub fn sent_bytes(text: &str) -> usize {
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && text.trim() == text;
+    if is_plain { text.len() } else { "=?UTF-8?B?".len() + text.len().div_ceil(3) * 4 + "?=".len() }
+}
+
+/// Bytes that attributes take in the headers of a request to S3.
+pub fn header_bytes(headers: &SystemHeaders, user: &UserMetadata, tags: &Tags) -> usize {
+    let SystemHeaders { content_type, content_encoding, content_language, content_disposition, .. } = headers;
+    let SystemHeaders { cache_control, expires, website_redirect_location, storage_class, .. } = headers;
+    let first = [content_type, content_encoding, content_language, content_disposition];
+    let second = [cache_control, expires, website_redirect_location, storage_class];
+    let system = first.into_iter().chain(second).flatten().map(|value| NAME_BYTES + sent_bytes(value));
+    let user = user.iter().map(|(name, value)| NAME_BYTES + name.len() + sent_bytes(value));
+    let encoded = |text: &str| -> usize {
+        let bytes =
+            text.bytes().map(|byte| if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) { 1 } else { 3 });
+        bytes.sum()
+    };
+    let tags = tags.iter().map(|(key, value)| 2 + encoded(key) + encoded(value));
+    system.chain(user).chain(tags).sum()
+}
+
+/// A header's name, `: ` and the end of its line: `x-amz-website-redirect-location` is the longest.
+const NAME_BYTES: usize = 35;
+
 /// One part of a completed multipart upload, as GetObjectAttributes and `?partNumber=` show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartInfo {

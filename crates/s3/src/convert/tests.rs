@@ -21,7 +21,12 @@ fn conditions_hold_one_tag_or_many() {
 #[test]
 fn metadata_is_bounded_in_bytes() {
     let metadata = |value: String| user_metadata(Some([("a".to_owned(), value)].into_iter().collect()));
-    assert!(metadata("é".repeat(1023)).is_ok());
+    assert!(metadata("x".repeat(2047)).is_ok() && metadata("é".repeat(750)).is_ok());
+    assert_eq!(metadata("é".repeat(1023)).unwrap_err().code().as_str(), "MetadataTooLarge", "it goes to S3 in base64");
+    for name in ["my field", "a:b", "ü", ""] {
+        let named = user_metadata(Some([(name.to_owned(), String::new())].into_iter().collect()));
+        assert_eq!(named.is_err(), !name.is_empty(), "{name}");
+    }
     assert_eq!(metadata("x".repeat(2048)).unwrap_err().code().as_str(), "MetadataTooLarge");
     assert_eq!(metadata("a\r\nset-cookie: b".to_owned()).unwrap_err().code().as_str(), "InvalidArgument");
 }

@@ -32,11 +32,11 @@ impl Operations {
         refuse_unsupported!(input);
         let create = CreateUpload {
             path: convert::path(&input.bucket, &input.key)?,
-            attributes: Attributes {
+            attributes: convert::check_attributes(Attributes {
                 headers: system_headers!(input, request.extensions)?,
                 user: convert::user_metadata(input.metadata.take())?,
                 tags: convert::tags_of_header(input.tagging.as_deref())?,
-            },
+            })?,
             checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
             checksum_kind: convert::checksum_kind(input.checksum_type.as_ref())?,
             owner: user.owner_id.clone(),

@@ -35,11 +35,11 @@ impl Operations {
         };
         let put = PutObject {
             path: convert::path(&input.bucket, &input.key)?,
-            attributes: Attributes {
+            attributes: convert::check_attributes(Attributes {
                 headers: system_headers!(input, request.extensions)?,
                 user: convert::user_metadata(input.metadata.take())?,
                 tags: convert::tags_of_header(input.tagging.as_deref())?,
-            },
+            })?,
             conditions: convert::write_conditions(&request.headers)?,
             body: incoming(input.body.take(), &request.headers, announced)?,
         };

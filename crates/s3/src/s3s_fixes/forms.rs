@@ -16,26 +16,8 @@ use crate::context::RequestContext;
 /// Most bytes in front of the file: what `s3s` takes, and some for headers.
 const FIELDS_BYTES_MAX: usize = 320 << 10;
 
-/// The header of the last field; what comes behind it is the object.
-const FILE: &[u8] = b"name=\"file\"";
-
-/// Fields that have an effect, or none in S3 either, in lower case. Beside them: `x-amz-meta-*`, and `x-ignore-*`.
-const FIELDS: [&str; 33] = [
-    "awsaccesskeyid",
-    "bucket",
-    "cache-control",
-    "content-disposition",
-    "content-encoding",
-    "content-language",
-    "content-md5",
-    "content-type",
-    "expires",
-    "key",
-    "policy",
-    "redirect",
-    "signature",
-    "success_action_redirect",
-    "success_action_status",
+/// Fields of `x-amz-` that have an effect. Beside them: `x-amz-meta-*`.
+const FIELDS: [&str; 18] = [
     "x-amz-acl",
     "x-amz-algorithm",
     "x-amz-checksum-crc32",
@@ -56,6 +38,9 @@ const FIELDS: [&str; 33] = [
     "x-amz-website-redirect-location",
 ];
 
+/// Access lists that give nobody anything.
+const HARMLESS_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
+
 /// The same form, or an error when it asks for what it would not get.
 pub(crate) fn watch<S>(
     body: S,
@@ -69,7 +54,8 @@ where
     let head = async move {
         let mut body = Box::pin(body);
         let mut head = BytesMut::new();
-        while head.len() <= FIELDS_BYTES_MAX && position(&head, FILE).is_none() {
+        // Where the file begins is known only when all in front of it is here; to look at each piece would cost its square.
+        while head.len() <= FIELDS_BYTES_MAX {
             let Some(data) = body.next().await else { break };
             head.extend_from_slice(&data?);
         }
@@ -102,20 +88,20 @@ fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 
 fn check(head: &[u8], delimiter: &[u8]) -> Result<(), BodyError> {
     for (name, value) in fields(head, delimiter) {
-        let name = name.to_ascii_lowercase();
-        if name == "file" {
-            break;
-        }
-        let is_known =
-            FIELDS.contains(&name.as_str()) || name.starts_with("x-amz-meta-") || name.starts_with("x-ignore-");
-        if !is_known {
-            return Err(BodyError::FormField);
-        }
-        if name == "policy" && names_bucket(value) == Some(false) {
-            return Err(BodyError::FormPolicy);
+        match name.to_ascii_lowercase().as_str() {
+            "file" => return Ok(()),
+            "tagging" => return Err(BodyError::FormField),
+            "acl" if !HARMLESS_ACLS.contains(&value) => return Err(BodyError::FormField),
+            "policy" if names_bucket(value) == Some(false) => return Err(BodyError::FormPolicy),
+            name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") && !FIELDS.contains(&name) => {
+                return Err(BodyError::FormField);
+            }
+            // S3 ignores the rest, as long as the policy covers it.
+            _ => {}
         }
     }
-    Ok(())
+    // A form without a file is refused later.
+    if head.len() > FIELDS_BYTES_MAX { Err(BodyError::TooLong) } else { Ok(()) }
 }
 
 /// Names and values of the fields that are here whole, or whose headers are.
@@ -134,11 +120,22 @@ fn fields<'a>(mut head: &'a [u8], delimiter: &'a [u8]) -> impl Iterator<Item = (
     .filter(|(name, _)| !name.is_empty())
 }
 
+/// The `name` of a part's Content-Disposition.
 fn name_of(headers: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(headers);
-    let start = text.to_ascii_lowercase().find("name=\"")? + "name=\"".len();
-    let rest = text.get(start..)?;
-    Some(rest[..rest.find('"')?].to_owned())
+    let is_disposition = |line: &&str| line.to_ascii_lowercase().starts_with("content-disposition:");
+    let mut rest = text.lines().find(is_disposition)?.split_once(';')?.1;
+    loop {
+        let (name, value) = rest.split_once('=')?;
+        let (value, behind) = match value.trim_start().strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => value.split_at(value.find(';').unwrap_or(value.len())),
+        };
+        if name.trim_matches([';', ' ', '\t']).eq_ignore_ascii_case("name") {
+            return Some(value.trim().to_owned());
+        }
+        rest = behind;
+    }
 }
 
 /// Whether a policy has a condition on the bucket; `None` when it is no policy, which `s3s` refuses.
@@ -186,15 +183,38 @@ mod tests {
             let known = [
                 ("Key", "k"),
                 ("x-amz-meta-a", "name=\"acl\""),
+                ("acl", "private"),
+                ("utf8", "yes"),
                 ("x-amz-tagging", "a=1"),
                 ("file", "--b name=\"acl\""),
             ];
             assert_eq!(watched(&form(&known), size).await, None, "{size}");
             for unknown in ["tagging", "acl", "x-amz-checksum-sha512", "x-amz-server-side-encryption-customer-key"] {
-                let fields = [("key", "k"), (unknown, "v"), ("file", "data")];
+                let fields = [("key", "k"), ("x-amz-meta-a", "name=\"file\""), (unknown, "v"), ("file", "data")];
                 assert_eq!(watched(&form(&fields), size).await, Some(BodyError::FormField), "{size} {unknown}");
             }
             assert_eq!(watched(&form(&[("key", "k"), ("file", "data"), ("acl", "v")]), size).await, None, "{size}");
+        }
+        let long = "v".repeat(FIELDS_BYTES_MAX + 2000);
+        assert_eq!(
+            watched(&form(&[("key", &long), ("acl", "v"), ("file", "data")]), 1000).await,
+            Some(BodyError::TooLong)
+        );
+    }
+
+    #[test]
+    fn names_are_those_of_the_disposition() {
+        for (headers, name) in [
+            ("Content-Disposition: form-data; name=\"a\"", Some("a")),
+            ("content-disposition:form-data;name=a", Some("a")),
+            ("Content-Disposition: form-data; filename=\"x; name=b\"; name=\"a\"", Some("a")),
+            (
+                "Content-Type: text/plain; name=\"b\"\r\nContent-Disposition: form-data; name=\"a\"; filename=\"c\"",
+                Some("a"),
+            ),
+            ("Content-Disposition: form-data; filename=\"b\"", None),
+        ] {
+            assert_eq!(name_of(format!("\r\n{headers}").as_bytes()).as_deref(), name, "{headers}");
         }
     }
 

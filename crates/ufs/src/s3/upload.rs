@@ -212,9 +212,12 @@ fn metadata(upload: &Upload) -> std::collections::HashMap<String, String> {
     metadata
 }
 
+/// All but what RFC 3986 leaves unreserved.
+const RESERVED: &percent_encoding::AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 fn tagging(info: &ObjectInfo) -> Option<String> {
-    let encode =
-        |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+    let encode = |text: &str| percent_encoding::utf8_percent_encode(text, RESERVED).to_string();
     let pair = |(name, value): (&String, &String)| format!("{}={}", encode(name), encode(value));
     (!info.tags.is_empty()).then(|| info.tags.iter().map(pair).collect::<Vec<_>>().join("&"))
 }
