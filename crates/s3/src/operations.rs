@@ -54,7 +54,8 @@ fn only_null_version(version_id: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// Refuses what would have to be done and is not: encryption, locks, access lists.
+/// Refuses what would have to be done and is not: encryption (of forms; headers that ask for it are refused where access is
+/// checked), locks, access lists.
 macro_rules! refuse_unsupported {
     ($input:expr) => {{
         let input = &$input;

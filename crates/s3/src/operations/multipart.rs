@@ -12,7 +12,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::copy::readable_source;
 use super::read::{hide, part_number};
-use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
+use super::{Failure, Operations, refuse_unsupported, system_headers};
 use crate::context::{caller, is_signed, location, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
@@ -62,9 +62,6 @@ impl Operations {
         let failure = Failure::of(&request, "UploadPart");
         let (trailing, signed) = (take_trailing(&mut request), is_signed(&request));
         let input = &mut request.input;
-        if input.sse_customer_algorithm.is_some() {
-            return Err(not_implemented("Server-side encryption"));
-        }
         let number = part_number(input.part_number)?;
         let upload = upload(&input.bucket, &input.key, std::mem::take(&mut input.upload_id))?;
         let announced = Announced {
@@ -88,9 +85,6 @@ impl Operations {
         let failure = Failure::of(&request, "UploadPartCopy");
         let user = caller(&request)?;
         let input = &mut request.input;
-        if input.sse_customer_algorithm.is_some() || input.copy_source_sse_customer_algorithm.is_some() {
-            return Err(not_implemented("Server-side encryption"));
-        }
         let source = readable_source(&input.copy_source, &user)?;
         let copy = CopyPart {
             number: part_number(input.part_number)?,

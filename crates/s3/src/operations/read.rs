@@ -30,9 +30,6 @@ macro_rules! get_request {
     ($request:expr) => {{
         let input = &mut $request.input;
         only_null_version(input.version_id.as_deref())?;
-        if input.sse_customer_algorithm.is_some() {
-            return Err(super::not_implemented("Server-side encryption"));
-        }
         if input.range.is_some() && input.part_number.is_some() {
             return Err(s3_error!(InvalidRequest, "Cannot specify both Range header and partNumber query parameter"));
         }
