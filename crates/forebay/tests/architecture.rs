@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate with what it may know. A new crate or a new arrow is a decision: it's made here first.
-const MAY_KNOW: [(&str, &[&str]); 10] = [
+const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("forebay-types", &[]),
     ("forebay-env", &["forebay-types"]),
     ("forebay-store", &["forebay-types", "forebay-env"]),
@@ -31,6 +31,8 @@ const MAY_KNOW: [(&str, &[&str]); 10] = [
             "forebay-admin",
         ],
     ),
+    // In tests/: it speaks to the server, and knows nothing of it.
+    ("forebay-test-clients", &[]),
 ];
 
 /// A file longer than this is two files.
