@@ -43,7 +43,18 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("server", deployments, ids=["-".join(d) for d in deployments], indirect=True, scope="session")
 
 
+def pytest_itemcollected(item):
+    """With several processes (-n): all tests of one server, or of one file without it, run in the same."""
+    server = getattr(item, "callspec", None) and item.callspec.params.get("server")
+    item.add_marker(pytest.mark.xdist_group("-".join(server) if server else item.module.__name__))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
+    # One server after the other, and for each one client after the other: both are slow to start.
+    params = lambda item: item.callspec.params if hasattr(item, "callspec") else {}  # noqa: E731
+    order = {deployment: number for number, deployment in enumerate(DEPLOYMENTS)}
+    items.sort(key=lambda item: (order.get(params(item).get("server"), -1), getattr(params(item).get("client"), "name", "")))
     if config.getoption("--against") == "s3-server":
         items[:] = [item for item in items if not item.get_closest_marker("beyond_reference")]
 

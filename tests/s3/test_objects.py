@@ -195,6 +195,7 @@ def test_tags_are_set_read_and_deleted(server, s3, bucket):
     # Without a copy of its own, Forebay would have to ask an S3 under store for the tags on every GET.
     if server.mode != "NO_CACHE":
         assert s3.get_object(Bucket=bucket, Key="object")["TagCount"] == 2
+        assert s3.head_object(Bucket=bucket, Key="object")["TagCount"] == 2
     s3.put_object_tagging(Bucket=bucket, Key="object", Tagging={"TagSet": [{"Key": "k", "Value": "v w"}]})
     assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "k", "Value": "v w"}]
     assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"x"

@@ -128,7 +128,6 @@ def test_a_form_uploads_within_its_policy(server, s3, bucket):
     assert [found["Key"] for found in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["form/f.txt"]
 
 
-@pytest.mark.xfail(strict=True, reason="s3s does not pass the name on: see crates/s3/src/s3s_fixes.rs")
 @pytest.mark.beyond_reference("it takes ${filename} as it stands")
 def test_a_form_may_take_the_name_of_the_file(server, s3, bucket):
     form = s3.generate_presigned_post(bucket, "form/${filename}", ExpiresIn=60)

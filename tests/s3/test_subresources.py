@@ -121,7 +121,7 @@ def test_headers_in_a_presigned_url_are_meant(server, s3, bucket):
         S3SigV4QueryAuth(Credentials(server.access_key, server.secret_key), "s3", REGION).add_auth(request)
         return send(server, "PUT", request.url.removeprefix(server.endpoint), {}, body)
 
-    assert put("x-amz-meta-a=b&x-amz-checksum-crc32=NhCmhg%3D%3D", b"hello").status == 200
+    # The checksum is that of the empty body that aws-sdk-js has when it makes the URL: S3 does not compare it.
+    assert put("x-amz-meta-a=b&x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32", b"hello").status == 200
+    assert s3.get_object(Bucket=bucket, Key="presigned")["Body"].read() == b"hello"
     assert s3.head_object(Bucket=bucket, Key="presigned")["Metadata"] == {"a": "b"}
-    wrong = put("x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32", b"hello")
-    assert wrong.status == 400 and b"BadDigest" in wrong.body, wrong

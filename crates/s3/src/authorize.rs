@@ -110,7 +110,7 @@ impl S3Access for Authorization {
             return Err(access_denied());
         }
         query::check(request.s3_op().name(), request.method(), request.uri())?;
-        refuse_encryption(request.headers())?;
+        refuse_headers(request.headers())?;
         if name == "DeleteObjects" && !Expectations::of(request.headers()).is_ok_and(|digests| !digests.is_empty()) {
             // S3 asks for it because of what a damaged list would do.
             let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
@@ -120,25 +120,27 @@ impl S3Access for Authorization {
         Ok(())
     }
 
-    /// The key of a POST form is known only now. Forms signed with Signature Version 2 end here: they name no region.
+    /// The key of a POST form is known only now.
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
-        if request.credentials.is_some() && request.region.is_none() {
-            return Err(access_denied());
-        }
         let path = format!("/{}/{}", request.input.bucket, request.input.key);
         require(&*caller(request)?, Action::Write, &path)
     }
 }
 
-/// Encryption by the server is not done here, whatever header asks for it.
-fn refuse_encryption(headers: &HeaderMap) -> S3Result<()> {
-    let asks = |name: &&HeaderName| {
-        let name = name.as_str();
-        name.starts_with("x-amz-server-side-encryption") || name.starts_with("x-amz-copy-source-server-side-encryption")
-    };
-    match headers.keys().find(asks) {
+/// How headers begin that ask for what is not done here: whoever sends them relies on it.
+const REFUSED_HEADERS: [(&str, &str); 5] = [
+    ("x-amz-server-side-encryption", "Server-side encryption"),
+    ("x-amz-copy-source-server-side-encryption", "Server-side encryption"),
+    ("x-amz-object-lock-", "Object lock"),
+    ("x-amz-if-match-initiated-time", "Aborting by time"),
+    ("x-amz-bucket-namespace", "A namespace for buckets"),
+];
+
+fn refuse_headers(headers: &HeaderMap) -> S3Result<()> {
+    let refused = |name: &HeaderName| REFUSED_HEADERS.into_iter().find(|(start, _)| name.as_str().starts_with(start));
+    match headers.keys().find_map(refused) {
         None => Ok(()),
-        Some(_) => Err(s3_error!(NotImplemented, "Server-side encryption is not implemented.")),
+        Some((_, what)) => Err(s3_error!(NotImplemented, "{what} is not implemented.")),
     }
 }
 

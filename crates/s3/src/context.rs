@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use forebay_auth::User;
+use http::HeaderMap;
 use percent_encoding::utf8_percent_encode;
 use s3s::{S3Request, TrailingHeaders};
 
@@ -19,13 +20,32 @@ pub(crate) struct RequestContext {
     pub(crate) scheme: &'static str,
     /// Known once the request is routed.
     pub(crate) operation: OnceLock<&'static str>,
+    /// The condition that it comes with, by the name that S3 gives it in errors.
+    pub(crate) condition: OnceLock<&'static str>,
     /// Why its document could not be believed.
     pub(crate) refused: OnceLock<BodyError>,
 }
 
 impl RequestContext {
     pub(crate) fn new(id: String, scheme: &'static str) -> Self {
-        Self { id, scheme, operation: OnceLock::new(), refused: OnceLock::new() }
+        Self { id, scheme, operation: OnceLock::new(), condition: OnceLock::new(), refused: OnceLock::new() }
+    }
+
+    /// Notes the condition, for the case that it does not hold.
+    pub(crate) fn note_condition(&self, headers: &HeaderMap) {
+        const CONDITIONS: [&str; 8] = [
+            "x-amz-copy-source-If-Match",
+            "x-amz-copy-source-If-None-Match",
+            "x-amz-copy-source-If-Modified-Since",
+            "x-amz-copy-source-If-Unmodified-Since",
+            "If-Match",
+            "If-None-Match",
+            "If-Unmodified-Since",
+            "If-Modified-Since",
+        ];
+        if let Some(condition) = CONDITIONS.into_iter().find(|name| headers.contains_key(*name)) {
+            let _ = self.condition.set(condition);
+        }
     }
 
     pub(crate) fn operation(&self) -> &'static str {

@@ -38,7 +38,7 @@ fn row(kind: ErrorKind) -> Row {
             "A conflicting conditional operation is currently in progress against this resource. Try again.",
         ),
         ErrorKind::PreconditionFailed => {
-            ("PreconditionFailed", 412, "At least one of the preconditions that you specified did not hold.")
+            ("PreconditionFailed", 412, "At least one of the pre-conditions you specified did not hold")
         }
         ErrorKind::NotModified => ("NotModified", 304, "Not Modified"),
         ErrorKind::Conflict => (

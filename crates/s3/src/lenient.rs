@@ -1,18 +1,22 @@
-//! Headers that S3 ignores or takes as they are, and that `s3s` refuses: ranges that are none or several, dates in older forms, an
-//! `Expires` that is no date.
+//! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, dates in older forms, an
+//! `Expires` that is no date, references to characters in a document, a `+` for a blank in the source of a copy.
 //!
-//! A header may be signed, so it can only be put right behind the signature check: as for requests that pass through, a route of
-//! `s3s` gets the request then, and `s3s` parses it once more.
+//! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that pass
+//! through, a route of `s3s` gets the request then, and `s3s` parses it once more.
 
 use async_trait::async_trait;
-use http::header::{CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http_body_util::BodyExt;
 use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 
 use crate::pass_through::{HideSource, PassThrough, without_signature};
+use crate::s3s_fixes::documents::{IsDocument, plain_references};
+
+const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 
 /// What is known of a request that is parsed for the second time.
 #[derive(Clone)]
@@ -34,7 +38,8 @@ pub(crate) struct Routes {
 #[async_trait]
 impl S3Route for Routes {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &mut Extensions) -> bool {
-        self.pass_through.is_match(method, uri, headers, extensions) || needs_repair(method, headers)
+        let passes = self.pass_through.is_match(method, uri, headers, extensions);
+        passes || needs_repair(method, headers) || extensions.get::<IsDocument>().is_some()
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -48,6 +53,12 @@ impl S3Route for Routes {
     async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         if self.passes(&mut request) {
             return self.pass_through.call(request).await;
+        }
+        if request.extensions.remove::<IsDocument>().is_some() {
+            let read = request.input.collect().await;
+            let document = read.map_err(|error| s3_error!(HideSource(error), InternalError))?;
+            request.input = Body::from(plain_references(&document.to_bytes()));
+            request.headers.remove(CONTENT_LENGTH);
         }
         let expires = repair(&mut request.headers);
         let access_key = request.credentials.take().map(|credentials| credentials.access_key);
@@ -81,7 +92,7 @@ fn needs_repair(method: &Method, headers: &HeaderMap) -> bool {
                 || is_wrong(&IF_MODIFIED_SINCE, is_date)
                 || is_wrong(&IF_UNMODIFIED_SINCE, is_date)
         }
-        Method::PUT => is_wrong(&EXPIRES, is_date),
+        Method::PUT => is_wrong(&EXPIRES, is_date) || is_wrong(&COPY_SOURCE, has_no_plus),
         // The body of a form is parsed by now.
         Method::POST => is_wrong(&EXPIRES, is_date) && !headers.get(CONTENT_TYPE).is_some_and(is_form),
         _ => false,
@@ -94,6 +105,10 @@ fn is_form(content_type: &HeaderValue) -> bool {
 
 fn is_range(text: &str) -> bool {
     Range::parse(text).is_ok()
+}
+
+fn has_no_plus(text: &str) -> bool {
+    !text.contains('+')
 }
 
 fn is_date(text: &str) -> bool {
@@ -115,6 +130,12 @@ fn repair(headers: &mut HeaderMap) -> Option<String> {
             headers.insert(name, date);
         }
     }
+    // A query's encoding, as url.QueryEscape of Go writes it: awsdocs/aws-doc-sdk-examples#4780, rclone/rclone#2001.
+    if let Some(source) = text(headers, &COPY_SOURCE).filter(|source| !has_no_plus(source))
+        && let Ok(source) = HeaderValue::try_from(source.replace('+', "%20"))
+    {
+        headers.insert(COPY_SOURCE, source);
+    }
     let expires = text(headers, &EXPIRES).filter(|expires| !is_date(expires))?;
     headers.remove(EXPIRES);
     Some(expires)
@@ -131,6 +152,21 @@ mod tests {
         let needed = needs_repair(&method, &headers);
         let expires = repair(&mut headers);
         (needed, headers.get(name).map(|value| value.to_str().unwrap().to_owned()), expires)
+    }
+
+    #[test]
+    fn a_plus_in_the_source_of_a_copy_is_a_blank() {
+        for (given, needed, read) in [
+            ("b/a+b", true, "b/a%20b"),
+            ("b%2Fa+b%2Bc", true, "b%2Fa%20b%2Bc"),
+            ("/b/a%20b%2Bc", false, "/b/a%20b%2Bc"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(COPY_SOURCE, HeaderValue::from_static(given));
+            assert_eq!(needs_repair(&Method::PUT, &headers), needed, "{given}");
+            repair(&mut headers);
+            assert_eq!(headers[COPY_SOURCE], read);
+        }
     }
 
     #[test]

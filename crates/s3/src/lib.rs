@@ -8,6 +8,9 @@ mod authorize;
 mod context;
 mod convert;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod host;
 mod incoming;
 mod lenient;

@@ -25,6 +25,7 @@ use crate::convert;
 use crate::error::{from_cache, s3_error as error_with_status};
 use crate::host::Domain;
 use crate::query;
+use crate::s3s_fixes::signature_2;
 
 /// What of S3 is configuration of buckets or state of objects that only the under store has.
 const SUBRESOURCES: [&str; 26] = [
@@ -170,7 +171,8 @@ fn query_without_signature(uri: &Uri) -> String {
 }
 
 fn is_of_signature(parameter: &str) -> bool {
-    parameter.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("X-Amz-"))
+    let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
+    signature_2::OWN.contains(&name) || parameter.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("X-Amz-"))
 }
 
 /// The request without the signature, which has been checked, and without what only belongs to it.

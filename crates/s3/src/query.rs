@@ -7,6 +7,8 @@ use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use s3s::{S3Result, s3_error};
 
+use crate::s3s_fixes::signature_2;
+
 const VERSION: &str = "versionId";
 
 /// Parameters of requests to read objects.
@@ -117,7 +119,7 @@ fn check_names(method: &Method, uri: &Uri, is_known: impl Fn(&str, &str) -> bool
 
 /// Those of the signature, and those that Amazon S3 ignores so that users can leave something in its logs.
 fn is_ignored(name: &str) -> bool {
-    name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
+    signature_2::OWN.contains(&name) || name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
 }
 
 /// As `s3s` decodes them. What it can't decode, it has refused.

@@ -12,6 +12,7 @@ use forebay_cache::Cache;
 use forebay_env::Env;
 use futures::StreamExt;
 use http::header::{CONNECTION, EXPECT};
+use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -19,7 +20,7 @@ use hyper::body::Incoming;
 use prometheus_client::registry::Registry;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
-use s3s::{Body, HttpRequest, HttpResponse, StdError};
+use s3s::{Body, HttpRequest, HttpResponse, S3Error, StdError};
 use tokio::sync::Semaphore;
 
 use crate::authorize::{Authentication, Authorization};
@@ -29,10 +30,11 @@ use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
-use crate::s3s_fixes::checks::Checked;
 use crate::s3s_fixes::chunks::Framing;
-use crate::s3s_fixes::documents::Expected;
-use crate::s3s_fixes::{FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, forms, keep_alive};
+use crate::s3s_fixes::documents::{Expected, IsDocument};
+use crate::s3s_fixes::{
+    FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, forms, keep_alive, signature_2,
+};
 use crate::server::TimedBody;
 use crate::server::rest::{self, Rest};
 use crate::settings::S3Settings;
@@ -49,6 +51,8 @@ pub struct S3Service {
 
 pub(crate) struct Inner {
     protocol: s3s::service::S3Service,
+    domain: Option<Domain>,
+    users: Users,
     pub(crate) settings: S3Settings,
     pub(crate) env: Env,
     pub(crate) metrics: Metrics,
@@ -78,7 +82,9 @@ impl S3Service {
         let metrics = Metrics::register(registry);
         let protocol = outer.build();
         let forms = Semaphore::new(FORMS_AT_ONCE);
-        Self { inner: Arc::new(Inner { protocol, settings, env, metrics, forms }) }
+        Self {
+            inner: Arc::new(Inner { protocol, domain: domain(), users: users.clone(), settings, env, metrics, forms }),
+        }
     }
 
     /// Answers one request. The error ends the connection.
@@ -93,7 +99,7 @@ impl S3Service {
         let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), scheme));
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let response = self.route(request, &context).await.map_err(io::Error::other)?;
-        let response = answer::finish(response, &context);
+        let response = answer::finish(response, &context, &inner.settings.region);
         let took = inner.env.clock.monotonic().saturating_sub(began);
         let status = response.status().as_u16();
         inner.metrics.answered(context.operation(), status, took);
@@ -104,21 +110,24 @@ impl S3Service {
 
     async fn route(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Result<HttpResponse, StdError> {
         let (mut parts, body) = request.into_parts();
-        let checked = match checks::check(&parts, &self.inner.settings.region) {
-            Ok(checked) => checked,
+        let waits = parts.headers.contains_key(EXPECT);
+        let (framing, document) = match self.inner.check(&mut parts) {
+            Ok(found) => found,
             Err(error) => {
-                tracing::debug!(request_id = context.id, %error, "request refused before its signature was checked");
-                return Ok(answer::refuse(error, &context.id));
+                tracing::debug!(request_id = context.id, %error, "request refused before its body was looked at");
+                let (_, rest) = self.body(body, Watched::Plain, context);
+                return Ok(self.inner.end_body(answer::refuse(error, &context.id), rest, waits).await);
             }
         };
-        let Checked { framing, document, hoisted } = checked;
-        parts.headers.extend(hoisted);
+        context.note_condition(&parts.headers);
         parts.extensions.insert(Arc::clone(context));
         let is_form = is_form(&parts);
         let takes_long = takes_long(&parts);
-        let waits = parts.headers.contains_key(EXPECT);
         let watched = match (document, framing) {
-            (Some(expected), _) => Watched::Document(expected),
+            (Some(expected), _) => {
+                parts.extensions.insert(IsDocument);
+                Watched::Document(expected)
+            }
             (None, Some(framing)) => Watched::Chunks(framing),
             (None, None) if is_form => Watched::Form(content_type(&parts)),
             (None, None) => Watched::Plain,
@@ -130,21 +139,13 @@ impl S3Service {
             let context = Arc::clone(context);
             let work = async move {
                 let response = call(&inner, request).await?;
-                Ok(documents::refused(&context).unwrap_or(response))
+                let response = documents::refused(&context).unwrap_or(response);
+                Ok(inner.end_body(response, rest, waits).await)
             };
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
         }
-        let mut response = self.respond(request, context, is_form).await?;
-        let is_over = match rest {
-            Some(rest) => rest.discard(waits, &*self.inner.env.clock).await,
-            // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the next
-            // answer of this connection for this one's.
-            None => !waits,
-        };
-        if !is_over {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Ok(response)
+        let response = self.respond(request, context, is_form).await?;
+        Ok(self.inner.end_body(response, rest, waits).await)
     }
 
     async fn respond(
@@ -183,9 +184,45 @@ impl S3Service {
             Watched::Plain => body.boxed(),
             Watched::Chunks(framing) => chunks::watch(body, framing),
             Watched::Document(expected) => documents::verify(body, expected, Arc::clone(context)),
-            Watched::Form(kind) => forms::watch(body, &kind, Arc::clone(context)),
+            Watched::Form(kind) => {
+                let (users, region) = (inner.users.clone(), inner.settings.region.clone());
+                forms::watch(body, &kind, Arc::clone(context), users, region)
+            }
         };
         (Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data)))), Some(rest))
+    }
+}
+
+impl Inner {
+    /// Looks at everything but the body, and puts headers from a presigned URL where they belong.
+    fn check(&self, parts: &mut Parts) -> Result<(Option<Framing>, Option<Expected>), S3Error> {
+        checks::join_lists(&mut parts.headers);
+        let checked = checks::check(parts, &self.settings.region)?;
+        parts.headers.extend(checked.hoisted);
+        if checked.is_version_2 {
+            signature_2::verify(parts, self.domain.as_ref(), &self.users)?;
+        }
+        Ok((checked.framing, checked.document))
+    }
+
+    /// Reads what is left of a body, or says that the connection ends with this answer. `waits`: the client wanted to be asked
+    /// for the body.
+    async fn end_body(
+        &self,
+        mut response: HttpResponse,
+        rest: Option<Rest<TimedBody<Incoming>>>,
+        waits: bool,
+    ) -> HttpResponse {
+        let is_over = match rest {
+            Some(rest) => rest.discard(waits, &*self.env.clock).await,
+            // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the next
+            // answer of this connection for this one's.
+            None => !waits,
+        };
+        if !is_over {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 }
 
@@ -216,17 +253,17 @@ fn limits() -> S3Config {
     config
 }
 
-fn is_form(parts: &http::request::Parts) -> bool {
+fn is_form(parts: &Parts) -> bool {
     parts.method == Method::POST && content_type(parts).to_ascii_lowercase().starts_with("multipart/form-data")
 }
 
-fn content_type(parts: &http::request::Parts) -> String {
+fn content_type(parts: &Parts) -> String {
     let value = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
     value.unwrap_or_default().to_owned()
 }
 
 /// CompleteMultipartUpload and copies move whole objects before they can answer.
-fn takes_long(parts: &http::request::Parts) -> bool {
+fn takes_long(parts: &Parts) -> bool {
     let completes = parts.method == Method::POST
         && parts.uri.query().is_some_and(|query| query.split('&').any(|parameter| parameter.starts_with("uploadId=")));
     completes || (parts.method == Method::PUT && parts.headers.contains_key("x-amz-copy-source"))

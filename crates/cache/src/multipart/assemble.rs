@@ -60,7 +60,7 @@ impl Worker {
         match expected {
             Some(expected) if expected != size => {
                 let context = format!("x-amz-mp-object-size says {expected} and the parts have {size} bytes");
-                Err(Error::new(ErrorKind::InvalidArgument, context))
+                Err(Error::new(ErrorKind::InvalidRequest, context))
             }
             Some(_) | None => Ok(()),
         }

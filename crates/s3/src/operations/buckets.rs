@@ -40,6 +40,9 @@ impl Operations {
         }
         let prefix = input.prefix.as_deref().unwrap_or_default();
         let mut all = self.cache.buckets().await.map_err(|error| failure.answer(error))?;
+        if input.bucket_region.is_some_and(|region| region != self.region) {
+            all.clear();
+        }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.retain(|bucket| {
             let name = bucket.name.as_str();

@@ -129,6 +129,9 @@ impl Operations {
         output.content_range = content_range(&head);
         let mut response = answer(output, &head);
         response.headers.extend(overrides!(request.input));
+        if !head.info.tags.is_empty() {
+            response.headers.insert("x-amz-tagging-count", head.info.tags.len().into());
+        }
         Ok(response)
     }
 

@@ -12,11 +12,12 @@ use crate::error::s3_error;
 pub(crate) const FORM_LOCATION: HeaderName = HeaderName::from_static("x-forebay-location");
 
 /// Puts the request's id on every answer, takes the body from a 304, and gives a HEAD of a part its status.
-pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext) -> HttpResponse {
+pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext, region: &str) -> HttpResponse {
     if context.operation() == "HeadObject" && response.headers().contains_key(CONTENT_RANGE) {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     escape_returns(&mut response);
+    complete_error(&mut response, context, region);
     if response.status() == StatusCode::NOT_MODIFIED {
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(CONTENT_TYPE);
@@ -43,6 +44,58 @@ fn escape_returns(response: &mut HttpResponse) {
     });
     *response.body_mut() = Body::from(escaped.copied().collect::<Vec<u8>>());
     response.headers_mut().remove(CONTENT_LENGTH);
+}
+
+/// How the message says that a request was signed for another region.
+pub(crate) const WRONG_REGION: &str = " is wrong; expecting ";
+
+/// Every error of S3 says which request it is about, and in words what is wrong. `s3s` leaves both out where it refuses itself.
+fn complete_error(response: &mut HttpResponse, context: &RequestContext, region: &str) {
+    let is_error = response.status().is_client_error() || response.status().is_server_error();
+    let Some(document) = response.body().bytes().filter(|_| is_error) else { return };
+    let Some((start, code)) = std::str::from_utf8(&document).ok().and_then(|text| {
+        let (start, _) = text.split_once("</Error>")?;
+        let (_, code) = text.split_once("<Code>")?;
+        Some((start, code.split_once("</Code>")?.0))
+    }) else {
+        return;
+    };
+    let mut completed = start.to_owned();
+    if !start.contains("<Message>") {
+        completed.push_str(&format!("<Message>{}</Message>", message_of(code)));
+    }
+    if !start.contains("<RequestId>") {
+        completed.push_str(&format!("<RequestId>{}</RequestId>", context.id));
+    }
+    // What clients look for: s3fs tells from the condition that a file exists, boto3 and s3cmd sign anew for the region.
+    if let Some(condition) = context.condition.get().filter(|_| code == "PreconditionFailed") {
+        completed.push_str(&format!("<Condition>{condition}</Condition>"));
+    }
+    if start.contains(WRONG_REGION) {
+        completed.push_str(&format!("<Region>{region}</Region>"));
+    }
+    completed.push_str("</Error>");
+    *response.body_mut() = Body::from(completed);
+    response.headers_mut().remove(CONTENT_LENGTH);
+}
+
+/// What Amazon S3 says to errors that `s3s` gives no words.
+fn message_of(code: &str) -> &'static str {
+    match code {
+        "AccessDenied" => "Access Denied",
+        "InvalidBucketName" => "The specified bucket is not valid.",
+        "InvalidURI" => "Couldn't parse the specified URI.",
+        "KeyTooLongError" => "Your key is too long",
+        "MalformedPOSTRequest" => "The body of your POST request is not well-formed multipart/form-data.",
+        "MalformedXML" => "The XML you provided was not well-formed or did not validate against our published schema",
+        "MethodNotAllowed" => "The specified method is not allowed against this resource.",
+        "NotImplemented" => "A header you provided implies functionality that is not implemented",
+        "RequestTimeTooSkewed" => "The difference between the request time and the current time is too large.",
+        "SignatureDoesNotMatch" => {
+            "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+        }
+        _ => "The request cannot be carried out.",
+    }
 }
 
 /// The answer to a form. One that breaks its policy is AccessDenied in S3; `s3s` calls the policy's document invalid. The

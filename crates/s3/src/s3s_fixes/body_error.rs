@@ -27,6 +27,10 @@ pub(crate) enum BodyError {
     Document,
     #[error("your request was too big")]
     TooLong,
+    #[error("the body of your POST request is not well-formed multipart/form-data")]
+    Form,
+    #[error("the request signature we calculated does not match the signature you provided")]
+    FormSignature,
     #[error("a field of the form is not implemented")]
     FormField,
     #[error("invalid according to Policy: Extra input fields: bucket")]
@@ -34,7 +38,7 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -46,6 +50,8 @@ impl BodyError {
         Self::Checksum,
         Self::Document,
         Self::TooLong,
+        Self::Form,
+        Self::FormSignature,
         Self::FormField,
         Self::FormPolicy,
     ];
@@ -75,12 +81,13 @@ impl BodyError {
             Self::Incomplete => "IncompleteBody",
             Self::Framing => "InvalidRequest",
             Self::ChunkTooLarge => "InvalidChunkSizeError",
-            Self::Signature => "SignatureDoesNotMatch",
+            Self::Signature | Self::FormSignature => "SignatureDoesNotMatch",
             Self::PayloadHash => "XAmzContentSHA256Mismatch",
             Self::Trailers => "MalformedTrailerError",
             Self::Md5 | Self::Checksum => "BadDigest",
             Self::Document => "MalformedXML",
             Self::TooLong => "MaxMessageLengthExceeded",
+            Self::Form => "MalformedPOSTRequest",
             Self::FormField => "NotImplemented",
             Self::FormPolicy => "AccessDenied",
         }
@@ -88,7 +95,7 @@ impl BodyError {
 
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::Signature | Self::FormPolicy => StatusCode::FORBIDDEN,
+            Self::Signature | Self::FormSignature | Self::FormPolicy => StatusCode::FORBIDDEN,
             Self::FormField => StatusCode::NOT_IMPLEMENTED,
             Self::TooSlow
             | Self::Incomplete
@@ -99,7 +106,8 @@ impl BodyError {
             | Self::Md5
             | Self::Checksum
             | Self::Document
-            | Self::TooLong => StatusCode::BAD_REQUEST,
+            | Self::TooLong
+            | Self::Form => StatusCode::BAD_REQUEST,
         }
     }
 

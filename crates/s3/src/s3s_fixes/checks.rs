@@ -1,14 +1,19 @@
 //! Requests that are refused before their signature is looked at.
 
 use forebay_types::Algorithm;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN,
+    TRANSFER_ENCODING,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use s3s::S3Error;
 
 use super::XML_BYTES_MAX;
+use super::answer::WRONG_REGION;
 use super::chunks::Framing;
 use super::documents::{Expected, Kind};
+use super::signature_2;
 use crate::error::s3_error;
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
@@ -23,13 +28,14 @@ const SINGLE_HEADERS: [&str; 8] =
 const LIST_HEADERS: [&str; 2] = ["x-amz-object-attributes", "x-amz-optional-object-attributes"];
 
 /// Parameters of presigned URLs that are not headers of the request, or only of its transfer, in lower case.
-const NOT_HOISTED: [&str; 10] = [
+const NOT_HOISTED: [&str; 11] = [
     "x-amz-algorithm",
     "x-amz-content-sha256",
     "x-amz-credential",
     "x-amz-date",
     "x-amz-decoded-content-length",
     "x-amz-expires",
+    "x-amz-sdk-checksum-algorithm",
     "x-amz-security-token",
     "x-amz-signature",
     "x-amz-signedheaders",
@@ -47,31 +53,72 @@ pub(crate) struct Checked {
     pub(crate) document: Option<Expected>,
     /// Headers that are in the query of a presigned URL.
     pub(crate) hoisted: HeaderMap,
+    /// Whether the URL is presigned with Signature Version 2.
+    pub(crate) is_version_2: bool,
 }
 
 /// Refuses what must not reach the signature check.
 pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
+    check_method(parts)?;
     check_headers(&parts.headers)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let in_header = parts.headers.contains_key(AUTHORIZATION);
-    if query.is_version_2() || (in_header && !is_version_4(&parts.headers)) {
+    let is_version_2 = signature_2::is_claimed(&query);
+    if in_header && !is_version_4(&parts.headers) {
         return Err(denied(
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
         ));
     }
-    if in_header && query.has_signature_parameters() {
+    let presigned = query.has_signature_parameters();
+    if usize::from(in_header) + usize::from(presigned) + usize::from(is_version_2) > 1 {
         return Err(denied("Only one auth mechanism allowed."));
     }
-    let presigned = !in_header && query.has_signature_parameters();
     if in_header {
         check_header_signature(&parts.headers, region)?;
+    } else if is_version_2 {
+        signature_2::check(&query)?;
     } else if presigned {
         check_presigned(&query, &parts.headers, region)?;
     }
     check_document_size(parts, &query)?;
     let framing = framing(&parts.headers, in_header || presigned)?;
-    let hoisted = if presigned { hoisted(&query, &parts.headers)? } else { HeaderMap::new() };
-    Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted })
+    let hoisted =
+        if presigned || is_version_2 { hoisted(&query, &parts.headers, is_version_2)? } else { HeaderMap::new() };
+    Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted, is_version_2 })
+}
+
+/// A list may come in several headers of the same name (aws-sdk-rust sends `Content-Encoding` so); `s3s` refuses them. What is
+/// signed is the same: the values with commas between.
+pub(crate) fn join_lists(headers: &mut HeaderMap) {
+    for name in [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE] {
+        let values: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
+        if values.len() > 1 {
+            let joined = HeaderValue::from_bytes(&values.join(&b','));
+            headers.insert(name, joined.expect("what is between commas was valid in a header"));
+        }
+    }
+}
+
+fn check_method(parts: &Parts) -> Check {
+    match parts.method {
+        Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE => Ok(()),
+        // What a browser asks before it sends a request of another origin. Rules for that are not evaluated here.
+        Method::OPTIONS if parts.headers.contains_key(ORIGIN) => Err(s3_error(
+            "AccessForbidden",
+            StatusCode::FORBIDDEN,
+            "CORSResponse: CORS is not enabled for this bucket.",
+        )),
+        Method::OPTIONS => Err(s3_error(
+            "BadRequest",
+            StatusCode::BAD_REQUEST,
+            "Insufficient information. Origin request header needed.",
+        )),
+        _ => Err(s3_error(
+            "MethodNotAllowed",
+            StatusCode::METHOD_NOT_ALLOWED,
+            "The specified method is not allowed against this resource.",
+        )),
+    }
 }
 
 fn check_headers(headers: &HeaderMap) -> Check {
@@ -124,15 +171,23 @@ fn document(parts: &Parts, query: &Query, framing: Option<Framing>, hoisted: &He
 }
 
 /// SDKs put headers of presigned requests into the query, where the signature covers them (aws-sdk-js: all `x-amz-*`).
-fn hoisted(query: &Query, headers: &HeaderMap) -> Check<HeaderMap> {
+///
+/// Checksums among them are those of the empty body that was there when the URL was made. Amazon S3 compares them with nothing:
+/// aws/aws-sdk-go-v2#2610, localstack/localstack#12164 (checked against it).
+fn hoisted(query: &Query, headers: &HeaderMap, is_version_2: bool) -> Check<HeaderMap> {
     let mut hoisted = HeaderMap::new();
     for (name, value) in &query.parameters {
         let name = name.to_ascii_lowercase();
-        if !name.starts_with("x-amz-") || NOT_HOISTED.contains(&name.as_str()) {
+        let is_header = if is_version_2 { signature_2::is_header(&name) } else { name.starts_with("x-amz-") };
+        let is_old_checksum = !is_version_2 && name.starts_with("x-amz-checksum-") && name != "x-amz-checksum-mode";
+        if !is_header || is_old_checksum || NOT_HOISTED.contains(&name.as_str()) {
             continue;
         }
         let wrong = || invalid(format!("The query parameter {name:?} is not valid as a header."));
         let header = HeaderName::try_from(&name).map_err(|_| wrong())?;
+        if is_version_2 && headers.get(&header).is_some_and(|given| given == value.as_str()) {
+            continue;
+        }
         if headers.contains_key(&header) || hoisted.contains_key(&header) {
             return Err(invalid(format!("The header {name} was given twice.")));
         }
@@ -163,7 +218,7 @@ fn is_version_4(headers: &HeaderMap) -> bool {
 
 fn check_header_signature(headers: &HeaderMap, region: &str) -> Check {
     let malformed =
-        || s3_error("AuthorizationHeaderMalformed", StatusCode::FORBIDDEN, "The authorization header is malformed.");
+        || s3_error("AuthorizationHeaderMalformed", StatusCode::BAD_REQUEST, "The authorization header is malformed.");
     let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(malformed)?;
     let fields = value.strip_prefix("AWS4-HMAC-SHA256 ").ok_or_else(malformed)?;
     let field = |name: &str| {
@@ -179,7 +234,7 @@ fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
     let malformed = |what: &str| {
         s3_error(
             "AuthorizationQueryParametersError",
-            StatusCode::FORBIDDEN,
+            StatusCode::BAD_REQUEST,
             format!("The query parameter {what} is not right."),
         )
     };
@@ -195,7 +250,7 @@ fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
 }
 
 /// `key/date/region/s3/aws4_request`; the date is checked with the signature.
-fn check_scope(credential: &str, region: &str) -> Check {
+pub(crate) fn check_scope(credential: &str, region: &str) -> Check {
     let mut parts = credential.rsplit('/');
     let (end, service, given) = (parts.next(), parts.next(), parts.next());
     if end != Some("aws4_request") || service != Some("s3") {
@@ -205,8 +260,11 @@ fn check_scope(credential: &str, region: &str) -> Check {
         Some(given) if given == region => Ok(()),
         given => Err(s3_error(
             "AuthorizationHeaderMalformed",
-            StatusCode::FORBIDDEN,
-            format!("The region '{}' is wrong; expecting '{region}'", given.unwrap_or_default()),
+            StatusCode::BAD_REQUEST,
+            format!(
+                "The authorization header is malformed; the region '{}'{WRONG_REGION}'{region}'",
+                given.unwrap_or_default()
+            ),
         )),
     }
 }
@@ -237,12 +295,12 @@ fn framing(headers: &HeaderMap, signed: bool) -> Check<Option<Framing>> {
 }
 
 /// The query's parameters, decoded as `s3s` decodes them.
-struct Query {
+pub(crate) struct Query {
     parameters: Vec<(String, String)>,
 }
 
 impl Query {
-    fn parse(query: &str) -> Check<Self> {
+    pub(crate) fn parse(query: &str) -> Check<Self> {
         let decode = |text: &str| {
             let spaced = text.replace('+', " ");
             percent_encoding::percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned())
@@ -267,8 +325,12 @@ impl Query {
         Ok(Self { parameters })
     }
 
-    fn only(&self, name: &str) -> Option<&str> {
+    pub(crate) fn only(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.parameters.iter().map(|(name, _)| name.as_str())
     }
 
     fn has_signature_parameters(&self) -> bool {
@@ -278,10 +340,6 @@ impl Query {
                     && given[6..].eq_ignore_ascii_case(name)
             })
         })
-    }
-
-    fn is_version_2(&self) -> bool {
-        self.only("Signature").is_some() || self.only("AWSAccessKeyId").is_some()
     }
 }
 

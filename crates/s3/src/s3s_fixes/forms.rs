@@ -1,16 +1,18 @@
-//! POST forms, looked through before `s3s` parses them: it drops fields that it does not know, and takes a policy that names no
-//! bucket for one of every bucket.
+//! POST forms, read and written anew before `s3s` parses them: it drops fields that it does not know, takes a policy that names no
+//! bucket for one of every bucket, knows one spelling of the headers of a part, and does not pass the name of the file on.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
+use forebay_auth::Users;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use s3s::StdError;
 
-use super::BodyError;
+use super::checks::check_scope;
+use super::{BodyError, signature_2};
 use crate::context::RequestContext;
 
 /// Most bytes in front of the file: what `s3s` takes, and some for headers.
@@ -41,11 +43,13 @@ const FIELDS: [&str; 18] = [
 /// Access lists that give nobody anything.
 const HARMLESS_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
 
-/// The same form, or an error when it asks for what it would not get.
+/// The same form with its fields written the way that `s3s` reads them, or an error when it asks for what it would not get.
 pub(crate) fn watch<S>(
     body: S,
     content_type: &str,
     context: Arc<RequestContext>,
+    users: Users,
+    region: String,
 ) -> BoxStream<'static, Result<Bytes, StdError>>
 where
     S: Stream<Item = Result<Bytes, StdError>> + Send + 'static,
@@ -59,11 +63,15 @@ where
             let Some(data) = body.next().await else { break };
             head.extend_from_slice(&data?);
         }
-        if let Err(wrong) = check(&head, &delimiter) {
-            let _ = context.refused.set(wrong);
-            return Err(StdError::from(wrong));
+        match Form::parse(&head, &delimiter)
+            .and_then(|form| form.check(&users, &region).map(|()| form.rewrite(&delimiter)))
+        {
+            Ok(head) => Ok((Bytes::from(head), body)),
+            Err(wrong) => {
+                let _ = context.refused.set(wrong);
+                Err(StdError::from(wrong))
+            }
         }
-        Ok((head.freeze(), body))
     };
     futures::stream::once(head)
         .flat_map(|head| match head {
@@ -86,52 +94,124 @@ fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-fn check(head: &[u8], delimiter: &[u8]) -> Result<(), BodyError> {
-    for (name, value) in fields(head, delimiter) {
-        match name.to_ascii_lowercase().as_str() {
-            "file" => return Ok(()),
-            "tagging" => return Err(BodyError::FormField),
-            "acl" if !HARMLESS_ACLS.contains(&value) => return Err(BodyError::FormField),
-            "policy" if names_bucket(value) == Some(false) => return Err(BodyError::FormPolicy),
-            name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") && !FIELDS.contains(&name) => {
-                return Err(BodyError::FormField);
+/// A form up to the first bytes of its file.
+struct Form<'a> {
+    /// Names and values in front of the file; S3 ignores what stands behind it.
+    fields: Vec<(String, &'a [u8])>,
+    /// What the browser calls the file, without directories.
+    file_name: String,
+    file_type: Option<String>,
+    /// The beginning of the file, and whatever else is here already.
+    rest: &'a [u8],
+}
+
+impl<'a> Form<'a> {
+    fn parse(head: &'a [u8], delimiter: &[u8]) -> Result<Self, BodyError> {
+        // Cut off within the fields, or complete and without a file.
+        let incomplete = || if head.len() > FIELDS_BYTES_MAX { BodyError::TooLong } else { BodyError::Form };
+        let first = [delimiter, b"\r\n"].concat();
+        let between = [b"\r\n", &*first].concat();
+        let mut rest = head.strip_prefix(b"\r\n").unwrap_or(head).strip_prefix(&*first).ok_or_else(incomplete)?;
+        let mut fields: Vec<(String, &[u8])> = Vec::new();
+        loop {
+            let end = position(rest, b"\r\n\r\n").ok_or_else(incomplete)?;
+            let headers = String::from_utf8_lossy(&rest[..end]);
+            rest = &rest[end + 4..];
+            let name = parameter(&headers, "name").ok_or(BodyError::Form)?;
+            if name.eq_ignore_ascii_case("file") {
+                let path = parameter(&headers, "filename").unwrap_or_default();
+                let file_name = path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+                return Ok(Self { fields, file_name, file_type: header(&headers, "content-type"), rest });
             }
-            // S3 ignores the rest, as long as the policy covers it.
-            _ => {}
+            let is_twice = fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name));
+            if is_twice || name.contains(['"', '\r', '\n']) {
+                return Err(BodyError::Form);
+            }
+            let end = position(rest, &between).ok_or_else(incomplete)?;
+            fields.push((name, &rest[..end]));
+            rest = &rest[end + between.len()..];
         }
     }
-    // A form without a file is refused later.
-    if head.len() > FIELDS_BYTES_MAX { Err(BodyError::TooLong) } else { Ok(()) }
-}
 
-/// Names and values of the fields that are here whole, or whose headers are.
-fn fields<'a>(mut head: &'a [u8], delimiter: &'a [u8]) -> impl Iterator<Item = (String, &'a [u8])> {
-    std::iter::from_fn(move || {
-        let start = position(head, delimiter)? + delimiter.len();
-        head = &head[start..];
-        let part = &head[..position(head, delimiter).unwrap_or(head.len())];
-        let (headers, value) = match position(part, b"\r\n\r\n") {
-            Some(end) => (&part[..end], part[end + 4..].strip_suffix(b"\r\n").unwrap_or(&part[end + 4..])),
-            None => (part, &[][..]),
+    fn field(&self, wanted: &str) -> Option<&str> {
+        let field = self.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        field.and_then(|(_, value)| std::str::from_utf8(value).ok())
+    }
+
+    fn check(&self, users: &Users, region: &str) -> Result<(), BodyError> {
+        for (name, value) in &self.fields {
+            match name.to_ascii_lowercase().as_str() {
+                "tagging" => return Err(BodyError::FormField),
+                "acl" if !HARMLESS_ACLS.contains(value) => return Err(BodyError::FormField),
+                "policy" if names_bucket(value) == Some(false) => return Err(BodyError::FormPolicy),
+                name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") && !FIELDS.contains(&name) => {
+                    return Err(BodyError::FormField);
+                }
+                // S3 ignores the rest, as long as the policy covers it.
+                _ => {}
+            }
+        }
+        match (self.field("signature"), self.field("x-amz-signature")) {
+            (Some(signature), None) => self.check_version_2(users, signature),
+            (Some(_), Some(_)) => Err(BodyError::FormSignature),
+            (None, _) => {
+                let scope = self.field("x-amz-credential").map_or(Ok(()), |credential| check_scope(credential, region));
+                scope.map_err(|_| BodyError::FormSignature)
+            }
+        }
+    }
+
+    fn check_version_2(&self, users: &Users, signature: &str) -> Result<(), BodyError> {
+        let given = |name| self.field(name).unwrap_or_default();
+        match signature_2::is_right(users, given("AWSAccessKeyId"), given("policy"), signature) {
+            true => Ok(()),
+            false => Err(BodyError::FormSignature),
+        }
+    }
+
+    fn rewrite(&self, delimiter: &[u8]) -> Vec<u8> {
+        let mut written = Vec::with_capacity(FIELDS_BYTES_MAX);
+        let disposition = |name: &str, more: &str| {
+            let text = format!("\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n");
+            [delimiter, text.as_bytes()].concat()
         };
-        Some((name_of(headers).unwrap_or_default(), value))
-    })
-    // What is behind the last delimiter has no name.
-    .filter(|(name, _)| !name.is_empty())
+        for (name, value) in &self.fields {
+            written.extend(disposition(name, ""));
+            match std::str::from_utf8(value) {
+                Ok(key) if name.eq_ignore_ascii_case("key") => {
+                    written.extend(key.replace("${filename}", &self.file_name).into_bytes());
+                }
+                _ => written.extend_from_slice(value),
+            }
+            written.extend_from_slice(b"\r\n");
+        }
+        let file_type = self.file_type.as_ref().map(|file_type| format!("\r\nContent-Type: {file_type}"));
+        written.extend(disposition("file", file_type.as_deref().unwrap_or_default()));
+        written.extend_from_slice(self.rest);
+        written
+    }
 }
 
-/// The `name` of a part's Content-Disposition.
-fn name_of(headers: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(headers);
-    let is_disposition = |line: &&str| line.to_ascii_lowercase().starts_with("content-disposition:");
-    let mut rest = text.lines().find(is_disposition)?.split_once(';')?.1;
+/// The value of a header of a part.
+fn header(headers: &str, wanted: &str) -> Option<String> {
+    let header = headers
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.trim().eq_ignore_ascii_case(wanted));
+    header.map(|(_, value)| value.trim().to_owned())
+}
+
+/// A parameter of a part's Content-Disposition, with or without quotes around it.
+fn parameter(headers: &str, wanted: &str) -> Option<String> {
+    let disposition = header(headers, "content-disposition")?;
+    let mut rest = disposition.split_once(';')?.1;
     loop {
         let (name, value) = rest.split_once('=')?;
         let (value, behind) = match value.trim_start().strip_prefix('"') {
             Some(quoted) => quoted.split_once('"')?,
             None => value.split_at(value.find(';').unwrap_or(value.len())),
         };
-        if name.trim_matches([';', ' ', '\t']).eq_ignore_ascii_case("name") {
+        if name.trim_matches([';', ' ', '\t']).eq_ignore_ascii_case(wanted) {
             return Some(value.trim().to_owned());
         }
         rest = behind;
@@ -152,85 +232,4 @@ fn names_bucket(policy: &[u8]) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn form(fields: &[(&str, &str)]) -> String {
-        let field = |(name, value): &(&str, &str)| {
-            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
-        };
-        fields.iter().map(field).collect()
-    }
-
-    async fn watched(form: &str, size: usize) -> Option<BodyError> {
-        let context = Arc::new(RequestContext::new("id".to_owned(), "http"));
-        let pieces: Vec<_> = form.as_bytes().chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        let kind = "multipart/form-data; boundary=\"b\"";
-        let read: Vec<_> = watch(futures::stream::iter(pieces), kind, Arc::clone(&context)).collect().await;
-        match context.refused.get() {
-            Some(refused) => Some(*refused),
-            None => {
-                let passed: Vec<u8> = read.into_iter().flat_map(Result::unwrap).collect();
-                assert_eq!(passed, form.as_bytes());
-                None
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn fields_that_would_be_dropped_are_refused_however_the_form_is_cut() {
-        for size in [1, 3, 7, 1000] {
-            let known = [
-                ("Key", "k"),
-                ("x-amz-meta-a", "name=\"acl\""),
-                ("acl", "private"),
-                ("utf8", "yes"),
-                ("x-amz-tagging", "a=1"),
-                ("file", "--b name=\"acl\""),
-            ];
-            assert_eq!(watched(&form(&known), size).await, None, "{size}");
-            for unknown in ["tagging", "acl", "x-amz-checksum-sha512", "x-amz-server-side-encryption-customer-key"] {
-                let fields = [("key", "k"), ("x-amz-meta-a", "name=\"file\""), (unknown, "v"), ("file", "data")];
-                assert_eq!(watched(&form(&fields), size).await, Some(BodyError::FormField), "{size} {unknown}");
-            }
-            assert_eq!(watched(&form(&[("key", "k"), ("file", "data"), ("acl", "v")]), size).await, None, "{size}");
-        }
-        let long = "v".repeat(FIELDS_BYTES_MAX + 2000);
-        assert_eq!(
-            watched(&form(&[("key", &long), ("acl", "v"), ("file", "data")]), 1000).await,
-            Some(BodyError::TooLong)
-        );
-    }
-
-    #[test]
-    fn names_are_those_of_the_disposition() {
-        for (headers, name) in [
-            ("Content-Disposition: form-data; name=\"a\"", Some("a")),
-            ("content-disposition:form-data;name=a", Some("a")),
-            ("Content-Disposition: form-data; filename=\"x; name=b\"; name=\"a\"", Some("a")),
-            (
-                "Content-Type: text/plain; name=\"b\"\r\nContent-Disposition: form-data; name=\"a\"; filename=\"c\"",
-                Some("a"),
-            ),
-            ("Content-Disposition: form-data; filename=\"b\"", None),
-        ] {
-            assert_eq!(name_of(format!("\r\n{headers}").as_bytes()).as_deref(), name, "{headers}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_policy_is_for_a_bucket() {
-        let policy = |conditions: &str| STANDARD.encode(format!("{{\"conditions\": {conditions}}}"));
-        for (conditions, expected) in [
-            ("[{\"bucket\": \"b\"}, [\"starts-with\", \"$key\", \"\"]]", None),
-            ("[[\"eq\", \"$bucket\", \"b\"]]", None),
-            ("[[\"starts-with\", \"$key\", \"\"]]", Some(BodyError::FormPolicy)),
-            ("[[\"starts-with\", \"$key\", \"$bucket\"]]", Some(BodyError::FormPolicy)),
-            ("[]", Some(BodyError::FormPolicy)),
-        ] {
-            let fields = form(&[("policy", &policy(conditions)), ("file", "data")]);
-            assert_eq!(watched(&fields, 1000).await, expected, "{conditions}");
-        }
-        assert_eq!(watched(&form(&[("policy", "no policy"), ("file", "data")]), 1000).await, None);
-    }
-}
+mod tests;

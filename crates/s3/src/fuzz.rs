@@ -1,0 +1,301 @@
+//! Fuzz targets: what this crate reads of requests before or beside `s3s`. Each takes any bytes and panics where a promise is
+//! broken. Whole requests are sent by the target `requests`, which needs nothing private.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_auth::{RootUser, Secret, Users};
+use forebay_types::{Algorithm, ChecksumKind, Checksums};
+use futures::executor::block_on;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
+use s3s::StdError;
+use s3s::host::S3Host as _;
+use sha2::{Digest, Sha256};
+
+use crate::context::RequestContext;
+use crate::host::Domain;
+use crate::s3s_fixes::chunks::{self, Framing};
+use crate::s3s_fixes::documents::{self, Expected, Kind};
+use crate::s3s_fixes::{checks, forms};
+use crate::token::Tokens;
+use crate::{convert, query};
+
+fn context() -> Arc<RequestContext> {
+    Arc::new(RequestContext::new("id".to_owned(), "http"))
+}
+
+type Pieces = BoxStream<'static, Result<Bytes, StdError>>;
+
+/// A body that arrives in pieces of so many bytes.
+fn pieces(body: &[u8], size: usize) -> Pieces {
+    let pieces: Vec<_> = body.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    futures::stream::iter(pieces).boxed()
+}
+
+fn read(body: Pieces) -> Option<Vec<u8>> {
+    block_on(body.try_collect::<Vec<Bytes>>()).ok().map(|pieces| pieces.concat())
+}
+
+/// Takes the first byte off, 0 where there is none.
+fn take(data: &mut &[u8]) -> usize {
+    let Some((first, rest)) = data.split_first() else { return 0 };
+    *data = rest;
+    usize::from(*first)
+}
+
+/// Continuation tokens: ours are read, all others are refused.
+pub fn token(mut data: &[u8]) {
+    let (at, with) = (take(&mut data), take(&mut data) as u8);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let tokens = Tokens::new(&Secret::new("root secret"));
+    if let Some(position) = tokens.open("bucket", text) {
+        assert_eq!(tokens.make("bucket", &position), text, "a token that was made elsewhere is believed");
+    }
+    let token = tokens.make("bucket", text);
+    assert_eq!(tokens.open("bucket", &token).as_deref(), Some(text));
+    assert_eq!(tokens.open("other", &token), None);
+    let mut changed = token.clone().into_bytes();
+    let at = at % changed.len();
+    changed[at] = with;
+    if let Ok(changed) = String::from_utf8(changed)
+        && changed != token
+    {
+        assert_eq!(tokens.open("bucket", &changed), None, "{changed} is believed");
+    }
+}
+
+const OPERATIONS: [(&str, Method); 8] = [
+    ("GetObject", Method::GET),
+    ("HeadObject", Method::HEAD),
+    ("PutObject", Method::PUT),
+    ("DeleteObject", Method::DELETE),
+    ("ListObjectsV2", Method::GET),
+    ("DeleteObjects", Method::POST),
+    ("UploadPart", Method::PUT),
+    ("PutObjectAcl", Method::PUT),
+];
+
+/// The parameters of a query: how they are written makes no difference, and none that is unknown hides behind others.
+pub fn parameters(mut data: &[u8]) {
+    let (operation, method) = &OPERATIONS[take(&mut data) % OPERATIONS.len()];
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let uri = |query: &str| format!("/bucket/key?{query}").parse::<Uri>().ok();
+    let Some(given) = uri(text) else { return };
+    let passes = |uri: &Uri| query::check_passed(operation, method, uri, &["acl", "encryption", "policy"]).is_ok();
+    let allowed = |uri: &Uri| query::check(operation, method, uri).is_ok();
+    // What is behind `#` is no part of the query.
+    let query = given.query().unwrap_or_default();
+    let escape = |text: &str| {
+        let decoded: Vec<u8> = percent_decode(text.replace('+', " ").as_bytes()).collect();
+        // What is no UTF-8 is refused before.
+        percent_encode(String::from_utf8_lossy(&decoded).as_bytes(), NON_ALPHANUMERIC).to_string()
+    };
+    let parameters = query.split('&').filter(|parameter| !parameter.is_empty());
+    let escaped: Vec<_> = parameters
+        .map(|parameter| {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            format!("{}={}", escape(name), escape(value))
+        })
+        .collect();
+    // Escaping may make it longer than a URI can be.
+    let Some(written_otherwise) = uri(&escaped.join("&")) else { return };
+    assert_eq!(allowed(&given), allowed(&written_otherwise));
+    assert_eq!(passes(&given), passes(&written_otherwise));
+    for unknown in [format!("{query}&annotation"), format!("annot%61tion=&{query}")] {
+        let Some(unknown) = uri(&unknown) else { return };
+        assert!(!allowed(&unknown) && !passes(&unknown), "{unknown}");
+    }
+}
+
+/// Lines `name: value` as headers, as far as they are some.
+fn headers(text: &[u8]) -> HeaderMap {
+    let line = |line: &[u8]| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
+        Some((HeaderName::from_bytes(&line[..colon]).ok()?, value))
+    };
+    let mut headers = HeaderMap::new();
+    for (name, value) in text.split(|byte| *byte == b'\n').take(32).filter_map(line) {
+        headers.append(name, value);
+    }
+    headers
+}
+
+/// A request's method, target and headers, before its signature is looked at: what is let through has each header once, and is
+/// for this region.
+pub fn head(data: &[u8]) {
+    let (line, rest) = data.split_at(data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len()));
+    let Some((method, target)) = std::str::from_utf8(line).ok().and_then(|line| line.split_once(' ')) else { return };
+    let Ok(mut request) = Request::builder().method(method).uri(target).body(()) else { return };
+    *request.headers_mut() = headers(rest);
+    let (mut parts, ()) = request.into_parts();
+    let Ok(checked) = checks::check(&parts, "us-east-1") else { return };
+    let signed = |name: &str| {
+        let query = parts.uri.query().unwrap_or_default();
+        parts.headers.contains_key("authorization") || query.contains(name)
+    };
+    assert!(checked.framing.is_none() || signed("="), "a streaming payload without a signature");
+    assert!(
+        checked.hoisted.keys().all(|name| name.as_str().starts_with("x-amz-") && !parts.headers.contains_key(name))
+    );
+    assert!(checks::check(&parts, "us-east-1").is_ok_and(|again| again == checked));
+    for name in parts.headers.keys().filter(|name| name.as_str().starts_with("x-amz-")) {
+        let count = parts.headers.get_all(name).iter().count();
+        assert!(count == 1 || name.as_str().ends_with("object-attributes"), "{name} came {count} times");
+    }
+    let authorization = HeaderValue::from_static("AWS4-HMAC-SHA256 Credential=a/20260101/eu-west-1/s3/aws4_request");
+    parts.headers.append("authorization", authorization);
+    assert!(checks::check(&parts, "us-east-1").is_err(), "a second or a foreign signature is let through");
+}
+
+/// Documents: the verdict does not depend on how they arrive, and bytes are passed on as they are or not at all.
+pub fn document(mut data: &[u8]) {
+    let kind = [Kind::Delete, Kind::Tagging, Kind::Complete][take(&mut data) % 3];
+    let size = take(&mut data) + 1;
+    let verified = |headers: &HeaderMap, body: Pieces| {
+        let expected = Expected::of(kind, headers).expect("these digests are well-formed");
+        read(documents::verify(body, expected, context()))
+    };
+    let plain = HeaderMap::new();
+    let whole = verified(&plain, pieces(data, data.len().max(1)));
+    assert!(whole.as_deref().is_none_or(|document| document == data));
+    assert_eq!(verified(&plain, pieces(data, size)), whole);
+    let mut signed = HeaderMap::new();
+    let mut sign = |document: &[u8]| {
+        let hash = hex::encode(Sha256::digest(document));
+        signed.insert("x-amz-content-sha256", HeaderValue::try_from(hash).expect("hex"));
+        signed.clone()
+    };
+    assert_eq!(verified(&sign(data), pieces(data, size)), whole);
+    assert_eq!(verified(&sign(&[data, b" "].concat()), pieces(data, size)), None);
+    let two = verified(&plain, pieces(&[data, data].concat(), size));
+    assert!(whole.is_none() || two.is_none(), "two documents are taken for one");
+}
+
+/// Digests in headers.
+pub fn digests(data: &[u8]) {
+    let _ = Expected::of(Kind::Delete, &headers(data));
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for algorithm in Algorithm::ALL {
+        let Ok(Some(checksum)) = convert::given_checksum(algorithm, Some(text)) else { continue };
+        for kind in [ChecksumKind::FullObject, ChecksumKind::Composite] {
+            let checksums = Checksums { kind, values: vec![checksum.clone()] };
+            let shown = convert::checksum_text(&checksums, algorithm, 3).expect("it has this algorithm");
+            assert_eq!(convert::given_checksum(algorithm, Some(&shown)).ok(), Some(Some(checksum.clone())));
+        }
+    }
+}
+
+/// Values of headers: tags, metadata, conditions, codings.
+pub fn header_values(data: &[u8]) {
+    let headers = headers(data);
+    for prefix in ["", "x-amz-copy-source-"] {
+        let _ = convert::read_conditions(&headers, prefix, None, None);
+    }
+    let _ = convert::write_conditions(&headers);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(tags) = convert::tags_of_header(Some(text)) {
+        let escape = |text: &str| percent_encode(text.as_bytes(), NON_ALPHANUMERIC).to_string();
+        let pairs: Vec<_> = tags.iter().map(|(key, value)| format!("{}={}", escape(key), escape(value))).collect();
+        assert_eq!(convert::tags_of_header(Some(&pairs.join("&"))).ok(), Some(tags));
+    }
+    if let Some(encoding) = convert::content_encoding(Some(text.to_owned())) {
+        assert_eq!(convert::content_encoding(Some(encoding.clone())), Some(encoding));
+    }
+    if let Ok(bytes) = data.try_into() {
+        let unix_ms = u64::from_le_bytes(bytes);
+        let date = convert::http_date(unix_ms);
+        let parsed = httpdate::parse_http_date(&date).expect("our own form of dates");
+        let since = parsed.duration_since(std::time::UNIX_EPOCH).expect("no date is before 1970");
+        // A year of more than four digits is shown as 1970.
+        assert!(since.is_zero() || since.as_secs() == unix_ms / 1000, "{date}");
+    }
+    let metadata = headers.iter().filter_map(|(name, value)| {
+        let name = name.as_str().strip_prefix("x-amz-meta-")?.to_owned();
+        Some((name, String::from_utf8_lossy(value.as_bytes()).into_owned()))
+    });
+    if let Ok(metadata) = convert::user_metadata(Some(metadata.collect())) {
+        let again = convert::user_metadata(Some(metadata.clone().into_iter().collect()));
+        assert_eq!(again.ok(), Some(metadata));
+    }
+}
+
+/// A form: what is passed on does not depend on how it arrives, is passed on again as it is, and a field that would be dropped is
+/// refused whatever else there is.
+pub fn form(mut data: &[u8]) {
+    let size = take(&mut data) + 1;
+    let root = RootUser { access_key: "root".to_owned(), secret_key: Secret::new("root secret") };
+    let users = Users::open(root, None).expect("no file, no problem");
+    let region = || "us-east-1".to_owned();
+    let watched = |form: &[u8], size: usize| {
+        let kind = "multipart/form-data; boundary=b";
+        let context = context();
+        let passed = read(forms::watch(pieces(form, size), kind, Arc::clone(&context), users.clone(), region()));
+        assert_eq!(passed.is_none(), context.refused.get().is_some());
+        passed
+    };
+    let passed = watched(data, data.len().max(1));
+    assert_eq!(watched(data, size), passed);
+    // The name of a file that goes into the key may look like what it replaces.
+    let has_variable = data.windows(2).any(|two| two == b"${");
+    if let Some(passed) = passed.filter(|_| !has_variable) {
+        let again = watched(&passed, passed.len());
+        assert_eq!(again.as_ref(), Some(&passed), "{:?}", again.as_deref().map(String::from_utf8_lossy));
+    }
+    let field = b"--b\r\nContent-Disposition: form-data; name=\"acl\"\r\n\r\npublic-read\r\n".as_slice();
+    assert!(watched(&[field, data].concat(), size).is_none(), "a public access list is ignored");
+    // Any text may stand where the type is.
+    let _ = read(forms::watch(pieces(data, size), &String::from_utf8_lossy(data), context(), users, region()));
+}
+
+/// The chunks of an aws-chunked body, and what is behind the last of them. `None` when the framing is wrong.
+fn decoded(mut body: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let mut decoded = Vec::new();
+    loop {
+        let end = body.iter().position(|byte| *byte == b'\n')?;
+        let line = std::str::from_utf8(body[..end].strip_suffix(b"\r")?).ok()?;
+        let size = usize::from_str_radix(line.split(';').next()?, 16).ok()?;
+        body = &body[end + 1..];
+        if size == 0 {
+            return Some((decoded, body));
+        }
+        decoded.extend_from_slice(body.get(..size)?);
+        body = body.get(size..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+/// aws-chunked bodies: what is passed on holds the same bytes however they arrive; what is cut off or wrong is refused.
+pub fn chunked(mut data: &[u8]) {
+    let size = take(&mut data) + 1;
+    for framing in [Framing::Signed, Framing::Unsigned] {
+        let Some(passed) = read(chunks::watch(pieces(data, size), framing)) else {
+            let whole = read(chunks::watch(pieces(data, data.len().max(1)), framing));
+            assert_eq!(whole, None, "the verdict depends on how the body arrives");
+            continue;
+        };
+        let expected = decoded(data).expect("wrong framing is let through");
+        assert_eq!(decoded(&passed).expect("wrong framing is passed on"), expected);
+        assert!(framing == Framing::Unsigned || passed == data, "signed chunks are changed");
+        // All that is in front of the trailers is needed.
+        let needed = data.len() - expected.1.len();
+        for cut in [0, needed / 2, needed - 1] {
+            assert_eq!(read(chunks::watch(pieces(&data[..cut], size), framing)), None, "a body that ends early");
+        }
+    }
+}
+
+/// The `Host` header: a bucket is what stands in front of the domain, and nothing else.
+pub fn host(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let domain = Domain::new("s3.example.com:9000");
+    let parsed = domain.parse_host_header(text);
+    let Some(bucket) = parsed.as_ref().ok().and_then(|host| host.bucket()) else { return };
+    assert!(!bucket.is_empty());
+    let host = format!("{bucket}.s3.example.com");
+    assert!(text.to_ascii_lowercase().starts_with(&host));
+    let rest = &text[host.len()..];
+    assert!(rest.is_empty() || rest.starts_with(':') && rest[1..].bytes().all(|byte| byte.is_ascii_digit()));
+}

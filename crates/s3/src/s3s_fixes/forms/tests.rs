@@ -1,0 +1,144 @@
+use forebay_auth::{RootUser, Secret};
+
+use super::*;
+
+const KIND: &str = "multipart/form-data; boundary=\"b\"";
+
+fn users() -> Users {
+    Users::open(RootUser { access_key: "root".to_owned(), secret_key: Secret::new("secret") }, None).unwrap()
+}
+
+fn form(fields: &[(&str, &str)]) -> String {
+    let field = |(name, value): &(&str, &str)| {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    fields.iter().map(field).collect::<String>() + "--b--\r\n"
+}
+
+/// What comes out of a form that comes in pieces of this size.
+async fn watched(form: &str, size: usize) -> Result<String, BodyError> {
+    let context = Arc::new(RequestContext::new("id".to_owned(), "http"));
+    let pieces: Vec<_> = form.as_bytes().chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    let read: Vec<_> =
+        watch(futures::stream::iter(pieces), KIND, Arc::clone(&context), users(), "us-east-1".to_owned())
+            .collect()
+            .await;
+    match context.refused.get() {
+        Some(refused) => Err(*refused),
+        None => Ok(String::from_utf8(read.into_iter().flat_map(Result::unwrap).collect()).unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn fields_that_would_be_dropped_are_refused_however_the_form_is_cut() {
+    for size in [1, 3, 7, 1000] {
+        let known = form(&[
+            ("Key", "k"),
+            ("x-amz-meta-a", "name=\"acl\""),
+            ("acl", "private"),
+            ("utf8", "yes"),
+            ("x-amz-tagging", "a=1"),
+            ("file", "--b name=\"acl\""),
+        ]);
+        assert_eq!(watched(&known, size).await, Ok(known), "{size}");
+        for unknown in ["tagging", "acl", "x-amz-checksum-sha512", "x-amz-server-side-encryption-customer-key"] {
+            let fields = [("key", "k"), ("x-amz-meta-a", "name=\"file\""), (unknown, "v"), ("file", "data")];
+            assert_eq!(watched(&form(&fields), size).await, Err(BodyError::FormField), "{size} {unknown}");
+        }
+        let behind = form(&[("key", "k"), ("file", "data"), ("acl", "v")]);
+        assert_eq!(watched(&behind, size).await, Ok(behind), "{size}");
+    }
+    let long = "v".repeat(FIELDS_BYTES_MAX + 2000);
+    let fields = form(&[("key", &long), ("acl", "v"), ("file", "data")]);
+    assert_eq!(watched(&fields, 1000).await, Err(BodyError::TooLong));
+}
+
+#[tokio::test]
+async fn forms_that_are_none_are_refused() {
+    for wrong in [
+        "",
+        "--b",
+        "--b--\r\n",
+        "--c\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\ndata\r\n--c--\r\n",
+        "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nk\r\n--b--\r\n",
+        "--b\r\nContent-Disposition: form-data; filename=\"file\"\r\n\r\ndata\r\n--b--\r\n",
+        "--b\r\nContent-Disposition: form-data; name=\"file\"",
+    ] {
+        assert_eq!(watched(wrong, 1000).await, Err(BodyError::Form), "{wrong:?}");
+    }
+    let twice = form(&[("key", "a"), ("Key", "b"), ("file", "data")]);
+    assert_eq!(watched(&twice, 1000).await, Err(BodyError::Form));
+}
+
+#[tokio::test]
+async fn every_spelling_of_a_part_is_written_as_one() {
+    let plain = "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\na/f 1.txt\r\n\
+                 --b\r\nContent-Disposition: form-data; name=\"file\"\r\nContent-Type: text/plain\r\n\r\ndata${filename}\r\n--b--\r\n";
+    for key in
+        ["Content-Disposition: form-data; name=key", "X-A: 1\r\ncontent-disposition:form-data;name=\"key\"\r\nX-B: 2"]
+    {
+        for name in ["f 1.txt", "dir/f 1.txt", "C:\\dir\\f 1.txt"] {
+            let spelled = format!(
+                "\r\n--b\r\n{key}\r\n\r\na/${{filename}}\r\n--b\r\nContent-Length: 4\r\nContent-Type: text/plain\r\n\
+                 Content-Disposition: form-data; filename=\"{name}\"; name=\"file\"\r\n\r\ndata${{filename}}\r\n--b--\r\n"
+            );
+            assert_eq!(watched(&spelled, 1000).await.as_deref(), Ok(plain), "{key} {name}");
+        }
+    }
+}
+
+#[test]
+fn names_are_those_of_the_disposition() {
+    for (headers, name) in [
+        ("Content-Disposition: form-data; name=\"a\"", Some("a")),
+        ("content-disposition:form-data;name=a", Some("a")),
+        ("Content-Disposition: form-data; filename=\"x; name=b\"; name=\"a\"", Some("a")),
+        (
+            "Content-Type: text/plain; name=\"b\"\r\nContent-Disposition: form-data; name=\"a\"; filename=\"c\"",
+            Some("a"),
+        ),
+        ("Content-Disposition: form-data; filename=\"b\"", None),
+    ] {
+        assert_eq!(parameter(headers, "name").as_deref(), name, "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn a_policy_is_for_a_bucket() {
+    let policy = |conditions: &str| STANDARD.encode(format!("{{\"conditions\": {conditions}}}"));
+    for (conditions, expected) in [
+        ("[{\"bucket\": \"b\"}, [\"starts-with\", \"$key\", \"\"]]", None),
+        ("[[\"eq\", \"$bucket\", \"b\"]]", None),
+        ("[[\"starts-with\", \"$key\", \"\"]]", Some(BodyError::FormPolicy)),
+        ("[[\"starts-with\", \"$key\", \"$bucket\"]]", Some(BodyError::FormPolicy)),
+        ("[]", Some(BodyError::FormPolicy)),
+    ] {
+        let fields = form(&[("policy", &policy(conditions)), ("file", "data")]);
+        assert_eq!(watched(&fields, 1000).await.err(), expected, "{conditions}");
+    }
+    assert!(watched(&form(&[("policy", "no policy"), ("file", "data")]), 1000).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_signature_of_version_2_is_that_of_the_policy() {
+    // printf policy | openssl dgst -sha1 -hmac secret -binary | base64
+    let right = [
+        ("policy", "policy"),
+        ("AWSAccessKeyId", "root"),
+        ("signature", "DQYKsMXInaBeQ2OuQ0nMglptC1c="),
+        ("file", "data"),
+    ];
+    assert!(watched(&form(&right), 1000).await.is_ok());
+    for (index, wrong) in [(0, "other"), (1, "nobody"), (2, ""), (2, "AAAA")] {
+        let mut fields = right;
+        fields[index].1 = wrong;
+        assert_eq!(watched(&form(&fields), 1000).await, Err(BodyError::FormSignature), "{wrong}");
+    }
+    let scope = |region: &str| format!("root/20200101/{region}/s3/aws4_request");
+    for (region, expected) in [("us-east-1", None), ("eu-west-1", Some(BodyError::FormSignature))] {
+        let fields = form(&[("x-amz-credential", &scope(region)), ("x-amz-signature", "0"), ("file", "data")]);
+        assert_eq!(watched(&fields, 1000).await.err(), expected, "{region}");
+    }
+    let both = [&[("x-amz-signature", "0")], &right[..]].concat();
+    assert_eq!(watched(&form(&both), 1000).await, Err(BodyError::FormSignature));
+}

@@ -1,0 +1,381 @@
+"""Every error that a client can bring about: status, code and document are those of S3, and nothing is changed by the request.
+
+The table in docs/s3-compatibility.md is made from ERRORS.
+"""
+
+import datetime
+import http.client
+import socket
+from xml.etree import ElementTree
+
+import boto3
+import botocore.auth
+import pytest
+
+from harness import chunks
+from harness.clients import Answer, md5_base64, refused, send, send_signed, sign
+from harness.servers import REGION
+
+MIB = 1 << 20
+# Code -> (status, when, how to bring it about).
+ERRORS = {}
+
+
+def error(code, status, when):
+    """Registers a function that gets a Scene and returns the answers that all must be this error."""
+
+    def register(function):
+        name = function.__name__.strip("_")
+        assert name not in ERRORS
+        ERRORS[name] = (code, status, when, function)
+        return function
+
+    return register
+
+
+class Scene:
+    """A server with a bucket that holds the object `kept` and an upload of three parts."""
+
+    def __init__(self, server, s3, bucket, monkeypatch):
+        self.server, self.s3, self.bucket, self.monkeypatch = server, s3, bucket, monkeypatch
+        s3.put_object(Bucket=bucket, Key="kept", Body=b"kept as it is")
+        self.upload = s3.create_multipart_upload(Bucket=bucket, Key="upload")["UploadId"]
+        call = {"Bucket": bucket, "Key": "upload", "UploadId": self.upload}
+        self.parts = [(number, s3.upload_part(PartNumber=number, Body=b"small", **call)["ETag"]) for number in (1, 2, 3)]
+
+    def state(self):
+        """Everything in the bucket."""
+        objects = self.s3.list_objects_v2(Bucket=self.bucket).get("Contents", [])
+        uploads = self.s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
+        parts = self.s3.list_parts(Bucket=self.bucket, Key="upload", UploadId=self.upload)["Parts"]
+        buckets = self.s3.list_buckets()["Buckets"]
+        found = [(item["Key"], item["ETag"], item["LastModified"]) for item in objects]
+        return found, [upload["UploadId"] for upload in uploads], [part["ETag"] for part in parts], len(buckets)
+
+    def send(self, method, target, headers=None, body=b"", **options):
+        """A signed request; the target is below the bucket."""
+        return send_signed(self.server, method, f"/{self.bucket}{target}", headers, body, **options)
+
+    def complete(self, *parts):
+        listed = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in parts)
+        body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+        return self.send("POST", f"/upload?uploadId={self.upload}", body=body)
+
+    def delete(self, body, digest=None):
+        return self.send("POST", "?delete=", {"Content-MD5": digest or md5_base64(body)}, body)
+
+    def chunked(self, kind, damage):
+        target = f"/{self.bucket}/object"
+        headers, body = chunks.request(self.server, target, b"x" * 100_000, kind, damage)
+        return send(self.server, "PUT", target, headers, body)
+
+    def at(self, moment):
+        """From now on requests are signed at another time."""
+        self.monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: moment)
+
+    def raw(self, request, then=None):
+        """The answer to these bytes. `then`: what is done with the socket before the answer is read."""
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as connection:
+            connection.sendall(request)
+            if then:
+                then(connection)
+            return read_answer(connection)
+
+    def head_of_put(self, length, body=b"0123456789"):
+        """The head of a signed PUT that says another length."""
+        target = f"/{self.bucket}/object"
+        headers = sign(self.server, "PUT", target, body=body) | {"Host": f"127.0.0.1:{self.server.port}"}
+        headers |= {"Content-Length": str(length), "Connection": "close"}
+        return (f"PUT {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n").encode()
+
+
+def read_answer(connection):
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    return Answer(response)
+
+
+def hours(count):
+    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=count)
+
+
+@error("AccessDenied", 403, "no signature, one in both places, headers that are not signed, no right by any grant, an expired URL")
+def access_denied(scene):
+    target = f"/{scene.bucket}/kept"
+    yield send(scene.server, "GET", target)
+    headers = sign(scene.server, "GET", target)
+    yield send(scene.server, "GET", f"{target}?X-Amz-Signature=0", headers)
+    yield send(scene.server, "GET", target, headers | {"x-amz-meta-a": "1"})
+    yield send(scene.server, "GET", target, {"Authorization": f"AWS {scene.server.access_key}:c2lnbmF0dXJl"})
+    yield send(scene.server, "GET", f"{target}?AWSAccessKeyId={scene.server.access_key}&Signature=c2ln&Expires=1&prefix=a")
+
+
+@error("AuthorizationHeaderMalformed", 400, "a credential scope for another region, an Authorization header that is none")
+def authorization_header_malformed(scene):
+    target = f"/{scene.bucket}/kept"
+    headers = sign(scene.server, "GET", target)
+    for change in (("/us-east-1/", "/eu-west-1/"), ("Credential=", "Kredential="), ("SignedHeaders=", "Headers=")):
+        yield send(scene.server, "GET", target, headers | {"Authorization": headers["Authorization"].replace(*change)})
+
+
+@error("AuthorizationQueryParametersError", 400, "a presigned URL that lacks a parameter, or holds for longer than 7 days")
+def authorization_query_parameters(scene):
+    url = scene.s3.generate_presigned_url("get_object", {"Bucket": scene.bucket, "Key": "kept"}).removeprefix(scene.server.endpoint)
+    yield send(scene.server, "GET", url.replace("X-Amz-Expires=3600", "X-Amz-Expires=604801"))
+    yield send(scene.server, "GET", url.replace("X-Amz-Expires=3600", "X-Amz-Expires=-1"))
+    yield send(scene.server, "GET", url.replace("X-Amz-Date=", "X-Amz-Datum="))
+
+
+@error("BadDigest", 400, "a body that is not the one of Content-MD5 or of the checksum, in a header or in a trailer")
+def bad_digest(scene):
+    yield scene.send("PUT", "/object", {"Content-MD5": md5_base64(b"other")}, b"body")
+    yield scene.send("PUT", "/kept", {"x-amz-checksum-crc32": "AAAAAA=="}, b"body")
+    yield scene.send("PUT", f"/upload?partNumber=4&uploadId={scene.upload}", {"x-amz-checksum-crc32": "AAAAAA=="}, b"body")
+    yield scene.delete(b"<Delete><Object><Key>kept</Key></Object></Delete>", md5_base64(b"other"))
+    for kind in ("signed-trailer", "unsigned-trailer"):
+        yield scene.chunked(kind, "trailer")
+
+
+
+
+@error("BucketNotEmpty", 409, "DeleteBucket with objects in it")
+def bucket_not_empty(scene):
+    yield scene.send("DELETE", "")
+
+
+@error("EntityTooLarge", 400, "a PUT or a part of more than 5 GiB")
+def entity_too_large(scene):
+    for target in ("/object", f"/upload?partNumber=4&uploadId={scene.upload}"):
+        path = f"/{scene.bucket}{target}"
+        headers = sign(scene.server, "PUT", path, sign_payload=False) | {"Content-Length": str((5 << 30) + 1)}
+        head = f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{scene.server.port}\r\n"
+        yield scene.raw((head + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n").encode())
+
+
+@error("EntityTooSmall", 400, "CompleteMultipartUpload with a part of less than 5 MiB that is not the last")
+def entity_too_small(scene):
+    yield scene.complete(*scene.parts)
+
+
+@error("IncompleteBody", 400, "a body that ends before its length, or before its last chunk")
+def incomplete_body(scene):
+    yield scene.raw(scene.head_of_put(10) + b"01234", then=lambda connection: connection.shutdown(socket.SHUT_WR))
+    for kind in chunks.PAYLOADS:
+        yield scene.chunked(kind, "no-end")
+
+
+@error("InvalidArgument", 400, "a continuation token of one's own, a part number outside 1 to 10,000, a negative limit, a bad copy source")
+def invalid_argument(scene):
+    yield scene.send("GET", "?list-type=2&continuation-token=nonsense")
+    yield scene.send("GET", "?list-type=2&max-keys=-1")
+    yield scene.send("GET", "?list-type=2&max-keys=many")
+    for number in ("0", "10001", "-1", "one"):
+        yield scene.send("PUT", f"/upload?partNumber={number}&uploadId={scene.upload}", body=b"x")
+    yield scene.send("PUT", "/object", {"x-amz-copy-source": "nonsense"})
+
+
+@error("InvalidBucketName", 400, "CreateBucket with a name that S3 does not take")
+def invalid_bucket_name(scene):
+    for name in ("ab", "UPPER", "a..b", "-a-", "192.168.1.1", "a" * 64):
+        yield send_signed(scene.server, "PUT", f"/{name}")
+
+
+@error("InvalidDigest", 400, "a Content-MD5 or a checksum that is none")
+def invalid_digest(scene):
+    yield scene.send("PUT", "/object", {"Content-MD5": "nonsense"}, b"body")
+
+
+@error("InvalidPart", 400, "CompleteMultipartUpload with a part that was not uploaded, or with another ETag")
+def invalid_part(scene):
+    yield scene.complete(scene.parts[0], (7, scene.parts[0][1]))
+    yield scene.complete((1, '"' + "0" * 32 + '"'))
+
+
+@error("InvalidPartNumber", 416, "GET or HEAD of a part that the object does not have")
+def invalid_part_number(scene):
+    yield scene.send("GET", "/kept?partNumber=2")
+
+
+@error("InvalidPartOrder", 400, "CompleteMultipartUpload with parts in another order, or one twice")
+def invalid_part_order(scene):
+    yield scene.complete(scene.parts[1], scene.parts[0])
+    yield scene.complete(scene.parts[0], scene.parts[0])
+
+
+@error("InvalidRange", 416, "a range that begins behind the end of the object")
+def invalid_range(scene):
+    yield scene.send("GET", "/kept", {"Range": "bytes=13-"})
+    yield scene.send("GET", "/kept", {"Range": "bytes=100-200"})
+    yield scene.send("GET", "/kept", {"Range": "bytes=-0"})
+
+
+@error("InvalidRequest", 400, "what contradicts itself: headers given twice, two checksums, a trailer without a streaming payload")
+def invalid_request(scene):
+    yield scene.send("PUT", "/object", {"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "AAAA"}, b"")
+    yield scene.send("PUT", "/kept", {"x-amz-copy-source": f"/{scene.bucket}/kept"})
+    yield scene.send("PUT", "/object", {"x-amz-sdk-checksum-algorithm": "CRC77"}, b"x")
+
+
+@error("InvalidStorageClass", 400, "a storage class that is none")
+def invalid_storage_class(scene):
+    yield scene.send("PUT", "/object", {"x-amz-storage-class": "FASTEST"}, b"x")
+
+
+@error("InvalidTag", 400, "tags that S3 does not take, or more than 10")
+def invalid_tag(scene):
+    yield scene.send("PUT", "/object", {"x-amz-tagging": "a!=1"}, b"x")
+    body = b"<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag><Tag><Key>a</Key><Value>2</Value></Tag></TagSet></Tagging>"
+    yield scene.send("PUT", "/kept?tagging", {"Content-MD5": md5_base64(body)}, body)
+
+
+@error("KeyTooLongError", 400, "a key of more than 1,024 bytes")
+def key_too_long(scene):
+    for method in ("GET", "PUT", "DELETE"):
+        yield scene.send(method, "/" + "k" * 1025)
+    yield scene.send("PUT", "/" + "%C3%BC" * 513, body=b"x")
+    yield scene.send("POST", "/" + "k" * 1025 + "?uploads")
+
+
+@error("MalformedXML", 400, "a document that is none, or not the one that the operation wants; more than 1,000 keys")
+def malformed_xml(scene):
+    yield scene.delete(b"<Delete>")
+    yield scene.delete(b"<Delete><Object><Key>kept</Key></Object></Delete>junk")
+    entities = b'<!DOCTYPE d [<!ENTITY a "kept">]><Delete><Object><Key>&a;</Key></Object></Delete>'
+    yield scene.delete(entities)
+    yield scene.delete(b"<Delete>" + b"<Object><Key>kept</Key></Object>" * 1001 + b"</Delete>")
+    yield scene.complete()
+
+
+@error("MaxMessageLengthExceeded", 400, "a document of more than 4 MiB")
+def max_message_length(scene):
+    target = f"/{scene.bucket}?delete="
+    headers = sign(scene.server, "POST", target, {"Content-MD5": md5_base64(b"")}) | {"Content-Length": str(4 * MIB + 1)}
+    head = f"POST {target} HTTP/1.1\r\nHost: 127.0.0.1:{scene.server.port}\r\n"
+    yield scene.raw((head + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n").encode())
+
+
+@error("MetadataTooLarge", 400, "user metadata of more than 2 KiB")
+def metadata_too_large(scene):
+    yield scene.send("PUT", "/object", {"x-amz-meta-a": "v" * 2048}, b"x")
+    yield scene.send("POST", "/object?uploads", {"x-amz-meta-a": "v" * 2048})
+
+
+@error("MethodNotAllowed", 405, "a method that S3 does not have")
+def method_not_allowed(scene):
+    yield scene.send("PATCH", "/kept")
+
+
+@error("MissingContentLength", 411, "a PUT that does not say how long its body is")
+def missing_content_length(scene):
+    headers = sign(scene.server, "PUT", f"/{scene.bucket}/object")
+    head = f"PUT /{scene.bucket}/object HTTP/1.1\r\nHost: 127.0.0.1:{scene.server.port}\r\n"
+    yield scene.raw((head + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n").encode())
+
+
+@error("NoSuchBucket", 404, "anything in a bucket that is not there")
+def no_such_bucket(scene):
+    for method in ("GET", "PUT", "DELETE"):
+        yield send_signed(scene.server, method, "/no-such-bucket-here/key", body=b"x" if method == "PUT" else b"")
+    yield send_signed(scene.server, "GET", "/no-such-bucket-here?list-type=2")
+    yield send_signed(scene.server, "DELETE", "/no-such-bucket-here")
+
+
+@error("NoSuchKey", 404, "a GET or a copy of an object that is not there, If-Match on one")
+def no_such_key(scene):
+    yield scene.send("GET", "/absent")
+    yield scene.send("PUT", "/object", {"x-amz-copy-source": f"/{scene.bucket}/absent"})
+    yield scene.send("PUT", "/absent", {"If-Match": '"0"'}, b"x")
+    yield scene.send("GET", "/absent?tagging")
+
+
+@error("NoSuchUpload", 404, "an upload that is not there, or was completed or aborted")
+def no_such_upload(scene):
+    yield scene.send("PUT", "/upload?partNumber=1&uploadId=nonsense", body=b"x")
+    yield scene.send("GET", "/upload?uploadId=nonsense")
+    yield scene.send("DELETE", "/upload?uploadId=nonsense")
+    yield scene.send("DELETE", f"/another-key?uploadId={scene.upload}")
+
+
+@error("NotImplemented", 501, "an operation, a parameter or a header that would mean something and does not here")
+def not_implemented(scene):
+    yield scene.send("PUT", "/kept?annotation", body=b"x")
+    yield scene.send("PUT", "/object", {"x-amz-server-side-encryption": "AES256"}, b"x")
+    yield scene.send("PUT", "/object", {"x-amz-checksum-sha512": "AAAA"}, b"x")
+
+
+@error("PreconditionFailed", 412, "If-Match, If-None-Match, If-Unmodified-Since or the conditions of a copy that do not hold")
+def precondition_failed(scene):
+    yield scene.send("PUT", "/kept", {"If-None-Match": "*"}, b"x")
+    yield scene.send("PUT", "/kept", {"If-Match": '"0"'}, b"x")
+    yield scene.send("GET", "/kept", {"If-Match": '"0"'})
+    yield scene.send("DELETE", "/kept", {"If-Match": '"0"'})
+
+
+@error("RequestHeaderSectionTooLarge", 400, "attributes of an object that would not fit into a request to S3 (8 KB)")
+def request_header_section_too_large(scene):
+    yield scene.send("PUT", "/object", {"Cache-Control": "x" * 9000}, b"x")
+
+
+@error("RequestTimeTooSkewed", 403, "a signature made more than 15 minutes ago or ahead")
+def request_time_too_skewed(scene):
+    for count in (-1, 1):
+        scene.at(hours(count))
+        yield scene.send("GET", "/kept")
+        yield scene.send("PUT", "/kept", body=b"x")
+
+
+@error("SignatureDoesNotMatch", 403, "a wrong secret, an access key that is not there, a request that was changed, a changed chunk")
+def signature_does_not_match(scene):
+    target = f"/{scene.bucket}/kept"
+    headers = sign(scene.server, "PUT", target, {"x-amz-meta-a": "1"}, b"x")
+    yield send(scene.server, "PUT", target, headers | {"x-amz-meta-a": "2"}, b"x")
+    yield send(scene.server, "DELETE", target, headers, b"x")
+    authorization = headers["Authorization"].replace(scene.server.access_key, "AKNOBODY")
+    yield send(scene.server, "PUT", target, headers | {"Authorization": authorization}, b"x")
+    for kind in ("signed", "signed-trailer"):
+        yield scene.chunked(kind, "byte")
+
+
+@error("XAmzContentSHA256Mismatch", 400, "a body that is not the one that was signed")
+def payload_hash_mismatch(scene):
+    headers = sign(scene.server, "PUT", f"/{scene.bucket}/object", body=b"body")
+    yield send(scene.server, "PUT", f"/{scene.bucket}/object", headers, b"ydob")
+
+
+@pytest.mark.deployments(("directory", "WRITE_THROUGH"), ("directory", "WRITE_BACK"), ("s3", "WRITE_BACK"), ("s3", "NO_CACHE"))
+@pytest.mark.beyond_reference("its codes differ")
+@pytest.mark.parametrize("name", ERRORS)
+def test_error(server, s3, bucket, monkeypatch, name):
+    code, status, _, provoke = ERRORS[name]
+    scene = Scene(server, s3, bucket, monkeypatch)
+    before = scene.state()
+    for number, answer in enumerate(provoke(scene)):
+        assert answer.status == status, f"{number}: {answer}"
+        assert answer.headers["content-type"] == "application/xml" and answer.headers["x-amz-request-id"], f"{number}: {answer}"
+        document = ElementTree.fromstring(answer.body)
+        found = {child.tag: child.text for child in document}
+        assert (document.tag, found["Code"]) == ("Error", code), f"{number}: {answer}"
+        assert found["Message"] and found["RequestId"] == answer.headers["x-amz-request-id"], f"{number}: {answer}"
+    monkeypatch.undo()
+    assert scene.state() == before
+    server.wait_until_drained()
+    assert s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"kept as it is"
+
+
+@pytest.mark.beyond_reference("it does not say")
+def test_a_failed_condition_has_a_name(s3, bucket):
+    """s3fs tells by it that a file exists."""
+    s3.put_object(Bucket=bucket, Key="kept", Body=b"x")
+    for call, name in (({"IfNoneMatch": "*"}, "If-None-Match"), ({"IfMatch": '"0"'}, "If-Match")):
+        assert refused("PreconditionFailed", s3.put_object, Bucket=bucket, Key="kept", **call)["Error"]["Condition"] == name
+
+
+@pytest.mark.beyond_reference("it does not say")
+def test_a_client_of_another_region_learns_the_right_one(server, s3, bucket):
+    """boto3 signs anew for it, without a word to its user."""
+    s3.put_object(Bucket=bucket, Key="kept", Body=b"x")
+    keys = {"aws_access_key_id": server.access_key, "aws_secret_access_key": server.secret_key}
+    elsewhere = boto3.client("s3", endpoint_url=server.endpoint, region_name="eu-central-1", **keys)
+    error = refused("AuthorizationHeaderMalformed", elsewhere.list_buckets)["Error"]
+    assert error["Region"] == REGION and "'eu-central-1' is wrong; expecting 'us-east-1'" in error["Message"]
+    assert elsewhere.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"x"
