@@ -130,18 +130,23 @@ fn user_metadata(raw: std::collections::HashMap<String, String>) -> UserMetadata
     raw.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), decode_value(value))).collect()
 }
 
+/// What a header can carry as it is was not encoded by anybody: a value may look so by itself.
 fn decode_value(value: String) -> String {
     let encoded = value.strip_prefix(ENCODED.0).and_then(|rest| rest.strip_suffix(ENCODED.1));
     let bytes = encoded.and_then(|text| BASE64.decode(text).ok());
-    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(value)
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).filter(|decoded| !is_plain(decoded)).unwrap_or(value)
 }
 
 /// A metadata value as a header can carry it.
 pub(super) fn encode_value(value: &str) -> String {
-    if value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value {
+    if is_plain(value) {
         return value.to_owned();
     }
     format!("{}{}{}", ENCODED.0, BASE64.encode(value), ENCODED.1)
+}
+
+fn is_plain(value: &str) -> bool {
+    value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && value.trim() == value
 }
 
 #[cfg(test)]
@@ -150,7 +155,7 @@ mod tests {
 
     #[test]
     fn metadata_of_any_script_survives_headers() {
-        for value in ["plain", "", "gr\u{fc}n", "\u{1f600}", " edges "] {
+        for value in ["plain", "", "gr\u{fc}n", "\u{1f600}", " edges ", "=?UTF-8?B?YQ==?=", "=?UTF-8?B?", "?="] {
             let header = encode_value(value);
             assert!(header.is_ascii(), "{header}");
             assert_eq!(decode_value(header), value);
