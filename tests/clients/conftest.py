@@ -1,0 +1,48 @@
+"""Fixtures of the client tests: each client against each server, once connected for all scenarios."""
+
+import functools
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from adapters import CLIENTS  # noqa: E402
+from harness.fill import fill  # noqa: E402
+from scenarios import SCENARIOS, Scene, many_keys, missing_calls  # noqa: E402
+
+
+def pytest_generate_tests(metafunc):
+    if "scenario" in metafunc.fixturenames:
+        cases = [
+            pytest.param(client, name, id=f"{client.__name__}-{name}")
+            for client in CLIENTS
+            for name, (_, needs, _) in SCENARIOS.items()
+            if name not in client.lacks and not missing_calls(client, needs)
+        ]
+        metafunc.parametrize("client,scenario", cases, indirect=["client"], scope="session")
+    elif "client" in metafunc.fixturenames:
+        cases = [pytest.param(client, id=client.__name__) for client in CLIENTS]
+        metafunc.parametrize("client", cases, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def client(request, server, tmp_path_factory):
+    """A client of CLIENTS, connected to the server of the test."""
+    connected = request.param(server, tmp_path_factory.mktemp(request.param.__name__))
+    yield connected
+    connected.close()
+
+
+@pytest.fixture(scope="session")
+def many(server, s3):
+    """A bucket with 10,000 objects, which nobody changes."""
+    s3.create_bucket(Bucket="many-objects")
+    fill(server, "many-objects", many_keys())
+    return "many-objects"
+
+
+@pytest.fixture
+def scene(server, client, s3, bucket, many, tmp_path):
+    return Scene(client, s3, functools.partial(fill, server), bucket, many, tmp_path)
