@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup measure reference references
+.PHONY: run test setup fuzz measure reference references
 
 run:
 	@scripts/run
@@ -17,8 +17,12 @@ measure: setup
 
 # Runs the client tests against the real S3 server instead of Forebay: shows that they ask for what S3 does.
 reference: setup
-	@.tools/venv/bin/python -m pytest -q tests/clients --against=s3-server
+	@.tools/venv/bin/python -m pytest -q tests/s3 --against=s3-server
 
 # Writes the generated parts of the documents anew.
 references:
 	@scripts/check-references --write
+
+# Ten minutes of random input for each parser: FUZZ_SECONDS=60 make fuzz. Tests do a few seconds of it.
+fuzz:
+	@scripts/fuzz $(or $(FUZZ_SECONDS),600)

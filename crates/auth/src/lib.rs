@@ -16,6 +16,9 @@
 //! ```
 
 mod file;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod grant;
 mod secret;
 mod users;

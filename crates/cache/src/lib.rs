@@ -9,6 +9,9 @@ mod delete;
 mod digests;
 mod error;
 mod evict;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod get;
 mod list;
 mod locks;

@@ -13,6 +13,9 @@ mod concatenate;
 mod directory;
 mod error;
 mod fills;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod log;
 mod object;
 mod reclaim;

@@ -36,6 +36,10 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 const PERIOD_UNITS_MS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
 
+/// 2^53: from here on a float no longer tells neighbours apart, and no setting needs more. Numbers without a unit end here too,
+/// since they are shown, and stored, with one.
+const NUMBER_END: u64 = 1 << 53;
+
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -53,8 +57,7 @@ fn parse_with_units(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64
     let unit = unit.trim();
     let (_, factor) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(wrong)?;
     let value = number * *factor as f64;
-    // Above 2^53 a float no longer tells neighbours apart, and no setting needs more.
-    if value < 9_007_199_254_740_992.0 { Ok(value.round() as u64) } else { Err(wrong()) }
+    if value < NUMBER_END as f64 { Ok(value.round() as u64) } else { Err(wrong()) }
 }
 
 fn show_with_units(value: u64, units: &[(&str, u64)]) -> String {
@@ -82,7 +85,8 @@ impl TryFrom<Written> for ByteSize {
     fn try_from(written: Written) -> Result<Self, InvalidUnit> {
         match written {
             Written::Text(text) => text.parse(),
-            Written::Number(bytes) => Ok(Self(bytes)),
+            Written::Number(bytes) if bytes < NUMBER_END => Ok(Self(bytes)),
+            Written::Number(bytes) => Err(InvalidUnit(format!("{bytes} is too large for a size"))),
         }
     }
 }
@@ -148,6 +152,17 @@ mod tests {
         for text in ["", "12", "MiB", "12 Mb/s", "-1 B", "1e9 B", "99999999999 TiB"] {
             let error = text.parse::<ByteSize>().expect_err(text);
             assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_could_not_be_shown_and_read_back_is_refused() {
+        let largest = NUMBER_END - 1;
+        let size: ByteSize = serde_json::from_str(&largest.to_string()).expect("the largest");
+        assert_eq!(size.to_string().parse(), Ok(size));
+        for number in [NUMBER_END, u64::MAX] {
+            let error = serde_json::from_str::<ByteSize>(&number.to_string()).expect_err("too large");
+            assert!(error.to_string().contains(&number.to_string()), "{error}");
         }
     }
 

@@ -6,6 +6,9 @@
 pub mod conformance;
 pub mod directory;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod governor;
 mod grouping;
 pub mod memory;
