@@ -18,15 +18,17 @@ impl Conditions {
         *self == Self::default()
     }
 
-    /// Checks a read of an object that exists. `If-Match` overrules `If-Unmodified-Since`, `If-None-Match` overrules
+    /// Checks a read of an object that exists. `remote` is the tag that the under store has given its bytes, and that its
+    /// listings show: it names the same version. `If-Match` overrules `If-Unmodified-Since`, `If-None-Match` overrules
     /// `If-Modified-Since` (RFC 9110, section 13.2.2).
     ///
     /// # Errors
     /// `PreconditionFailed` or `NotModified`, with the object.
-    pub fn check_read(&self, info: &ObjectInfo) -> Result<()> {
+    pub fn check_read(&self, info: &ObjectInfo, remote: Option<&ETag>) -> Result<()> {
         let modified_s = info.last_modified_ms / 1000;
+        let holds = |tags: &TagCondition| tags.holds(&info.etag) || remote.is_some_and(|remote| tags.holds(remote));
         let failed = match (&self.if_match, self.if_unmodified_since_ms) {
-            (Some(tags), _) => !tags.holds(&info.etag),
+            (Some(tags), _) => !holds(tags),
             (None, Some(since_ms)) => modified_s > since_ms / 1000,
             (None, None) => false,
         };
@@ -34,7 +36,7 @@ impl Conditions {
             return Err(Error::about(ErrorKind::PreconditionFailed, "a condition of the request does not hold", info));
         }
         let unchanged = match (&self.if_none_match, self.if_modified_since_ms) {
-            (Some(tags), _) => tags.holds(&info.etag),
+            (Some(tags), _) => holds(tags),
             (None, Some(since_ms)) => modified_s <= since_ms / 1000,
             (None, None) => false,
         };
@@ -52,7 +54,7 @@ impl Conditions {
 
     /// Checks the source of a copy, where every failure is `PreconditionFailed`.
     pub fn check_copy_source(&self, info: &ObjectInfo) -> Result<()> {
-        self.check_read(info).map_err(|error| Error { kind: ErrorKind::PreconditionFailed, ..error })
+        self.check_read(info, None).map_err(|error| Error { kind: ErrorKind::PreconditionFailed, ..error })
     }
 
     /// Checks a write against the object that it would replace.
@@ -94,7 +96,21 @@ mod tests {
     }
 
     fn read(conditions: &Conditions) -> Option<ErrorKind> {
-        conditions.check_read(&object()).err().map(|error| error.kind)
+        conditions.check_read(&object(), None).err().map(|error| error.kind)
+    }
+
+    #[test]
+    fn the_tag_of_the_under_store_names_the_same_version() {
+        let read = |conditions: Conditions| {
+            conditions.check_read(&object(), Some(&ETag::new("abc-1"))).err().map(|error| error.kind)
+        };
+        for tag in ["abc", "abc-1"] {
+            assert_eq!(read(Conditions { if_match: one(tag), ..Conditions::default() }), None);
+            let unless = Conditions { if_none_match: one(tag), ..Conditions::default() };
+            assert_eq!(read(unless), Some(ErrorKind::NotModified));
+        }
+        let other = Conditions { if_match: one("abc-2"), ..Conditions::default() };
+        assert_eq!(read(other), Some(ErrorKind::PreconditionFailed));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use forebay_store::{Object, Piece};
-use forebay_types::{ByteRange, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use forebay_types::{ByteRange, ETag, ObjectInfo, ObjectPath, PathPolicy, StorageState};
 use forebay_ufs::RemoteObject;
 use futures::StreamExt;
 use futures::stream;
@@ -29,6 +29,17 @@ struct Found {
     bytes: Source,
 }
 
+impl Found {
+    /// What the under store calls this version, if it has it.
+    fn remote_etag(&self) -> Option<&ETag> {
+        match &self.bytes {
+            Source::Here(_) => None,
+            Source::Copy(_, version) => Some(&version.remote_etag),
+            Source::Remote(remote, _) => Some(&remote.remote_etag),
+        }
+    }
+}
+
 /// Where its bytes are.
 enum Source {
     /// Dirty or transient: all here, and nowhere else.
@@ -46,7 +57,7 @@ impl Worker {
         let mut tries = 0;
         loop {
             let found = self.find(&request.path, &policy).await?;
-            request.conditions.check_read(&found.info)?;
+            request.conditions.check_read(&found.info, found.remote_etag())?;
             let head = head_of(&found, &request)?;
             let range = head.range;
             match self.open(&request.path, &policy, found, range).await {
@@ -63,7 +74,7 @@ impl Worker {
     pub(crate) async fn head(&self, request: GetObject) -> Result<ObjectHead> {
         let policy = self.policies.resolve(&request.path);
         let found = self.find(&request.path, &policy).await?;
-        request.conditions.check_read(&found.info)?;
+        request.conditions.check_read(&found.info, found.remote_etag())?;
         head_of(&found, &request)
     }
 

@@ -52,11 +52,14 @@ macro_rules! customize {
 
 impl S3Store {
     pub(super) async fn upload(&self, key: &ObjectKey, upload: &Upload) -> Result<Stored> {
-        if upload.info.size > self.settings.multipart_threshold.0 {
-            self.upload_parts(key, upload).await
-        } else {
-            self.upload_whole(key, upload).await
-        }
+        let ranges = match client_parts(&upload.info) {
+            Some(ranges) => ranges,
+            None if upload.info.size > self.settings.multipart_threshold.0 => {
+                equal_parts(upload.info.size, self.settings.part_size.0)
+            }
+            None => return self.upload_whole(key, upload).await,
+        };
+        self.upload_parts(key, upload, ranges).await
     }
 
     async fn upload_whole(&self, key: &ObjectKey, upload: &Upload) -> Result<Stored> {
@@ -91,7 +94,7 @@ impl S3Store {
         Ok(Stored { remote_etag: ETag::new(etag) })
     }
 
-    async fn upload_parts(&self, key: &ObjectKey, upload: &Upload) -> Result<Stored> {
+    async fn upload_parts(&self, key: &ObjectKey, upload: &Upload, ranges: Vec<ByteRange>) -> Result<Stored> {
         let info = upload.info.as_ref();
         let request = self.client.create_multipart_upload().bucket(&self.bucket).key(self.remote_key(key));
         let request = describe!(request, info, upload).checksum_algorithm(ChecksumAlgorithm::Crc32);
@@ -105,7 +108,7 @@ impl S3Store {
             return Err(objects::incomplete(self.context("begin an upload of", key)));
         };
         self.shared.uploads.lock().insert(id.to_owned());
-        let result = self.upload_and_complete(key, upload, id).await;
+        let result = self.upload_and_complete(key, upload, id, ranges).await;
         // Completing may still happen after a lost answer; aborting then could make a ruin of what was done.
         let aborts = result.as_ref().is_err_and(|error| error.kind != ErrorKind::Ambiguous);
         if aborts && let Err(error) = self.abort(&self.remote_key(key), id).await {
@@ -115,10 +118,15 @@ impl S3Store {
         result
     }
 
-    async fn upload_and_complete(&self, key: &ObjectKey, upload: &Upload, id: &str) -> Result<Stored> {
-        let parts = part_ranges(&upload.info, self.settings.part_size.0);
+    async fn upload_and_complete(
+        &self,
+        key: &ObjectKey,
+        upload: &Upload,
+        id: &str,
+        ranges: Vec<ByteRange>,
+    ) -> Result<Stored> {
         let uploads =
-            parts.into_iter().zip(1..).map(|(range, number)| self.upload_part(key, upload, id, number, range));
+            ranges.into_iter().zip(1..).map(|(range, number)| self.upload_part(key, upload, id, number, range));
         let parts: Vec<CompletedPart> =
             futures::stream::iter(uploads).buffered(self.settings.parts_at_once.max(1) as usize).try_collect().await?;
         let (matches, absent) = conditions(&upload.condition);
@@ -222,24 +230,28 @@ fn tagging(info: &ObjectInfo) -> Option<String> {
     (!info.tags.is_empty()).then(|| info.tags.iter().map(pair).collect::<Vec<_>>().join("&"))
 }
 
-/// The client's own parts where S3 takes them, so that the ETag comes out the same; else parts of `part_size`.
-fn part_ranges(info: &ObjectInfo, part_size: u64) -> Vec<ByteRange> {
-    let sizes = info.parts.iter().map(|part| part.size);
-    let total: u64 = sizes.clone().sum();
-    let last = info.parts.len().saturating_sub(1);
-    let legal =
-        info.parts.len() > 1 && total == info.size && sizes.clone().take(last).all(|size| size >= PART_BYTES_MIN);
+/// The client's own parts, when S3 takes them: the ETag comes out the same then, and listings of the under store show the one
+/// that the client knows. `aws s3 sync` asks for an object by the ETag of the listing.
+fn client_parts(info: &ObjectInfo) -> Option<Vec<ByteRange>> {
+    let sizes = || info.parts.iter().map(|part| part.size);
+    let last = info.parts.len().checked_sub(1)?;
+    let is_legal = sizes().sum::<u64>() == info.size && sizes().take(last).all(|size| size >= PART_BYTES_MIN);
+    is_legal.then(|| ranges_of(sizes()))
+}
+
+fn equal_parts(total: u64, part_size: u64) -> Vec<ByteRange> {
+    let size = part_size.max(PART_BYTES_MIN).max(total.div_ceil(u64::from(PART_NUMBER_MAX)));
+    ranges_of((0..total.div_ceil(size)).map(|index| size.min(total - index * size)))
+}
+
+fn ranges_of(sizes: impl Iterator<Item = u64>) -> Vec<ByteRange> {
     let mut start = 0;
-    let mut take = |size: u64| {
+    let range = |size: u64| {
         let range = ByteRange::new(start, start + size);
         start += size;
         range
     };
-    if legal {
-        return sizes.map(take).collect();
-    }
-    let size = part_size.max(PART_BYTES_MIN).max(info.size.div_ceil(u64::from(PART_NUMBER_MAX)));
-    (0..info.size.div_ceil(size)).map(|index| take(size.min(info.size - index * size))).collect()
+    sizes.map(range).collect()
 }
 
 #[cfg(test)]
@@ -256,11 +268,15 @@ mod tests {
     #[test]
     fn parts_of_the_client_are_kept_where_s3_takes_them() {
         let m = 1 << 20;
-        let lengths = |info: &ObjectInfo| part_ranges(info, 16 * m).into_iter().map(ByteRange::len).collect::<Vec<_>>();
-        assert_eq!(lengths(&info(17 * m, &[5 * m, 8 * m, 4 * m])), [5 * m, 8 * m, 4 * m]);
-        assert_eq!(lengths(&info(17 * m, &[4 * m, 8 * m, 5 * m])), [16 * m, m]);
-        assert_eq!(lengths(&info(40 * m, &[])), [16 * m, 16 * m, 8 * m]);
-        assert_eq!(part_ranges(&info(1 << 40, &[]), 16 * m).len(), 10_000);
+        let lengths = |ranges: Vec<ByteRange>| ranges.into_iter().map(ByteRange::len).collect::<Vec<_>>();
+        let parts = |total: u64, parts: &[u64]| client_parts(&info(total, parts)).map(lengths);
+        assert_eq!(parts(17 * m, &[5 * m, 8 * m, 4 * m]), Some(vec![5 * m, 8 * m, 4 * m]));
+        assert_eq!(parts(7, &[7]), Some(vec![7]));
+        assert_eq!(parts(17 * m, &[4 * m, 8 * m, 5 * m]), None);
+        assert_eq!(parts(17 * m, &[5 * m, 8 * m]), None);
+        assert_eq!(parts(17 * m, &[]), None);
+        assert_eq!(lengths(equal_parts(40 * m, 16 * m)), [16 * m, 16 * m, 8 * m]);
+        assert_eq!(equal_parts(1 << 40, 16 * m).len(), 10_000);
     }
 
     #[test]
