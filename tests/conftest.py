@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -65,6 +66,7 @@ def s3_server(tmp_path_factory):
     server = S3Server(tmp_path_factory.mktemp("s3")).start()
     yield server
     server.kill()
+    shutil.rmtree(server.directory)
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +82,8 @@ def server(request, tmp_path_factory):
     yield started
     code = started.stop()
     assert code == 0 or under_store == "reference", started.log.read_text()[-4000:]
+    # What all its tests have stored.
+    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="session")

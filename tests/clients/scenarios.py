@@ -4,6 +4,7 @@ A client that lacks one of the calls that a scenario needs does not run it; the 
 """
 
 import dataclasses
+import email.header
 import gzip
 import hashlib
 import os
@@ -35,6 +36,11 @@ class Scene:
     def keys(self, prefix=""):
         """All keys but those with which some clients mark directories."""
         return [key for key in self.all_keys(prefix) if not key.endswith("/")]
+
+    def odd_keys(self):
+        """The odd keys that client and under store can name, with their kinds."""
+        lacking = {*self.client.unnameable, *(S3_SERVER_LACKS if self.client.server.behind else ())}
+        return {key: kind for kind, key in ODD_KEYS.items() if kind not in lacking}
 
     def all_keys(self, prefix=""):
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
@@ -75,6 +81,8 @@ ODD_KEYS = {
     "long": "k" * 200 + "/" + "ü" * 100 + "/" + "l" * 622,
 }
 assert len(ODD_KEYS["long"].encode()) == 1024
+# The S3 server of the tests keeps objects as files of their names.
+S3_SERVER_LACKS = ["double slash", "dots", "long"]
 
 
 @scenario("put and get, 0 bytes to 1 MiB", "put", "get")
@@ -212,7 +220,7 @@ def list_with_delimiter(scene):
 @scenario("odd keys", "put", "get", "head", "list", "delete")
 def odd_keys(scene):
     client, bucket = scene.client, scene.bucket
-    keys = {key: kind for kind, key in ODD_KEYS.items() if kind not in client.unnameable}
+    keys = scene.odd_keys()
     for key, kind in keys.items():
         # What ends in a slash is a directory to some clients, and those have no bytes.
         client.put(bucket, key, b"" if key.endswith("/") else kind.encode())
@@ -230,7 +238,7 @@ def odd_keys(scene):
 
 @scenario("odd keys in a batch deletion", "delete_many")
 def odd_keys_in_a_batch(scene):
-    keys = [key for kind, key in ODD_KEYS.items() if kind not in scene.client.unnameable]
+    keys = list(scene.odd_keys())
     for key in keys:
         scene.s3.put_object(Bucket=scene.bucket, Key=key, Body=b"")
     scene.client.delete_many(scene.bucket, keys)
@@ -282,9 +290,12 @@ def metadata(scene):
 
 @scenario("metadata beyond ASCII", "put_with_unicode_metadata", "head")
 def unicode_metadata(scene):
-    """Each client in its own way: raw UTF-8, RFC 2047, or percent-encoded. It must get back what it has put."""
+    """S3 answers as RFC 2047 has it. Some clients decode that, or encode so themselves; others leave it to their user."""
     scene.client.put(scene.bucket, "meta", b"m", metadata={"city": "Zürich 🦀"})
-    assert scene.client.head(scene.bucket, "meta").metadata["city"] == "Zürich 🦀"
+    told = scene.client.head(scene.bucket, "meta").metadata["city"]
+    stored = scene.s3.head_object(Bucket=scene.bucket, Key="meta")["Metadata"]["city"]
+    for text in (told, stored):
+        assert str(email.header.make_header(email.header.decode_header(text))) == "Zürich 🦀"
 
 
 @scenario("content encodings", "put_with_encoding", "get", "head")

@@ -222,3 +222,26 @@ def test_expires_is_stored_as_it_was_given(server, s3, bucket, expires):
             assert send_signed(server, method, f"/{bucket}/{key}").headers["expires"] == expires
     refused("404", s3.head_object, Bucket=bucket, Key="damaged")
     server.wait_until_drained()
+
+
+@pytest.mark.deployments(("s3", "WRITE_BACK"), ("s3", "WRITE_THROUGH"), ("s3", "NO_CACHE"))
+@pytest.mark.parametrize("in_parts", [True, False], ids=["in-parts", "in-one-piece"])
+def test_the_tag_of_a_listing_names_the_object(server, s3, bucket, in_parts):
+    """`aws s3 sync` asks for what it has found in a listing by the tag that it saw there."""
+    body = b"x" * (6 << 20 if in_parts else 65 << 20)
+    if in_parts:
+        upload = {"Bucket": bucket, "Key": "object", "UploadId": s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]}
+        pieces = {1: body[: 5 << 20], 2: body[5 << 20 :]}
+        tags = {number: s3.upload_part(PartNumber=number, Body=piece, **upload)["ETag"] for number, piece in pieces.items()}
+        parts = [{"PartNumber": number, "ETag": tag} for number, tag in tags.items()]
+        s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **upload)
+    else:
+        s3.put_object(Bucket=bucket, Key="object", Body=body)
+    server.wait_until_drained()
+    listed = s3.list_objects_v2(Bucket=bucket)["Contents"][0]["ETag"]
+    behind = boto(server.behind).head_object(Bucket=bucket, Key="object")["ETag"]
+    told = s3.head_object(Bucket=bucket, Key="object")["ETag"]
+    assert (told == behind) == in_parts
+    for tag in {listed, behind, told}:
+        assert s3.get_object(Bucket=bucket, Key="object", IfMatch=tag)["ContentLength"] == len(body)
+        refused("304", s3.get_object, Bucket=bucket, Key="object", IfNoneMatch=tag)

@@ -244,6 +244,7 @@ def malformed_xml(scene):
     yield scene.delete(entities)
     yield scene.delete(b"<Delete>" + b"<Object><Key>kept</Key></Object>" * 1001 + b"</Delete>")
     yield scene.complete()
+    yield scene.complete(*[(number, scene.parts[0][1]) for number in range(1, 10_002)])
 
 
 @error("MaxMessageLengthExceeded", 400, "a document of more than 4 MiB")

@@ -9,7 +9,7 @@ import s3transfer.crt
 from botocore.exceptions import ClientError
 
 from client import Client, Head, Refused
-from harness.servers import REGION
+from harness.servers import REGION, eventually
 
 KINDS = {404: "missing", 412: "precondition", 403: "denied"}
 
@@ -164,3 +164,5 @@ class BotoCrt(Boto):
 
     def download(self, bucket, key, path):
         self.manager.download(bucket, key, str(path)).result()
+        # The file gets its name in a callback, which may come behind the result.
+        eventually("the file has its name", path.exists)

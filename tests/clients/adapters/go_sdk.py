@@ -6,7 +6,6 @@ from harness.servers import ROOT
 
 class GoSdk(Program):
     name = "AWS SDK for Go v2"
-    lacks = {"put_with_unicode_metadata": "does not decode the RFC 2047 that S3 answers with"}
 
     def command(self):
         return [ROOT / ".tools" / "clients" / "go-client", "aws"]

@@ -14,7 +14,6 @@ class ObjectStore(Program):
         "get_tags": "no call for it",
         "list_parts": "no call for it",
         "post_form": "no call for it",
-        "put_with_unicode_metadata": "sends UTF-8, and does not decode what S3 answers (RFC 2047)",
     }
     unnameable = {
         "double slash": "its paths have no empty segments",

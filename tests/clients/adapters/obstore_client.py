@@ -35,7 +35,6 @@ class Obstore(Client):
         "list_parts": PARTS,
         "complete_upload": PARTS,
         "post_form": "no call for it",
-        "put_with_unicode_metadata": "sends UTF-8, but does not decode the RFC 2047 in which S3 answers",
     }
     unnameable = {
         "double slash": "refuses empty segments",

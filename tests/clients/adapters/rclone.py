@@ -20,7 +20,6 @@ class Rclone(CommandLine):
         "create_upload": "no commands for single parts",
         "presign_put": "`rclone link` makes URLs for GET alone",
         "post_form": "no command for it",
-        "put_with_unicode_metadata": "does not decode the RFC 2047 that S3 answers with",
         "missing": "takes what is missing for an empty directory",
     }
     unnameable = {

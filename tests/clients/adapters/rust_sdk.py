@@ -16,7 +16,6 @@ class RustSdk(Program):
     name = "AWS SDK for Rust"
     lacks = {
         "post_form": "no call for it",
-        "put_with_unicode_metadata": "sends UTF-8, and does not decode what S3 answers (RFC 2047)",
     }
 
     def command(self):

@@ -28,7 +28,6 @@ class S3cmd(CommandLine):
         "complete_upload": PARTS,
         "presign_put": "`signurl` makes URLs for GET alone",
         "post_form": "no command for it",
-        "put_with_unicode_metadata": "sends UTF-8, but does not decode the RFC 2047 in which S3 answers",
         "content_encodings": "`info` does not tell the encoding",
     }
     unnameable = {"trailing slash": "is a directory to it"}
