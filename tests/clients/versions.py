@@ -7,7 +7,7 @@ from harness.servers import ROOT
 PROGRAMS = "tests/clients/programs"
 PYTHON = "tests/requirements.txt"
 
-# Class of the adapter -> file and pattern of the version.
+# Class of the adapter, or of the engine in test_tables.py -> file and pattern of the version.
 PINNED = {
     "Boto": (PYTHON, r"^boto3==(.+)"),
     "BotoCrt": (PYTHON, r"^awscrt==(.+)"),
@@ -25,13 +25,15 @@ PINNED = {
     "MinioPy": (PYTHON, r"^minio==(.+)"),
     "S3cmd": (PYTHON, r"^s3cmd==(.+)"),
     "RustSdk": ("Cargo.lock", r'name = "aws-sdk-s3"\nversion = "([^"]+)"'),
+    "Polars": (PYTHON, r"^polars==(.+)"),
+    "DuckDb": (PYTHON, r"^duckdb==(.+)"),
     "ObjectStore": ("Cargo.lock", r'name = "object_store"\nversion = "([^"]+)"'),
 }
 
 
-def pinned(client):
-    """The version of a client's class."""
-    file, pattern = PINNED[client.__name__]
+def pinned(name):
+    """The version of the client of this adapter."""
+    file, pattern = PINNED[name]
     found = re.search(pattern, (ROOT / file).read_text(), re.MULTILINE)
-    assert found, f"{client.__name__}: no version in {file}"
+    assert found, f"{name}: no version in {file}"
     return found[1]
