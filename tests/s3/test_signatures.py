@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import botocore.auth
 import botocore.crt.auth
+import botocore.signers
 import pytest
 
 from harness import chunks
@@ -106,12 +107,16 @@ def test_an_expired_presigned_url_is_refused(server, s3, bucket, monkeypatch):
     assert (answer.status, b"AccessDenied" in answer.body or b"ExpiredToken" in answer.body) == (403, True), answer
 
 
-def post_form(server, bucket, fields, data, name="file"):
+def form_body(fields, data, name="file"):
     boundary = "----forebay-test-boundary"
     lines = [f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]
     head = "".join(lines) + f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="f.txt"\r\n'
-    body = head.encode() + b"Content-Type: text/plain\r\n\r\n" + data + f"\r\n--{boundary}--\r\n".encode()
-    return send(server, "POST", f"/{bucket}", {"Content-Type": f"multipart/form-data; boundary={boundary}"}, body)
+    return head.encode() + b"Content-Type: text/plain\r\n\r\n" + data + f"\r\n--{boundary}--\r\n".encode()
+
+
+def post_form(server, bucket, fields, data, name="file"):
+    kind = "multipart/form-data; boundary=----forebay-test-boundary"
+    return send(server, "POST", f"/{bucket}", {"Content-Type": kind}, form_body(fields, data, name))
 
 
 def test_a_form_uploads_within_its_policy(server, s3, bucket):
@@ -133,6 +138,46 @@ def test_a_form_may_take_the_name_of_the_file(server, s3, bucket):
     form = s3.generate_presigned_post(bucket, "form/${filename}", ExpiresIn=60)
     assert post_form(server, bucket, form["fields"], b"from a form").status == 204
     assert s3.get_object(Bucket=bucket, Key="form/f.txt")["Body"].read() == b"from a form"
+
+
+@pytest.mark.parametrize("size", [0, 65_536, 1_000_000, 5_000_000])
+def test_a_form_with_a_file_of_any_size(server, s3, bucket, size):
+    # Carriage returns, since a delimiter begins with one.
+    data = (b"\r\n--" + b"\r" * 1000 + bytes(range(256)))[:size] + b"\r" * max(0, size - 1260)
+    form = s3.generate_presigned_post(bucket, "form/file", ExpiresIn=60)
+    assert post_form(server, bucket, form["fields"], data).status == 204
+    assert s3.get_object(Bucket=bucket, Key="form/file")["Body"].read() == data
+
+
+@pytest.mark.beyond_reference("it has no forms")
+def test_a_form_holds_as_long_as_its_policy_says(server, s3, bucket, monkeypatch):
+    moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=5)
+    for module in (botocore.auth, botocore.crt.auth, botocore.signers):
+        if hasattr(module, "get_current_datetime"):
+            monkeypatch.setattr(module, "get_current_datetime", lambda **_: moment)
+    old = s3.generate_presigned_post(bucket, "form/old", ExpiresIn=6 * 3600)["fields"]
+    over = s3.generate_presigned_post(bucket, "form/over", ExpiresIn=4 * 3600)["fields"]
+    monkeypatch.undo()
+    assert old["x-amz-date"] < datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H"), "the clock was not moved"
+    assert post_form(server, bucket, old, b"data").status == 204
+    answer = post_form(server, bucket, over, b"data")
+    assert answer.status == 403 and b"<Code>AccessDenied<" in answer.body, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="form/over")
+
+
+@pytest.mark.beyond_reference("it has no forms")
+def test_nothing_hides_in_a_form(server, s3, bucket):
+    """Not behind a type that two read in two ways, not in a value that looks like fields, not in the query."""
+    fields = s3.generate_presigned_post(bucket, "object", ExpiresIn=60)["fields"]
+    boundary = "----forebay-test-boundary"
+    smuggled = f'--{boundary}\r\nContent-Disposition: form-data; name="acl"\r\n\r\npublic-read'
+    assert post_form(server, bucket, {"x-ignore-0": smuggled} | fields, b"data").status in (400, 501)
+    for query in ("acl", "restore", "delete=", "uploadId=1"):
+        assert post_form(server, f"{bucket}?{query}", fields, b"data").status == 501, query
+    for kind in (f'multipart/form-data; boundary={boundary}; x="é"', "multipart/form-data", f"multipart/form-data; boundary={boundary}; boundary=b"):
+        answer = send(server, "POST", f"/{bucket}", {"Content-Type": kind.encode()}, form_body(fields, b"data"))
+        assert answer.status == 400 and b"<Code>MalformedPOSTRequest<" in answer.body, (kind, answer)
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
 def test_the_answer_to_a_form_says_where_the_object_is(server, s3, bucket):

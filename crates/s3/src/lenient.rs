@@ -5,7 +5,9 @@
 //! through, a route of `s3s` gets the request then, and `s3s` parses it once more.
 
 use async_trait::async_trait;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE,
+};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use http_body_util::BodyExt;
 use s3s::dto::{Range, Timestamp, TimestampFormat};
@@ -39,7 +41,10 @@ pub(crate) struct Routes {
 impl S3Route for Routes {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &mut Extensions) -> bool {
         let passes = self.pass_through.is_match(method, uri, headers, extensions);
-        passes || needs_repair(method, headers) || extensions.get::<IsDocument>().is_some()
+        // Without a signature, access is checked before a document is read.
+        let is_signed =
+            headers.contains_key(AUTHORIZATION) || uri.query().is_some_and(|query| query.contains("Signature"));
+        passes || needs_repair(method, headers) || (is_signed && extensions.get::<IsDocument>().is_some())
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {

@@ -17,7 +17,9 @@
 //!   signed hash is answered with InternalError.
 //! - [`forms`]: fields of a POST form that it does not know are dropped (`acl`, `tagging`); a policy need not name the bucket;
 //!   `${filename}` in the key is stored as it stands; a field given twice counts once; headers of a part are taken in one spelling only
-//!   (names in quotes, no `filename*`, two headers at most).
+//!   (names in quotes, no `filename*`, two headers at most); a delimiter in the first line of a value ends it; files whose pieces are
+//!   larger than the limit on fields, or than 64 KiB behind a carriage return, are refused; a signature of Version 4 dies after a
+//!   quarter of an hour, whatever the policy says; a form is routed by its query, without a look at its policy.
 //! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
 //!   of an error, and drops the work when the client goes away.
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id, and some of them words; unknown methods are 501, not 405; a list in several headers of one name is refused ([`checks`] joins them); a POST form that breaks its policy is answered with

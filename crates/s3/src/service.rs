@@ -11,7 +11,7 @@ use forebay_auth::Users;
 use forebay_cache::Cache;
 use forebay_env::Env;
 use futures::StreamExt;
-use http::header::{CONNECTION, EXPECT};
+use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use http_body::Frame;
@@ -111,8 +111,8 @@ impl S3Service {
     async fn route(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Result<HttpResponse, StdError> {
         let (mut parts, body) = request.into_parts();
         let waits = parts.headers.contains_key(EXPECT);
-        let (framing, document) = match self.inner.check(&mut parts) {
-            Ok(found) => found,
+        let watched = match self.inner.check(&mut parts) {
+            Ok(watched) => watched,
             Err(error) => {
                 tracing::debug!(request_id = context.id, %error, "request refused before its body was looked at");
                 let (_, rest) = self.body(body, Watched::Plain, context);
@@ -121,17 +121,8 @@ impl S3Service {
         };
         context.note_condition(&parts.headers);
         parts.extensions.insert(Arc::clone(context));
-        let is_form = is_form(&parts);
+        let is_form = matches!(watched, Watched::Form(_));
         let takes_long = takes_long(&parts);
-        let watched = match (document, framing) {
-            (Some(expected), _) => {
-                parts.extensions.insert(IsDocument);
-                Watched::Document(expected)
-            }
-            (None, Some(framing)) => Watched::Chunks(framing),
-            (None, None) if is_form => Watched::Form(content_type(&parts)),
-            (None, None) => Watched::Plain,
-        };
         let (body, rest) = self.body(body, watched, context);
         let request = HttpRequest::from_parts(parts, body);
         let inner = Arc::clone(&self.inner);
@@ -184,9 +175,9 @@ impl S3Service {
             Watched::Plain => body.boxed(),
             Watched::Chunks(framing) => chunks::watch(body, framing),
             Watched::Document(expected) => documents::verify(body, expected, Arc::clone(context)),
-            Watched::Form(kind) => {
+            Watched::Form(boundary) => {
                 let (users, region) = (inner.users.clone(), inner.settings.region.clone());
-                forms::watch(body, &kind, Arc::clone(context), users, region)
+                forms::watch(body, &boundary, Arc::clone(context), users, region)
             }
         };
         (Body::http_body_unsync(StreamBody::new(body.map(|bytes| bytes.map(Frame::data)))), Some(rest))
@@ -195,14 +186,26 @@ impl S3Service {
 
 impl Inner {
     /// Looks at everything but the body, and puts headers from a presigned URL where they belong.
-    fn check(&self, parts: &mut Parts) -> Result<(Option<Framing>, Option<Expected>), S3Error> {
+    fn check(&self, parts: &mut Parts) -> Result<Watched, S3Error> {
         checks::join_lists(&mut parts.headers);
         let checked = checks::check(parts, &self.settings.region)?;
         parts.headers.extend(checked.hoisted);
         if checked.is_version_2 {
             signature_2::verify(parts, self.domain.as_ref(), &self.users)?;
         }
-        Ok((checked.framing, checked.document))
+        Ok(match (checked.form, checked.document, checked.framing) {
+            (Some(boundary), _, _) => {
+                let content_type = HeaderValue::try_from(format!("multipart/form-data; boundary=\"{boundary}\""));
+                parts.headers.insert(CONTENT_TYPE, content_type.expect("a boundary holds no odd characters"));
+                Watched::Form(boundary)
+            }
+            (None, Some(expected), _) => {
+                parts.extensions.insert(IsDocument);
+                Watched::Document(expected)
+            }
+            (None, None, Some(framing)) => Watched::Chunks(framing),
+            (None, None, None) => Watched::Plain,
+        })
     }
 
     /// Reads what is left of a body, or says that the connection ends with this answer. `waits`: the client wanted to be asked
@@ -231,7 +234,7 @@ enum Watched {
     Plain,
     Chunks(Framing),
     Document(Expected),
-    /// With its type, which names the boundary.
+    /// With its boundary.
     Form(String),
 }
 
@@ -246,20 +249,11 @@ fn limits() -> S3Config {
     let mut config = S3Config::default();
     config.xml_max_body_size = XML_BYTES_MAX;
     config.post_object_max_file_size = FORM_FILE_BYTES_MAX;
-    // S3's limit on the form apart from the file is 20 KB; policies of some tools are longer.
     config.form_max_field_size = 64 << 10;
-    config.form_max_fields_size = 256 << 10;
+    // With what is written anew, and the first piece of the file.
+    config.form_max_fields_size = 2 * (forms::FIELDS_BYTES_MAX + forms::PIECE_BYTES);
     config.form_max_parts = 100;
     config
-}
-
-fn is_form(parts: &Parts) -> bool {
-    parts.method == Method::POST && content_type(parts).to_ascii_lowercase().starts_with("multipart/form-data")
-}
-
-fn content_type(parts: &Parts) -> String {
-    let value = parts.headers.get("content-type").and_then(|value| value.to_str().ok());
-    value.unwrap_or_default().to_owned()
 }
 
 /// CompleteMultipartUpload and copies move whole objects before they can answer.

@@ -81,9 +81,11 @@ async fn nobody_gets_in_with_a_wrong_signature() {
             ("presigned for too long", operation.presign(address, "604801")),
         ] {
             let answer = exchange(address, bytes).await;
+            // As S3 has it: these two are malformed.
+            let expected = if ["wrong region", "presigned for too long"].contains(&name) { 400 } else { 403 };
             assert_eq!(
                 status(&answer),
-                403,
+                expected,
                 "{} {} {:?}, {name}: {answer}",
                 operation.method,
                 operation.path,

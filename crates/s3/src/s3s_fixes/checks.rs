@@ -13,7 +13,7 @@ use super::XML_BYTES_MAX;
 use super::answer::WRONG_REGION;
 use super::chunks::Framing;
 use super::documents::{Expected, Kind};
-use super::signature_2;
+use super::{forms, signature_2};
 use crate::error::s3_error;
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
@@ -55,6 +55,8 @@ pub(crate) struct Checked {
     pub(crate) hoisted: HeaderMap,
     /// Whether the URL is presigned with Signature Version 2.
     pub(crate) is_version_2: bool,
+    /// The boundary of the body, when it is a form.
+    pub(crate) form: Option<String>,
 }
 
 /// Refuses what must not reach the signature check.
@@ -80,11 +82,12 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     } else if presigned {
         check_presigned(&query, &parts.headers, region)?;
     }
-    check_document_size(parts, &query)?;
+    let form = form(parts, &query)?;
+    check_document_size(parts, &query, form.is_some())?;
     let framing = framing(&parts.headers, in_header || presigned)?;
     let hoisted =
         if presigned || is_version_2 { hoisted(&query, &parts.headers, is_version_2)? } else { HeaderMap::new() };
-    Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted, is_version_2 })
+    Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted, is_version_2, form })
 }
 
 /// A list may come in several headers of the same name (aws-sdk-rust sends `Content-Encoding` so); `s3s` refuses them. What is
@@ -144,9 +147,32 @@ fn check_headers(headers: &HeaderMap) -> Check {
     Ok(())
 }
 
+/// The boundary of a form. It is the only signature of its request, and makes an object and nothing else: `s3s` would route by
+/// the query, with the form's signature and without a look at its policy.
+fn form(parts: &Parts, query: &Query) -> Check<Option<String>> {
+    let content_type = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    if parts.method != Method::POST || !content_type.to_ascii_lowercase().starts_with(b"multipart/form-data") {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(content_type).ok().filter(|text| text.is_ascii());
+    let Some(boundary) = text.and_then(forms::boundary) else {
+        return Err(s3_error(
+            "MalformedPOSTRequest",
+            StatusCode::BAD_REQUEST,
+            "The boundary of the form is not valid.",
+        ));
+    };
+    if parts.headers.contains_key(AUTHORIZATION) || query.has_signature_parameters() || signature_2::is_claimed(query) {
+        return Err(denied("Only one auth mechanism allowed."));
+    }
+    match query.names().find(|name| !name.to_ascii_lowercase().starts_with("x-")) {
+        None => Ok(Some(boundary)),
+        Some(name) => Err(not_implemented(&format!("A form with the query parameter {name:?}"))),
+    }
+}
+
 /// `s3s` reads a document up to its limit and then answers InternalError.
-fn check_document_size(parts: &Parts, query: &Query) -> Check {
-    let is_form = parts.headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"multipart/"));
+fn check_document_size(parts: &Parts, query: &Query, is_form: bool) -> Check {
     let is_document = (parts.method == Method::POST && !is_form) || query.only("tagging").is_some();
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if is_document && length.is_some_and(|length| length > XML_BYTES_MAX as u64) {
@@ -179,7 +205,8 @@ fn hoisted(query: &Query, headers: &HeaderMap, is_version_2: bool) -> Check<Head
     for (name, value) in &query.parameters {
         let name = name.to_ascii_lowercase();
         let is_header = if is_version_2 { signature_2::is_header(&name) } else { name.starts_with("x-amz-") };
-        let is_old_checksum = !is_version_2 && name.starts_with("x-amz-checksum-") && name != "x-amz-checksum-mode";
+        let is_setting = ["algorithm", "mode", "type"].iter().any(|setting| name.ends_with(setting));
+        let is_old_checksum = !is_version_2 && name.starts_with("x-amz-checksum-") && !is_setting;
         if !is_header || is_old_checksum || NOT_HOISTED.contains(&name.as_str()) {
             continue;
         }

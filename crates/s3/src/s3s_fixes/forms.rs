@@ -6,17 +6,22 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use forebay_auth::Users;
+use forebay_auth::{Users, equal_in_constant_time};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use hmac::{Hmac, KeyInit, Mac};
 use s3s::StdError;
+use sha2::Sha256;
 
 use super::checks::check_scope;
 use super::{BodyError, signature_2};
 use crate::context::RequestContext;
 
-/// Most bytes in front of the file: what `s3s` takes, and some for headers.
-const FIELDS_BYTES_MAX: usize = 320 << 10;
+/// Most bytes in front of the file. S3's own limit is 20 KB; policies of some tools are longer.
+pub(crate) const FIELDS_BYTES_MAX: usize = 320 << 10;
+
+/// The pieces in which the file goes to `s3s`, in bytes.
+pub(crate) const PIECE_BYTES: usize = 32 << 10;
 
 /// Fields of `x-amz-` that have an effect. Beside them: `x-amz-meta-*`.
 const FIELDS: [&str; 18] = [
@@ -46,7 +51,7 @@ const HARMLESS_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
 /// The same form with its fields written the way that `s3s` reads them, or an error when it asks for what it would not get.
 pub(crate) fn watch<S>(
     body: S,
-    content_type: &str,
+    boundary: &str,
     context: Arc<RequestContext>,
     users: Users,
     region: String,
@@ -54,7 +59,7 @@ pub(crate) fn watch<S>(
 where
     S: Stream<Item = Result<Bytes, StdError>> + Send + 'static,
 {
-    let delimiter = delimiter(content_type);
+    let delimiter = format!("--{boundary}").into_bytes();
     let head = async move {
         let mut body = Box::pin(body);
         let mut head = BytesMut::new();
@@ -63,10 +68,11 @@ where
             let Some(data) = body.next().await else { break };
             head.extend_from_slice(&data?);
         }
-        match Form::parse(&head, &delimiter)
-            .and_then(|form| form.check(&users, &region).map(|()| form.rewrite(&delimiter)))
-        {
-            Ok(head) => Ok((Bytes::from(head), body)),
+        let head = head.freeze();
+        let rewritten = Form::parse(&head, &delimiter)
+            .and_then(|form| Ok((form.rewrite(&delimiter, form.check(&users, &region)?)?, form.rest.len())));
+        match rewritten {
+            Ok((fields, rest)) => Ok((Bytes::from(fields), head.slice(head.len() - rest..), body)),
             Err(wrong) => {
                 let _ = context.refused.set(wrong);
                 Err(StdError::from(wrong))
@@ -75,19 +81,36 @@ where
     };
     futures::stream::once(head)
         .flat_map(|head| match head {
-            Ok((head, rest)) => futures::stream::once(async { Ok(head) }).chain(rest).boxed(),
+            Ok((fields, file, rest)) => {
+                let file = futures::stream::once(async { Ok(file) }).chain(rest).flat_map(in_pieces);
+                futures::stream::once(async { Ok(fields) }).chain(file).boxed()
+            }
             Err(error) => futures::stream::once(async { Err(error) }).boxed(),
         })
         .boxed()
 }
 
-/// `--` and the boundary that the type of the form names.
-fn delimiter(content_type: &str) -> Vec<u8> {
-    let parameters = content_type.split(';').map(str::trim);
-    let boundary = parameters
-        .filter_map(|parameter| parameter.split_once('='))
-        .find(|(name, _)| name.eq_ignore_ascii_case("boundary"));
-    format!("--{}", boundary.map_or("", |(_, value)| value.trim_matches('"'))).into_bytes()
+/// `s3s` takes the fields and the first piece of the file together, and no piece of more than 64 KiB behind one that ends like
+/// the beginning of a delimiter.
+fn in_pieces(data: Result<Bytes, StdError>) -> BoxStream<'static, Result<Bytes, StdError>> {
+    match data {
+        Ok(data) => {
+            let starts = (0..data.len()).step_by(PIECE_BYTES);
+            let pieces: Vec<_> =
+                starts.map(|start| Ok(data.slice(start..data.len().min(start + PIECE_BYTES)))).collect();
+            futures::stream::iter(pieces).boxed()
+        }
+        Err(error) => futures::stream::once(async { Err(error) }).boxed(),
+    }
+}
+
+/// The boundary of a form's type: at most 70 of the characters that RFC 2046 allows, so that `s3s` reads the same one.
+pub(crate) fn boundary(content_type: &str) -> Option<String> {
+    let parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.trim().split_once('='));
+    let mut boundaries = parameters.filter(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"));
+    let boundary = boundaries.next().filter(|_| boundaries.next().is_none())?.1.trim().trim_matches('"').to_owned();
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=?".contains(&byte);
+    ((1..=70).contains(&boundary.len()) && boundary.bytes().all(is_allowed)).then_some(boundary)
 }
 
 fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -116,19 +139,19 @@ impl<'a> Form<'a> {
         loop {
             let end = position(rest, b"\r\n\r\n").ok_or_else(incomplete)?;
             let headers = String::from_utf8_lossy(&rest[..end]);
-            rest = &rest[end + 4..];
             let name = parameter(&headers, "name").ok_or(BodyError::Form)?;
             if name.eq_ignore_ascii_case("file") {
-                let path = parameter(&headers, "filename").unwrap_or_default();
-                let file_name = path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
-                return Ok(Self { fields, file_name, file_type: header(&headers, "content-type"), rest });
+                let (file_name, file_type) = (file_name(&headers), header(&headers, "content-type"));
+                return Ok(Self { fields, file_name, file_type, rest: &rest[end + 4..] });
             }
             let is_twice = fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name));
             if is_twice || name.contains(['"', '\r', '\n']) {
                 return Err(BodyError::Form);
             }
+            // An empty value ends with the line break that ends the headers.
+            rest = &rest[end + 2..];
             let end = position(rest, &between).ok_or_else(incomplete)?;
-            fields.push((name, &rest[..end]));
+            fields.push((name, &rest[end.min(2)..end]));
             rest = &rest[end + between.len()..];
         }
     }
@@ -138,7 +161,8 @@ impl<'a> Form<'a> {
         field.and_then(|(_, value)| std::str::from_utf8(value).ok())
     }
 
-    fn check(&self, users: &Users, region: &str) -> Result<(), BodyError> {
+    /// Refuses what would not be done, and compares the signature.
+    fn check(&self, users: &Users, region: &str) -> Result<Option<Signer>, BodyError> {
         for (name, value) in &self.fields {
             match name.to_ascii_lowercase().as_str() {
                 "tagging" => return Err(BodyError::FormField),
@@ -152,44 +176,106 @@ impl<'a> Form<'a> {
             }
         }
         match (self.field("signature"), self.field("x-amz-signature")) {
-            (Some(signature), None) => self.check_version_2(users, signature),
+            (None, None) => Ok(None),
+            (Some(signature), None) => self.check_version_2(users, signature).map(Some),
+            (None, Some(signature)) => self.check_version_4(users, region, signature).map(Some),
             (Some(_), Some(_)) => Err(BodyError::FormSignature),
-            (None, _) => {
-                let scope = self.field("x-amz-credential").map_or(Ok(()), |credential| check_scope(credential, region));
-                scope.map_err(|_| BodyError::FormSignature)
-            }
         }
     }
 
-    fn check_version_2(&self, users: &Users, signature: &str) -> Result<(), BodyError> {
-        let given = |name| self.field(name).unwrap_or_default();
-        match signature_2::is_right(users, given("AWSAccessKeyId"), given("policy"), signature) {
-            true => Ok(()),
-            false => Err(BodyError::FormSignature),
-        }
+    fn check_version_2(&self, users: &Users, signature: &str) -> Result<Signer, BodyError> {
+        let access_key = self.field("AWSAccessKeyId").unwrap_or_default();
+        let policy = self.field("policy").unwrap_or_default();
+        let is_right = signature_2::is_right(users, access_key, policy, signature);
+        is_right.then(|| Signer::new(users, access_key, policy)).ok_or(BodyError::FormSignature)
     }
 
-    fn rewrite(&self, delimiter: &[u8]) -> Vec<u8> {
-        let mut written = Vec::with_capacity(FIELDS_BYTES_MAX);
-        let disposition = |name: &str, more: &str| {
-            let text = format!("\r\nContent-Disposition: form-data; name=\"{name}\"{more}\r\n\r\n");
-            [delimiter, text.as_bytes()].concat()
-        };
+    /// Source: "Calculating a signature" of POST policies, Amazon S3 API Reference.
+    fn check_version_4(&self, users: &Users, region: &str, signature: &str) -> Result<Signer, BodyError> {
+        let credential = self.field("x-amz-credential").unwrap_or_default();
+        let policy = self.field("policy").unwrap_or_default();
+        let is_known = self.field("x-amz-algorithm") == Some("AWS4-HMAC-SHA256") && self.field("x-amz-date").is_some();
+        if !is_known || check_scope(credential, region).is_err() {
+            return Err(BodyError::FormSignature);
+        }
+        let (access_key, scope) = credential.split_once('/').ok_or(BodyError::FormSignature)?;
+        let user = users.find(access_key);
+        let mut key = format!("AWS4{}", user.as_ref().map_or("", |user| user.secret.expose())).into_bytes();
+        for word in scope.split('/').chain([policy]) {
+            let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("a MAC takes keys of any length");
+            mac.update(word.as_bytes());
+            key = mac.finalize().into_bytes().to_vec();
+        }
+        let is_right = equal_in_constant_time(&hex::encode(key), signature) && user.is_some();
+        is_right.then(|| Signer::new(users, access_key, policy)).ok_or(BodyError::FormSignature)
+    }
+
+    /// The fields, and the headers of the file.
+    fn rewrite(&self, delimiter: &[u8], signer: Option<Signer>) -> Result<Vec<u8>, BodyError> {
+        let is_signature = |name: &str| SIGNATURES.iter().any(|signature| name.eq_ignore_ascii_case(signature));
+        let mut written = Vec::new();
         for (name, value) in &self.fields {
-            written.extend(disposition(name, ""));
             match std::str::from_utf8(value) {
+                _ if signer.is_some() && is_signature(name) => {}
                 Ok(key) if name.eq_ignore_ascii_case("key") => {
-                    written.extend(key.replace("${filename}", &self.file_name).into_bytes());
+                    let key = key.replace("${filename}", &self.file_name);
+                    write_field(&mut written, delimiter, name, key.as_bytes())?;
                 }
-                _ => written.extend_from_slice(value),
+                _ => write_field(&mut written, delimiter, name, value)?,
             }
-            written.extend_from_slice(b"\r\n");
         }
-        let file_type = self.file_type.as_ref().map(|file_type| format!("\r\nContent-Type: {file_type}"));
-        written.extend(disposition("file", file_type.as_deref().unwrap_or_default()));
-        written.extend_from_slice(self.rest);
-        written
+        if let Some(signer) = signer {
+            write_field(&mut written, delimiter, "AWSAccessKeyId", signer.access_key.as_bytes())?;
+            write_field(&mut written, delimiter, "signature", signer.signature.as_bytes())?;
+        }
+        written.extend_from_slice(delimiter);
+        written.extend_from_slice(b"\r\nContent-Disposition: form-data; name=\"file\"");
+        if let Some(file_type) = &self.file_type {
+            written.extend_from_slice(format!("\r\nContent-Type: {file_type}").as_bytes());
+        }
+        written.extend_from_slice(b"\r\n\r\n");
+        Ok(written)
     }
+}
+
+fn write_field(written: &mut Vec<u8>, delimiter: &[u8], name: &str, value: &[u8]) -> Result<(), BodyError> {
+    // A line of it could be taken for the end of the value.
+    if position(value, delimiter).is_some() {
+        return Err(BodyError::Form);
+    }
+    let headers = format!("\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n");
+    for part in [delimiter, headers.as_bytes(), value, b"\r\n"] {
+        written.extend_from_slice(part);
+    }
+    Ok(())
+}
+
+/// Whose form it is. `s3s` is told so by a signature of Version 2: of one of Version 4 it knows the age, and refuses it after a
+/// quarter of an hour, where in S3 the policy alone says how long it holds.
+struct Signer {
+    access_key: String,
+    signature: String,
+}
+
+impl Signer {
+    fn new(users: &Users, access_key: &str, policy: &str) -> Self {
+        Self { access_key: access_key.to_owned(), signature: signature_2::sign(users, access_key, policy) }
+    }
+}
+
+/// The fields that hold a signature, which no policy covers.
+const SIGNATURES: [&str; 3] = ["AWSAccessKeyId", "signature", "x-amz-signature"];
+
+/// What the browser calls the file, without directories.
+fn file_name(headers: &str) -> String {
+    let encoded = || {
+        let value = parameter(headers, "filename*")?;
+        let (charset, name) = value.split_once("''")?;
+        let name = percent_encoding::percent_decode_str(name).decode_utf8().ok()?;
+        charset.eq_ignore_ascii_case("utf-8").then(|| name.into_owned())
+    };
+    let path = parameter(headers, "filename").or_else(encoded).unwrap_or_default();
+    path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned()
 }
 
 /// The value of a header of a part.
@@ -208,13 +294,30 @@ fn parameter(headers: &str, wanted: &str) -> Option<String> {
     loop {
         let (name, value) = rest.split_once('=')?;
         let (value, behind) = match value.trim_start().strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"')?,
-            None => value.split_at(value.find(';').unwrap_or(value.len())),
+            Some(quoted) => unquote(quoted)?,
+            None => {
+                let (value, behind) = value.split_at(value.find(';').unwrap_or(value.len()));
+                (value.trim().to_owned(), behind)
+            }
         };
         if name.trim_matches([';', ' ', '\t']).eq_ignore_ascii_case(wanted) {
-            return Some(value.trim().to_owned());
+            return Some(value);
         }
         rest = behind;
+    }
+}
+
+/// A quoted value, and what stands behind it. Browsers write a quote as `%22` and leave backslashes alone; old curls write `\"`.
+fn unquote(quoted: &str) -> Option<(String, &str)> {
+    let mut from = 0;
+    loop {
+        let end = from + quoted[from..].find('"')?;
+        let behind = &quoted[end + 1..];
+        let is_escaped = quoted[..end].ends_with('\\') && behind.contains('"') && !behind.trim_start().starts_with(';');
+        if !is_escaped {
+            return Some((quoted[..end].replace("\\\"", "\"").trim().to_owned(), behind));
+        }
+        from = end + 1;
     }
 }
 

@@ -14,7 +14,7 @@ fn check_request(uri: &str, headers: &[(&'static str, &str)]) -> Result<Checked,
 }
 
 fn framed(framing: Option<Framing>) -> Checked {
-    Checked { framing, document: None, hoisted: HeaderMap::new(), is_version_2: false }
+    Checked { framing, document: None, hoisted: HeaderMap::new(), is_version_2: false, form: None }
 }
 
 fn presigned(change: &str, to: &str) -> String {
@@ -161,4 +161,26 @@ fn lists_in_several_headers_are_one_list() {
     let values = |name| headers.get_all(name).iter().collect::<Vec<_>>();
     assert_eq!(values("content-encoding"), ["gzip,aws-chunked"]);
     assert_eq!(values("cache-control"), ["no-store"]);
+}
+
+#[test]
+fn a_form_is_one_for_all_and_makes_an_object_only() {
+    let post = |target: &str, kind: &[u8], more: &[(&'static str, &str)]| {
+        let mut request = http::Request::post(target).header("host", "localhost").header("content-type", kind);
+        for (name, value) in more {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        check(&parts, "us-east-1").map(|checked| checked.form).map_err(|error| error.status_code().unwrap().as_u16())
+    };
+    let kind = b"Multipart/Form-Data; boundary=b";
+    assert_eq!(post("/b", kind, &[]), Ok(Some("b".to_owned())));
+    assert_eq!(post("/b?x-id=PostObject", kind, &[]), Ok(Some("b".to_owned())));
+    assert_eq!(post("/b", "multipart/form-data; boundary=b; x=\"\u{e9}\"".as_bytes(), &[]), Err(400));
+    assert_eq!(post("/b", b"multipart/form-data", &[]), Err(400));
+    for query in ["acl", "delete", "uploadId=1", "select&select-type=2"] {
+        assert_eq!(post(&format!("/b/k?{query}"), kind, &[]), Err(501), "{query}");
+    }
+    assert_eq!(post("/b", kind, &[("authorization", SIGNED), ("x-amz-date", "d")]), Err(403));
+    assert_eq!(post("/b?AWSAccessKeyId=k&Signature=s&Expires=1", kind, &[]), Err(403));
 }
