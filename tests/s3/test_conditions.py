@@ -225,6 +225,7 @@ def test_expires_is_stored_as_it_was_given(server, s3, bucket, expires):
 
 
 @pytest.mark.deployments(("s3", "WRITE_BACK"), ("s3", "WRITE_THROUGH"), ("s3", "NO_CACHE"))
+@pytest.mark.beyond_reference("there is nothing behind it")
 @pytest.mark.parametrize("in_parts", [True, False], ids=["in-parts", "in-one-piece"])
 def test_the_tag_of_a_listing_names_the_object(server, s3, bucket, in_parts):
     """`aws s3 sync` asks for what it has found in a listing by the tag that it saw there."""
@@ -245,3 +246,6 @@ def test_the_tag_of_a_listing_names_the_object(server, s3, bucket, in_parts):
     for tag in {listed, behind, told}:
         assert s3.get_object(Bucket=bucket, Key="object", IfMatch=tag)["ContentLength"] == len(body)
         refused("304", s3.get_object, Bucket=bucket, Key="object", IfNoneMatch=tag)
+        s3.copy_object(Bucket=bucket, Key="copy", CopySource=f"{bucket}/object", CopySourceIfMatch=tag)
+    refused("PreconditionFailed", s3.put_object, Bucket=bucket, Key="object", Body=b"new", IfMatch='"0"')
+    s3.put_object(Bucket=bucket, Key="object", Body=b"new", IfMatch=listed)

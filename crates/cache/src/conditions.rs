@@ -5,10 +5,11 @@ use forebay_types::{ETag, ObjectInfo};
 use crate::{Conditions, Error, ErrorKind, IfRange, Result, TagCondition};
 
 impl TagCondition {
-    fn holds(&self, etag: &ETag) -> bool {
+    /// `remote` is the tag that the under store has given the same bytes, and that its listings show: both name this version.
+    fn holds(&self, info: &ObjectInfo, remote: Option<&ETag>) -> bool {
         match self {
             Self::Any => true,
-            Self::OneOf(tags) => tags.contains(etag),
+            Self::OneOf(tags) => tags.contains(&info.etag) || remote.is_some_and(|remote| tags.contains(remote)),
         }
     }
 }
@@ -18,17 +19,15 @@ impl Conditions {
         *self == Self::default()
     }
 
-    /// Checks a read of an object that exists. `remote` is the tag that the under store has given its bytes, and that its
-    /// listings show: it names the same version. `If-Match` overrules `If-Unmodified-Since`, `If-None-Match` overrules
-    /// `If-Modified-Since` (RFC 9110, section 13.2.2).
+    /// Checks a read of an object that exists, which the under store calls `remote`. `If-Match` overrules `If-Unmodified-Since`,
+    /// `If-None-Match` overrules `If-Modified-Since` (RFC 9110, section 13.2.2).
     ///
     /// # Errors
     /// `PreconditionFailed` or `NotModified`, with the object.
     pub fn check_read(&self, info: &ObjectInfo, remote: Option<&ETag>) -> Result<()> {
         let modified_s = info.last_modified_ms / 1000;
-        let holds = |tags: &TagCondition| tags.holds(&info.etag) || remote.is_some_and(|remote| tags.holds(remote));
         let failed = match (&self.if_match, self.if_unmodified_since_ms) {
-            (Some(tags), _) => !holds(tags),
+            (Some(tags), _) => !tags.holds(info, remote),
             (None, Some(since_ms)) => modified_s > since_ms / 1000,
             (None, None) => false,
         };
@@ -36,7 +35,7 @@ impl Conditions {
             return Err(Error::about(ErrorKind::PreconditionFailed, "a condition of the request does not hold", info));
         }
         let unchanged = match (&self.if_none_match, self.if_modified_since_ms) {
-            (Some(tags), _) => holds(tags),
+            (Some(tags), _) => tags.holds(info, remote),
             (None, Some(since_ms)) => modified_s <= since_ms / 1000,
             (None, None) => false,
         };
@@ -44,33 +43,28 @@ impl Conditions {
     }
 
     /// Whether a range of this version is what the client wants (RFC 9110, section 13.1.5).
-    pub fn allow_range(&self, info: &ObjectInfo) -> bool {
+    pub fn allow_range(&self, info: &ObjectInfo, remote: Option<&ETag>) -> bool {
         match &self.if_range {
             None => true,
-            Some(IfRange::Tag(etag)) => *etag == info.etag,
+            Some(IfRange::Tag(etag)) => *etag == info.etag || remote == Some(etag),
             Some(IfRange::UnchangedSince(ms)) => info.last_modified_ms / 1000 == ms / 1000,
         }
-    }
-
-    /// Checks the source of a copy, where every failure is `PreconditionFailed`.
-    pub fn check_copy_source(&self, info: &ObjectInfo) -> Result<()> {
-        self.check_read(info, None).map_err(|error| Error { kind: ErrorKind::PreconditionFailed, ..error })
     }
 
     /// Checks a write against the object that it would replace.
     ///
     /// # Errors
     /// `PreconditionFailed`; `NotFound` when `If-Match` names an object that is absent, as S3 answers.
-    pub fn check_write(&self, current: Option<&ObjectInfo>) -> Result<()> {
+    pub fn check_write(&self, current: Option<&ObjectInfo>, remote: Option<&ETag>) -> Result<()> {
         match (&self.if_match, current) {
             (Some(_), None) => return Err(Error::new(ErrorKind::NotFound, "If-Match on a key that has no object")),
-            (Some(tags), Some(info)) if !tags.holds(&info.etag) => {
+            (Some(tags), Some(info)) if !tags.holds(info, remote) => {
                 return Err(Error::about(ErrorKind::PreconditionFailed, "If-Match does not hold", info));
             }
             (Some(_), Some(_)) | (None, _) => {}
         }
         match (&self.if_none_match, current) {
-            (Some(tags), Some(info)) if tags.holds(&info.etag) => {
+            (Some(tags), Some(info)) if tags.holds(info, remote) => {
                 Err(Error::about(ErrorKind::PreconditionFailed, "If-None-Match does not hold", info))
             }
             (Some(_), Some(_)) | (None, _) | (Some(_), None) => Ok(()),
@@ -108,6 +102,10 @@ mod tests {
             assert_eq!(read(Conditions { if_match: one(tag), ..Conditions::default() }), None);
             let unless = Conditions { if_none_match: one(tag), ..Conditions::default() };
             assert_eq!(read(unless), Some(ErrorKind::NotModified));
+            let swap = Conditions { if_match: one(tag), ..Conditions::default() };
+            assert!(swap.check_write(Some(&object()), Some(&ETag::new("abc-1"))).is_ok());
+            let range = Conditions { if_range: Some(IfRange::Tag(ETag::new(tag))), ..Conditions::default() };
+            assert!(range.allow_range(&object(), Some(&ETag::new("abc-1"))));
         }
         let other = Conditions { if_match: one("abc-2"), ..Conditions::default() };
         assert_eq!(read(other), Some(ErrorKind::PreconditionFailed));
@@ -138,18 +136,18 @@ mod tests {
     #[test]
     fn writes_compare_with_what_they_replace() {
         let absent = Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() };
-        assert!(absent.check_write(None).is_ok());
-        assert_eq!(absent.check_write(Some(&object())).unwrap_err().kind, ErrorKind::PreconditionFailed);
+        assert!(absent.check_write(None, None).is_ok());
+        assert_eq!(absent.check_write(Some(&object()), None).unwrap_err().kind, ErrorKind::PreconditionFailed);
         let swap = Conditions { if_match: one("abc"), ..Conditions::default() };
-        assert!(swap.check_write(Some(&object())).is_ok());
-        assert_eq!(swap.check_write(None).unwrap_err().kind, ErrorKind::NotFound);
+        assert!(swap.check_write(Some(&object()), None).is_ok());
+        assert_eq!(swap.check_write(None, None).unwrap_err().kind, ErrorKind::NotFound);
         let stale = Conditions { if_match: one("old"), ..Conditions::default() };
-        assert_eq!(stale.check_write(Some(&object())).unwrap_err().kind, ErrorKind::PreconditionFailed);
+        assert_eq!(stale.check_write(Some(&object()), None).unwrap_err().kind, ErrorKind::PreconditionFailed);
     }
 
     #[test]
     fn a_range_is_of_the_version_that_the_client_has() {
-        let allowed = |if_range| Conditions { if_range, ..Conditions::default() }.allow_range(&object());
+        let allowed = |if_range| Conditions { if_range, ..Conditions::default() }.allow_range(&object(), None);
         assert!(allowed(None));
         assert!(allowed(Some(IfRange::Tag(ETag::new("abc")))) && !allowed(Some(IfRange::Tag(ETag::new("other")))));
         assert!(allowed(Some(IfRange::UnchangedSince(10_000))) && !allowed(Some(IfRange::UnchangedSince(11_000))));

@@ -53,11 +53,14 @@ impl Worker {
             path: path.clone(),
             range: range.map(|(first, last)| RangeRequest::From { first, last: Some(last) }),
             part_number: None,
-            conditions: Conditions::default(),
+            conditions: conditions.clone(),
         };
-        let body = self.get(get).await?;
+        let body = self.get(get).await.map_err(|error| match error.kind {
+            // Of a copy's source, every condition that fails is a precondition.
+            ErrorKind::NotModified => Error { kind: ErrorKind::PreconditionFailed, ..error },
+            _ => error,
+        })?;
         let info = Arc::clone(&body.head.info);
-        conditions.check_copy_source(&info)?;
         if range.is_some_and(|(_, last)| last >= info.size) {
             return Err(Error::about(
                 ErrorKind::InvalidRange,

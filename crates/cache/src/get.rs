@@ -252,7 +252,7 @@ fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange>
 fn head_of(found: &Found, request: &GetObject) -> Result<ObjectHead> {
     let info = Arc::clone(&found.info);
     let asks = request.range.is_some() || request.part_number.is_some();
-    let is_partial = asks && request.conditions.allow_range(&info);
+    let is_partial = asks && request.conditions.allow_range(&info, found.remote_etag());
     let range = if is_partial { requested_range(request, &info)? } else { ByteRange::of_size(info.size) };
     Ok(ObjectHead { info, state: found.state, cached_bytes: found.cached_bytes, range, is_partial })
 }

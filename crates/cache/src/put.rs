@@ -299,17 +299,17 @@ impl Worker {
         }
         match self.locate(path).await? {
             Located::Here { object, .. } => {
-                conditions.check_write(Some(self.info_of(policy, &object).await?.as_ref()))?;
+                conditions.check_write(Some(self.info_of(policy, &object).await?.as_ref()), None)?;
                 Ok(Condition::Always)
             }
-            Located::Deleted => conditions.check_write(None).map(|()| Condition::Always),
+            Located::Deleted => conditions.check_write(None, None).map(|()| Condition::Always),
             Located::Elsewhere { .. } => match mount.foreground.head(&path.key).await {
                 Ok(remote) => {
-                    conditions.check_write(Some(&remote.info))?;
+                    conditions.check_write(Some(&remote.info), Some(&remote.remote_etag))?;
                     Ok(Condition::Matches(remote.remote_etag))
                 }
                 Err(error) if error.kind == forebay_ufs::ErrorKind::NotFound => {
-                    conditions.check_write(None).map(|()| Condition::Absent)
+                    conditions.check_write(None, None).map(|()| Condition::Absent)
                 }
                 Err(error) => Err(error.into()),
             },

@@ -54,8 +54,8 @@ fn only_null_version(version_id: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// Refuses what would have to be done and is not: encryption (of forms; headers that ask for it are refused where access is
-/// checked), locks, access lists.
+/// Refuses what would have to be done and is not: encryption (of forms; headers that ask for it, and for locks, are refused where
+/// access is checked) and access lists.
 macro_rules! refuse_unsupported {
     ($input:expr) => {{
         let input = &$input;
@@ -64,12 +64,6 @@ macro_rules! refuse_unsupported {
             || input.ssekms_key_id.is_some()
         {
             return Err($crate::operations::not_implemented("Server-side encryption"));
-        }
-        if input.object_lock_mode.is_some()
-            || input.object_lock_retain_until_date.is_some()
-            || input.object_lock_legal_hold_status.is_some()
-        {
-            return Err($crate::operations::not_implemented("Object lock"));
         }
         let public =
             input.acl.as_ref().is_some_and(|acl| !matches!(acl.as_str(), "private" | "bucket-owner-full-control"));
