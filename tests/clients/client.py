@@ -4,6 +4,7 @@ An adapter is a thin translation of these calls into what a user of that client 
 default settings: endpoint, region, keys, and path style where the client has no virtual hosts for an address.
 """
 
+import concurrent.futures
 import dataclasses
 import itertools
 import json
@@ -18,6 +19,7 @@ from harness.servers import REGION
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 # A single call of a scenario moves at most some 64 MiB or lists 10,000 keys.
 CALL_SECONDS = 120
+FILES_AT_ONCE = 8
 
 
 class Refused(Exception):
@@ -130,11 +132,20 @@ class Client:
         raise NotImplementedError
 
     def upload_tree(self, directory, bucket, prefix):
-        """All files of a directory, several at once, as prefix + relative path; the prefix ends in '/'."""
-        raise NotImplementedError
+        """All files of a directory, several at once, as prefix + relative path; the prefix ends in '/'.
+
+        By `upload`, as the user of a client does that has no call for directories; the same below.
+        """
+        files = [path for path in directory.rglob("*") if path.is_file()]
+        with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+            list(pool.map(lambda path: self.upload(bucket, prefix + str(path.relative_to(directory)), path), files))
 
     def download_tree(self, bucket, prefix, directory):
-        raise NotImplementedError
+        keys, _ = self.list(bucket, prefix)
+        for key in keys:
+            (directory / key.removeprefix(prefix)).parent.mkdir(parents=True, exist_ok=True)
+        with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+            list(pool.map(lambda key: self.download(bucket, key, directory / key.removeprefix(prefix)), keys))
 
     # --- multipart uploads, part by part ----------------------------------------------------------------------------
 

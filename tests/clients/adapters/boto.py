@@ -1,6 +1,5 @@
 """boto3, with its own transfer manager and with the one of the AWS common runtime."""
 
-import concurrent.futures
 import importlib.metadata
 
 import boto3
@@ -98,18 +97,6 @@ class Boto(Client):
 
     def download(self, bucket, key, path):
         self.client.download_file(bucket, key, str(path))
-
-    def upload_tree(self, directory, bucket, prefix):
-        files = [path for path in directory.rglob("*") if path.is_file()]
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda path: self.upload(bucket, prefix + str(path.relative_to(directory)), path), files))
-
-    def download_tree(self, bucket, prefix, directory):
-        keys, _ = self.list(bucket, prefix)
-        for key in keys:
-            (directory / key.removeprefix(prefix)).parent.mkdir(parents=True, exist_ok=True)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda key: self.download(bucket, key, directory / key.removeprefix(prefix)), keys))
 
     def create_upload(self, bucket, key):
         return self.call("create_multipart_upload", Bucket=bucket, Key=key)["UploadId"]

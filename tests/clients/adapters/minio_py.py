@@ -1,6 +1,5 @@
 """minio-py, the Python client of MinIO."""
 
-import concurrent.futures
 import datetime
 import importlib.metadata
 import io
@@ -108,16 +107,6 @@ class MinioPy(Client):
 
     def download(self, bucket, key, path):
         self.call("fget_object", bucket, key, str(path))
-
-    def upload_tree(self, directory, bucket, prefix):
-        files = [path for path in directory.rglob("*") if path.is_file()]
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda path: self.upload(bucket, prefix + str(path.relative_to(directory)), path), files))
-
-    def download_tree(self, bucket, prefix, directory):
-        keys, _ = self.list(bucket, prefix)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda key: self.download(bucket, key, directory / key.removeprefix(prefix)), keys))
 
     def presign_get(self, bucket, key):
         return self.client.presigned_get_object(bucket, key)

@@ -1,6 +1,5 @@
 """obstore: the Python binding of object_store, the Rust crate that Polars, DataFusion and delta-rs read S3 with."""
 
-import concurrent.futures
 import datetime
 import importlib.metadata
 
@@ -122,18 +121,6 @@ class Obstore(Client):
         with open(path, "wb") as file:
             for chunk in self.call("get", bucket, key):
                 file.write(chunk)
-
-    def upload_tree(self, directory, bucket, prefix):
-        files = [path for path in directory.rglob("*") if path.is_file()]
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda path: self.upload(bucket, prefix + str(path.relative_to(directory)), path), files))
-
-    def download_tree(self, bucket, prefix, directory):
-        keys, _ = self.list(bucket, prefix)
-        for key in keys:
-            (directory / key.removeprefix(prefix)).parent.mkdir(parents=True, exist_ok=True)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda key: self.download(bucket, key, directory / key.removeprefix(prefix)), keys))
 
     def presign_get(self, bucket, key):
         return self.call("sign", bucket, "GET", key, HOUR)
