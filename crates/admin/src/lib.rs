@@ -6,6 +6,7 @@
 //! with the access key and secret key of a user who has an `admin` grant.
 
 mod access;
+pub mod api;
 mod health;
 mod persist;
 mod policies;
@@ -22,6 +23,7 @@ use forebay_auth::Users;
 use forebay_cache::Cache;
 use prometheus_client::registry::Registry;
 
+pub use api::{ConfigurationEntry, Notice, Notices, Severity, UnderStores};
 pub use server::run;
 
 /// Largest body of an admin request, in bytes: thousands of policy rules fit.
@@ -32,6 +34,9 @@ pub struct Running {
     pub cache: Cache,
     pub users: Users,
     pub registry: Registry,
+    pub notices: Notices,
+    pub configuration: Vec<ConfigurationEntry>,
+    pub under_stores: Arc<dyn UnderStores>,
 }
 
 /// The admin service, shared by clones.

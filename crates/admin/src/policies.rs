@@ -30,7 +30,7 @@ pub(crate) async fn replace(
         serde_json::from_slice(&body).map_err(|e| bad(format!("a list of rules is wanted: {e}")))?;
     PolicySet::new(rules.clone()).map_err(|invalid| bad(invalid.to_string()))?;
     let version = expected_version(&headers)?;
-    running.cache.set_policies(rules, version).await?;
+    running.cache.set_policies(rules, version, "admin", "edit").await?;
     let (rules, version) = running.cache.policies();
     Ok(answer(&rules, version))
 }

@@ -44,6 +44,14 @@ struct Server {
     _users: tempfile::NamedTempFile,
 }
 
+struct NoUnderStores;
+
+impl forebay_admin::UnderStores for NoUnderStores {
+    fn states(&self) -> Vec<forebay_admin::api::UnderStoreStatus> {
+        Vec::new()
+    }
+}
+
 struct Answer {
     status: u16,
     head: String,
@@ -87,7 +95,14 @@ impl Server {
         let (access_key, secret) = ROOT.unwrap();
         let root = RootUser { access_key: access_key.into(), secret_key: Secret::new(secret) };
         let users = Users::open(root, Some(server._users.path().to_owned())).unwrap();
-        server.admin.ready(Running { cache, users, registry });
+        server.admin.ready(Running {
+            cache,
+            users,
+            registry,
+            notices: forebay_admin::Notices::default(),
+            configuration: Vec::new(),
+            under_stores: std::sync::Arc::new(NoUnderStores),
+        });
         server
     }
 

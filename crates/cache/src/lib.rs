@@ -13,6 +13,8 @@ mod evict;
 #[doc(hidden)]
 pub mod fuzz;
 mod get;
+mod inspect;
+mod jobs;
 mod list;
 mod locks;
 mod memory_tier;
@@ -39,7 +41,10 @@ use forebay_types::{BucketName, ObjectPath, PathPolicy, PolicyRule, PolicySet, T
 use forebay_ufs::S3Target;
 
 pub use error::{Error, ErrorKind, Result};
+pub use inspect::*;
+pub use jobs::*;
 pub use open::Parts;
+pub use policies::PolicyVersion;
 pub use receive::BodyDigests;
 pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
@@ -176,8 +181,15 @@ impl Cache {
         self.worker.policies.present()
     }
 
-    /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check).
-    pub async fn set_policies(&self, rules: Vec<PolicyRule>, version: Option<u64>) -> Result<u64> {
+    /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check). `by` and `reason` go to
+    /// the history.
+    pub async fn set_policies(
+        &self,
+        rules: Vec<PolicyRule>,
+        version: Option<u64>,
+        _by: &str,
+        _reason: &str,
+    ) -> Result<u64> {
         let worker = Arc::clone(&self.worker);
         to_the_end(async move { worker.set_policies(rules, version).await }).await
     }
@@ -228,7 +240,7 @@ impl Cache {
 }
 
 /// What [`Cache::status`] tells.
-#[derive(Debug, Clone, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     pub dirty_objects: u64,

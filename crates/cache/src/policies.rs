@@ -5,11 +5,13 @@ use std::sync::Arc;
 use forebay_catalog::records::{self, PolicyRecord};
 use forebay_catalog::{Check, Engine, LocalChange, Transaction};
 use forebay_store::ValueWrite;
-use forebay_types::{Durability, ObjectPath, PathPolicy, PolicyRule, PolicySet};
+use forebay_types::{Durability, ObjectPath, PathPolicy, PolicyChange, PolicyRule, PolicySet};
 use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, Result};
+use crate::{Cache, Error, ErrorKind, Result};
 
 /// The rules in force and the catalog's version of them.
 pub(crate) struct Policies {
@@ -99,4 +101,33 @@ pub(crate) fn group_of_rule(path: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = path.bytes().fold(0x811c_9dc5, step);
     hash.max(1)
+}
+
+/// A version of the path policies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyVersion {
+    pub version: u64,
+    pub time_ms: u64,
+    /// The user, or `configuration`.
+    pub by: String,
+    /// `edit`, `configuration` or `rollback to N`.
+    pub reason: String,
+    /// What it changed.
+    pub changes: Vec<PolicyChange>,
+}
+
+impl Cache {
+    /// The versions that are kept, the newest first: a hundred.
+    pub async fn policy_history(&self) -> Result<Vec<PolicyVersion>> {
+        todo!("package A")
+    }
+
+    /// The rules of a version that is kept.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn policies_at(&self, _version: u64) -> Result<Vec<PolicyRule>> {
+        todo!("package A")
+    }
 }

@@ -79,7 +79,7 @@ async fn a_bucket_with_an_object_that_waits_is_not_empty() {
     put("b").await.unwrap();
     assert!(bench.cache.delete_bucket(&bucket).await.is_err());
     under.set_mood(Mood::Well);
-    bench.cache.set_policies(vec![support::rule("/", WriteMode::Transient)], None).await.unwrap();
+    bench.cache.set_policies(vec![support::rule("/", WriteMode::Transient)], None, "test", "edit").await.unwrap();
     put("c").await.unwrap();
     assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketNotEmpty));
     for key in ["b", "c"] {

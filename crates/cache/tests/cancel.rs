@@ -126,7 +126,7 @@ async fn an_abandoned_write_through_does_not_land_on_a_later_one() {
     assert!(!ended && bench.foreground.waiting() == 1, "it waits for the under store");
     let cache = bench.cache.clone();
     let (_, version) = cache.policies();
-    cache.set_policies(vec![rule("/", WriteMode::WriteBack)], Some(version)).await.unwrap();
+    cache.set_policies(vec![rule("/", WriteMode::WriteBack)], Some(version), "test", "edit").await.unwrap();
     let second = forebay_env::spawn(async move {
         let conditions = Conditions::default();
         let attributes = Attributes::default();

@@ -286,7 +286,7 @@ async fn a_crash_does_not_forget_the_request_of_a_version_that_a_transient_one_r
     bench.background.set(Way::Late);
     bench.put("key", "dirty").await.unwrap();
     until("the upload got no answer", || bench.background.stragglers() == 1).await;
-    bench.cache.set_policies(vec![rule("/", WriteMode::Transient)], None).await.unwrap();
+    bench.cache.set_policies(vec![rule("/", WriteMode::Transient)], None, "test", "edit").await.unwrap();
     bench.put("key", "transient").await.unwrap();
     let dead = bench.background.clone();
     bench.setup.policies = vec![rule("/", WriteMode::Transient)];
@@ -321,7 +321,7 @@ async fn what_was_sent_is_known_after_a_power_cut_although_the_record_is_not() {
     assert_eq!(bench.under("key").unwrap(), "second");
     bench.cache.sweep().await.unwrap();
     bench.restart().await;
-    bench.cache.set_policies(vec![rule("/", WriteMode::WriteThrough)], None).await.unwrap();
+    bench.cache.set_policies(vec![rule("/", WriteMode::WriteThrough)], None, "test", "edit").await.unwrap();
     bench.put("key", "third").await.unwrap();
 }
 
@@ -336,7 +336,7 @@ async fn our_own_late_request_is_not_taken_for_somebody_elses() {
     bench.clock.advance(Duration::from_secs(20));
     assert_eq!(bench.get("key").await.unwrap(), "theirs");
     bench.foreground.land().await.unwrap();
-    bench.cache.set_policies(vec![rule("/", WriteMode::WriteBack)], None).await.unwrap();
+    bench.cache.set_policies(vec![rule("/", WriteMode::WriteBack)], None, "test", "edit").await.unwrap();
     bench.put("key", "newer").await.unwrap();
     bench.clock.advance(SETTLED);
     bench.drain().await;

@@ -228,7 +228,7 @@ async fn a_write_in_another_mode_replaces_what_only_the_cache_had() {
     for mode in [WriteMode::NoCache, WriteMode::WriteThrough, WriteMode::WriteBack] {
         let mut bench = Bench::new(WriteMode::Transient).await;
         bench.put("key", "transient").await.unwrap();
-        bench.cache.set_policies(vec![support::rule("/", mode)], None).await.unwrap();
+        bench.cache.set_policies(vec![support::rule("/", mode)], None, "test", "edit").await.unwrap();
         bench.put("key", "newer").await.unwrap();
         assert_eq!(bench.get("key").await.unwrap(), "newer", "{mode:?}");
         bench.drain().await;

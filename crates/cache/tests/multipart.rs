@@ -195,9 +195,9 @@ async fn an_upload_takes_the_mode_that_its_path_has_when_it_completes() {
     let bench = small_parts(WriteMode::WriteThrough).open().await;
     let upload = create(&bench, "key").await;
     let part = put_part(&bench, &upload, 1, PART).await;
-    bench.cache.set_policies(vec![support::rule("/", WriteMode::ReadOnly)], None).await.unwrap();
+    bench.cache.set_policies(vec![support::rule("/", WriteMode::ReadOnly)], None, "test", "edit").await.unwrap();
     assert_eq!(kind(complete(&bench, &upload, std::slice::from_ref(&part)).await), Some(ErrorKind::AccessDenied));
-    bench.cache.set_policies(vec![support::rule("/", WriteMode::WriteBack)], None).await.unwrap();
+    bench.cache.set_policies(vec![support::rule("/", WriteMode::WriteBack)], None, "test", "edit").await.unwrap();
     bench.background.set(Way::Closed);
     complete(&bench, &upload, &[part]).await.unwrap();
     assert!(bench.under("key").is_none());

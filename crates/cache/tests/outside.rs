@@ -121,7 +121,7 @@ async fn a_policy_change_does_not_uncover_an_older_version() {
         bench.delete("gone").await.unwrap();
         until("both are under way", || bench.background.waiting() == 2).await;
         let (_, version) = bench.cache.policies();
-        bench.cache.set_policies(vec![rule("/", mode)], Some(version)).await.unwrap();
+        bench.cache.set_policies(vec![rule("/", mode)], Some(version), "test", "edit").await.unwrap();
         bench.background.set(Way::Refuse("none".to_owned(), UfsKind::Unavailable));
         for restart in [false, true] {
             if restart {
@@ -146,11 +146,14 @@ async fn policies_change_by_compare_and_swap_and_survive_a_restart() {
     let mut bench = Bench::new(WriteMode::WriteThrough).await;
     let (_, version) = bench.cache.policies();
     let rules = vec![rule("/", WriteMode::WriteBack), rule("/bucket/raw/", WriteMode::NoCache)];
-    let after = bench.cache.set_policies(rules.clone(), Some(version)).await.unwrap();
-    let stale = bench.cache.set_policies(vec![], Some(version)).await;
+    let after = bench.cache.set_policies(rules.clone(), Some(version), "test", "edit").await.unwrap();
+    let stale = bench.cache.set_policies(vec![], Some(version), "test", "edit").await;
     assert_eq!(kind(stale), Some(ErrorKind::Conflict));
     let wrong = vec![PolicyRule::for_path("no/slash")];
-    assert_eq!(kind(bench.cache.set_policies(wrong, Some(after)).await), Some(ErrorKind::InvalidArgument));
+    assert_eq!(
+        kind(bench.cache.set_policies(wrong, Some(after), "test", "edit").await),
+        Some(ErrorKind::InvalidArgument)
+    );
     bench.restart().await;
     assert_eq!(bench.cache.resolve(&support::path("x")).write_mode, WriteMode::WriteBack);
     assert_eq!(bench.cache.resolve(&support::path("raw/x")).write_mode, WriteMode::NoCache);

@@ -200,7 +200,7 @@ async fn a_copy_that_was_evicted_does_not_come_back_when_its_object_is_gone() {
             }
             // No look at the key, which would make a copy of its metadata.
             bench.advancing("the quota holds", || bench.cache.status().evictable_bytes <= 1 << 20).await;
-            bench.cache.set_policies(vec![rule("/", mode)], None).await.unwrap();
+            bench.cache.set_policies(vec![rule("/", mode)], None, "test", "edit").await.unwrap();
             if delete {
                 bench.delete("key").await.unwrap();
             } else {

@@ -64,7 +64,14 @@ async fn run(config: Config) -> Result<(), Failure> {
         () = signals.next() => return Ok(()),
     };
     let Worker { cache, users, service, registry, users_watch } = worker;
-    admin.ready(Running { cache: cache.clone(), users, registry });
+    admin.ready(Running {
+        cache: cache.clone(),
+        users,
+        registry,
+        notices: forebay_admin::Notices::default(),
+        configuration: Vec::new(),
+        under_stores: Arc::new(NoUnderStores),
+    });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
     let stop = CancellationToken::new();
@@ -87,6 +94,15 @@ async fn run(config: Config) -> Result<(), Failure> {
     closed.map_err(|e| Failure::of("closing the store", &e))?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Package E replaces it.
+struct NoUnderStores;
+
+impl forebay_admin::UnderStores for NoUnderStores {
+    fn states(&self) -> Vec<forebay_admin::api::UnderStoreStatus> {
+        Vec::new()
+    }
 }
 
 /// Ends when background work has ended by itself. A panic in a request ends that connection only; one in persistence or eviction

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{ByteSize, ObjectPath, Period};
 
 /// What happens to a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum WriteMode {
     /// Acknowledged when the under store has it and the cache keeps a copy.
@@ -25,7 +25,7 @@ pub enum WriteMode {
 }
 
 /// The order in which clean data leaves the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
 pub enum EvictionOrder {
     #[default]
     #[serde(rename = "LRU")]
@@ -37,7 +37,7 @@ pub enum EvictionOrder {
 }
 
 /// What a write meets when pinned data fills its share of the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PinnedFull {
     /// 503 SlowDown, which SDKs retry.
@@ -48,7 +48,7 @@ pub enum PinnedFull {
 }
 
 /// When a write counts as durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
     /// After `fdatasync`: survives a power cut.
@@ -59,7 +59,7 @@ pub enum Durability {
 }
 
 /// One rule as an operator writes it: settings left out come from the next shorter prefix that gives them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyRule {
     /// `/`, `/bucket`, or `/bucket/key/prefix`; matched byte by byte against `/bucket/key`.
@@ -73,12 +73,15 @@ pub struct PolicyRule {
     pub eviction: Option<EvictionOrder>,
     /// Most bytes of the cache that objects under this path may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub cache_quota: Option<ByteSize>,
     /// Memory tier set aside for this path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub memory_quota: Option<ByteSize>,
     /// How long what the under store said of an object is believed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub metadata_ttl: Option<Period>,
     /// Whether data read from the under store is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,6 +218,45 @@ fn check_rule(rule: &PolicyRule) -> Result<(), InvalidPolicy> {
         Some(0) => Err(invalid(rule, "writeReplicas must be at least 1")),
         Some(n) => Err(invalid(rule, &format!("writeReplicas = {n} needs {n} workers, and this is a single worker"))),
     }
+}
+
+/// One setting of one rule that another set of rules has otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyChange {
+    /// The path of the rule.
+    pub path: String,
+    /// The setting, as rules name it; empty when a rule without settings comes or goes.
+    pub setting: String,
+    /// As JSON text; `None`: not set.
+    pub before: Option<String>,
+    pub after: Option<String>,
+}
+
+impl PolicySet {
+    /// What changes from this set to `after`, by path and setting.
+    pub fn changes_to(&self, _after: &Self) -> Vec<PolicyChange> {
+        todo!("package A")
+    }
+
+    /// Each setting that holds for an object: its value as JSON text, and the path of the rule that gives it (`None`: the
+    /// default).
+    pub fn explain(&self, _path: &ObjectPath) -> Vec<ExplainedSetting> {
+        todo!("package A")
+    }
+}
+
+/// A setting that holds for an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainedSetting {
+    pub setting: String,
+    /// As rules write it: text, a number or a flag; `null` for a quota that nobody sets.
+    #[schema(value_type = Option<String>)]
+    pub value: Option<String>,
+    /// The path of the rule that gives it; none for the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
 }
 
 impl FromStr for WriteMode {

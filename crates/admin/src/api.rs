@@ -1,0 +1,281 @@
+//! What the admin API says, beside what the cache says itself: the words that command line, console and server share.
+
+use std::sync::Arc;
+
+use forebay_cache::Status;
+use forebay_types::{ExplainedSetting, PolicyChange, PolicyRule};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A setting of the configuration in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigurationEntry {
+    /// `section.key`
+    pub name: String,
+    /// Secrets are shown as `…`.
+    pub value: String,
+    pub default: String,
+    /// `default`, `forebay.toml:12`, `FOREBAY_STORE_SIZE` or `--size`.
+    pub source: String,
+    pub about: String,
+}
+
+/// How urgent a notice is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    Info,
+    Warning,
+    Critical,
+}
+
+/// Something that an operator should know or do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Notice {
+    /// A word for programs, such as `disk-saturated`.
+    pub id: String,
+    pub severity: Severity,
+    /// What it is about: a directory, an under store; empty for the whole worker.
+    pub subject: String,
+    /// What is so, in one line, with the measured value.
+    pub title: String,
+    /// What to do about it, in one line.
+    pub cure: String,
+    pub since_ms: u64,
+}
+
+/// The notices in force, shared by clones: whoever watches something raises and clears them.
+#[derive(Debug, Clone, Default)]
+pub struct Notices {
+    present: Arc<RwLock<Vec<Notice>>>,
+}
+
+impl Notices {
+    /// Adds a notice, or replaces the one of the same id and subject, whose `since_ms` stays.
+    pub fn raise(&self, notice: Notice) {
+        let mut present = self.present.write();
+        match present.iter_mut().find(|other| other.id == notice.id && other.subject == notice.subject) {
+            Some(other) => *other = Notice { since_ms: other.since_ms, ..notice },
+            None => present.push(notice),
+        }
+    }
+
+    pub fn clear(&self, id: &str, subject: &str) {
+        self.present.write().retain(|notice| notice.id != id || notice.subject != subject);
+    }
+
+    /// The most severe first.
+    pub fn all(&self) -> Vec<Notice> {
+        let mut all = self.present.read().clone();
+        all.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+        all
+    }
+}
+
+/// What one interval looked like. Rates are per second, latencies in milliseconds; a latency is absent when nothing
+/// was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// The end of the interval, in milliseconds since 1970.
+    pub time_ms: u64,
+    pub interval_ms: u64,
+    pub operations: Vec<OperationSample>,
+    /// Bytes of bodies per second, from and to clients.
+    pub bytes_in: f64,
+    pub bytes_out: f64,
+    pub reads: Vec<ReadSample>,
+    pub dirty_objects: u64,
+    pub dirty_bytes: u64,
+    pub oldest_dirty_age_ms: u64,
+    /// Objects and bytes brought to the under store per second.
+    pub persisted: f64,
+    pub persisted_bytes: f64,
+    pub persist_failures: f64,
+    pub pinned_bytes: u64,
+    pub evictable_bytes: u64,
+    pub free_bytes: u64,
+    pub capacity_bytes: u64,
+    pub memory_tier_bytes: u64,
+    pub disks: Vec<DiskSample>,
+    pub under_store_calls: f64,
+    pub under_store_errors: f64,
+    /// Processors that the process used, 1.0 for one core.
+    pub cpu: f64,
+    pub resident_bytes: u64,
+    pub connections: u64,
+}
+
+/// Requests of one S3 operation in an interval.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationSample {
+    pub operation: String,
+    pub rate: f64,
+    /// Answers of 500 and above, except 503, per second.
+    pub errors: f64,
+    /// Answers of 503 per second.
+    pub throttled: f64,
+    /// Until the first byte of the answer.
+    pub p25_ms: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p75_ms: Option<f64>,
+    pub p90_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+}
+
+/// Reads in an interval, by the tier that answered and the path of the policy rule that they fall under.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadSample {
+    pub path: String,
+    pub bucket: String,
+    /// `memory`, `disk` or `under_store`.
+    pub tier: String,
+    pub rate: f64,
+    pub bytes: f64,
+}
+
+/// One cache directory in an interval.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskSample {
+    pub directory: String,
+    /// Share of the interval in which the device had work to do, 0 to 1; absent where the system does not tell.
+    pub busy: Option<f64>,
+    /// Mean time of a group commit's write and sync.
+    pub sync_ms: Option<f64>,
+    pub written_bytes: f64,
+    pub failed: bool,
+}
+
+/// The state of the worker, at a glance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview {
+    pub version: String,
+    pub started_ms: u64,
+    pub now_ms: u64,
+    pub status: Status,
+    pub notices: Vec<Notice>,
+    /// The newest sample, once there is one.
+    pub sample: Option<Sample>,
+    /// Seconds until the backlog is empty, at the rates of the last minute; absent while it grows or is empty.
+    pub drain_seconds: Option<f64>,
+}
+
+/// Whether requests to an under store go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CircuitState {
+    /// They do.
+    Closed,
+    /// They do not, until the next probe.
+    Open,
+    /// A probe is under way.
+    Probing,
+}
+
+/// An under store, as its governor sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnderStoreStatus {
+    /// Its URL, without secrets.
+    pub url: String,
+    /// Buckets that are mounted on it by name; empty for the one that has all others.
+    pub buckets: Vec<String>,
+    pub circuit: CircuitState,
+    /// Until the next probe, while the circuit is open.
+    pub probe_in_ms: Option<u64>,
+    pub failures_in_a_row: u32,
+    /// Background requests that may run at once now (AIMD), and the most that ever may.
+    pub concurrency_limit: u32,
+    pub concurrency_max: u32,
+    pub running: u32,
+    /// Since the start.
+    pub calls: u64,
+    pub errors: u64,
+    pub throttled: u64,
+    /// The last error, in one line, and when it was.
+    pub last_error: Option<String>,
+    pub last_error_ms: Option<u64>,
+    /// 0 is no limit.
+    pub requests_per_second_max: u32,
+    pub upload_bandwidth_max: u64,
+}
+
+/// Where the admin API gets the states of under stores from.
+pub trait UnderStores: Send + Sync + 'static {
+    fn states(&self) -> Vec<UnderStoreStatus>;
+}
+
+/// A bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Bucket {
+    pub name: String,
+    pub created_ms: Option<u64>,
+}
+
+/// The settings that hold for one path, each with where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedPolicy {
+    pub path: String,
+    /// The path of the longest rule that holds; none when no rule does.
+    pub rule: Option<String>,
+    pub settings: Vec<ExplainedSetting>,
+    pub version: u64,
+}
+
+/// What replacing the rules would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyCheck {
+    /// The version that it was compared with.
+    pub version: u64,
+    pub changes: Vec<PolicyChange>,
+}
+
+/// The rules of one version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyRules {
+    pub version: u64,
+    pub rules: Vec<PolicyRule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rollback {
+    pub version: u64,
+}
+
+/// Keys of an administrator.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Login {
+    pub access_key: String,
+    pub secret_key: String,
+}
+
+/// A session of the console.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Session {
+    pub user: String,
+    /// Goes into the header `x-forebay-csrf` of everything that is not GET or HEAD.
+    pub csrf: String,
+    pub expires_ms: u64,
+}
+
+/// An error, RFC 9457.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProblemBody {
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+}
