@@ -1,0 +1,42 @@
+import type { Status } from "../api";
+import { bytes, percent } from "../format";
+
+/** Pinned, evictable and free space as parts of the whole. */
+export function Space({ status }: { status: Status }) {
+  const { pinnedBytes, evictableBytes, freeBytes, capacityBytes } = status;
+  const all = Math.max(capacityBytes, pinnedBytes + evictableBytes + freeBytes, 1);
+  const parts = [
+    { name: "pinned", bytes: pinnedBytes, colour: 2, about: "not yet in the under store, or meant to stay here" },
+    { name: "evictable", bytes: evictableBytes, colour: 1, about: "the under store has it too" },
+    { name: "free", bytes: freeBytes, colour: 3, about: "" },
+  ];
+  const label = parts.map((part) => `${part.name} ${bytes(part.bytes)}, ${percent(part.bytes / all)}`).join("; ");
+  let start = 0;
+  return (
+    <div class="space">
+      <svg role="img" aria-label={`Of ${bytes(capacityBytes)}: ${label}`} preserveAspectRatio="none" viewBox="0 0 1000 10">
+        {parts.map(({ name, bytes: size, colour }) => {
+          const x = (start / all) * 1000;
+          start += size;
+          return <rect key={name} x={x} y="0" width={(size / all) * 1000} height="10" class={`series-${colour}`} />;
+        })}
+      </svg>
+      <ul class="legend" aria-hidden="true">
+        {parts.map(({ name, bytes: size, colour, about }) => (
+          <li key={name} title={about}>
+            <svg width="10" height="10" class={`series-${colour}`}>
+              <rect width="10" height="10" rx="2" />
+            </svg>
+            <span>{name}</span>
+            <b>
+              {bytes(size)} ({percent(size / all)})
+            </b>
+          </li>
+        ))}
+        <li>
+          <span>of</span> <b>{bytes(capacityBytes)}</b>
+        </li>
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,2 @@
+/** The bundler takes style sheets in. */
+declare module "*.css";
