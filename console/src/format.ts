@@ -47,6 +47,7 @@ export const perSecond = (value: Maybe): string => (known(value) ? `${short(valu
 export function percent(share: Maybe): string {
   if (!known(share)) return NONE;
   const value = share * 100;
+  if (value > 0 && value < 0.05) return "< 0.1 %";
   // 100 % is all of it, and nothing less.
   const rounded = value < 100 && value > 99.9 ? 99.9 : value;
   return `${three(Number(rounded.toFixed(1)))} %`;

@@ -42,7 +42,7 @@ export const settingsOf = (rule: PolicyRule): [string, string][] =>
 
 /** A value that the server gives as JSON text, without its quotes. */
 export function unquoted(text: string | null | undefined): string | undefined {
-  if (text === null || text === undefined) return undefined;
+  if (text === null || text === undefined || text === "null") return undefined;
   try {
     return shown(JSON.parse(text));
   } catch {

@@ -131,11 +131,11 @@ const OUTCOMES: Record<string, Tone> = { stored: "good", deleted: "good", confli
 function Persistence({ events }: { events: PersistEvent[] }) {
   return (
     <section aria-labelledby="persistence-title">
-      <h2 id="persistence-title">Ways to the under store</h2>
+      <h2 id="persistence-title">Persistence</h2>
       {events.length === 0 ? (
         <Empty>None is remembered: since the start, only the last ten thousand of all objects are.</Empty>
       ) : (
-        <Scroll label="Ways to the under store">
+        <Scroll label="Persistence">
           <table>
             <thead>
               <tr>

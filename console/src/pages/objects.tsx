@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { CachedObject, CachedPage } from "../api";
-import { bytes, count, percent } from "../format";
+import { bytes, percent, plural } from "../format";
 import { Empty, ErrorLine, Loaded, Scroll, Time } from "../parts/basic";
 import { StateBadge, tierName } from "../parts/object-state";
 import { Upload } from "../parts/upload";
@@ -159,7 +159,7 @@ function Entries({ path, pages }: { path: string; pages: CachedPage[] }) {
   return (
     <>
       <p class="hint">
-        {count(objects.length)} objects and {count(prefixes.length)} prefixes{pages.at(-1)?.next ? " so far" : ""}
+        {plural(objects.length, "object")} and {plural(prefixes.length, "prefix", "prefixes")}{pages.at(-1)?.next ? " so far" : ""}
       </p>
       <Scroll label="Objects">
         <table>

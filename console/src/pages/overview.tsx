@@ -125,7 +125,7 @@ function Tiles({ overview, samples }: Seen & { samples: Sample[] }) {
       <Tile
         name="Conflicts"
         value={count(status.conflicts)}
-        more={status.conflicts > 0 ? "changed behind Forebay" : "none"}
+        more={status.conflicts > 0 ? "changed elsewhere" : "none"}
         tone={status.conflicts > 0 ? "bad" : undefined}
       />
       <Tile name="Persisted" value={perSecond(sample?.persisted)} more={bytesPerSecond(sample?.persistedBytes)} />
@@ -154,9 +154,9 @@ const TROUBLE_LINES: Line[] = [
   { name: "persist failures", value: (sample) => sample.persistFailures, colour: 5 },
 ];
 const THROUGHPUT_LINES: Line[] = [
-  { name: "from clients", value: (sample) => sample.bytesIn, colour: 2 },
-  { name: "to clients", value: (sample) => sample.bytesOut, colour: 1 },
-  { name: "to under store", value: (sample) => sample.persistedBytes, colour: 3 },
+  { name: "in", value: (sample) => sample.bytesIn, colour: 2 },
+  { name: "out", value: (sample) => sample.bytesOut, colour: 1 },
+  { name: "persisted", value: (sample) => sample.persistedBytes, colour: 3 },
 ];
 const HIT_LINES: Line[] = [{ name: "reads from here", value: (sample) => hitRatio(sample.reads), colour: 1 }];
 const BACKLOG_LINES: Line[] = [{ name: "dirty", value: (sample) => sample.dirtyBytes, colour: 2 }];
@@ -164,13 +164,12 @@ const AGE_LINES: Line[] = [{ name: "oldest write", value: (sample) => sample.old
 const SPACE_LINES: Line[] = [
   { name: "pinned", value: (sample) => sample.pinnedBytes, colour: 2 },
   { name: "evictable", value: (sample) => sample.evictableBytes, colour: 1 },
-  { name: "free", value: (sample) => sample.freeBytes, colour: 3 },
+  { name: "free", value: (sample) => sample.freeBytes, colour: 6 },
 ];
 const UNDER_STORE_LINES: Line[] = [
   { name: "calls", value: (sample) => sample.underStoreCalls, colour: 1 },
   { name: "errors", value: (sample) => sample.underStoreErrors, colour: 4 },
 ];
-const CPU_LINES: Line[] = [{ name: "processors", value: (sample) => sample.cpu, colour: 5 }];
 
 const cores = (value: number | null) => (value === null ? NONE : value.toFixed(2));
 
@@ -199,7 +198,6 @@ function Charts({ samples }: { samples: Sample[] }) {
         <Chart {...common} title="Space" lines={SPACE_LINES} format={bytes} binary stack />
         <Chart {...common} title="Under stores" lines={UNDER_STORE_LINES} format={perSecond} />
         <Chart {...common} title="Trouble" lines={TROUBLE_LINES} format={perSecond} />
-        <Chart {...common} title="Processors used" lines={CPU_LINES} format={cores} />
       </div>
     </section>
   );
@@ -220,7 +218,7 @@ function Latency({ samples, spanMs }: { samples: Sample[]; spanMs: number }) {
   );
   return (
     <div class="chart-place">
-      <Chart title={`Time to first byte${operation && `, ${operation}`}`} samples={samples} spanMs={spanMs} lines={lines} format={milliseconds} />
+      <Chart title="Time to first byte" of={operation} samples={samples} spanMs={spanMs} lines={lines} format={milliseconds} />
       <select
         class="chart-choice"
         aria-label="Operation"

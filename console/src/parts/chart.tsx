@@ -11,12 +11,14 @@ import { shownTheme } from "../theme";
 export interface Line {
   name: string;
   value: (sample: Sample) => number | null | undefined;
-  /** 1 to 5: a colour of the palette in app.css. */
+  /** 1 to 6: a colour of the palette in app.css. */
   colour: number;
 }
 
 interface ChartProps {
   title: string;
+  /** What was chosen for it, where that is not in the title. */
+  of?: string;
   samples: Sample[];
   spanMs: number;
   lines: Line[];
@@ -81,7 +83,7 @@ export function Chart(props: ChartProps) {
           </li>
         ))}
       </ul>
-      <div ref={place} class="plot" role="img" aria-label={spoken(title, lines, values, format)} />
+      <div ref={place} class="plot" role="img" aria-label={spoken(props.of ? `${title}, ${props.of}` : title, lines, values, format)} />
       {shown.length === 0 && <p class="chart-empty">The first sample comes within five seconds.</p>}
       <details>
         <summary>
@@ -159,7 +161,7 @@ function options(props: ChartProps, place: HTMLElement, point: (at: number | nul
       y: { range: (_, __, most) => [0, top ?? headroom(most)] },
     },
     axes: [
-      { ...axis, space: 70, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, 5)) },
+      { ...axis, size: 26, space: 52, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, 5)) },
       { ...axis, size: AXIS_WIDTH, space: 28, ...(binary ? { incrs: BINARY_STEPS } : {}), values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [{}, ...lines.map((line) => lineOptions(line, colour(`--series-${line.colour}`), stack))],

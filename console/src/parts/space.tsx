@@ -8,7 +8,7 @@ export function Space({ status }: { status: Status }) {
   const parts = [
     { name: "pinned", bytes: pinnedBytes, colour: 2, about: "not yet in the under store, or meant to stay here" },
     { name: "evictable", bytes: evictableBytes, colour: 1, about: "the under store has it too" },
-    { name: "free", bytes: freeBytes, colour: 3, about: "" },
+    { name: "free", bytes: freeBytes, colour: 6, about: "" },
   ];
   const label = parts.map((part) => `${part.name} ${bytes(part.bytes)}, ${percent(part.bytes / all)}`).join("; ");
   let start = 0;

@@ -1,7 +1,7 @@
 import { useStore } from "../store";
 import { choose, theme, THEMES, type Theme } from "../theme";
 
-const TITLES: Record<Theme, string> = { system: "System theme", light: "Light", dark: "Dark" };
+const TITLES: Record<Theme, string> = { system: "System", light: "Light", dark: "Dark" };
 
 export function ThemeSwitch() {
   const chosen = useStore(theme);
