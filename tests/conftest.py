@@ -32,6 +32,7 @@ def pytest_addoption(parser):
         default="forebay",
         help="s3-server: run the client tests against the real S3 server itself, to check the tests",
     )
+    parser.addoption("--console-images", action="store_true", help="write the pictures of docs/console.md anew")
 
 
 def pytest_generate_tests(metafunc):

@@ -92,7 +92,7 @@ export function Empty({ children }: { children: ComponentChildren }) {
 /** A table that scrolls by itself where the screen is narrow; keys scroll it too. */
 export function Scroll({ label, children }: { label: string; children: ComponentChildren }) {
   return (
-    <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+    <div class="scroll" role="group" aria-label={label} tabIndex={0}>
       {children}
     </div>
   );
