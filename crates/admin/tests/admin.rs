@@ -74,8 +74,8 @@ impl Server {
     async fn starting() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (admin, stop) = (Admin::default(), CancellationToken::new());
-        forebay_env::spawn(forebay_admin::run(listener, admin.clone(), Env::real(), stop.clone()));
+        let (admin, stop) = (Admin::new(Env::real(), None), CancellationToken::new());
+        forebay_env::spawn(forebay_admin::run(listener, admin.clone(), stop.clone()));
         let users = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(users.path(), USERS).unwrap();
         Self { address, admin, stop, _users: users }
