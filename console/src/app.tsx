@@ -78,6 +78,8 @@ function Frame({ user }: { user: string }) {
   const found = PAGES.find(({ name }) => name === page);
   useTitle(found?.title ?? "No such page");
   useFocusOnChange(where, main);
+  // Where the links do not fit beside each other, they scroll.
+  useEffect(() => document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [page]);
   const Page = found?.page ?? NoSuchPage;
   return (
     <>

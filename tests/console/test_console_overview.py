@@ -17,9 +17,9 @@ def test_numbers_and_charts_follow_the_load(console):
     expect(requests).to_have_attribute("aria-label", re.compile(r"writes now [1-9][\d.,]*/s"))
     page.locator("summary", has_text="Numbers of Requests").click()
     expect(page.get_by_role("table", name="Requests").get_by_role("row", name="writes")).to_contain_text("/s")
-    expect(page.get_by_role("region", name="Operations", exact=True)).to_contain_text("PutObject")
-    expect(page.get_by_role("region", name="Reads", exact=True)).to_contain_text("/lake/in/")
-    expect(page.get_by_role("region", name="Cache directories", exact=True)).to_contain_text("writing")
+    expect(page.get_by_role("group", name="Operations", exact=True)).to_contain_text("PutObject")
+    expect(page.get_by_role("group", name="Reads", exact=True)).to_contain_text("/lake/in/")
+    expect(page.get_by_role("group", name="Cache directories", exact=True)).to_contain_text("writing")
 
 
 def test_the_time_shown_and_the_operation_are_chosen(console):

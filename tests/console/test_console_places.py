@@ -15,7 +15,7 @@ def test_an_under_store_tells_how_it_answers(console, console_server):
 
 def test_settings_are_filtered_and_tell_their_source(console, console_server):
     page = console.open("#/configuration")
-    table = page.get_by_role("region", name="Settings")
+    table = page.get_by_role("group", name="Settings")
     expect(table.get_by_role("row", name=re.compile(f"127.0.0.1:{console_server.port}"))).to_contain_text("--listen")
     everything = table.get_by_role("row").count()
     page.get_by_label("Only what is set").check()
@@ -30,5 +30,5 @@ def test_settings_are_filtered_and_tell_their_source(console, console_server):
 
 def test_no_secret_is_shown(console, console_server):
     page = console.open("#/configuration")
-    expect(page.get_by_role("region", name="Settings")).to_be_visible()
+    expect(page.get_by_role("group", name="Settings")).to_be_visible()
     assert console_server.secret_key not in page.content()

@@ -37,7 +37,7 @@ def test_a_change_is_checked_shown_and_applied(page, console):
     apply = page.get_by_role("button", name="Apply")
     expect(apply).to_be_disabled()
     page.get_by_role("button", name="Check").click()
-    row = page.get_by_role("region", name="Changes").get_by_role("row", name=re.compile("cacheQuota"))
+    row = page.get_by_role("group", name="Changes").get_by_role("row", name=re.compile("cacheQuota"))
     expect(row).to_contain_text("not set")
     expect(row).to_contain_text("3 GiB")
     apply.click()
@@ -77,14 +77,14 @@ def test_somebody_else_was_quicker(page, console):
     page.get_by_role("button", name=re.compile("Go on from version")).click()
     page.get_by_role("button", name="Check").click()
     # Applying this text would take their rule away, and it says so.
-    expect(page.get_by_role("region", name="Changes").get_by_role("row", name=re.compile("/theirs/"))).to_contain_text("not set")
+    expect(page.get_by_role("group", name="Changes").get_by_role("row", name=re.compile("/theirs/"))).to_contain_text("not set")
     assert "4 GiB" not in json.dumps(console.api("GET", "policies").json())
 
 
 def test_a_path_is_resolved(page):
     page.get_by_label("Path", exact=True).fill("s3://lake/in/x")
     page.get_by_role("button", name="Resolve").click()
-    row = page.get_by_role("region", name="Settings that hold").get_by_role("row", name=re.compile("writeMode"))
+    row = page.get_by_role("group", name="Settings that hold").get_by_role("row", name=re.compile("writeMode"))
     expect(row).to_contain_text("WRITE_BACK")
     expect(row).to_contain_text("/lake/in/")
     page.get_by_label("Path", exact=True).fill("Not_A_Bucket!/x")
