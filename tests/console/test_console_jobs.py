@@ -37,7 +37,7 @@ def test_a_dry_run_is_one(console):
 def test_findings_lead_to_their_objects(console):
     page = console.open("#/jobs")
     start(page, "free", "/lake/scratch/")
-    row = page.get_by_role("group", name="Findings").get_by_role("row", name=re.compile("/lake/scratch/shuffle-1"))
+    row = page.get_by_role("group", name="Findings").get_by_role("row", name="/lake/scratch/shuffle-1")
     expect(row).to_contain_text("pinned")
     row.get_by_role("link").click()
     expect(page.get_by_text("transient", exact=True)).to_be_visible()
