@@ -145,3 +145,15 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
     lines.join("; ").replacen("error: ", "", 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_does_not_contradict_itself() {
+        Cli::command().debug_assert();
+    }
+}

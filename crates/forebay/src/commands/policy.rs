@@ -43,12 +43,14 @@ pub(crate) enum PolicyCommand {
     /// Lists the versions of the rules, or shows what one of them changed
     History {
         /// As the list shows it
-        version: Option<u64>,
+        #[arg(value_name = "VERSION")]
+        number: Option<u64>,
     },
     /// Brings the rules of an earlier version back, as a new one
     Rollback {
         /// As `policy history` shows it
-        version: u64,
+        #[arg(value_name = "VERSION")]
+        number: u64,
     },
     /// Shows what holds for one object, and which rules say so
     Resolve {
@@ -68,9 +70,9 @@ pub(super) fn policy(command: PolicyCommand, target: &Target) -> Result<(), Fail
         }
         PolicyCommand::Set(options) => set(&client, &options, target),
         PolicyCommand::Delete { path } => delete(&client, &path),
-        PolicyCommand::History { version } => history(&client, version, target),
-        PolicyCommand::Rollback { version } => {
-            let call = Call::new(Method::POST, "policies/rollback").json(&Rollback { version });
+        PolicyCommand::History { number } => history(&client, number, target),
+        PolicyCommand::Rollback { number } => {
+            let call = Call::new(Method::POST, "policies/rollback").json(&Rollback { version: number });
             show_rules(&client.call(call)?, target)
         }
         PolicyCommand::Resolve { path } => resolve(&client, &path, target),

@@ -18,7 +18,7 @@ const DIM: Style = Style::new().fg(Color::DarkGray);
 const SPARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Widest column of a name.
-const NAME_COLUMNS_MAX: usize = 40;
+const NAME_COLUMNS_MAX: usize = 60;
 
 pub(super) fn title(panel: Panel) -> &'static str {
     match panel {

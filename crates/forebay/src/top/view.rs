@@ -79,13 +79,12 @@ fn headline(app: &App) -> String {
 }
 
 fn places(body: Rect) -> [(Panel, Rect); 7] {
-    let thirds = Layout::vertical([Constraint::Ratio(1, 3); 3]).areas::<3>(body);
-    let halves = |row: Rect| Layout::horizontal([Constraint::Ratio(1, 2); 2]).areas::<2>(row);
-    let [requests, reads] = halves(thirds[0]);
-    let [backlog, disks] = halves(thirds[1]);
-    // Lines of these are long: they lie above each other.
-    let [under_stores, jobs, notices] =
-        Layout::vertical([Constraint::Length(3), Constraint::Fill(1), Constraint::Fill(1)]).areas(thirds[2]);
+    // Exact on the smallest screen, in proportion on larger ones. Lines of the last three are long: they lie above each other.
+    let [first, second, under_stores, jobs, notices] =
+        Layout::vertical([7, 6, 3, 3, 3].map(Constraint::Fill)).areas(body);
+    let halves = |row: Rect| Layout::horizontal([Constraint::Fill(1); 2]).areas::<2>(row);
+    let [requests, reads] = halves(first);
+    let [backlog, disks] = halves(second);
     [
         (Panel::Requests, requests),
         (Panel::Reads, reads),

@@ -145,7 +145,7 @@ fn a_large_screen_shows_everything() {
         &[
             "forebay top http://127.0.0.1:9701  0.1.0 up 16 m  cpu 1.2  1 notices",
             "in 3.0 MiB/s, out 0 B/s, 7 connections",
-            "PutObject                                 1,500    2.5    2.5   0.2",
+            "PutObject                        1,500    2.5    2.5   0.2",
             "memory 12.5 %, disk 50.0 %, under store 37.5 %",
             "/b/hot/",
             "25.0 %     4.0",
@@ -158,7 +158,7 @@ fn a_large_screen_shows_everything() {
             "FAILED",
             "open, probe in 4 s 3/8 of 64, 12 errors, 1 throttled",
             "load /b/数据",
-            "running     25.0 %        50        0 B",
+            "running    25.0 %        50        0 B",
             r"critical the disk is at its limit\u{1b}[2J (1 m)",
             "add a disk",
         ],
