@@ -272,6 +272,13 @@ pub struct Session {
     pub expires_ms: u64,
 }
 
+/// The answer to stored bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ContentWritten {
+    /// In quotes, as S3 shows it.
+    pub etag: String,
+}
+
 /// An error, RFC 9457.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemBody {

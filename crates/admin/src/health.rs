@@ -8,7 +8,9 @@ use http::{StatusCode, header};
 
 use crate::Admin;
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::input::{Nothing, Parameters};
+use crate::openapi::Problems;
+use crate::problem::{Answer, Problem};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -45,6 +47,8 @@ pub(crate) async fn metrics(State(admin): State<Admin>) -> Result<Response, Prob
     Ok(([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response())
 }
 
-pub(crate) async fn status(caller: Caller) -> Result<Json<Status>, Problem> {
+/// What waits for the under store, and how full the store is.
+#[utoipa::path(get, path = "/api/v1/status", tag = "worker", responses((status = 200, body = Status), Problems))]
+pub(crate) async fn show_status(caller: Caller, Parameters(Nothing {}): Parameters<Nothing>) -> Answer<Json<Status>> {
     Ok(Json(caller.may_administer("/")?.cache.status()))
 }

@@ -1,32 +1,52 @@
-//! The admin listener: health, readiness, metrics and the core of the admin API.
+//! The admin listener: health, readiness, metrics, the admin API and the console.
 //!
 //! It is apart from the S3 listener and begins to answer before the store is open, so that probes see "starting" instead of a
 //! refused connection. `/healthz`, `/readyz` and `/metrics` need no credentials, since probes and scrapers rarely have
 //! any: they hold counts and names of buckets, never keys of objects and never secrets. Everything under `/api/` wants HTTP Basic
-//! with the access key and secret key of a user who has an `admin` grant.
+//! with the access key and secret key of a user who has an `admin` grant, or a session that began with those.
 
 mod access;
 pub mod api;
+mod configuration;
+mod console;
+mod content;
 mod health;
+mod input;
+mod jobs;
+mod objects;
+mod openapi;
+mod origin;
+mod overview;
 mod persist;
 mod policies;
 mod problem;
+mod sampler;
 mod server;
+mod session;
+mod under_stores;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
 use forebay_auth::Users;
 use forebay_cache::Cache;
+use forebay_env::Env;
+use http::{HeaderValue, StatusCode, header};
 use prometheus_client::registry::Registry;
+use tokio_rustls::TlsAcceptor;
+use utoipa::openapi::OpenApi;
 
 pub use api::{ConfigurationEntry, Notice, Notices, Severity, UnderStores};
+use sampler::Sampler;
 pub use server::run;
+use session::{Sessions, Throttle};
 
-/// Largest body of an admin request, in bytes: thousands of policy rules fit.
+/// Largest body of an admin request, in bytes: thousands of policy rules fit. Contents of objects have a limit of their own.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What there is once the store has been recovered.
@@ -40,18 +60,41 @@ pub struct Running {
 }
 
 /// The admin service, shared by clones.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Admin {
     shared: Arc<Shared>,
 }
 
-#[derive(Default)]
 struct Shared {
+    env: Env,
+    tls: Option<TlsAcceptor>,
+    started_ms: u64,
     running: OnceLock<Running>,
     stopping: AtomicBool,
+    sampler: Sampler,
+    sessions: Sessions,
+    throttle: Throttle,
+    description: OpenApi,
 }
 
 impl Admin {
+    /// With `tls`, the listener speaks nothing else.
+    pub fn new(env: Env, tls: Option<TlsAcceptor>) -> Self {
+        let (_, description) = openapi::api().split_for_parts();
+        let shared = Shared {
+            started_ms: env.clock.unix_ms(),
+            env,
+            tls,
+            running: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            sampler: Sampler::default(),
+            sessions: Sessions::default(),
+            throttle: Throttle::default(),
+            description,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
     /// Ends the time in which `/readyz` says "starting".
     ///
     /// # Panics
@@ -73,18 +116,62 @@ impl Admin {
         self.shared.stopping.load(Ordering::Relaxed)
     }
 
+    fn env(&self) -> &Env {
+        &self.shared.env
+    }
+
+    /// Whether connections are of TLS.
+    fn is_encrypted(&self) -> bool {
+        self.shared.tls.is_some()
+    }
+
+    fn started_ms(&self) -> u64 {
+        self.shared.started_ms
+    }
+
+    fn sampler(&self) -> &Sampler {
+        &self.shared.sampler
+    }
+
+    fn sessions(&self) -> &Sessions {
+        &self.shared.sessions
+    }
+
+    fn throttle(&self) -> &Throttle {
+        &self.shared.throttle
+    }
+
+    fn description(&self) -> &OpenApi {
+        &self.shared.description
+    }
+
     fn router(&self) -> Router {
-        Router::new()
+        Router::from(openapi::api())
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(health::metrics))
-            .route("/api/v1/status", get(health::status))
-            .route("/api/v1/policies", get(policies::list).put(policies::replace))
-            .route("/api/v1/policies/resolve", get(policies::resolve))
-            .route("/api/v1/persist", post(persist::persist))
+            .route("/", get(console::to_console))
+            .route("/console", get(console::to_console))
+            .route("/console/", get(console::index))
+            .route("/console/{*name}", get(console::file))
             .fallback(problem::no_such_page)
             .method_not_allowed_fallback(problem::no_such_method)
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .layer(middleware::from_fn(finish))
             .with_state(self.clone())
     }
+}
+
+/// What all answers have: they are what they say they are, and nobody keeps them.
+async fn finish(request: Request, next: Next) -> Response {
+    let by_browser = origin::is_browser(request.headers()) || session::of(request.headers()).is_some();
+    let mut response = next.run(request).await;
+    let is_refused = response.status() == StatusCode::UNAUTHORIZED;
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    if is_refused && by_browser {
+        headers.insert(header::WWW_AUTHENTICATE, session::CHALLENGE);
+    }
+    response
 }

@@ -1,29 +1,31 @@
 //! Pushing dirty data to the under store now.
 
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
 use http::StatusCode;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::input::{self, Parameters};
+use crate::openapi::{Absent, Problems, StorageProblems};
+use crate::problem::Answer;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Parameters {
+#[into_params(parameter_in = Query)]
+pub(crate) struct Prefix {
+    /// `/`, `/bucket`, or `/bucket/prefix`.
+    #[param(example = "/logs/2026/")]
     prefix: String,
 }
 
-/// Answers 204 when the under store has everything under the prefix.
-pub(crate) async fn persist(
+/// Brings what is dirty under the prefix to the under store now, and answers when the under store has it.
+#[utoipa::path(post, path = "/api/v1/persist", tag = "objects", params(Prefix),
+    responses((status = 204, description = "The under store has everything."), Problems, Absent, StorageProblems))]
+pub(crate) async fn persist_now(
     caller: Caller,
-    parameters: Result<Query<Parameters>, QueryRejection>,
-) -> Result<StatusCode, Problem> {
-    let Query(Parameters { prefix }) =
-        parameters.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "give one parameter: prefix=/bucket/prefix"))?;
-    if !prefix.starts_with('/') {
-        return Err(Problem::new(StatusCode::BAD_REQUEST, format!("prefix={prefix:?} must begin with \"/\"")));
-    }
-    caller.may_administer(&prefix)?.cache.persist(&prefix).await?;
+    Parameters(Prefix { prefix }): Parameters<Prefix>,
+) -> Answer<StatusCode> {
+    input::check_place("prefix", &prefix)?;
+    caller.may_administer_under(&prefix)?.cache.persist(&prefix).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,118 +1,130 @@
-//! Reading and replacing path policies.
+//! Reading, checking and replacing path policies.
+
+pub(crate) mod history;
+pub(crate) mod rule;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::Query;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
-use forebay_types::{BucketName, ObjectKey, ObjectPath, PathPolicy, PolicyRule, PolicySet};
+use forebay_cache::{Cache, ErrorKind};
+use forebay_types::{ObjectPath, PolicyRule, PolicySet};
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::api::{PolicyCheck, ResolvedPolicy};
+use crate::input::{self, JsonBody, Nothing, Parameters};
+use crate::openapi::{BodyProblems, Problems, Stale};
+use crate::problem::{Answer, Problem};
 
-/// All rules; the `ETag` is the version that `If-Match` of [`replace`] wants.
-pub(crate) async fn list(caller: Caller) -> Result<Response, Problem> {
+/// `If-Match` as the description shows it; [`expected_version`] reads it.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+struct IfMatch {
+    /// The ETag of an earlier answer: the request is refused if the policies have changed since. `*` and none: it is not.
+    #[expect(dead_code, reason = "read from the headers, where its absence shows")]
+    #[param(rename = "If-Match", pattern = r#"^(\*|"[0-9]{1,15}")$"#)]
+    if_match: Option<String>,
+}
+
+/// All rules, the longest path first; the `ETag` is the version that `If-Match` takes.
+#[utoipa::path(get, path = "/api/v1/policies", tag = "policies",
+    responses((status = 200, body = Vec<PolicyRule>, headers(("etag" = String))), Problems))]
+pub(crate) async fn list_policies(caller: Caller, Parameters(Nothing {}): Parameters<Nothing>) -> Answer<Response> {
     let (rules, version) = caller.may_administer("/")?.cache.policies();
-    Ok(answer(&rules, version))
+    Ok(with_version(&*rules, version))
 }
 
-/// Replaces all rules, from now on and for the starts to come. Answers what [`list`] answers.
-pub(crate) async fn replace(
+/// Replaces all rules, from now on and for the starts to come.
+#[utoipa::path(put, path = "/api/v1/policies", tag = "policies", params(IfMatch), request_body = Vec<PolicyRule>,
+    responses((status = 200, body = Vec<PolicyRule>, headers(("etag" = String))), Problems, BodyProblems, Stale))]
+pub(crate) async fn replace_policies(
     caller: Caller,
+    Parameters(Nothing {}): Parameters<Nothing>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
-    let running = caller.may_administer("/")?;
-    let body = body.map_err(|rejection| Problem::new(rejection.status(), rejection.body_text()))?;
-    let rules: Vec<PolicyRule> =
-        serde_json::from_slice(&body).map_err(|e| bad(format!("a list of rules is wanted: {e}")))?;
-    PolicySet::new(rules.clone()).map_err(|invalid| bad(invalid.to_string()))?;
-    let version = expected_version(&headers)?;
-    running.cache.set_policies(rules, version, "admin", "edit").await?;
-    let (rules, version) = running.cache.policies();
-    Ok(answer(&rules, version))
+    JsonBody(rules): JsonBody<Vec<PolicyRule>>,
+) -> Answer<Response> {
+    let cache = &caller.may_administer("/")?.cache;
+    check(&rules)?;
+    set(cache, rules, expected_version(&headers)?, caller.name(), "edit").await?;
+    let (rules, version) = cache.policies();
+    Ok(with_version(&*rules, version))
 }
 
-fn answer(rules: &PolicySet, version: u64) -> Response {
-    ([(header::ETAG, format!("\"{version}\""))], Json(rules)).into_response()
+/// What replacing all rules by these would change. Changes nothing.
+#[utoipa::path(post, path = "/api/v1/policies/check", tag = "policies", request_body = Vec<PolicyRule>,
+    responses((status = 200, body = PolicyCheck), Problems, BodyProblems))]
+pub(crate) async fn check_policies(
+    caller: Caller,
+    Parameters(Nothing {}): Parameters<Nothing>,
+    JsonBody(rules): JsonBody<Vec<PolicyRule>>,
+) -> Answer<Json<PolicyCheck>> {
+    let (present, version) = caller.may_administer("/")?.cache.policies();
+    let changes = present.changes_to(&check(&rules)?);
+    Ok(Json(PolicyCheck { version, changes }))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OfObject {
+    /// `/bucket/key`
+    #[param(example = "/logs/2026/today")]
+    path: String,
+}
+
+/// The settings that hold for an object, each with the rule that gives it.
+#[utoipa::path(get, path = "/api/v1/policies/resolve", tag = "policies", params(OfObject),
+    responses((status = 200, body = ResolvedPolicy), Problems))]
+pub(crate) async fn resolve_policy(
+    caller: Caller,
+    Parameters(OfObject { path }): Parameters<OfObject>,
+) -> Answer<Json<ResolvedPolicy>> {
+    let object = input::object_path(&path)?;
+    let (rules, version) = caller.may_administer(&path)?.cache.policies();
+    Ok(Json(resolved(&rules, version, path, &object)))
+}
+
+fn resolved(rules: &PolicySet, version: u64, path: String, object: &ObjectPath) -> ResolvedPolicy {
+    // The rules are in order of the lengths of their paths.
+    let rule = rules.rules().iter().find(|rule| path.starts_with(&rule.path)).map(|rule| rule.path.clone());
+    ResolvedPolicy { rule, settings: rules.explain(object), version, path }
+}
+
+fn check(rules: &[PolicyRule]) -> Answer<PolicySet> {
+    PolicySet::new(rules.to_vec()).map_err(|invalid| Problem::bad(invalid.to_string()))
+}
+
+/// Replaces the rules, if they have the version still.
+///
+/// # Errors
+/// 412 when they have not.
+async fn set(cache: &Cache, rules: Vec<PolicyRule>, version: Option<u64>, by: &str, reason: &str) -> Answer<u64> {
+    cache.set_policies(rules, version, by, reason).await.map_err(|error| match error.kind {
+        ErrorKind::Conflict => stale(),
+        _ => error.into(),
+    })
+}
+
+fn stale() -> Problem {
+    Problem::new(StatusCode::PRECONDITION_FAILED, "the policies have been changed since: read them again")
+}
+
+/// An answer with the version as its tag.
+fn with_version(body: &impl Serialize, version: u64) -> Response {
+    ([(header::ETAG, format!("\"{version}\""))], Json(body)).into_response()
 }
 
 /// The version in `If-Match`; `None` without the header, and for `*`.
-fn expected_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+fn expected_version(headers: &HeaderMap) -> Answer<Option<u64>> {
     let Some(value) = headers.get(header::IF_MATCH) else { return Ok(None) };
-    let wrong = || bad("If-Match must be the ETag of an earlier answer".to_owned());
+    let wrong = || Problem::bad("If-Match must be the ETag of an earlier answer, in quotes");
     match value.to_str().map_err(|_| wrong())? {
         "*" => Ok(None),
-        quoted => quoted.trim_matches('"').parse().map(Some).map_err(|_| wrong()),
+        text => {
+            let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+            let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            if is_number { digits.parse().map(Some).map_err(|_| wrong()) } else { Err(wrong()) }
+        }
     }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ResolveParameters {
-    path: String,
-}
-
-/// The settings that hold for one object, each given.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Resolved {
-    path: String,
-    write_mode: forebay_types::WriteMode,
-    write_replicas: u32,
-    eviction: forebay_types::EvictionOrder,
-    cache_quota: Option<Quota>,
-    memory_quota: Option<Quota>,
-    metadata_ttl: forebay_types::Period,
-    cache_reads: bool,
-    pinned_full: forebay_types::PinnedFull,
-    durability: forebay_types::Durability,
-}
-
-/// A quota, and the path whose objects share it.
-#[derive(Serialize)]
-struct Quota {
-    path: String,
-    size: forebay_types::ByteSize,
-}
-
-pub(crate) async fn resolve(
-    caller: Caller,
-    parameters: Result<Query<ResolveParameters>, QueryRejection>,
-) -> Result<Response, Problem> {
-    let Query(ResolveParameters { path }) =
-        parameters.map_err(|_| bad("give one parameter: path=/bucket/key".to_owned()))?;
-    let object = object_path(&path)?;
-    let policy = caller.may_administer(&path)?.cache.resolve(&object);
-    Ok(Json(resolved(path, policy)).into_response())
-}
-
-fn resolved(path: String, policy: PathPolicy) -> Resolved {
-    let quota = |(path, size)| Quota { path, size };
-    Resolved {
-        path,
-        write_mode: policy.write_mode,
-        write_replicas: policy.write_replicas,
-        eviction: policy.eviction,
-        cache_quota: policy.cache_quota.map(quota),
-        memory_quota: policy.memory_quota.map(quota),
-        metadata_ttl: policy.metadata_ttl,
-        cache_reads: policy.cache_reads,
-        pinned_full: policy.pinned_full,
-        durability: policy.durability,
-    }
-}
-
-fn object_path(path: &str) -> Result<ObjectPath, Problem> {
-    let parts = path.strip_prefix('/').and_then(|rest| rest.split_once('/'));
-    let (bucket, key) = parts.ok_or_else(|| bad(format!("path={path:?} must be /bucket/key")))?;
-    let bucket = BucketName::new(bucket).map_err(|invalid| bad(format!("path={path:?}: {invalid}")))?;
-    let key = ObjectKey::new(key).map_err(|invalid| bad(format!("path={path:?}: {invalid}")))?;
-    Ok(ObjectPath { bucket, key })
-}
-
-fn bad(detail: String) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail)
 }

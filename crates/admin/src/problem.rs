@@ -3,26 +3,33 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use forebay_cache::ErrorKind;
-use http::{HeaderValue, StatusCode, header};
-use serde::Serialize;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use crate::api::ProblemBody;
+
+/// What an operation answers, or why it does not.
+pub(crate) type Answer<T> = Result<T, Problem>;
 
 /// An answer that is not the one that was asked for.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
+    /// Headers that say more of it, such as `Retry-After`.
+    pub(crate) headers: HeaderMap,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into() }
+        Self { status, detail: detail.into(), headers: HeaderMap::new() }
+    }
+
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(crate) fn absent(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
     }
 
     pub(crate) fn starting() -> Self {
@@ -32,9 +39,9 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let title = self.status.canonical_reason().unwrap_or("Error");
-        let body = Body { title, status: self.status.as_u16(), detail: &self.detail };
-        let mut response = (self.status, Json(&body)).into_response();
+        let title = self.status.canonical_reason().unwrap_or("Error").to_owned();
+        let body = ProblemBody { title, status: self.status.as_u16(), detail: self.detail };
+        let mut response = (self.status, self.headers, Json(&body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {
@@ -60,9 +67,10 @@ impl From<forebay_cache::Error> for Problem {
 fn status_of(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::NotFound | ErrorKind::NoSuchBucket | ErrorKind::NoSuchUpload => StatusCode::NOT_FOUND,
-        ErrorKind::BucketAlreadyExists | ErrorKind::BucketNotEmpty | ErrorKind::BucketBusy => StatusCode::CONFLICT,
-        // The only writes here carry a version: a conflict is a version that is not the present one.
-        ErrorKind::PreconditionFailed | ErrorKind::Conflict => StatusCode::PRECONDITION_FAILED,
+        ErrorKind::BucketAlreadyExists | ErrorKind::BucketNotEmpty | ErrorKind::BucketBusy | ErrorKind::Conflict => {
+            StatusCode::CONFLICT
+        }
+        ErrorKind::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
         ErrorKind::NotModified => StatusCode::NOT_MODIFIED,
         ErrorKind::InvalidArgument
         | ErrorKind::InvalidRequest
@@ -72,9 +80,9 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         | ErrorKind::IncompleteBody
         | ErrorKind::Body
         | ErrorKind::EntityTooSmall
-        | ErrorKind::EntityTooLarge
         | ErrorKind::InvalidPart
         | ErrorKind::InvalidPartOrder => StatusCode::BAD_REQUEST,
+        ErrorKind::EntityTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::InvalidRange | ErrorKind::InvalidPartNumber => StatusCode::RANGE_NOT_SATISFIABLE,
         ErrorKind::AccessDenied => StatusCode::FORBIDDEN,
         ErrorKind::SlowDown | ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -85,7 +93,7 @@ fn status_of(kind: ErrorKind) -> StatusCode {
 }
 
 pub(crate) async fn no_such_page() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "there is no such page; S3 is served on another port")
+    Problem::absent("there is no such page; S3 is served on another port")
 }
 
 pub(crate) async fn no_such_method() -> Problem {

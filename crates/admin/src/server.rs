@@ -1,36 +1,49 @@
 //! The listener.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use forebay_env::Env;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::Admin;
+use crate::access::Peer;
+use crate::{Admin, sampler};
 
 /// Probes, scrapers and a few humans; more is a mistake or an attack.
 const CONNECTIONS_MAX: usize = 256;
-/// How long a client may take to send the head of a request.
+/// How long a client may take to send the head of a request, and for the handshake of TLS before it.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait after a failed accept: with no descriptor left, trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop` is cancelled. Requests under way end with it.
-pub async fn run(listener: TcpListener, admin: Admin, env: Env, stop: CancellationToken) {
+/// Serves, and takes samples, until `stop` is cancelled. Requests under way end with it.
+pub async fn run(listener: TcpListener, admin: Admin, stop: CancellationToken) {
+    tokio::select! {
+        () = accept_all(&listener, &admin, &stop) => {}
+        () = sampler::run(&admin) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn accept_all(listener: &TcpListener, admin: &Admin, stop: &CancellationToken) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let router = admin.router();
     loop {
-        let accepted = tokio::select! {
-            accepted = accept(&listener, &connections, &env) => accepted,
-            () = stop.cancelled() => return,
-        };
-        if let Some((stream, permit)) = accepted {
-            forebay_env::spawn(serve(stream, permit, router.clone(), stop.clone()));
+        if let Some((stream, peer, permit)) = accept(listener, &connections, admin).await {
+            let (admin, router, stop) = (admin.clone(), router.clone(), stop.clone());
+            forebay_env::spawn(async move {
+                stop.run_until_cancelled(connection(stream, peer, &admin, router)).await;
+                drop(permit);
+            });
         }
     }
 }
@@ -38,29 +51,41 @@ pub async fn run(listener: TcpListener, admin: Admin, env: Env, stop: Cancellati
 async fn accept(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
-    env: &Env,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    admin: &Admin,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let permit = Arc::clone(connections).acquire_owned().await.expect("the semaphore is never closed");
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, permit)),
+        Ok((stream, peer)) => Some((stream, peer, permit)),
         Err(error) => {
             tracing::warn!(%error, "admin connection not accepted");
-            env.clock.sleep(ACCEPT_PAUSE).await;
+            admin.env().clock.sleep(ACCEPT_PAUSE).await;
             None
         }
     }
 }
 
-async fn serve(stream: TcpStream, permit: OwnedSemaphorePermit, router: Router, stop: CancellationToken) {
+async fn connection(stream: TcpStream, peer: SocketAddr, admin: &Admin, router: Router) {
+    let Some(tls) = &admin.shared.tls else { return requests(stream, peer, router).await };
+    tokio::select! {
+        accepted = tls.accept(stream) => match accepted {
+            Ok(stream) => requests(stream, peer, router).await,
+            Err(error) => tracing::debug!(%error, "TLS handshake of an admin connection failed"),
+        },
+        () = admin.env().clock.sleep(HEADER_TIMEOUT) => tracing::debug!("TLS handshake of an admin connection took too long"),
+    }
+}
+
+async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, router: Router) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer.ip()));
+        router.call(request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    tokio::select! {
-        ended = connection => if let Err(error) = ended {
-            tracing::debug!(%error, "admin connection ended");
-        },
-        () = stop.cancelled() => {}
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "admin connection ended");
     }
-    drop(permit);
 }

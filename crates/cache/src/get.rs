@@ -92,12 +92,12 @@ impl Worker {
                 let mount = self.buckets.mount(&path.bucket).await?;
                 let known = self.know(path, policy, &mount, copy).await?;
                 match self.known_info(policy, &known).await {
-                    Ok(info) => self.found_remote(path, mount, known, info),
+                    Ok(info) => self.found_remote(path, policy, mount, known, info),
                     // The store drops a copy whose description is damaged; the under store has another.
                     Err(error) if error.kind == ErrorKind::Corrupt => {
                         let known = self.know(path, policy, &mount, None).await?;
                         let info = self.known_info(policy, &known).await?;
-                        self.found_remote(path, mount, known, info)
+                        self.found_remote(path, policy, mount, known, info)
                     }
                     Err(error) => Err(error),
                 }
@@ -108,6 +108,7 @@ impl Worker {
     fn found_remote(
         &self,
         path: &ObjectPath,
+        policy: &PathPolicy,
         mount: Mount,
         known: Known,
         info: Option<Arc<ObjectInfo>>,
@@ -124,7 +125,8 @@ impl Worker {
                 let under_store = mount.foreground;
                 let (generation, size) = (object.generation(), object.size());
                 let (path, etag, opened) = (path.clone(), info.etag.clone(), object.clone());
-                let version = Version { path, opened, generation, size, etag, remote_etag, under_store };
+                let rule = Arc::clone(&policy.rule);
+                let version = Version { path, rule, opened, generation, size, etag, remote_etag, under_store };
                 Ok(Found {
                     info,
                     state,
@@ -148,24 +150,30 @@ impl Worker {
         }
         let generation = match &found.bytes {
             Source::Here(object) | Source::Copy(object, _) => object.generation(),
-            Source::Remote(remote, mount) => return self.open_remote(path, remote, mount, range).await,
+            Source::Remote(remote, mount) => return self.open_remote(path, policy, remote, mount, range).await,
         };
         if let Some(data) = self.memory.get(policy, generation).and_then(|object| object.data) {
-            self.metrics.read(Tier::memory, path.bucket.as_str(), range.len());
+            self.metrics.read(Tier::memory, &path.bucket, &policy.rule, range.len());
             return Ok(once(data.slice(range.start as usize..range.end as usize)));
         }
         if self.memory.takes(found.info.size) {
-            let whole = self.stream(path, found.bytes, ByteRange::of_size(found.info.size));
+            let whole = self.stream(path, policy, found.bytes, ByteRange::of_size(found.info.size));
             let data = collect(whole, found.info.size as usize).await?;
             self.memory.insert(policy, generation, MemoryObject::new(found.info, Some(data.clone())));
             return Ok(once(data.slice(range.start as usize..range.end as usize)));
         }
-        first_ready(self.stream(path, found.bytes, range)).await
+        first_ready(self.stream(path, policy, found.bytes, range)).await
     }
 
-    fn stream(self: &Arc<Self>, path: &ObjectPath, source: Source, range: ByteRange) -> ByteStream {
+    fn stream(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        source: Source,
+        range: ByteRange,
+    ) -> ByteStream {
         match source {
-            Source::Here(object) => self.stream_local(path, object, range),
+            Source::Here(object) => self.stream_local(path, policy, object, range),
             Source::Copy(_, version) => {
                 self.follow_reader(&version, range);
                 self.stream_pages(*version, range)
@@ -174,8 +182,8 @@ impl Worker {
         }
     }
 
-    fn stream_local(&self, path: &ObjectPath, object: Object, range: ByteRange) -> ByteStream {
-        self.metrics.read(Tier::disk, path.bucket.as_str(), range.len());
+    fn stream_local(&self, path: &ObjectPath, policy: &PathPolicy, object: Object, range: ByteRange) -> ByteStream {
+        self.metrics.read(Tier::disk, &path.bucket, &policy.rule, range.len());
         let pieces = object.pieces(range);
         let read = move |piece| {
             let object = object.clone();
@@ -204,13 +212,14 @@ impl Worker {
     async fn open_remote(
         &self,
         path: &ObjectPath,
+        policy: &PathPolicy,
         remote: &RemoteObject,
         mount: &Mount,
         range: ByteRange,
     ) -> Result<ByteStream> {
         let body = mount.foreground.get(&path.key, Some(range), Some(&remote.remote_etag)).await?;
         body.object.must_be(remote.info.size, &remote.info.etag, &remote.remote_etag)?;
-        self.metrics.read(Tier::under_store, path.bucket.as_str(), range.len());
+        self.metrics.read(Tier::under_store, &path.bucket, &policy.rule, range.len());
         Ok(body.stream.map(|data| data.map_err(Error::from)).boxed())
     }
 }

@@ -182,16 +182,16 @@ impl Cache {
     }
 
     /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check). `by` and `reason` go to
-    /// the history.
+    /// the history. Returns the new version: the present one when nothing changes.
     pub async fn set_policies(
         &self,
         rules: Vec<PolicyRule>,
         version: Option<u64>,
-        _by: &str,
-        _reason: &str,
+        by: &str,
+        reason: &str,
     ) -> Result<u64> {
-        let worker = Arc::clone(&self.worker);
-        to_the_end(async move { worker.set_policies(rules, version).await }).await
+        let (worker, by, reason) = (Arc::clone(&self.worker), by.to_owned(), reason.to_owned());
+        to_the_end(async move { worker.set_policies(rules, version, &by, &reason).await }).await
     }
 
     /// The effective settings of an object.

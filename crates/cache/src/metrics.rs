@@ -1,8 +1,10 @@
 //! What the cache tells Prometheus. Names are documented in `docs/metrics-reference.md`.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use forebay_types::BucketName;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -25,6 +27,8 @@ pub(crate) enum Tier {
 pub(crate) struct ReadLabels {
     pub(crate) tier: Tier,
     pub(crate) bucket: String,
+    /// Of the longest policy rule that holds.
+    pub(crate) path: Arc<str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -93,8 +97,8 @@ impl Metrics {
     }
 
     fn register_reads(&self, r: &mut Registry) {
-        r.register("forebay_reads", "Reads by the tier that answered and by bucket", self.reads.clone());
-        r.register("forebay_read_bytes", "Bytes read by tier and bucket", self.read_bytes.clone());
+        r.register("forebay_reads", "Reads by the tier that answered, bucket and policy path", self.reads.clone());
+        r.register("forebay_read_bytes", "Bytes read by tier, bucket and policy path", self.read_bytes.clone());
         r.register(
             "forebay_stale_served",
             "Reads past the metadata TTL while the under store was out of reach",
@@ -176,8 +180,9 @@ impl Metrics {
         );
     }
 
-    pub(crate) fn read(&self, tier: Tier, bucket: &str, bytes: u64) {
-        let labels = ReadLabels { tier, bucket: bucket.to_owned() };
+    /// `rule` is the path of the longest policy rule that holds.
+    pub(crate) fn read(&self, tier: Tier, bucket: &BucketName, rule: &Arc<str>, bytes: u64) {
+        let labels = ReadLabels { tier, bucket: bucket.as_str().to_owned(), path: Arc::clone(rule) };
         self.reads.get_or_create(&labels).inc();
         self.read_bytes.get_or_create(&labels).inc_by(bytes);
     }

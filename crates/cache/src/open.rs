@@ -70,7 +70,7 @@ impl Cache {
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
-            policies: Policies::load(engine.as_ref(), policies).await?,
+            policies: Policies::load(&env, engine.as_ref(), policies).await?,
             memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0),
             metrics: Metrics::register(registry),
             locks: KeyLocks::new(),

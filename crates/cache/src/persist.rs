@@ -206,7 +206,7 @@ impl Worker {
 
     /// A record that a power cut may take tells nobody that a request was under way. Whether a note was needed instead.
     async fn note_request(&self, path: &ObjectPath) -> bool {
-        if self.policies.resolve(path).durability == Durability::Fsync {
+        if !self.policies.may_hold_unsynced(path) {
             return false;
         }
         let transaction = Transaction { writes: vec![under_way(path)], ..Transaction::default() };

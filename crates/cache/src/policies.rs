@@ -1,61 +1,123 @@
 //! Path policies: the rules in force, and their life in the catalog.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_catalog::records::{self, PolicyRecord};
-use forebay_catalog::{Check, Engine, LocalChange, Transaction};
+use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
+use forebay_catalog::{Check, Engine, Transaction};
+use forebay_env::Env;
 use forebay_store::ValueWrite;
 use forebay_types::{Durability, ObjectPath, PathPolicy, PolicyChange, PolicyRule, PolicySet};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex as AsyncMutex;
 use utoipa::ToSchema;
 
 use crate::worker::Worker;
 use crate::{Cache, Error, ErrorKind, Result};
 
-/// The rules in force and the catalog's version of them.
+/// Versions in the history: enough to see what was changed when, and little beside the rest of a catalog, however large the rules.
+const HISTORY_VERSIONS: u64 = 100;
+
+/// Who replaces the rules when the configuration does.
+const CONFIGURATION: &str = "configuration";
+
+/// The rules in force and the number of their version.
 pub(crate) struct Policies {
     present: RwLock<(Arc<PolicySet>, u64)>,
+    /// Changes are made one after the other, so that the last to be stored is the one in force.
+    changing: AsyncMutex<()>,
+    /// Whether rules in this life asked for less than `fsync` and were replaced: see [`Policies::may_hold_unsynced`].
+    replaced_os: AtomicBool,
 }
 
 fn check(rules: Vec<PolicyRule>) -> Result<PolicySet> {
     PolicySet::new(rules).map_err(|error| Error::new(ErrorKind::InvalidArgument, error.to_string()))
 }
 
-async fn store(engine: &dyn Engine, record: &PolicyRecord, version: Option<Option<u64>>) -> Result<u64> {
+/// Commits rules, and with them their entry in the history where they make a new version, if the engine's version of the rules is
+/// still `expected`.
+async fn store(
+    engine: &dyn Engine,
+    record: PolicyRecord,
+    entry: Option<PolicyVersionRecord>,
+    expected: Option<u64>,
+) -> Result<()> {
     let key = records::policy_key();
-    let transaction = Transaction {
-        checks: version.into_iter().map(|version| Check { key: key.clone(), version }).collect(),
-        writes: vec![ValueWrite { key, value: Some(record.encode()) }],
-        local: LocalChange::default(),
-        durability: Durability::Fsync,
-    };
-    Ok(engine.commit(transaction).await?)
+    let mut writes = vec![ValueWrite { key: key.clone(), value: Some(record.encode()) }];
+    if let Some(entry) = entry {
+        let (first, _) = records::all_policy_versions_range();
+        let first_kept = records::policy_version_key((entry.revision + 1).saturating_sub(HISTORY_VERSIONS));
+        let old = engine.scan(&first, &first_kept, usize::MAX).await?;
+        writes.extend(old.into_iter().map(|(key, _)| ValueWrite { key, value: None }));
+        let key = records::policy_version_key(entry.revision);
+        writes.push(ValueWrite { key, value: Some(entry.encode()) });
+    }
+    let checks = vec![Check { key, version: expected }];
+    engine.commit(Transaction { checks, writes, ..Transaction::default() }).await?;
+    Ok(())
+}
+
+/// The highest number in the history, 0 without one: rules that a release without a history has stored carry no number.
+async fn last_revision(engine: &dyn Engine) -> Result<u64> {
+    let (from, to) = records::all_policy_versions_range();
+    let found = engine.scan(&from, &to, usize::MAX).await?;
+    match found.last() {
+        Some((_, last)) => Ok(PolicyVersionRecord::decode(&last.value)?.revision),
+        None => Ok(0),
+    }
 }
 
 impl Policies {
     /// Takes the catalog's rules. The configuration's rules replace them when there are none yet, or when the configuration is
     /// another than at the last start: so an edit of the file counts, and a change at run time survives a restart.
-    pub(crate) async fn load(engine: &dyn Engine, configured: Vec<PolicyRule>) -> Result<Self> {
+    pub(crate) async fn load(env: &Env, engine: &dyn Engine, configured: Vec<PolicyRule>) -> Result<Self> {
         let configured = check(configured)?;
         let found = engine.get(&records::policy_key()).await?;
-        let kept = match found {
-            Some(versioned) => {
-                let record = PolicyRecord::decode(&versioned.value)?;
-                (record.configured == configured.rules()).then_some((record.rules, versioned.version))
+        let expected = found.as_ref().map(|found| found.version);
+        let record = found.map(|found| PolicyRecord::decode(&found.value)).transpose()?;
+        let (set, revision) = match record {
+            Some(record) if record.revision > 0 && record.configured == configured.rules() => {
+                (check(record.rules)?, record.revision)
             }
-            None => None,
+            record => Self::replace(env, engine, record, configured, expected).await?,
         };
-        let (set, version) = match kept {
-            Some((rules, version)) => (check(rules)?, version),
-            None => {
-                let rules = configured.rules().to_vec();
-                let record = PolicyRecord { rules: rules.clone(), configured: rules };
-                let version = store(engine, &record, None).await?;
-                (configured, version)
-            }
-        };
-        Ok(Self { present: RwLock::new((Arc::new(set), version)) })
+        Ok(Self {
+            present: RwLock::new((Arc::new(set), revision)),
+            changing: AsyncMutex::default(),
+            replaced_os: AtomicBool::new(false),
+        })
+    }
+
+    /// Stores what a start finds to be in force when the catalog does not say the same yet.
+    async fn replace(
+        env: &Env,
+        engine: &dyn Engine,
+        record: Option<PolicyRecord>,
+        configured: PolicySet,
+        expected: Option<u64>,
+    ) -> Result<(PolicySet, u64)> {
+        let is_counted = record.as_ref().is_some_and(|record| record.revision > 0);
+        let before = record.as_ref().map_or(Ok(PolicySet::default()), |record| check(record.rules.clone()))?;
+        let was_configured = record.as_ref().is_some_and(|record| record.configured == configured.rules());
+        let set = if was_configured { before.clone() } else { configured.clone() };
+        let changes = before.changes_to(&set);
+        let last = record.map_or(0, |record| record.revision).max(last_revision(engine).await?);
+        // Somebody has written into the configuration what had been set at run time.
+        let is_new = !is_counted || !changes.is_empty();
+        let revision = if is_new { last + 1 } else { last };
+        let rules = set.rules().to_vec();
+        let entry = is_new.then(|| PolicyVersionRecord {
+            revision,
+            time_ms: env.clock.unix_ms(),
+            by: CONFIGURATION.to_owned(),
+            reason: CONFIGURATION.to_owned(),
+            rules: rules.clone(),
+            changes,
+        });
+        let record = PolicyRecord { rules, configured: configured.rules().to_vec(), revision };
+        store(engine, record, entry, expected).await?;
+        Ok((set, revision))
     }
 
     pub(crate) fn present(&self) -> (Arc<PolicySet>, u64) {
@@ -66,22 +128,60 @@ impl Policies {
         let set = Arc::clone(&self.present.read().0);
         set.resolve(path)
     }
+
+    /// Whether a record of this path may be one that only the operating system has: by the rules in force, or by rules that
+    /// were. What a start finds is synced before it is read.
+    pub(crate) fn may_hold_unsynced(&self, path: &ObjectPath) -> bool {
+        self.replaced_os.load(Ordering::SeqCst) || self.resolve(path).durability == Durability::Os
+    }
 }
 
 impl Worker {
-    pub(crate) async fn set_policies(&self, rules: Vec<PolicyRule>, version: Option<u64>) -> Result<u64> {
-        let set = Arc::new(check(rules)?);
-        let found = self.engine.get(&records::policy_key()).await?;
-        let Some(found) = found else {
+    pub(crate) async fn set_policies(
+        &self,
+        rules: Vec<PolicyRule>,
+        version: Option<u64>,
+        by: &str,
+        reason: &str,
+    ) -> Result<u64> {
+        let set = check(rules)?;
+        let _changing = self.policies.changing.lock().await;
+        let Some(found) = self.engine.get(&records::policy_key()).await? else {
             return Err(Error::new(ErrorKind::Internal, "the catalog holds no path policies"));
         };
-        let configured = PolicyRecord::decode(&found.value)?.configured;
-        let record = PolicyRecord { rules: set.rules().to_vec(), configured };
-        let expected = version.unwrap_or(found.version);
-        let new_version = store(self.engine.as_ref(), &record, Some(Some(expected))).await?;
-        *self.policies.present.write() = (Arc::clone(&set), new_version);
+        let record = PolicyRecord::decode(&found.value)?;
+        let before = check(record.rules)?;
+        if self.policies.present().1 != record.revision {
+            // An earlier change got no answer from the catalog, and was made.
+            self.put_in_force(before.clone(), record.revision);
+        }
+        if version.is_some_and(|version| version != record.revision) {
+            let context = format!("the path policies have version {} by now", record.revision);
+            return Err(Error::new(ErrorKind::Conflict, context));
+        }
+        let changes = before.changes_to(&set);
+        if changes.is_empty() {
+            return Ok(record.revision);
+        }
+        let revision = record.revision + 1;
+        let (rules, time_ms) = (set.rules().to_vec(), self.env.clock.unix_ms());
+        let (by, reason) = (by.to_owned(), reason.to_owned());
+        let entry = PolicyVersionRecord { revision, time_ms, by, reason, rules: rules.clone(), changes };
+        let record = PolicyRecord { rules, configured: record.configured, revision };
+        store(self.engine.as_ref(), record, Some(entry), Some(found.version)).await?;
+        self.put_in_force(set, revision);
+        Ok(revision)
+    }
+
+    fn put_in_force(&self, set: PolicySet, revision: u64) {
+        let set = Arc::new(set);
+        let (before, _) = self.policies.present();
+        let had_os = before.rules().iter().any(|rule| rule.durability == Some(Durability::Os));
+        if had_os && before.changes_to(&set).iter().any(|change| change.setting == "durability") {
+            self.policies.replaced_os.store(true, Ordering::SeqCst);
+        }
+        *self.policies.present.write() = (Arc::clone(&set), revision);
         self.apply_policies(&set);
-        Ok(new_version)
     }
 
     /// Brings the memory tier and the accounting of quotas in line with the rules.
@@ -117,17 +217,33 @@ pub struct PolicyVersion {
     pub changes: Vec<PolicyChange>,
 }
 
+impl From<PolicyVersionRecord> for PolicyVersion {
+    fn from(record: PolicyVersionRecord) -> Self {
+        let PolicyVersionRecord { revision, time_ms, by, reason, rules: _, changes } = record;
+        Self { version: revision, time_ms, by, reason, changes }
+    }
+}
+
 impl Cache {
     /// The versions that are kept, the newest first: a hundred.
     pub async fn policy_history(&self) -> Result<Vec<PolicyVersion>> {
-        todo!("package A")
+        let (from, to) = records::all_policy_versions_range();
+        let found = self.worker.engine.scan(&from, &to, usize::MAX).await?;
+        let versions = found.iter().rev().map(|(_, found)| Ok(PolicyVersionRecord::decode(&found.value)?.into()));
+        versions.collect()
     }
 
     /// The rules of a version that is kept.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn policies_at(&self, _version: u64) -> Result<Vec<PolicyRule>> {
-        todo!("package A")
+    pub async fn policies_at(&self, version: u64) -> Result<Vec<PolicyRule>> {
+        match self.worker.engine.get(&records::policy_version_key(version)).await? {
+            Some(found) => Ok(PolicyVersionRecord::decode(&found.value)?.rules),
+            None => {
+                let context = format!("version {version} of the path policies is not in the history");
+                Err(Error::new(ErrorKind::NotFound, context))
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::memory_tier::MemoryObject;
 use crate::metadata::Annex;
+use crate::metrics::Tier;
 use crate::put::new_object;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Mount, Result};
@@ -56,6 +57,8 @@ pub(crate) enum Known {
 #[derive(Clone)]
 pub(crate) struct Version {
     pub(crate) path: ObjectPath,
+    /// Of the longest policy rule that holds: reads are counted by it.
+    pub(crate) rule: Arc<str>,
     /// What was here when the reader came: it stays readable when the key has been written anew in the meantime.
     pub(crate) opened: Object,
     pub(crate) generation: Generation,
@@ -191,13 +194,13 @@ impl Worker {
     /// `PreconditionFailed` when the under store has another version by now.
     pub(crate) async fn read_page(self: Arc<Self>, version: Version, wanted: ByteRange) -> Result<Vec<Bytes>> {
         if let Some(found) = self.read_local(&version, wanted).await {
-            self.metrics.read(crate::metrics::Tier::disk, version.path.bucket.as_str(), wanted.len());
+            self.metrics.read(Tier::disk, &version.path.bucket, &version.rule, wanted.len());
             return Ok(found);
         }
         let page_size = self.settings.page_size.0;
         let index = wanted.start / page_size;
         let window = ByteRange::new(index * page_size, ((index + 1) * page_size).min(version.size));
-        self.metrics.read(crate::metrics::Tier::under_store, version.path.bucket.as_str(), wanted.len());
+        self.metrics.read(Tier::under_store, &version.path.bucket, &version.rule, wanted.len());
         let page = self.fetch_page(version, window).await.map_err(|error| shared_error(&error))?;
         let start = (wanted.start - window.start) as usize;
         Ok(vec![page.slice(start..start + wanted.len() as usize)])

@@ -8,6 +8,7 @@
 //! | `u/{bucket}\0{key}\0{upload id}` | [`UploadRecord`]: a multipart upload |
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
+//! | `policy/{revision, twenty digits}` | [`PolicyVersionRecord`]: a version of them |
 //! | `generation_base` | eight bytes, big-endian: see the cache's `next_generation` |
 //!
 //! Values begin with a version byte; readers take their own version and the one before, and refuse a newer one.
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use keys::*;
 pub use object::{Base, ObjectRecord, State};
 pub use part::PartRecord;
-pub use policy::PolicyRecord;
+pub use policy::{PolicyRecord, PolicyVersionRecord};
 pub use upload::{CompletedUpload, UploadRecord};
 
 use crate::{Error, ErrorKind, Result};
@@ -43,6 +44,17 @@ fn decode<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
         Ok((_, rest)) => Err(corrupt(what, format!("has {} bytes too many", rest.len()))),
         Err(error) => Err(corrupt(what, format!("is damaged: {error}"))),
     }
+}
+
+/// For records that gain fields and that people may have to read.
+fn encode_json<T: Serialize>(record: &T) -> Bytes {
+    let mut bytes = vec![VERSION];
+    serde_json::to_writer(&mut bytes, record).expect("memory takes every record, whose keys are names");
+    bytes.into()
+}
+
+fn decode_json<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(body(what, bytes)?).map_err(|error| corrupt(what, format!("is damaged: {error}")))
 }
 
 /// What is behind the version byte.

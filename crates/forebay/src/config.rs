@@ -1,6 +1,7 @@
 //! The configuration: defaults, then a TOML file, then environment variables, then flags.
 
 mod check;
+mod effective;
 mod filter;
 mod kind;
 mod names;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use forebay_admin::ConfigurationEntry;
 use forebay_types::{BucketName, ByteSize, PolicyRule, WriteMode};
 use forebay_ufs::UnderStoreUrl;
 use forebay_ufs::governor::GovernorSettings;
@@ -43,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) s3: S3Settings,
     pub(crate) policies: Vec<PolicyRule>,
     pub(crate) warnings: Vec<String>,
+    /// All of it, as the admin API shows it.
+    pub(crate) effective: Vec<ConfigurationEntry>,
     origins: BTreeMap<(&'static str, &'static str), Origin>,
 }
 
@@ -65,6 +69,7 @@ pub(crate) struct Server {
     pub(crate) tls_cert: Option<PathBuf>,
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) admin_tls: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -188,6 +193,7 @@ impl Config {
             s3: sources.section("under_store_s3")?,
             policies: policy::rules(&sources.policies, mode)?,
             warnings: sources.warnings.clone(),
+            effective: effective::entries(&sources, mode),
             origins: sources.settings.iter().map(|(name, sourced)| (*name, sourced.origin.clone())).collect(),
         };
         config.check(&sources)?;

@@ -53,10 +53,11 @@ async fn run(config: Config) -> Result<(), Failure> {
     let socket = bind(config.server.listen, "server.listen")?;
     let admin_listener = listen(bind(config.server.admin_listen, "server.admin_listen")?, "server.admin_listen")?;
     let admin_address = admin_listener.local_addr().map_err(|e| Failure::of("server.admin_listen", &e))?;
-    let admin = Admin::default();
+    let admin_tls = tls.clone().filter(|_| config.server.admin_tls);
+    let admin_scheme = if admin_tls.is_some() { "https" } else { "http" };
+    let admin = Admin::new(env.clone(), admin_tls);
     let admin_stop = CancellationToken::new();
-    let admin_task =
-        forebay_env::spawn(forebay_admin::run(admin_listener, admin.clone(), env.clone(), admin_stop.clone()));
+    let admin_task = forebay_env::spawn(forebay_admin::run(admin_listener, admin.clone(), admin_stop.clone()));
 
     // A stop during recovery needs no care: recovery only reads what is durable, and cuts torn tails once more next time.
     let worker = tokio::select! {
@@ -69,14 +70,14 @@ async fn run(config: Config) -> Result<(), Failure> {
         users,
         registry,
         notices: forebay_admin::Notices::default(),
-        configuration: Vec::new(),
+        configuration: config.effective.clone(),
         under_stores: Arc::new(NoUnderStores),
     });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
     let stop = CancellationToken::new();
     let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
-    println!("forebay is ready: S3 on {scheme}://{address}, admin on http://{admin_address}");
+    println!("forebay is ready: S3 on {scheme}://{address}, admin on {admin_scheme}://{admin_address}");
 
     tokio::select! {
         () = signals.next() => tracing::info!("stopping: no new requests"),

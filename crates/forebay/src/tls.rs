@@ -1,4 +1,4 @@
-//! TLS of the S3 listener.
+//! TLS of the S3 listener and, with `server.admin_tls`, of the admin listener.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,11 +1,16 @@
 //! Path policies: what holds for the objects under a path prefix.
 
+mod explain;
+
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, ObjectPath, Period};
+
+pub use explain::{ExplainedSetting, PolicyChange};
 
 /// What happens to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
@@ -112,6 +117,8 @@ impl PolicyRule {
 /// The effective settings of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPolicy {
+    /// The path of the longest rule that holds, `/` when none does: what reads are counted by.
+    pub rule: Arc<str>,
     pub write_mode: WriteMode,
     pub write_replicas: u32,
     pub eviction: EvictionOrder,
@@ -127,9 +134,13 @@ pub struct PathPolicy {
 /// Default of `metadataTtl`: how stale a clean object may be when somebody writes past the cache.
 pub const METADATA_TTL_DEFAULT: Period = Period::from_secs(60);
 
+/// The path of what holds where no rule does. Shared, since every read resolves a policy.
+static ROOT: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from("/"));
+
 impl Default for PathPolicy {
     fn default() -> Self {
         Self {
+            rule: Arc::clone(&ROOT),
             write_mode: WriteMode::default(),
             write_replicas: 1,
             eviction: EvictionOrder::default(),
@@ -156,6 +167,9 @@ pub struct InvalidPolicy {
 #[serde(transparent)]
 pub struct PolicySet {
     rules: Vec<PolicyRule>,
+    /// The paths of `rules`, to be shared by what is resolved.
+    #[serde(skip)]
+    paths: Vec<Arc<str>>,
 }
 
 impl PolicySet {
@@ -166,7 +180,8 @@ impl PolicySet {
         if let Some(pair) = rules.windows(2).find(|pair| pair[0].path == pair[1].path) {
             return Err(invalid(&pair[0], "is given twice"));
         }
-        Ok(Self { rules })
+        let paths = rules.iter().map(|rule| Arc::from(rule.path.as_str())).collect();
+        Ok(Self { rules, paths })
     }
 
     pub fn rules(&self) -> &[PolicyRule] {
@@ -178,11 +193,13 @@ impl PolicySet {
         let bucket = path.bucket.as_str();
         let key = path.key.as_str();
         let matching = || self.rules.iter().filter(|rule| rule_matches(&rule.path, bucket, key));
+        let longest = self.rules.iter().position(|rule| rule_matches(&rule.path, bucket, key));
         let base = PathPolicy::default();
         let quota = |get: fn(&PolicyRule) -> Option<ByteSize>| {
             matching().find_map(|rule| get(rule).map(|size| (rule.path.clone(), size)))
         };
         PathPolicy {
+            rule: longest.map_or(base.rule, |index| Arc::clone(&self.paths[index])),
             write_mode: matching().find_map(|r| r.write_mode).unwrap_or(base.write_mode),
             write_replicas: matching().find_map(|r| r.write_replicas).unwrap_or(base.write_replicas),
             eviction: matching().find_map(|r| r.eviction).unwrap_or(base.eviction),
@@ -218,45 +235,6 @@ fn check_rule(rule: &PolicyRule) -> Result<(), InvalidPolicy> {
         Some(0) => Err(invalid(rule, "writeReplicas must be at least 1")),
         Some(n) => Err(invalid(rule, &format!("writeReplicas = {n} needs {n} workers, and this is a single worker"))),
     }
-}
-
-/// One setting of one rule that another set of rules has otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PolicyChange {
-    /// The path of the rule.
-    pub path: String,
-    /// The setting, as rules name it; empty when a rule without settings comes or goes.
-    pub setting: String,
-    /// As JSON text; `None`: not set.
-    pub before: Option<String>,
-    pub after: Option<String>,
-}
-
-impl PolicySet {
-    /// What changes from this set to `after`, by path and setting.
-    pub fn changes_to(&self, _after: &Self) -> Vec<PolicyChange> {
-        todo!("package A")
-    }
-
-    /// Each setting that holds for an object: its value as JSON text, and the path of the rule that gives it (`None`: the
-    /// default).
-    pub fn explain(&self, _path: &ObjectPath) -> Vec<ExplainedSetting> {
-        todo!("package A")
-    }
-}
-
-/// A setting that holds for an object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ExplainedSetting {
-    pub setting: String,
-    /// As rules write it: text, a number or a flag; `null` for a quota that nobody sets.
-    #[schema(value_type = Option<String>)]
-    pub value: Option<String>,
-    /// The path of the rule that gives it; none for the default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
 }
 
 impl FromStr for WriteMode {
@@ -323,6 +301,9 @@ mod tests {
         }
         let hot = set.resolve(&ObjectPath::parse("data", "in/hot/x").expect("a valid path"));
         assert_eq!(hot.cache_quota, Some(("/data/in/hot/".to_owned(), ByteSize(7))));
+        assert_eq!(hot.rule.as_ref(), "/data/in/hot/");
+        let none = PolicySet::new(vec![rule("/data", None)]).expect("valid rules");
+        assert_eq!(none.resolve(&ObjectPath::parse("other", "x").expect("a valid path")).rule.as_ref(), "/");
     }
 
     #[test]

@@ -71,8 +71,8 @@ impl Setup {
         let under = MemoryUnderStore::default();
         let (foreground, background) = (Gate::new(under.clone()), Gate::new(under.clone()));
         let disk = MemoryDisk::new(self.capacity);
-        let cache = build(&self, &env, &disk, &foreground, &background).await;
-        Bench { cache, under, foreground, background, disk, clock, env, setup: self }
+        let (cache, registry) = build(&self, &env, &disk, &foreground, &background).await;
+        Bench { cache, registry, under, foreground, background, disk, clock, env, setup: self }
     }
 }
 
@@ -85,7 +85,7 @@ async fn open_store(setup: &Setup, env: &Env, disk: &MemoryDisk) -> Store {
     Store::open(env.clone(), disks, setup.store.clone(), None).await.expect("store")
 }
 
-async fn build(setup: &Setup, env: &Env, disk: &MemoryDisk, foreground: &Gate, background: &Gate) -> Cache {
+async fn build(setup: &Setup, env: &Env, disk: &MemoryDisk, foreground: &Gate, background: &Gate) -> (Cache, Registry) {
     let store = open_store(setup, env, disk).await;
     let engine = Arc::new(EmbeddedEngine::new(store.clone()));
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
@@ -93,12 +93,14 @@ async fn build(setup: &Setup, env: &Env, disk: &MemoryDisk, foreground: &Gate, b
     let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
     let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies };
-    Cache::open(parts, &mut Registry::default()).await.expect("cache")
+    let mut registry = Registry::default();
+    (Cache::open(parts, &mut registry).await.expect("cache"), registry)
 }
 
 /// A cache and all around it.
 pub struct Bench {
     pub cache: Cache,
+    registry: Registry,
     pub under: MemoryUnderStore,
     /// What requests of clients go through on their way to the under store.
     pub foreground: Gate,
@@ -126,13 +128,19 @@ impl Bench {
     }
 
     pub async fn reopen(&mut self) {
-        self.cache = build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+        (self.cache, self.registry) =
+            build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
     }
 
     /// Removes a record of the catalog while the cache is closed.
     pub async fn remove_record(&self, key: Bytes) {
+        self.write_record(key, None).await;
+    }
+
+    /// Changes a record of the catalog while the cache is closed.
+    pub async fn write_record(&self, key: Bytes, value: Option<Bytes>) {
         let store = open_store(&self.setup, &self.env, &self.disk).await;
-        let writes = vec![ValueWrite { key, value: None }];
+        let writes = vec![ValueWrite { key, value }];
         EmbeddedEngine::new(store.clone())
             .commit(Transaction { writes, ..Transaction::default() })
             .await
@@ -148,7 +156,8 @@ impl Bench {
         (self.foreground, self.background) = (Gate::new(self.under.clone()), Gate::new(self.under.clone()));
         // Only to end the dead process's tasks: it can't write any more.
         let _ = self.cache.close().await;
-        self.cache = build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+        (self.cache, self.registry) =
+            build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
     }
 
     pub async fn put(&self, key: &str, body: impl Into<Bytes>) -> Result<Written> {
@@ -233,6 +242,13 @@ impl Bench {
             Applied::Put { .. } | Applied::Delete { .. } => None,
         };
         self.under.applied().into_iter().filter_map(generation).collect()
+    }
+
+    /// What a scrape shows.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).expect("metrics");
+        text
     }
 
     /// Flips a bit of every place on the disk that holds `needle`. Returns how many there were.

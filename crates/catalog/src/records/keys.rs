@@ -11,6 +11,15 @@ pub fn policy_key() -> Bytes {
     Bytes::from_static(b"policy")
 }
 
+/// The key of a version of the path policies.
+pub fn policy_version_key(revision: u64) -> Bytes {
+    format!("policy/{revision:020}").into()
+}
+
+pub fn all_policy_versions_range() -> (Bytes, Bytes) {
+    range_of("policy/")
+}
+
 /// The first key behind `key`.
 pub fn successor(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()

@@ -1,4 +1,6 @@
-use forebay_types::{BucketName, Checksums, ETag, Generation, ObjectPath, PolicyRule, SystemHeaders, WriteMode};
+use forebay_types::{
+    BucketName, Checksums, ETag, Generation, ObjectPath, PolicyChange, PolicyRule, SystemHeaders, WriteMode,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -38,7 +40,24 @@ fn part() -> PartRecord {
 
 fn policy() -> PolicyRecord {
     let rule = PolicyRule { write_mode: Some(WriteMode::WriteBack), ..PolicyRule::for_path("/data/") };
-    PolicyRecord { rules: vec![rule], configured: Vec::new() }
+    PolicyRecord { rules: vec![rule], configured: Vec::new(), revision: 7 }
+}
+
+fn policy_version() -> PolicyVersionRecord {
+    let change = PolicyChange {
+        path: "/data/".to_owned(),
+        setting: "writeMode".to_owned(),
+        before: None,
+        after: Some("\"WRITE_BACK\"".to_owned()),
+    };
+    PolicyVersionRecord {
+        revision: 7,
+        time_ms: 1_700_000_000_000,
+        by: "admin".to_owned(),
+        reason: "edit".to_owned(),
+        rules: policy().rules,
+        changes: vec![change],
+    }
 }
 
 /// The bytes of version 1, which every later version must go on to read.
@@ -49,13 +68,17 @@ fn records_read_as_version_1_wrote_them() {
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         text.trim().to_owned()
     };
-    let encoded = [object().encode(), upload().encode(), part().encode(), policy().encode()].map(hex::encode);
-    assert_eq!(encoded, ["object", "upload", "part", "policy"].map(golden));
+    let encoded = [object().encode(), upload().encode(), part().encode(), policy().encode(), policy_version().encode()];
+    let names = ["object", "upload", "part", "policy-counted", "policy-version"];
+    assert_eq!(encoded.map(hex::encode), names.map(golden));
     let bytes = |name| hex::decode(golden(name)).unwrap();
     assert_eq!(ObjectRecord::decode(&bytes("object")).unwrap(), object());
     assert_eq!(UploadRecord::decode(&bytes("upload")).unwrap(), upload());
     assert_eq!(PartRecord::decode(&bytes("part")).unwrap(), part());
-    assert_eq!(PolicyRecord::decode(&bytes("policy")).unwrap(), policy());
+    assert_eq!(PolicyRecord::decode(&bytes("policy-counted")).unwrap(), policy());
+    assert_eq!(PolicyVersionRecord::decode(&bytes("policy-version")).unwrap(), policy_version());
+    let uncounted = PolicyRecord { revision: 0, ..policy() };
+    assert_eq!(PolicyRecord::decode(&bytes("policy")).unwrap(), uncounted, "as it was before versions were counted");
 }
 
 fn check_refusals<T: std::fmt::Debug>(encoded: Bytes, decode: fn(&[u8]) -> Result<T>) {
@@ -75,6 +98,7 @@ fn a_newer_version_and_damage_are_refused() {
     check_refusals(upload().encode(), UploadRecord::decode);
     check_refusals(part().encode(), PartRecord::decode);
     check_refusals(policy().encode(), PolicyRecord::decode);
+    check_refusals(policy_version().encode(), PolicyVersionRecord::decode);
 }
 
 #[test]

@@ -19,6 +19,8 @@ impl Config {
             ("root_secret_key", server.root_secret_key.is_some()),
         )?;
         both(sources, "server", ("tls_cert", server.tls_cert.is_some()), ("tls_key", server.tls_key.is_some()))?;
+        let encrypted = !server.admin_tls || server.tls_cert.is_some();
+        refuse_unless(encrypted, sources, "server", "admin_tls", "needs server.tls_cert and server.tls_key")?;
         let order = self.cache.persist_backoff_min <= self.cache.persist_backoff_max;
         refuse_unless(order, sources, "cache", "persist_backoff_min", "must not exceed cache.persist_backoff_max")?;
         let order = self.limits.circuit_pause_min <= self.limits.circuit_pause_max;

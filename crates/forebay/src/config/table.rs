@@ -82,6 +82,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("server", "root_secret_key", Kind::Secret, "", "Secret key of the root user."),
     setting("server", "tls_cert", Kind::Path, "", "PEM file of the certificate chain of the S3 listener. With `tls_key` it turns TLS on."),
     setting("server", "tls_key", Kind::Path, "", "PEM file of the certificate's private key."),
+    setting("server", "admin_tls", Kind::Flag, "false", "Serve `server.admin_listen` over TLS too, with the same certificate."),
     setting("store", "data_dirs", Kind::Paths, "./forebay-data",
         "Directories of the store, at best one for each disk. The environment variable takes a list with commas."),
     setting("store", "size", Kind::Capacity, "80%",

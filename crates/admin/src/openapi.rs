@@ -1,0 +1,146 @@
+//! The routes of `/api/v1`, and their description: both from one list, so that neither can have what the other lacks.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{OpenApi, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi as _};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::api::ProblemBody;
+use crate::{Admin, configuration, content, health, jobs, objects, overview, persist, policies, session, under_stores};
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Forebay",
+        description = "The admin API of a Forebay worker. Errors are `application/problem+json`. Times that end in `Ms` are \
+                       milliseconds since 1970. Parameters and fields that are not named here are refused.\n\n\
+                       Requests carry the keys of a user with an admin grant for the path concerned (HTTP Basic), or the cookie \
+                       of a session. With the cookie, a request that is not GET or HEAD also carries the header `x-forebay-csrf`."
+    ),
+    components(schemas(ProblemBody)),
+    security(("keys" = []), ("session" = [])),
+    modifiers(&SecuritySchemes)
+)]
+struct Description;
+
+struct SecuritySchemes;
+
+impl Modify for SecuritySchemes {
+    fn modify(&self, openapi: &mut OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        components.add_security_scheme("keys", SecurityScheme::Http(Http::new(HttpAuthScheme::Basic)));
+        let cookie = ApiKey::Cookie(ApiKeyValue::new("forebay_session"));
+        components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
+    }
+}
+
+/// All operations of the API.
+pub(crate) fn api() -> OpenApiRouter<Admin> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(describe))
+        .routes(routes!(health::show_status))
+        .routes(routes!(overview::show_overview))
+        .routes(routes!(overview::show_overview_history))
+        .routes(routes!(policies::list_policies, policies::replace_policies))
+        .routes(routes!(policies::check_policies))
+        .routes(routes!(policies::rule::show_rule, policies::rule::put_rule, policies::rule::delete_rule))
+        .routes(routes!(policies::resolve_policy))
+        .routes(routes!(policies::history::list_policy_versions))
+        .routes(routes!(policies::history::show_policy_version))
+        .routes(routes!(policies::history::roll_back_policies))
+        .routes(routes!(persist::persist_now))
+        .routes(routes!(jobs::list_jobs, jobs::create_job))
+        .routes(routes!(jobs::show_job))
+        .routes(routes!(jobs::list_job_findings))
+        .routes(routes!(jobs::cancel_job))
+        .routes(routes!(objects::list_buckets))
+        .routes(routes!(objects::list_objects))
+        .routes(routes!(objects::show_object))
+        .routes(routes!(content::read_content, content::write_content, content::delete_content))
+        .routes(routes!(under_stores::list_under_stores))
+        .routes(routes!(configuration::list_configuration))
+        .routes(routes!(configuration::list_notices))
+        .routes(routes!(session::begin_session, session::show_session, session::end_session))
+}
+
+/// This description.
+#[utoipa::path(get, path = "/api/v1/openapi.json", tag = "description", security(()),
+    responses((status = 200, body = Object, description = "OpenAPI 3.1")))]
+async fn describe(State(admin): State<Admin>) -> Json<OpenApi> {
+    Json(admin.description().clone())
+}
+
+fn problems<const N: usize>(all: [(u16, &str); N]) -> BTreeMap<String, RefOr<Response>> {
+    let problem = |(status, why): (u16, &str)| {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemBody"))).build();
+        let response = ResponseBuilder::new().description(why).content("application/problem+json", content).build();
+        (status.to_string(), RefOr::T(response))
+    };
+    all.into_iter().map(problem).collect()
+}
+
+/// What every operation may answer instead of what was asked for.
+pub(crate) struct Problems;
+
+impl IntoResponses for Problems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems([
+            (400, "A parameter, a header or the body is not right."),
+            (401, "Neither keys nor a session of a user came with the request, or the wrong ones."),
+            (403, "The user has no admin grant for the path, or a browser's request comes from elsewhere."),
+            (429, "Too many logins with this access key have failed. `Retry-After` says when to try again."),
+            (500, "The worker has failed, or what it stores is damaged."),
+            (503, "The worker is starting, or the under store is out of reach, or there is no room: try again later."),
+        ])
+    }
+}
+
+/// Of operations about something that may not be there.
+pub(crate) struct Absent;
+
+impl IntoResponses for Absent {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems([(404, "There is nothing of this name.")])
+    }
+}
+
+/// Of operations that take `If-Match`.
+pub(crate) struct Stale;
+
+impl IntoResponses for Stale {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems([
+            (412, "The policies have another version than `If-Match` says: somebody was faster."),
+            (507, "The disks are full."),
+        ])
+    }
+}
+
+/// Of operations that take a body.
+pub(crate) struct BodyProblems;
+
+impl IntoResponses for BodyProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems([(413, "The body is too large."), (415, "The body is not `application/json`.")])
+    }
+}
+
+/// Of operations that write or ask the under store for something.
+pub(crate) struct StorageProblems;
+
+impl IntoResponses for StorageProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems([
+            (409, "Another write of the same object was under way."),
+            (412, "The object is another now."),
+            (501, "The under store cannot do this."),
+            (507, "The disks are full."),
+        ])
+    }
+}

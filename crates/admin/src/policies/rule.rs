@@ -1,0 +1,138 @@
+//! One rule at a time.
+
+use axum::response::{IntoResponse, Response};
+use forebay_cache::Cache;
+use forebay_types::PolicyRule;
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+
+use super::{IfMatch, check, expected_version, set, stale, with_version};
+use crate::access::Caller;
+use crate::input::{JsonBody, Parameters};
+use crate::openapi::{Absent, BodyProblems, Problems, Stale};
+use crate::problem::{Answer, Problem};
+
+/// How often an edit of one rule begins anew because another edit was faster. Edits are rare: more is a loop somewhere.
+const EDIT_TRIES: usize = 5;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OfRule {
+    /// The path of the rule: `/`, `/bucket` or `/bucket/prefix`.
+    #[param(example = "/logs/", pattern = "^/")]
+    path: String,
+}
+
+/// [`PolicyRule`] without its path, which the query names.
+pub(crate) struct RuleSettings;
+
+impl PartialSchema for RuleSettings {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = PolicyRule::schema();
+        if let RefOr::T(Schema::Object(object)) = &mut schema {
+            object.properties.remove("path");
+            object.required.retain(|name| name != "path");
+        }
+        schema
+    }
+}
+
+impl ToSchema for RuleSettings {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        PolicyRule::schemas(schemas);
+    }
+}
+
+/// The rule of a path.
+#[utoipa::path(get, path = "/api/v1/policies/rule", tag = "policies", params(OfRule),
+    responses((status = 200, body = PolicyRule, headers(("etag" = String))), Problems, Absent))]
+pub(crate) async fn show_rule(caller: Caller, Parameters(OfRule { path }): Parameters<OfRule>) -> Answer<Response> {
+    check_path(&path)?;
+    let (rules, version) = caller.may_administer_under(&path)?.cache.policies();
+    let rule = rules.rules().iter().find(|rule| rule.path == path).ok_or_else(|| no_rule(&path))?;
+    Ok(with_version(rule, version))
+}
+
+/// Adds a rule, or replaces the one of the same path.
+#[utoipa::path(put, path = "/api/v1/policies/rule", tag = "policies", params(OfRule, IfMatch), request_body = RuleSettings,
+    responses((status = 200, body = PolicyRule, headers(("etag" = String))), Problems, BodyProblems, Stale))]
+pub(crate) async fn put_rule(
+    caller: Caller,
+    Parameters(OfRule { path }): Parameters<OfRule>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<Map<String, Value>>,
+) -> Answer<Response> {
+    check_path(&path)?;
+    let cache = &caller.may_administer_rule(&path)?.cache;
+    let rule = rule_of(&path, body)?;
+    check(std::slice::from_ref(&rule))?;
+    let version = edit(cache, &caller, expected_version(&headers)?, |rules| {
+        rules.retain(|other| other.path != path);
+        rules.push(rule.clone());
+        Ok(())
+    });
+    Ok(with_version(&rule, version.await?))
+}
+
+/// Removes the rule of a path.
+#[utoipa::path(delete, path = "/api/v1/policies/rule", tag = "policies", params(OfRule, IfMatch),
+    responses((status = 204, description = "It is gone.", headers(("etag" = String))), Problems, Absent, Stale))]
+pub(crate) async fn delete_rule(
+    caller: Caller,
+    Parameters(OfRule { path }): Parameters<OfRule>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    check_path(&path)?;
+    let cache = &caller.may_administer_rule(&path)?.cache;
+    let version = edit(cache, &caller, expected_version(&headers)?, |rules| {
+        let before = rules.len();
+        rules.retain(|rule| rule.path != path);
+        if rules.len() == before { Err(no_rule(&path)) } else { Ok(()) }
+    });
+    let tag = format!("\"{}\"", version.await?);
+    Ok((StatusCode::NO_CONTENT, [(header::ETAG, tag)]).into_response())
+}
+
+fn check_path(path: &str) -> Answer<()> {
+    if path.starts_with('/') { Ok(()) } else { Err(Problem::bad(format!("path={path:?} must begin with \"/\""))) }
+}
+
+fn no_rule(path: &str) -> Problem {
+    Problem::absent(format!("no rule has the path {path:?}"))
+}
+
+/// The rule of a body, whose path is left out or the one of the query.
+fn rule_of(path: &str, mut body: Map<String, Value>) -> Answer<PolicyRule> {
+    let before = body.insert("path".to_owned(), path.into());
+    if before.is_some_and(|before| before != path) {
+        return Err(Problem::bad(format!("the body names another path than path={path:?}")));
+    }
+    serde_json::from_value(Value::Object(body)).map_err(|wrong| Problem::bad(format!("the body: {wrong}")))
+}
+
+/// Changes the rules as they are, once more when somebody else was faster and the caller named no version.
+async fn edit(
+    cache: &Cache,
+    caller: &Caller,
+    expected: Option<u64>,
+    change: impl Fn(&mut Vec<PolicyRule>) -> Answer<()>,
+) -> Answer<u64> {
+    for _ in 0..EDIT_TRIES {
+        let (present, version) = cache.policies();
+        if expected.is_some_and(|expected| expected != version) {
+            return Err(stale());
+        }
+        let mut rules = present.rules().to_vec();
+        change(&mut rules)?;
+        match set(cache, rules, Some(version), caller.name(), "edit").await {
+            Err(problem) if problem.status == StatusCode::PRECONDITION_FAILED => {}
+            done => return done,
+        }
+    }
+    Err(stale())
+}

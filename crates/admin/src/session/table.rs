@@ -1,0 +1,102 @@
+//! The sessions that there are, in memory: a restart ends all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_auth::{User, Users, equal_in_constant_time};
+use forebay_env::{Env, Random};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::api::Session;
+
+/// A session ends after this time, used or not: a day's work.
+const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
+/// A session that nobody uses ends after this time: a desk that was left.
+const IDLE_MAX: Duration = Duration::from_secs(3600);
+/// More administrators than one worker has; beyond it the oldest session ends.
+const SESSIONS_MAX: usize = 100;
+
+#[derive(Default)]
+pub(crate) struct Sessions {
+    /// The oldest first.
+    live: Mutex<Vec<Live>>,
+}
+
+struct Live {
+    /// A copy of the memory gives no session away.
+    id_hash: String,
+    csrf: String,
+    /// As it was at the beginning: the session ends with the user, and with the user's keys.
+    user: Arc<User>,
+    began: Duration,
+    used: Duration,
+}
+
+/// A session that holds.
+pub(crate) struct Found {
+    id_hash: String,
+    /// As the user is now.
+    pub(crate) user: Arc<User>,
+    pub(crate) session: Session,
+}
+
+/// 256 bits in hex.
+fn secret(random: &dyn Random) -> String {
+    random.hex_id() + &random.hex_id()
+}
+
+fn hash(id: &str) -> String {
+    hex::encode(Sha256::digest(id))
+}
+
+impl Sessions {
+    /// Returns the id, which is nowhere else from then on.
+    pub(crate) fn begin(&self, env: &Env, user: Arc<User>) -> (String, Session) {
+        let (id, now) = (secret(&*env.random), env.clock.monotonic());
+        let fresh = Live { id_hash: hash(&id), csrf: secret(&*env.random), user, began: now, used: now };
+        let session = fresh.show(env, now);
+        let mut live = self.live.lock();
+        live.retain(|session| session.holds(now));
+        if live.len() >= SESSIONS_MAX {
+            live.remove(0);
+        }
+        live.push(fresh);
+        (id, session)
+    }
+
+    /// The session of an id, which counts as used. A session whose user is gone or has other keys ends here.
+    pub(crate) fn find(&self, env: &Env, users: &Users, id: &str) -> Option<Found> {
+        let (wanted, now) = (hash(id), env.clock.monotonic());
+        let mut live = self.live.lock();
+        live.retain(|session| session.holds(now));
+        let at = live.iter().position(|session| equal_in_constant_time(&session.id_hash, &wanted))?;
+        let Some(user) = live[at].present_user(users) else {
+            live.remove(at);
+            return None;
+        };
+        live[at].used = now;
+        Some(Found { id_hash: wanted, user, session: live[at].show(env, now) })
+    }
+
+    pub(crate) fn end(&self, found: &Found) {
+        self.live.lock().retain(|session| session.id_hash != found.id_hash);
+    }
+}
+
+impl Live {
+    fn holds(&self, now: Duration) -> bool {
+        now.saturating_sub(self.began) < AGE_MAX && now.saturating_sub(self.used) < IDLE_MAX
+    }
+
+    fn present_user(&self, users: &Users) -> Option<Arc<User>> {
+        let same = |user: &Arc<User>| user.name == self.user.name && user.secret == self.user.secret;
+        users.find(&self.user.access_key).filter(same)
+    }
+
+    fn show(&self, env: &Env, now: Duration) -> Session {
+        let left = AGE_MAX.saturating_sub(now.saturating_sub(self.began)).min(IDLE_MAX);
+        let expires_ms = env.clock.unix_ms().saturating_add(left.as_millis() as u64);
+        Session { user: self.user.name.clone(), csrf: self.csrf.clone(), expires_ms }
+    }
+}
