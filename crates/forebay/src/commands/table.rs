@@ -64,11 +64,6 @@ impl Table {
     }
 }
 
-/// Columns that a terminal gives to a text.
-pub(crate) fn display_width(text: &str) -> usize {
-    text.width()
-}
-
 /// As much of a text as fits into some columns, with `…` for what does not.
 pub(crate) fn fitted(text: &str, columns: usize) -> String {
     if text.width() <= columns {
