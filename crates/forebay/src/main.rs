@@ -13,6 +13,7 @@ mod serve;
 mod signals;
 mod store_settings;
 mod tls;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_admin::{Admin, Running};
+use forebay_admin::{Admin, Notices, Running};
 use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
 use forebay_catalog::EmbeddedEngine;
@@ -19,8 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreObserver};
+use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
+use crate::places::Places;
 use crate::signals::Signals;
+use crate::watch::{DiskMetrics, Watch};
 use crate::{credentials, limits, logs, places, store_settings, tls};
 
 /// Connections that the kernel keeps while all permits are taken.
@@ -63,14 +65,16 @@ async fn run(config: Config) -> Result<(), Failure> {
         started = Worker::start(&config, &env) => started?,
         () = signals.next() => return Ok(()),
     };
-    let Worker { cache, users, service, registry, users_watch } = worker;
+    let Worker { cache, users, service, registry, users_watch, places, watch } = worker;
+    let notices = watch.notices.clone();
+    let watch = watch.start(&config.store.data_dirs);
     admin.ready(Running {
         cache: cache.clone(),
         users,
         registry,
-        notices: forebay_admin::Notices::default(),
+        notices,
         configuration: Vec::new(),
-        under_stores: Arc::new(NoUnderStores),
+        under_stores: Arc::new(places),
     });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
@@ -89,20 +93,12 @@ async fn run(config: Config) -> Result<(), Failure> {
     s3.await;
     let closed = cache.close().await;
     users_watch.abort();
+    watch.abort();
     admin_stop.cancel();
     admin_task.join().await;
     closed.map_err(|e| Failure::of("closing the store", &e))?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Package E replaces it.
-struct NoUnderStores;
-
-impl forebay_admin::UnderStores for NoUnderStores {
-    fn states(&self) -> Vec<forebay_admin::api::UnderStoreStatus> {
-        Vec::new()
-    }
 }
 
 /// Ends when background work has ended by itself. A panic in a request ends that connection only; one in persistence or eviction
@@ -121,6 +117,8 @@ struct Worker {
     service: S3Service,
     registry: Registry,
     users_watch: Task<()>,
+    places: Places,
+    watch: Watch,
 }
 
 impl Worker {
@@ -133,12 +131,13 @@ impl Worker {
         let store_settings = store_settings::resolve(&config.store, &disks).await?;
         let mut registry = Registry::default();
         let observer = Arc::new(UnderStoreObserver::register(&mut registry));
-        let mounts = places::open(config, env, observer).await?;
-        let store = open_store(env, disks, store_settings, &mut registry).await?;
+        let (mounts, places) = places::open(config, env, observer).await?;
+        UnderStoreMetrics::register(&mut registry, &places);
+        let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
         let parts = Parts {
             env: env.clone(),
             engine: Arc::new(EmbeddedEngine::new(store.clone())),
-            store,
+            store: store.clone(),
             mounts,
             settings: config.cache.clone(),
             policies: config.policies.clone(),
@@ -147,7 +146,17 @@ impl Worker {
         let settings = s3_settings(config, token_secret);
         let service = S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry);
         let users_watch = users.watch(env);
-        Ok(Self { cache, users, service, registry, users_watch })
+        let watch = Watch {
+            env: env.clone(),
+            cache: cache.clone(),
+            pinned_bytes_max: (store.usage().capacity_bytes as f64 * config.cache.pinned_ratio) as u64,
+            store,
+            syncs,
+            places: places.clone(),
+            notices: Notices::default(),
+            metrics: DiskMetrics::register(&mut registry),
+        };
+        Ok(Self { cache, users, service, registry, users_watch, places, watch })
     }
 }
 
@@ -164,13 +173,13 @@ async fn open_store(
     disks: Vec<Arc<dyn Disk>>,
     settings: forebay_store::Settings,
     registry: &mut Registry,
-) -> Result<Store, Failure> {
+) -> Result<(Store, Arc<StoreObserver>), Failure> {
     ProcessMetrics::register(registry, env);
     let observer = Arc::new(StoreObserver::register(registry));
-    let store = Store::open(env.clone(), disks, settings, Some(observer)).await;
+    let store = Store::open(env.clone(), disks, settings, Some(Arc::clone(&observer) as _)).await;
     let store = store.map_err(|e| Failure::of("the store", &e))?;
     StoreMetrics::register(registry, &store);
-    Ok(store)
+    Ok((store, observer))
 }
 
 fn s3_settings(config: &Config, token_secret: Secret) -> S3Settings {
@@ -207,7 +216,10 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
     let mut registry = Registry::default();
     UnderStoreObserver::register(&mut registry);
     let settings = forebay_store::Settings::new(vec![MEMORY_DISK_BYTES]);
-    let store = open_store(&env, vec![Arc::new(MemoryDisk::new(MEMORY_DISK_BYTES))], settings, &mut registry).await?;
+    UnderStoreMetrics::register(&mut registry, &Places::default());
+    DiskMetrics::register(&mut registry);
+    let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(MemoryDisk::new(MEMORY_DISK_BYTES))];
+    let (store, _) = open_store(&env, disks, settings, &mut registry).await?;
     let parts = Parts {
         env: env.clone(),
         engine: Arc::new(EmbeddedEngine::new(store.clone())),
