@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Overrides;
+use crate::doctor::DoctorOptions;
 
 /// An S3 cache that takes writes at the speed of local disks and lets S3 stay the system of record.
 #[derive(Debug, Parser)]
@@ -18,6 +19,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serves S3 and the admin API until it gets SIGTERM or SIGINT
     Serve(Box<ServeOptions>),
+    /// Measures disks, memory, network and under store, and says what will be the bottleneck
+    Doctor(Box<DoctorOptions>),
     /// Checks a configuration, or prints the reference of all settings
     #[command(subcommand)]
     Config(ConfigCommand),

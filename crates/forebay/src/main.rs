@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod credentials;
+mod doctor;
 mod failure;
 mod limits;
 mod logs;
@@ -61,6 +62,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             let config = load_for_serve(&options)?;
             preflight::check(&config)?;
             serve::serve(config)
+        }
+        Command::Doctor(options) => {
+            let config = load_for_serve(&options.settings)?;
+            preflight::check(&config)?;
+            doctor::run(&config, &options)
         }
         Command::Config(ConfigCommand::Check { config }) => {
             let loaded = load(config.as_deref(), &Overrides::default())?;

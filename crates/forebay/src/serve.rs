@@ -23,7 +23,7 @@ use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetr
 use crate::places::Places;
 use crate::signals::Signals;
 use crate::watch::{DiskMetrics, Watch};
-use crate::{credentials, limits, logs, places, store_settings, tls};
+use crate::{credentials, doctor, limits, logs, places, store_settings, tls};
 
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -72,12 +72,13 @@ async fn run(config: Config) -> Result<(), Failure> {
         cache: cache.clone(),
         users,
         registry,
-        notices,
+        notices: notices.clone(),
         configuration: Vec::new(),
         under_stores: Arc::new(places),
     });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
+    forebay_env::spawn(look_at_machine(config, env.clone(), notices));
     let stop = CancellationToken::new();
     let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
     println!("forebay is ready: S3 on {scheme}://{address}, admin on http://{admin_address}");
@@ -99,6 +100,16 @@ async fn run(config: Config) -> Result<(), Failure> {
     closed.map_err(|e| Failure::of("closing the store", &e))?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Raises what the quick part of `forebay doctor` finds. A file system that does not answer holds up nothing else.
+async fn look_at_machine(config: Config, env: Env, notices: Notices) {
+    let now_ms = env.clock.unix_ms();
+    let found = tokio::task::spawn_blocking(move || doctor::notices(&config, now_ms)).await;
+    for notice in found.unwrap_or_default() {
+        tracing::warn!(finding = notice.id, subject = notice.subject, cure = notice.cure, "{}", notice.title);
+        notices.raise(notice);
+    }
 }
 
 /// Ends when background work has ended by itself. A panic in a request ends that connection only; one in persistence or eviction

@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
 use crate::places::Places;
+pub(crate) use devices::device_of;
 use devices::{Device, ticks_ms};
 use health::{Condition, Facts};
 use saturation::{Interval, Saturation};
