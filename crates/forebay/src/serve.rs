@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
 use crate::places::Places;
 use crate::signals::Signals;
-use crate::watch::{DiskMetrics, Watch};
+use crate::watch::{WatchMetrics, Watch};
 use crate::{credentials, doctor, limits, logs, places, store_settings, tls};
 
 /// Connections that the kernel keeps while all permits are taken.
@@ -165,7 +165,7 @@ impl Worker {
             syncs,
             places: places.clone(),
             notices: Notices::default(),
-            metrics: DiskMetrics::register(&mut registry),
+            metrics: WatchMetrics::register(&mut registry),
         };
         Ok(Self { cache, users, service, registry, users_watch, places, watch })
     }
@@ -228,7 +228,7 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
     UnderStoreObserver::register(&mut registry);
     let settings = forebay_store::Settings::new(vec![MEMORY_DISK_BYTES]);
     UnderStoreMetrics::register(&mut registry, &Places::default());
-    DiskMetrics::register(&mut registry);
+    WatchMetrics::register(&mut registry);
     let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(MemoryDisk::new(MEMORY_DISK_BYTES))];
     let (store, _) = open_store(&env, disks, settings, &mut registry).await?;
     let parts = Parts {

@@ -28,19 +28,21 @@ use saturation::{Interval, Saturation};
 /// As often as the history of the admin API takes a sample: what is shown there and what is watched are the same intervals.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How busy the disks are.
+/// What is watched, as metrics.
 #[derive(Clone, Default)]
-pub(crate) struct DiskMetrics {
+pub(crate) struct WatchMetrics {
     busy: Family<DirectoryLabels, Gauge<f64, AtomicU64>>,
     saturated: Family<DirectoryLabels, Gauge>,
+    pinned_max: Gauge<u64, AtomicU64>,
 }
 
-impl DiskMetrics {
+impl WatchMetrics {
     #[rustfmt::skip]
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register("forebay_disk_busy_ratio", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell", metrics.busy.clone());
         registry.register("forebay_disk_saturated", "1 while the disk cannot keep up, by directory", metrics.saturated.clone());
+        registry.register("forebay_pinned_max_bytes", "Most bytes that objects which may not be evicted may take", metrics.pinned_max.clone());
         metrics
     }
 }
@@ -53,7 +55,7 @@ pub(crate) struct Watch {
     pub(crate) syncs: Arc<StoreObserver>,
     pub(crate) places: Places,
     pub(crate) notices: Notices,
-    pub(crate) metrics: DiskMetrics,
+    pub(crate) metrics: WatchMetrics,
     /// Bytes that pinned data may take.
     pub(crate) pinned_bytes_max: u64,
 }
@@ -70,6 +72,7 @@ struct Watched {
 impl Watch {
     /// Watches until the task is aborted.
     pub(crate) fn start(self, directories: &[PathBuf]) -> Task<()> {
+        self.metrics.pinned_max.set(self.pinned_bytes_max);
         let watched: Vec<_> = directories.iter().map(|directory| Watched::new(directory)).collect();
         forebay_env::spawn(self.run(watched))
     }

@@ -77,32 +77,37 @@ pub(super) async fn measure(directory: &Path, env: &Env, stop: &CancellationToke
     }
 }
 
-/// The file has no name, so that it is gone whatever happens to this process.
-fn figures(directory: &Path, env: &Env, stop: &CancellationToken) -> io::Result<Figures> {
+/// Whole blocks that may be written.
+fn room(directory: &Path) -> io::Result<u64> {
     let space = rustix::fs::statvfs(directory)?;
-    let bytes =
-        (space.f_bavail * space.f_frsize / FREE_SHARE).min(FILE_BYTES_MAX) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+    let blocks = (space.f_bavail * space.f_frsize / FREE_SHARE).min(FILE_BYTES_MAX) / BLOCK_BYTES as u64;
+    let bytes = blocks * BLOCK_BYTES as u64;
     if bytes < FILE_BYTES_MIN {
         return Err(io::Error::new(io::ErrorKind::StorageFull, "too little free space to measure with"));
     }
-    let block = Block::random();
-    // Past the page cache where the file system lets us; else honest by a sync at the end.
-    let (file, is_direct) = match nameless(directory, OFlags::DIRECT, env) {
-        Ok(file) if file.write_all_at(block.bytes(), 0).is_ok() => (file, true),
-        Ok(_) | Err(_) => (nameless(directory, OFlags::empty(), env)?, false),
-    };
+    Ok(bytes)
+}
+
+/// The files have no names, so that they are gone whatever happens to this process.
+fn figures(directory: &Path, env: &Env, stop: &CancellationToken) -> io::Result<Figures> {
+    let bytes = room(directory)?;
     let run = Run { env, stop };
-    let (written, write) = run.blocks(bytes, |at| file.write_all_at(block.bytes(), at), || file.sync_data())?;
-    if !is_direct {
-        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
-    }
-    let mut buffer = Block::random();
-    let (_, read) = run.blocks(written, |at| file.read_exact_at(buffer.bytes_mut(), at), || Ok(()))?;
-    drop(file);
+    let (write, read) = run.bandwidth(directory, bytes)?;
+    let block = Block::random();
     let log = nameless(directory, OFlags::empty(), env)?;
     let single = run.syncs(&log, &block.bytes()[..COMMIT_BYTES])?;
     let grouped = run.syncs(&log, &block.bytes()[..COMMIT_BYTES * GROUP])?;
     Ok(Figures { write, read, single, grouped })
+}
+
+/// What reading brings when no cache helps, in bytes per second.
+pub(super) async fn read_bandwidth(directory: &Path, env: &Env, stop: &CancellationToken) -> Option<f64> {
+    let (directory, env, stop) = (directory.to_owned(), env.clone(), stop.clone());
+    let measured = tokio::task::spawn_blocking(move || {
+        let (_, read) = Run { env: &env, stop: &stop }.bandwidth(&directory, room(&directory)?)?;
+        Ok::<_, io::Error>(read)
+    });
+    measured.await.ok()?.ok()
 }
 
 /// Opens a file that no directory names: by O_TMPFILE, else by taking the name away at once.
@@ -157,6 +162,21 @@ struct Run<'a> {
 impl Run<'_> {
     fn check(&self) -> io::Result<()> {
         if self.stop.is_cancelled() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    }
+
+    /// Of writing and of reading back, past the page cache where the file system lets us; else honest by a sync at the end.
+    fn bandwidth(&self, directory: &Path, bytes: u64) -> io::Result<(f64, f64)> {
+        let mut block = Block::random();
+        let (file, is_direct) = match nameless(directory, OFlags::DIRECT, self.env) {
+            Ok(file) if file.write_all_at(block.bytes(), 0).is_ok() => (file, true),
+            Ok(_) | Err(_) => (nameless(directory, OFlags::empty(), self.env)?, false),
+        };
+        let (written, write) = self.blocks(bytes, |at| file.write_all_at(block.bytes(), at), || file.sync_data())?;
+        if !is_direct {
+            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+        let (_, read) = self.blocks(written, |at| file.read_exact_at(block.bytes_mut(), at), || Ok(()))?;
+        Ok((write, read))
     }
 
     /// Does a block after the other until `bytes` or the time is over; returns the bytes and bytes per second.

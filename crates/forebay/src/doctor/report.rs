@@ -86,8 +86,8 @@ impl Report {
         for Measurement { name, subject, value, unit } in &self.measurements {
             let _ = writeln!(text, "{name:width$}  {:>16}  {subject}", unit.show(*value));
         }
-        for line in &self.bottlenecks {
-            let _ = writeln!(text, "\n{line}");
+        for (index, line) in self.bottlenecks.iter().enumerate() {
+            let _ = writeln!(text, "{}{line}", if index == 0 { "\n" } else { "" });
         }
         let mut findings: Vec<_> = self.findings.iter().collect();
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));

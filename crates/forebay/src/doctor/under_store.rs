@@ -49,10 +49,10 @@ pub(super) async fn examine(
     let mut options = places::options(config, &place.keys);
     options.s3.multipart_threshold = ByteSize(PART_BYTES);
     options.s3.part_size = ByteSize(PART_BYTES);
-    let mut probe = Probe { name, env, stop, report };
+    let mut probe = Probe::new(name, env, stop, report);
     match Target::open(env, &place.url, &options, &probe.key()).await {
         Ok(Some(target)) => {
-            probe.run(target.store.as_ref(), writes(config)).await;
+            probe.run(target.store.as_ref(), place.directory(), writes(config)).await;
             target.close(&mut probe).await;
         }
         Ok(None) => {

@@ -1,5 +1,6 @@
 //! The requests of an examination.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +11,12 @@ use forebay_ufs::{ByteStream, Condition, Error, ErrorKind, ListRequest, S3Target
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::doctor::clock;
 use crate::doctor::report::{Report, Unit};
+use crate::doctor::{clock, disk};
 
 /// Tells what has left an object behind, should one be left.
 const KEY: &str = "forebay-doctor";
+const PUT: &str = "s3:PutObject";
 const SMALL_BYTES: u64 = 16 << 10;
 /// Requests of which the median counts.
 const SMALL_TIMES: usize = 5;
@@ -31,6 +33,8 @@ pub(super) struct Probe<'a> {
     pub(super) env: &'a Env,
     pub(super) stop: &'a CancellationToken,
     pub(super) report: &'a mut Report,
+    /// Keys that objects may be under by now.
+    made: Vec<ObjectKey>,
 }
 
 /// Content that repeats every megabyte.
@@ -56,34 +60,48 @@ fn upload(size: u64, condition: Condition) -> Upload {
 /// Why the rest is of no use.
 struct GiveUp;
 
-impl Probe<'_> {
+impl<'a> Probe<'a> {
+    pub(super) fn new(name: &'a str, env: &'a Env, stop: &'a CancellationToken, report: &'a mut Report) -> Self {
+        Self { name, env, stop, report, made: Vec::new() }
+    }
+
     /// A key, or a bucket's name, that no one else has.
     pub(super) fn key(&self) -> String {
         format!("{KEY}-{}", &self.env.random.hex_id()[..16])
     }
 
-    pub(super) async fn run(&mut self, store: &dyn UnderStore, writes: bool) {
+    /// `directory`: where a directory keeps its files.
+    pub(super) async fn run(&mut self, store: &dyn UnderStore, directory: Option<&Path>, writes: bool) {
         let prefix = self.key();
         let key = |name: &str| ObjectKey::new(&format!("{prefix}/{name}")).expect("short and printable");
         let (small, large) = (key("small"), key("large"));
         let stop = self.stop.clone();
         // Ends early, by a finding or a signal; what it has made is removed in any case.
         let _ = tokio::select! {
-            ended = self.requests(store, &small, &large, &prefix, writes) => ended,
+            ended = self.all(store, directory, [&small, &large], &prefix, writes) => ended,
             () = stop.cancelled() => Err(GiveUp),
         };
-        if writes {
-            for key in [&small, &large] {
-                self.remove(store, key).await;
-            }
+        for key in std::mem::take(&mut self.made) {
+            self.remove(store, &key).await;
         }
+    }
+
+    async fn all(
+        &mut self,
+        store: &dyn UnderStore,
+        directory: Option<&Path>,
+        [small, large]: [&ObjectKey; 2],
+        prefix: &str,
+        writes: bool,
+    ) -> Result<(), GiveUp> {
+        self.requests(store, small, prefix, writes).await?;
+        if writes { self.bandwidth(store, directory, large).await } else { Ok(()) }
     }
 
     async fn requests(
         &mut self,
         store: &dyn UnderStore,
         small: &ObjectKey,
-        large: &ObjectKey,
         prefix: &str,
         writes: bool,
     ) -> Result<(), GiveUp> {
@@ -96,12 +114,13 @@ impl Probe<'_> {
             self.report.find("under-store-not-written", self.name, "READ_ONLY".into());
             return Ok(());
         }
+        self.made.push(small.clone());
         let put = async || store.put(small, upload(SMALL_BYTES, Condition::Always)).await.map(drop);
-        self.timed("under-store-put", "s3:PutObject", SMALL_TIMES, put).await?;
+        self.timed("under-store-put", PUT, SMALL_TIMES, put).await?;
         let get = async || read_all(store, small).await;
         self.timed("under-store-get", "s3:GetObject", SMALL_TIMES, get).await?;
         self.conditions(store, small).await;
-        self.bandwidth(store, large).await
+        Ok(())
     }
 
     /// Notes the median of some requests.
@@ -116,7 +135,7 @@ impl Probe<'_> {
         for _ in 0..times {
             let began = self.env.clock.monotonic();
             if let Err(error) = request().await {
-                self.failed(permission, &error);
+                self.refused(permission, &error);
                 return Err(GiveUp);
             }
             took.push(self.env.clock.monotonic() - began);
@@ -132,13 +151,27 @@ impl Probe<'_> {
         self.report.find(id, self.name, format!("{permission}: {error}"));
     }
 
-    async fn bandwidth(&mut self, store: &dyn UnderStore, key: &ObjectKey) -> Result<(), GiveUp> {
+    /// A finding. Where nothing may be written, the upload that was refused has left nothing to remove.
+    fn refused(&mut self, permission: &str, error: &Error) {
+        self.failed(permission, error);
+        if error.kind == ErrorKind::Denied && permission.starts_with(PUT) {
+            self.made.pop();
+        }
+    }
+
+    async fn bandwidth(
+        &mut self,
+        store: &dyn UnderStore,
+        directory: Option<&Path>,
+        key: &ObjectKey,
+    ) -> Result<(), GiveUp> {
+        self.made.push(key.clone());
         let permission = "s3:PutObject (in parts)";
         let mut size = LARGE_BYTES;
         loop {
             let began = self.env.clock.monotonic();
             if let Err(error) = store.put(key, upload(size, Condition::Always)).await {
-                self.failed(permission, &error);
+                self.refused(permission, &error);
                 return Err(GiveUp);
             }
             let took = self.env.clock.monotonic() - began;
@@ -148,6 +181,13 @@ impl Probe<'_> {
             }
             self.speed("under-store-upload", size, took);
             break;
+        }
+        if let Some(directory) = directory {
+            // What was just written would come from memory.
+            if let Some(speed) = disk::read_bandwidth(directory, self.env, self.stop).await {
+                self.report.measured("under-store-download", self.name, speed, Unit::BytesPerSecond);
+            }
+            return Ok(());
         }
         let began = self.env.clock.monotonic();
         if let Err(error) = read_all(store, key).await {
@@ -209,13 +249,16 @@ impl Probe<'_> {
             Ok(()) => {}
             Err(error) if error.kind == ErrorKind::NotFound => {}
             Err(error) => {
+                // Of an upload that failed there may be nothing.
+                if let Err(absent) = store.head(key).await
+                    && absent.kind == ErrorKind::NotFound
+                {
+                    return;
+                }
                 if error.kind == ErrorKind::Denied {
                     self.failed("s3:DeleteObject", &error);
                 }
-                // Only what is there is left.
-                if !matches!(store.head(key).await, Err(error) if error.kind == ErrorKind::NotFound) {
-                    self.report.find("probe-left", self.name, format!("{}/{key}: {error}", store.label()));
-                }
+                self.report.find("probe-left", self.name, format!("{}/{key}: {error}", store.label()));
             }
         }
     }
