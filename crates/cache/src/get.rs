@@ -26,10 +26,23 @@ struct Found {
     info: Arc<ObjectInfo>,
     state: StorageState,
     cached_bytes: u64,
+    /// Whether the under store was asked what it has.
+    asked: bool,
     bytes: Source,
 }
 
 impl Found {
+    /// Whether serving `range` takes no request to the under store: it was not asked, and every byte is here.
+    fn avoids_request(&self, range: ByteRange) -> bool {
+        let has_all = match &self.bytes {
+            Source::Here(_) => true,
+            Source::Copy(..) if self.cached_bytes == self.info.size => true,
+            Source::Copy(object, _) => object.pieces(range).iter().all(|piece| matches!(piece, Piece::Cached(_))),
+            Source::Remote(..) => false,
+        };
+        has_all && !self.asked
+    }
+
     /// What the under store calls this version, if it has it.
     fn remote_etag(&self) -> Option<&ETag> {
         match &self.bytes {
@@ -60,8 +73,14 @@ impl Worker {
             request.conditions.check_read(&found.info, found.remote_etag())?;
             let head = head_of(&found, &request)?;
             let range = head.range;
+            let avoids_request = found.avoids_request(range);
             match self.open(&request.path, &policy, found, range).await {
-                Ok(stream) => return Ok(ObjectBody { head, stream }),
+                Ok(stream) => {
+                    if avoids_request {
+                        self.metrics.avoided_gets.inc();
+                    }
+                    return Ok(ObjectBody { head, stream });
+                }
                 Err(error) if error.kind == ErrorKind::PreconditionFailed && tries < CHANGED_TRIES => tries += 1,
                 Err(error) if error.kind == ErrorKind::PreconditionFailed => {
                     return Err(Error::new(ErrorKind::Unavailable, "the object keeps changing in the under store"));
@@ -74,6 +93,9 @@ impl Worker {
     pub(crate) async fn head(&self, request: GetObject) -> Result<ObjectHead> {
         let policy = self.policies.resolve(&request.path);
         let found = self.find(&request.path, &policy).await?;
+        if !found.asked {
+            self.metrics.avoided_heads.inc();
+        }
         request.conditions.check_read(&found.info, found.remote_etag())?;
         head_of(&found, &request)
     }
@@ -85,19 +107,22 @@ impl Worker {
             Located::Here { record, object } => {
                 let info = self.info_of(policy, &object).await?;
                 let (state, cached_bytes) = (storage_state(record.state), object.size());
-                Ok(Found { info, state, cached_bytes, bytes: Source::Here(object) })
+                Ok(Found { info, state, cached_bytes, asked: false, bytes: Source::Here(object) })
             }
             Located::Deleted => Err(not_found(path)),
             Located::Elsewhere { copy } => {
                 let mount = self.buckets.mount(&path.bucket).await?;
-                let known = self.know(path, policy, &mount, copy).await?;
+                let (known, asked) = match copy {
+                    Some(object) if self.is_believed(policy, &object) => (Known::Copy(object), false),
+                    copy => (self.ask(path, policy, &mount, copy).await?, true),
+                };
                 match self.known_info(policy, &known).await {
-                    Ok(info) => self.found_remote(path, policy, mount, known, info),
+                    Ok(info) => self.found_remote(path, policy, mount, known, info, asked),
                     // The store drops a copy whose description is damaged; the under store has another.
                     Err(error) if error.kind == ErrorKind::Corrupt => {
-                        let known = self.know(path, policy, &mount, None).await?;
+                        let known = self.ask(path, policy, &mount, None).await?;
                         let info = self.known_info(policy, &known).await?;
-                        self.found_remote(path, policy, mount, known, info)
+                        self.found_remote(path, policy, mount, known, info, true)
                     }
                     Err(error) => Err(error),
                 }
@@ -112,12 +137,15 @@ impl Worker {
         mount: Mount,
         known: Known,
         info: Option<Arc<ObjectInfo>>,
+        asked: bool,
     ) -> Result<Found> {
         let Some(info) = info else { return Err(not_found(path)) };
         let state = StorageState::Clean;
         match known {
             Known::Absent => Err(not_found(path)),
-            Known::Remote(remote) => Ok(Found { info, state, cached_bytes: 0, bytes: Source::Remote(remote, mount) }),
+            Known::Remote(remote) => {
+                Ok(Found { info, state, cached_bytes: 0, asked, bytes: Source::Remote(remote, mount) })
+            }
             Known::Copy(object) => {
                 let Some(remote_etag) = Self::remote_etag_of(&object) else {
                     return Err(Error::new(ErrorKind::Internal, format!("a copy of {path} has no tag")));
@@ -131,6 +159,7 @@ impl Worker {
                     info,
                     state,
                     cached_bytes: object.cached_bytes(),
+                    asked,
                     bytes: Source::Copy(object, Box::new(version)),
                 })
             }

@@ -32,6 +32,11 @@ pub(crate) struct ReadLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct OperationLabels {
+    pub(crate) operation: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ErrorLabels {
     pub(crate) kind: String,
 }
@@ -40,6 +45,10 @@ pub(crate) struct ErrorLabels {
 pub(crate) struct Metrics {
     pub(crate) reads: Family<ReadLabels, Counter>,
     pub(crate) read_bytes: Family<ReadLabels, Counter>,
+    avoided: Family<OperationLabels, Counter>,
+    /// Two of these, so that a read looks nothing up.
+    pub(crate) avoided_gets: Counter,
+    pub(crate) avoided_heads: Counter,
     pub(crate) dirty_objects: Gauge,
     pub(crate) dirty_bytes: Gauge,
     pub(crate) tombstones: Gauge,
@@ -71,9 +80,15 @@ impl Metrics {
     }
 
     fn unregistered() -> Self {
+        let avoided = Family::<OperationLabels, Counter>::default();
+        let of = |operation| avoided.get_or_create(&OperationLabels { operation }).clone();
+        let (avoided_gets, avoided_heads) = (of("get"), of("head"));
         Self {
             reads: Family::default(),
             read_bytes: Family::default(),
+            avoided,
+            avoided_gets,
+            avoided_heads,
             dirty_objects: Gauge::default(),
             dirty_bytes: Gauge::default(),
             tombstones: Gauge::default(),
@@ -99,6 +114,11 @@ impl Metrics {
     fn register_reads(&self, r: &mut Registry) {
         r.register("forebay_reads", "Reads by the tier that answered, bucket and policy path", self.reads.clone());
         r.register("forebay_read_bytes", "Bytes read by tier, bucket and policy path", self.read_bytes.clone());
+        r.register(
+            "forebay_requests_avoided",
+            "Reads answered without a request to the under store, by what it would have been asked",
+            self.avoided.clone(),
+        );
         r.register(
             "forebay_stale_served",
             "Reads past the metadata TTL while the under store was out of reach",

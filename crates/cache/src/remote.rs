@@ -110,12 +110,25 @@ impl Worker {
         mount: &Mount,
         copy: Option<Object>,
     ) -> Result<Known> {
-        if let Some(object) = &copy
-            && self.remote.is_valid(object.generation(), policy.metadata_ttl.0)
-            && policy.write_mode != WriteMode::NoCache
-        {
-            return Ok(Known::Copy(object.clone()));
+        match copy {
+            Some(object) if self.is_believed(policy, &object) => Ok(Known::Copy(object)),
+            copy => self.ask(path, policy, mount, copy).await,
         }
+    }
+
+    /// Whether a clean copy needs no look at the under store.
+    pub(crate) fn is_believed(&self, policy: &PathPolicy, object: &Object) -> bool {
+        self.remote.is_valid(object.generation(), policy.metadata_ttl.0) && policy.write_mode != WriteMode::NoCache
+    }
+
+    /// Finds out what the under store has by asking it.
+    pub(crate) async fn ask(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        copy: Option<Object>,
+    ) -> Result<Known> {
         let fence = self.fence.read(path);
         // A request that may still land would make the answer old at any time, and nobody would notice.
         let is_settled = self.settle.wait(path).is_zero();

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::commands::{ClientCommand, OutputOptions};
 use crate::config::Overrides;
+use crate::doctor::DoctorOptions;
 
 /// An S3 cache that takes writes at the speed of local disks and lets S3 stay the system of record.
 #[derive(Debug, Parser)]
@@ -20,6 +21,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serves S3 and the admin API until it gets SIGTERM or SIGINT
     Serve(Box<ServeOptions>),
+    /// Measures disks, memory, network and under store, and says what will be the bottleneck
+    Doctor(Box<DoctorOptions>),
     /// Checks a configuration, or prints the reference of all settings
     #[command(subcommand)]
     Config(ConfigCommand),

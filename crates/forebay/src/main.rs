@@ -5,6 +5,7 @@ mod client;
 mod commands;
 mod config;
 mod credentials;
+mod doctor;
 mod failure;
 mod limits;
 mod logs;
@@ -16,6 +17,7 @@ mod signals;
 mod store_settings;
 mod tls;
 mod top;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,6 +74,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             let config = load_for_serve(&options)?;
             preflight::check(&config)?;
             serve::serve(config)
+        }
+        Command::Doctor(options) => {
+            let config = load_for_serve(&options.settings)?;
+            preflight::check(&config)?;
+            doctor::run(&config, &options)
         }
         Command::Config(ConfigCommand::Check { config, output }) => check(config.as_deref(), output.output),
         Command::Config(ConfigCommand::Reference) => print(&config::reference()),

@@ -7,8 +7,8 @@ mod under_store;
 
 pub(crate) use process::ProcessMetrics;
 pub(crate) use reference::reference;
-pub(crate) use store::{StoreMetrics, StoreObserver};
-pub(crate) use under_store::UnderStoreObserver;
+pub(crate) use store::{DirectoryLabels, StoreMetrics, StoreObserver, SyncTotal};
+pub(crate) use under_store::{UnderStoreMetrics, UnderStoreObserver};
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;

@@ -1,34 +1,72 @@
-//! Opens the under stores of the configuration.
+//! Opens the under stores of the configuration, and tells how they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use forebay_admin::UnderStores;
+use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_cache::{Mount, Mounts};
 use forebay_env::Env;
-use forebay_ufs::governor::CallObserver;
+use forebay_ufs::governor::{CallObserver, Circuit, Governor};
 use forebay_ufs::s3::S3Credentials;
-use forebay_ufs::{OpenOptions, open_mount, open_root};
+use forebay_ufs::{OpenOptions, UnderStoreUrl, open_mount, open_root};
 
 use crate::config::{Config, Keys};
 use crate::failure::Failure;
 
+/// The under stores of a worker. Shared by clones.
+#[derive(Clone, Default)]
+pub(crate) struct Places {
+    places: Arc<Vec<Place>>,
+}
+
+struct Place {
+    /// Its URL without secrets; where several mounts have the same, with the bucket behind it: labels of metrics are unique.
+    label: String,
+    url: String,
+    buckets: Vec<String>,
+    governor: Arc<Governor>,
+}
+
 /// Opens `under_store.url` and all mounts; each has limits of its own.
-pub(crate) async fn open(config: &Config, env: &Env, observer: Arc<dyn CallObserver>) -> Result<Mounts, Failure> {
-    let options = |keys: &Keys| OpenOptions {
-        credentials: credentials(keys),
-        s3: config.s3.clone(),
-        governor: config.limits.clone(),
-        observer: Some(Arc::clone(&observer)),
-    };
+pub(crate) async fn open(
+    config: &Config,
+    env: &Env,
+    observer: Arc<dyn CallObserver>,
+) -> Result<(Mounts, Places), Failure> {
+    let options = |keys: &Keys| OpenOptions { observer: Some(Arc::clone(&observer)), ..options(config, keys) };
     let root = open_root(env, &config.root.url, &options(&config.root.keys)).await;
     let root = root.map_err(|error| Failure::of("under_store.url", &error))?;
+    let mut places = vec![Place::new(&config.root.url, None, root.governor)];
     let mut mounts = BTreeMap::new();
     for (bucket, place) in &config.mounts {
         let lanes = open_mount(env, &place.url, &options(&place.keys)).await;
         let lanes = lanes.map_err(|error| Failure::of(&format!("mounts.{bucket}"), &error))?;
+        places.push(Place::new(&place.url, Some(bucket.as_str()), lanes.governor));
         mounts.insert(bucket.clone(), Mount { foreground: lanes.foreground, background: lanes.background });
     }
-    Ok(Mounts { mounts, root: Some(root.foreground), background_root: Some(root.background) })
+    make_unique(&mut places);
+    let mounts = Mounts { mounts, root: Some(root.foreground), background_root: Some(root.background) };
+    Ok((mounts, Places { places: Arc::new(places) }))
+}
+
+/// How the configuration has an under store opened.
+pub(crate) fn options(config: &Config, keys: &Keys) -> OpenOptions {
+    OpenOptions {
+        credentials: credentials(keys),
+        s3: config.s3.clone(),
+        governor: config.limits.clone(),
+        observer: None,
+    }
+}
+
+fn make_unique(places: &mut [Place]) {
+    let mut seen = BTreeSet::new();
+    for place in places {
+        if !seen.insert(place.label.clone()) {
+            place.label = format!("{}#{}", place.label, place.buckets.join(","));
+        }
+    }
 }
 
 /// `None`: those of the environment and the profile files.
@@ -39,4 +77,83 @@ fn credentials(keys: &Keys) -> Option<S3Credentials> {
         secret_key: secret_key.0.clone(),
         session_token: (!session_token.0.is_empty()).then(|| session_token.0.clone()),
     })
+}
+
+impl Place {
+    fn new(url: &UnderStoreUrl, bucket: Option<&str>, governor: Arc<Governor>) -> Self {
+        let url = url.to_string();
+        Self { label: url.clone(), url, buckets: bucket.into_iter().map(str::to_owned).collect(), governor }
+    }
+
+    fn status(&self) -> UnderStoreStatus {
+        let (settings, state) = (self.governor.settings(), self.governor.state());
+        let (circuit, probe_in_ms) = match state.circuit {
+            Circuit::Closed => (CircuitState::Closed, None),
+            Circuit::Probing => (CircuitState::Probing, None),
+            Circuit::Open { probe_in } => (CircuitState::Open, Some(probe_in.as_millis() as u64)),
+        };
+        let (last_error, last_error_ms) = state.last_error.map(|error| (one_line(&error.text), error.unix_ms)).unzip();
+        UnderStoreStatus {
+            url: self.url.clone(),
+            buckets: self.buckets.clone(),
+            circuit,
+            probe_in_ms,
+            failures_in_a_row: state.failures_in_a_row,
+            concurrency_limit: state.limit,
+            concurrency_max: settings.concurrency_max,
+            running: state.running,
+            calls: state.calls,
+            errors: state.errors,
+            throttled: state.throttled,
+            last_error,
+            last_error_ms,
+            requests_per_second_max: settings.requests_per_second,
+            upload_bandwidth_max: settings.upload_bandwidth.0,
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl Places {
+    /// A name for each, which no other has, and its state.
+    pub(crate) fn labelled(&self) -> impl Iterator<Item = (&str, UnderStoreStatus)> {
+        self.places.iter().map(|place| (place.label.as_str(), place.status()))
+    }
+}
+
+impl UnderStores for Places {
+    fn states(&self) -> Vec<UnderStoreStatus> {
+        self.places.iter().map(Place::status).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::metrics::UnderStoreObserver;
+
+    #[tokio::test]
+    async fn every_under_store_has_a_state_and_a_label_of_its_own_without_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = "s3://bucket?endpoint=http://me:hunter2@127.0.0.1:9";
+        let config = format!(
+            "[under_store]\nurl = \"file://{}\"\n[mounts]\none-bucket = \"{url}\"\ntwo-bucket = \"{url}\"\n",
+            directory.path().display()
+        );
+        let config = Config::load(Some(("test.toml", &config)), &BTreeMap::new(), &Overrides::default()).unwrap();
+        let observer = UnderStoreObserver::register(&mut prometheus_client::registry::Registry::default());
+        let (_, places) = open(&config, &Env::real(), Arc::new(observer)).await.unwrap();
+        let states = places.states();
+        let buckets: Vec<_> = states.iter().map(|state| state.buckets.join(",")).collect();
+        assert_eq!(buckets, ["", "one-bucket", "two-bucket"]);
+        assert!(states.iter().all(|state| state.circuit == CircuitState::Closed));
+        let labels: Vec<_> = places.labelled().map(|(label, _)| label.to_owned()).collect();
+        let shown = "s3://bucket?endpoint=http://127.0.0.1:9";
+        assert_eq!(labels[1..], [shown.to_owned(), format!("{shown}#two-bucket")]);
+        assert!(!format!("{states:?}{labels:?}").contains("hunter2"));
+    }
 }

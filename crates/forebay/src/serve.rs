@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_admin::{Admin, Running};
+use forebay_admin::{Admin, Notices, Running};
 use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
 use forebay_catalog::EmbeddedEngine;
@@ -19,9 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreObserver};
+use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
+use crate::places::Places;
 use crate::signals::Signals;
-use crate::{credentials, limits, logs, places, store_settings, tls};
+use crate::watch::{WatchMetrics, Watch};
+use crate::{credentials, doctor, limits, logs, places, store_settings, tls};
 
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -64,17 +66,20 @@ async fn run(config: Config) -> Result<(), Failure> {
         started = Worker::start(&config, &env) => started?,
         () = signals.next() => return Ok(()),
     };
-    let Worker { cache, users, service, registry, users_watch } = worker;
+    let Worker { cache, users, service, registry, users_watch, places, watch } = worker;
+    let notices = watch.notices.clone();
+    let watch = watch.start(&config.store.data_dirs);
     admin.ready(Running {
         cache: cache.clone(),
         users,
         registry,
-        notices: forebay_admin::Notices::default(),
+        notices: notices.clone(),
         configuration: config.effective.clone(),
-        under_stores: Arc::new(NoUnderStores),
+        under_stores: Arc::new(places),
     });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
+    forebay_env::spawn(look_at_machine(config, env.clone(), notices));
     let stop = CancellationToken::new();
     let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
     println!("forebay is ready: S3 on {scheme}://{address}, admin on {admin_scheme}://{admin_address}");
@@ -90,6 +95,7 @@ async fn run(config: Config) -> Result<(), Failure> {
     s3.await;
     let closed = cache.close().await;
     users_watch.abort();
+    watch.abort();
     admin_stop.cancel();
     admin_task.join().await;
     closed.map_err(|e| Failure::of("closing the store", &e))?;
@@ -97,12 +103,13 @@ async fn run(config: Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Package E replaces it.
-struct NoUnderStores;
-
-impl forebay_admin::UnderStores for NoUnderStores {
-    fn states(&self) -> Vec<forebay_admin::api::UnderStoreStatus> {
-        Vec::new()
+/// Raises what the quick part of `forebay doctor` finds. A file system that does not answer holds up nothing else.
+async fn look_at_machine(config: Config, env: Env, notices: Notices) {
+    let now_ms = env.clock.unix_ms();
+    let found = tokio::task::spawn_blocking(move || doctor::notices(&config, now_ms)).await;
+    for notice in found.unwrap_or_default() {
+        tracing::warn!(finding = notice.id, subject = notice.subject, cure = notice.cure, "{}", notice.title);
+        notices.raise(notice);
     }
 }
 
@@ -122,6 +129,8 @@ struct Worker {
     service: S3Service,
     registry: Registry,
     users_watch: Task<()>,
+    places: Places,
+    watch: Watch,
 }
 
 impl Worker {
@@ -134,12 +143,13 @@ impl Worker {
         let store_settings = store_settings::resolve(&config.store, &disks).await?;
         let mut registry = Registry::default();
         let observer = Arc::new(UnderStoreObserver::register(&mut registry));
-        let mounts = places::open(config, env, observer).await?;
-        let store = open_store(env, disks, store_settings, &mut registry).await?;
+        let (mounts, places) = places::open(config, env, observer).await?;
+        UnderStoreMetrics::register(&mut registry, &places);
+        let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
         let parts = Parts {
             env: env.clone(),
             engine: Arc::new(EmbeddedEngine::new(store.clone())),
-            store,
+            store: store.clone(),
             mounts,
             settings: config.cache.clone(),
             policies: config.policies.clone(),
@@ -148,7 +158,17 @@ impl Worker {
         let settings = s3_settings(config, token_secret);
         let service = S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry);
         let users_watch = users.watch(env);
-        Ok(Self { cache, users, service, registry, users_watch })
+        let watch = Watch {
+            env: env.clone(),
+            cache: cache.clone(),
+            pinned_bytes_max: (store.usage().capacity_bytes as f64 * config.cache.pinned_ratio) as u64,
+            store,
+            syncs,
+            places: places.clone(),
+            notices: Notices::default(),
+            metrics: WatchMetrics::register(&mut registry),
+        };
+        Ok(Self { cache, users, service, registry, users_watch, places, watch })
     }
 }
 
@@ -165,13 +185,13 @@ async fn open_store(
     disks: Vec<Arc<dyn Disk>>,
     settings: forebay_store::Settings,
     registry: &mut Registry,
-) -> Result<Store, Failure> {
+) -> Result<(Store, Arc<StoreObserver>), Failure> {
     ProcessMetrics::register(registry, env);
     let observer = Arc::new(StoreObserver::register(registry));
-    let store = Store::open(env.clone(), disks, settings, Some(observer)).await;
+    let store = Store::open(env.clone(), disks, settings, Some(Arc::clone(&observer) as _)).await;
     let store = store.map_err(|e| Failure::of("the store", &e))?;
     StoreMetrics::register(registry, &store);
-    Ok(store)
+    Ok((store, observer))
 }
 
 fn s3_settings(config: &Config, token_secret: Secret) -> S3Settings {
@@ -208,7 +228,10 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
     let mut registry = Registry::default();
     UnderStoreObserver::register(&mut registry);
     let settings = forebay_store::Settings::new(vec![MEMORY_DISK_BYTES]);
-    let store = open_store(&env, vec![Arc::new(MemoryDisk::new(MEMORY_DISK_BYTES))], settings, &mut registry).await?;
+    UnderStoreMetrics::register(&mut registry, &Places::default());
+    WatchMetrics::register(&mut registry);
+    let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(MemoryDisk::new(MEMORY_DISK_BYTES))];
+    let (store, _) = open_store(&env, disks, settings, &mut registry).await?;
     let parts = Parts {
         env: env.clone(),
         engine: Arc::new(EmbeddedEngine::new(store.clone())),

@@ -80,7 +80,7 @@ async fn capacity(size: Capacity, disk: &dyn Disk) -> Result<u64, Failure> {
 }
 
 /// Files that come or go meanwhile make no difference that matters.
-fn bytes_of_files(directory: &Path) -> u64 {
+pub(crate) fn bytes_of_files(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     entries.filter_map(|entry| entry.ok()?.metadata().ok()).filter(|file| file.is_file()).map(|file| file.len()).sum()
 }

@@ -7,6 +7,7 @@
 
 mod limits;
 mod root;
+mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::{
 };
 pub use limits::Governor;
 pub use root::GovernedRoot;
+pub use state::{Circuit, GovernorState, LastError};
 
 /// Numbers that operators may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,9 +68,36 @@ pub enum Lane {
     Background,
 }
 
+/// Requests as S3 providers price them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RequestClass {
+    /// GET and HEAD of objects.
+    Read,
+    /// Listings, which cost as much as writes.
+    List,
+    /// PUT and POST.
+    Write,
+    /// DELETE, which is mostly free.
+    Delete,
+}
+
+impl RequestClass {
+    /// The word for it in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// Is told of every request. Called from async code: must not block.
 pub trait CallObserver: Send + Sync + 'static {
     fn called(&self, operation: &'static str, error: Option<ErrorKind>, elapsed: Duration);
+    /// An HTTP request has gone to an S3 under store. A call takes several where it uploads in parts or has to look first.
+    fn sent(&self, request: RequestClass);
 }
 
 /// An under store behind a governor, as one lane sees it.
@@ -166,6 +195,22 @@ fn is_trouble(error: &Error) -> bool {
         | ErrorKind::NotEmpty
         | ErrorKind::Precondition
         | ErrorKind::Conflict
+        | ErrorKind::Denied
+        | ErrorKind::Unsupported
+        | ErrorKind::Invalid
+        | ErrorKind::Corrupt => false,
+    }
+}
+
+/// Whether an error is an answer to what was asked, as common as success: caches ask for what may not be there.
+fn is_an_answer(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::NotEmpty | ErrorKind::Precondition => true,
+        ErrorKind::NoBucket
+        | ErrorKind::Conflict
+        | ErrorKind::Throttled
+        | ErrorKind::Unavailable
+        | ErrorKind::Ambiguous
         | ErrorKind::Denied
         | ErrorKind::Unsupported
         | ErrorKind::Invalid

@@ -4,6 +4,7 @@
 //! business of the governor and of persistence.
 
 mod connect;
+mod count;
 mod errors;
 mod listing;
 mod objects;

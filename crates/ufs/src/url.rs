@@ -1,5 +1,6 @@
 //! Under-store URLs.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -61,6 +62,36 @@ impl FromStr for UnderStoreUrl {
     }
 }
 
+/// The URL as it would be written, without a user and a password in its endpoint: it is for logs, metrics and pages.
+impl fmt::Display for UnderStoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bucket, prefix, endpoint, region) = match self {
+            Self::Directory(path) => return write!(f, "file://{}", path.display()),
+            Self::S3 { bucket, prefix, endpoint, region } => (bucket, prefix, endpoint, region),
+        };
+        write!(f, "s3://{}", bucket.as_deref().unwrap_or_default())?;
+        if !prefix.is_empty() {
+            write!(f, "/{prefix}")?;
+        }
+        let endpoint = endpoint.as_deref().map(|endpoint| ("endpoint", without_user(endpoint)));
+        let region = region.as_deref().map(|region| ("region", region.to_owned()));
+        for (index, (name, value)) in endpoint.into_iter().chain(region).enumerate() {
+            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
+    }
+}
+
+fn without_user(endpoint: &str) -> String {
+    let Some((scheme, rest)) = endpoint.split_once("://") else { return endpoint.to_owned() };
+    let (host, path) = rest.split_once('/').map_or((rest, None), |(host, path)| (host, Some(path)));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    match path {
+        Some(path) => format!("{scheme}://{host}/{path}"),
+        None => format!("{scheme}://{host}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +113,21 @@ mod tests {
             ("s3://b?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=x", s3(Some("b"), "", local, Some("x"))),
         ] {
             assert_eq!(text.parse(), Ok(url), "{text}");
+        }
+    }
+
+    #[test]
+    fn urls_are_shown_without_secrets() {
+        for (text, shown) in [
+            ("file:///srv/data", "file:///srv/data"),
+            ("s3://bucket/a/b/?region=eu-west-1", "s3://bucket/a/b?region=eu-west-1"),
+            (
+                "s3://?region=x&endpoint=http://me:secret@127.0.0.1:9000",
+                "s3://?endpoint=http://127.0.0.1:9000&region=x",
+            ),
+            ("s3://b?endpoint=http://host/p@th", "s3://b?endpoint=http://host/p@th"),
+        ] {
+            assert_eq!(text.parse::<UnderStoreUrl>().unwrap().to_string(), shown);
         }
     }
 

@@ -31,7 +31,7 @@ const fn labelled(name: &'static str, kind: &'static str, labels: &'static str, 
 }
 
 #[rustfmt::skip]
-const LABELLED: [Labelled; 14] = [
+const LABELLED: [Labelled; 22] = [
     labelled("forebay_requests", "counter", "`operation`, `code`", "S3 requests answered"),
     labelled("forebay_request_duration_seconds", "histogram", "`operation`, `until`: `first_byte`, `total`", "Time that S3 requests took"),
     labelled("forebay_request_bytes", "counter", "`direction`: `in`, `out`", "Bytes of bodies of S3 requests and answers"),
@@ -45,6 +45,14 @@ const LABELLED: [Labelled; 14] = [
     labelled("forebay_under_store_calls", "counter", "`operation`", "Calls to under stores, by operation"),
     labelled("forebay_under_store_errors", "counter", "`operation`, `kind`", "Calls that failed, by operation and kind of error"),
     labelled("forebay_under_store_call_duration_seconds", "histogram", "`operation`", "Time until an under store answered, by operation"),
+    labelled("forebay_under_store_requests", "counter", "`class`: `read`, `list`, `write`, `delete`", "HTTP requests sent to S3 under stores, as providers price them"),
+    labelled("forebay_under_store_circuit_open", "gauge", "`under_store`", "1 while requests are refused without being sent, by under store"),
+    labelled("forebay_under_store_concurrency_limit", "gauge", "`under_store`", "Background requests that may run at once, by under store"),
+    labelled("forebay_under_store_running", "gauge", "`under_store`", "Background requests under way, by under store"),
+    labelled("forebay_under_store_throttled", "counter", "`under_store`", "Answers that asked for fewer requests, by under store"),
+    labelled("forebay_requests_avoided", "counter", "`operation`: `get`, `head`", "Reads answered without a request to the under store, by what it would have been asked"),
+    labelled("forebay_disk_busy_ratio", "gauge", "`directory`", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell"),
+    labelled("forebay_disk_saturated", "gauge", "`directory`", "1 while the disk cannot keep up, by directory"),
     labelled("forebay_build_info", "gauge", "`version`", "Always 1; the version is a label"),
 ];
 

@@ -1,9 +1,11 @@
 //! What the store did and what it holds.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use forebay_store::{Observer, Store};
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType::{Counter, Gauge};
@@ -15,8 +17,15 @@ use prometheus_client::registry::{Registry, Unit};
 use super::encode_number;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DirectoryLabels {
-    directory: String,
+pub(crate) struct DirectoryLabels {
+    pub(crate) directory: String,
+}
+
+/// Syncs of a directory since the start, and the time that they took with their writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct SyncTotal {
+    pub(crate) syncs: u64,
+    pub(crate) seconds: f64,
 }
 
 type Histograms = Family<DirectoryLabels, Histogram, fn() -> Histogram>;
@@ -26,6 +35,8 @@ pub(crate) struct StoreObserver {
     commits: Histograms,
     bytes: Histograms,
     sync: Histograms,
+    /// The sums of `sync`, which a histogram only tells to a scrape.
+    totals: Mutex<HashMap<String, SyncTotal>>,
 }
 
 impl StoreObserver {
@@ -33,6 +44,7 @@ impl StoreObserver {
         let observer = Self {
             commits: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1.0, 2.0, 11))),
             bytes: Family::new_with_constructor(|| Histogram::new(exponential_buckets(512.0, 4.0, 10))),
+            totals: Mutex::default(),
             sync: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 2.0, 16))),
         };
         registry.register(
@@ -54,6 +66,11 @@ impl StoreObserver {
         );
         observer
     }
+
+    /// By directory.
+    pub(crate) fn totals(&self) -> HashMap<String, SyncTotal> {
+        self.totals.lock().clone()
+    }
 }
 
 impl Observer for StoreObserver {
@@ -62,6 +79,10 @@ impl Observer for StoreObserver {
         self.commits.get_or_create(&labels).observe(commits as f64);
         self.bytes.get_or_create(&labels).observe(bytes as f64);
         self.sync.get_or_create(&labels).observe(sync.as_secs_f64());
+        let mut totals = self.totals.lock();
+        let total = totals.entry(labels.directory).or_default();
+        total.syncs += 1;
+        total.seconds += sync.as_secs_f64();
     }
 }
 

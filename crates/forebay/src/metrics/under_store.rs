@@ -1,14 +1,21 @@
-//! What under stores were asked and how they answered.
+//! What under stores were asked, how they answered, and how they are.
 
+use std::fmt;
 use std::time::Duration;
 
+use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_ufs::ErrorKind;
-use forebay_ufs::governor::CallObserver;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use forebay_ufs::governor::{CallObserver, RequestClass};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType::{self, Gauge};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+use crate::places::Places;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
@@ -21,11 +28,17 @@ struct ErrorLabels {
     kind: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    class: &'static str,
+}
+
 /// Counts calls, errors and times.
 pub(crate) struct UnderStoreObserver {
     calls: Family<OperationLabels, Counter>,
     errors: Family<ErrorLabels, Counter>,
     duration: Family<OperationLabels, Histogram, fn() -> Histogram>,
+    requests: Family<ClassLabels, Counter>,
 }
 
 impl UnderStoreObserver {
@@ -34,10 +47,12 @@ impl UnderStoreObserver {
         let observer = Self {
             calls: Family::default(),
             errors: Family::default(),
+            requests: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
         };
         registry.register("forebay_under_store_calls", "Calls to under stores, by operation", observer.calls.clone());
         registry.register("forebay_under_store_errors", "Calls that failed, by operation and kind of error", observer.errors.clone());
+        registry.register("forebay_under_store_requests", "HTTP requests sent to S3 under stores, as providers price them", observer.requests.clone());
         registry.register_with_unit("forebay_under_store_call_duration", "Time until an under store answered, by operation", Unit::Seconds, observer.duration.clone());
         observer
     }
@@ -51,5 +66,51 @@ impl CallObserver for UnderStoreObserver {
         if let Some(kind) = error {
             self.errors.get_or_create(&ErrorLabels { operation, kind: format!("{kind:?}") }).inc();
         }
+    }
+
+    fn sent(&self, request: RequestClass) {
+        self.requests.get_or_create(&ClassLabels { class: request.name() }).inc();
+    }
+}
+
+/// The states of the under stores, read when a scrape asks for them.
+pub(crate) struct UnderStoreMetrics {
+    places: Places,
+}
+
+impl UnderStoreMetrics {
+    pub(crate) fn register(registry: &mut Registry, places: &Places) {
+        registry.register_collector(Box::new(Self { places: places.clone() }));
+    }
+}
+
+impl fmt::Debug for UnderStoreMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnderStoreMetrics")
+    }
+}
+
+impl Collector for UnderStoreMetrics {
+    #[rustfmt::skip]
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        type Number = (&'static str, &'static str, MetricType, fn(&UnderStoreStatus) -> u64);
+        let numbers: [Number; 4] = [
+            ("forebay_under_store_circuit_open", "1 while requests are refused without being sent, by under store", Gauge, |state| u64::from(state.circuit != CircuitState::Closed)),
+            ("forebay_under_store_concurrency_limit", "Background requests that may run at once, by under store", Gauge, |state| u64::from(state.concurrency_limit)),
+            ("forebay_under_store_running", "Background requests under way, by under store", Gauge, |state| u64::from(state.running)),
+            ("forebay_under_store_throttled", "Answers that asked for fewer requests, by under store", MetricType::Counter, |state| state.throttled),
+        ];
+        let states: Vec<_> = self.places.labelled().collect();
+        for (name, help, kind, value) in numbers {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (under_store, state) in &states {
+                let labels = [("under_store", *under_store)];
+                match kind {
+                    MetricType::Counter => ConstCounter::new(value(state)).encode(family.encode_family(&labels)?)?,
+                    _ => ConstGauge::new(value(state)).encode(family.encode_family(&labels)?)?,
+                }
+            }
+        }
+        Ok(())
     }
 }

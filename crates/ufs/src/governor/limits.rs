@@ -8,7 +8,8 @@ use forebay_env::Env;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{CallObserver, GovernorSettings, Lane, is_trouble};
+use super::state::{Circuit, GovernorState, LastError};
+use super::{CallObserver, GovernorSettings, Lane, is_an_answer, is_trouble};
 use crate::{Error, ErrorKind, Result};
 
 /// The adaptive limit is halved at most this often: what is in flight when the first refusal comes gets the same answer.
@@ -36,7 +37,13 @@ struct State {
     failures: u32,
     /// Set while the circuit is open: when one probe may go.
     probe_at: Option<Duration>,
+    /// Whether that one has been sent and has not answered yet.
+    probing: bool,
     openings: u32,
+    calls: u64,
+    errors: u64,
+    throttled: u64,
+    last_error: Option<LastError>,
 }
 
 /// A place among the background requests.
@@ -62,7 +69,12 @@ impl Governor {
             next_byte: Duration::ZERO,
             failures: 0,
             probe_at: None,
+            probing: false,
             openings: 0,
+            calls: 0,
+            errors: 0,
+            throttled: 0,
+            last_error: None,
         };
         Self { env, settings, observer, state: Mutex::new(state), freed: Notify::new() }
     }
@@ -79,6 +91,28 @@ impl Governor {
     /// Whether requests are refused without being sent.
     pub fn is_open(&self) -> bool {
         self.state.lock().probe_at.is_some()
+    }
+
+    /// What it knows of its under store now.
+    pub fn state(&self) -> GovernorState {
+        let now = self.env.clock.monotonic();
+        let state = self.state.lock();
+        let circuit = match state.probe_at {
+            None => Circuit::Closed,
+            // A probe whose caller has gone away answers never: when its time is over, the next may go.
+            Some(at) if state.probing && at > now => Circuit::Probing,
+            Some(at) => Circuit::Open { probe_in: at.saturating_sub(now) },
+        };
+        GovernorState {
+            circuit,
+            failures_in_a_row: state.failures,
+            limit: state.limit,
+            running: state.running,
+            calls: state.calls,
+            errors: state.errors,
+            throttled: state.throttled,
+            last_error: state.last_error.clone(),
+        }
     }
 
     pub(super) async fn pause_before_retry(&self, tries: u32) {
@@ -120,6 +154,7 @@ impl Governor {
             Some(at) if at <= now => {
                 // This request is the probe; the next may go when it has failed, or has not answered for as long.
                 state.probe_at = Some(now + self.settings.circuit_pause_max.0);
+                state.probing = true;
                 Ok(())
             }
             Some(_) => Err(Error::new(ErrorKind::Unavailable, "the under store is out of reach; it is being probed")),
@@ -167,6 +202,13 @@ impl Governor {
     fn learn(&self, error: Option<&Error>) {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
+        state.calls += 1;
+        state.probing = false;
+        if let Some(error) = error.filter(|error| !is_an_answer(error.kind)) {
+            state.errors += 1;
+            state.throttled += u64::from(error.kind == ErrorKind::Throttled);
+            state.last_error = Some(LastError { text: error.to_string(), unix_ms: self.env.clock.unix_ms() });
+        }
         let Some(trouble) = error.filter(|error| is_trouble(error)) else {
             state.failures = 0;
             state.openings = 0;

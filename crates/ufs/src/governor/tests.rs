@@ -102,3 +102,55 @@ async fn rates_are_kept_in_the_background_and_not_in_the_foreground() {
         task.join().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn the_state_tells_of_the_circuit_and_of_errors_that_are_no_answers() {
+    let (env, clock) = Env::simulated(1);
+    let memory = MemoryUnderStore::default();
+    let governor = govern(&env, &settings(), None);
+    let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Foreground);
+    store.head(&key()).await.unwrap_err();
+    let state = governor.state();
+    assert_eq!((state.circuit, state.calls, state.errors, state.last_error), (Circuit::Closed, 1, 0, None));
+    memory.set_mood(Mood::Refuse(ErrorKind::Throttled));
+    store.head(&key()).await.unwrap_err();
+    memory.set_mood(Mood::Refuse(ErrorKind::Unavailable));
+    for _ in 0..3 {
+        store.head(&key()).await.unwrap_err();
+    }
+    let state = governor.state();
+    assert!(matches!(state.circuit, Circuit::Open { probe_in } if probe_in <= Duration::from_secs(1)), "{state:?}");
+    assert_eq!((state.calls, state.errors, state.throttled, state.failures_in_a_row), (5, 4, 1, 3));
+    assert_eq!(state.last_error.unwrap().unix_ms, env.clock.unix_ms());
+    clock.advance(Duration::from_secs(1));
+    memory.set_mood(Mood::Hang);
+    let probe = forebay_env::spawn(async move { store.head(&key()).await });
+    while governor.state().circuit != Circuit::Probing {
+        tokio::task::yield_now().await;
+    }
+    memory.set_mood(Mood::Well);
+    memory.put_outside("key", "x".into());
+    let _ = probe.join().await;
+    assert_eq!(governor.state().circuit, Circuit::Closed);
+}
+
+#[tokio::test]
+async fn a_probe_that_is_given_up_is_followed_by_another() {
+    let (env, clock) = Env::simulated(1);
+    let memory = MemoryUnderStore::default();
+    let governor = govern(&env, &settings(), None);
+    let store = Arc::new(Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Foreground));
+    memory.set_mood(Mood::Refuse(ErrorKind::Unavailable));
+    for _ in 0..3 {
+        store.head(&key()).await.unwrap_err();
+    }
+    clock.advance(Duration::from_secs(1));
+    memory.set_mood(Mood::Hang);
+    let probe = forebay_env::spawn(async move { store.head(&key()).await });
+    while governor.state().circuit != Circuit::Probing {
+        tokio::task::yield_now().await;
+    }
+    probe.abort();
+    clock.advance(governor.settings().circuit_pause_max.0);
+    assert_eq!(governor.state().circuit, Circuit::Open { probe_in: Duration::ZERO });
+}

@@ -17,6 +17,7 @@ use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::ResponseChecksumValidation;
 
+use super::count::Counted;
 use crate::{OpenOptions, Result};
 
 /// Where the client signs for when nothing names a region; what most S3-compatible servers expect.
@@ -67,7 +68,10 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     if let Some(endpoint) = endpoint {
         loader = loader.endpoint_url(endpoint);
     }
-    let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
+    let mut config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
+    if let Some(observer) = &options.observer {
+        config = config.interceptor(Counted::new(observer));
+    }
     Ok(Client::from_conf(config.build()))
 }
 

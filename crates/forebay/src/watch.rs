@@ -1,0 +1,191 @@
+//! Watches what a worker stands on while it runs, and raises a notice where an operator should look.
+
+mod devices;
+mod health;
+mod saturation;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use forebay_admin::{Notices, Severity};
+use forebay_cache::Cache;
+use forebay_env::{Env, Task};
+use forebay_store::Store;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
+use crate::places::Places;
+pub(crate) use devices::device_of;
+use devices::{Device, ticks_ms};
+use health::{Condition, Facts};
+use saturation::{Interval, Saturation};
+
+/// As often as the history of the admin API takes a sample: what is shown there and what is watched are the same intervals.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// What is watched, as metrics.
+#[derive(Clone, Default)]
+pub(crate) struct WatchMetrics {
+    busy: Family<DirectoryLabels, Gauge<f64, AtomicU64>>,
+    saturated: Family<DirectoryLabels, Gauge>,
+    pinned_max: Gauge<u64, AtomicU64>,
+}
+
+impl WatchMetrics {
+    #[rustfmt::skip]
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("forebay_disk_busy_ratio", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell", metrics.busy.clone());
+        registry.register("forebay_disk_saturated", "1 while the disk cannot keep up, by directory", metrics.saturated.clone());
+        registry.register("forebay_pinned_max_bytes", "Most bytes that objects which may not be evicted may take", metrics.pinned_max.clone());
+        metrics
+    }
+}
+
+/// What is watched.
+pub(crate) struct Watch {
+    pub(crate) env: Env,
+    pub(crate) cache: Cache,
+    pub(crate) store: Store,
+    pub(crate) syncs: Arc<StoreObserver>,
+    pub(crate) places: Places,
+    pub(crate) notices: Notices,
+    pub(crate) metrics: WatchMetrics,
+    /// Bytes that pinned data may take.
+    pub(crate) pinned_bytes_max: u64,
+}
+
+/// A directory, and what was seen of it last.
+struct Watched {
+    label: String,
+    device: Option<Device>,
+    ticks_ms: Option<u64>,
+    syncs: SyncTotal,
+    saturation: Saturation,
+}
+
+impl Watch {
+    /// Watches until the task is aborted.
+    pub(crate) fn start(self, directories: &[PathBuf]) -> Task<()> {
+        self.metrics.pinned_max.set(self.pinned_bytes_max);
+        let watched: Vec<_> = directories.iter().map(|directory| Watched::new(directory)).collect();
+        forebay_env::spawn(self.run(watched))
+    }
+
+    async fn run(self, mut directories: Vec<Watched>) {
+        let mut at = self.env.clock.monotonic();
+        loop {
+            self.env.clock.sleep(INTERVAL).await;
+            let now = self.env.clock.monotonic();
+            // Two short files of the kernel, which never wait for a disk.
+            let stats = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
+            let ticks = ticks_ms(&stats);
+            let totals = self.syncs.totals();
+            for directory in &mut directories {
+                self.look(directory, &ticks, &totals, now, now.saturating_sub(at));
+            }
+            at = now;
+            for condition in health::conditions(&self.facts()) {
+                self.tell(condition);
+            }
+        }
+    }
+
+    fn look(
+        &self,
+        directory: &mut Watched,
+        ticks: &HashMap<Device, u64>,
+        totals: &HashMap<String, SyncTotal>,
+        now: Duration,
+        passed: Duration,
+    ) {
+        let interval = directory.advance(ticks, totals.get(&directory.label).copied().unwrap_or_default(), passed);
+        let labels = DirectoryLabels { directory: directory.label.clone() };
+        match interval.busy {
+            Some(busy) => {
+                self.metrics.busy.get_or_create(&labels).set(busy);
+            }
+            None => {
+                self.metrics.busy.remove(&labels);
+            }
+        }
+        let saturated = directory.saturation.observe(now, interval);
+        self.metrics.saturated.get_or_create(&labels).set(i64::from(saturated));
+        let title = saturated.then(|| directory.saturation.describe(interval));
+        let subject = directory.label.clone();
+        self.tell(Condition { id: "disk-saturated", severity: Severity::Warning, subject, title, cure: DISK_CURE });
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            status: self.cache.status(),
+            directories: self.store.health(),
+            corrupt_records: self.store.counters().corrupt_records,
+            pinned_bytes_max: self.pinned_bytes_max,
+            under_stores: self.places.labelled().map(|(label, state)| (label.to_owned(), state)).collect(),
+        }
+    }
+
+    fn tell(&self, condition: Condition) {
+        let now_ms = self.env.clock.unix_ms();
+        match condition.notice(now_ms) {
+            Ok(notice) => self.notices.raise(notice),
+            Err((id, subject)) => self.notices.clear(id, &subject),
+        }
+    }
+}
+
+const DISK_CURE: &str = "Add a disk or a faster one (store.data_dirs), or write less: fewer readers that fill the cache, cacheReads off for cold paths";
+
+impl Watched {
+    fn new(directory: &Path) -> Self {
+        Self {
+            label: directory.display().to_string(),
+            device: devices::device_of(directory, Path::new("/")),
+            ticks_ms: None,
+            syncs: SyncTotal::default(),
+            saturation: Saturation::default(),
+        }
+    }
+
+    /// What has happened since the last look.
+    fn advance(&mut self, ticks: &HashMap<Device, u64>, syncs: SyncTotal, passed: Duration) -> Interval {
+        let ticks = self.device.as_ref().and_then(|device| ticks.get(device)).copied();
+        let spent_ms = ticks.zip(self.ticks_ms).map(|(now, before)| now.saturating_sub(before) as f64);
+        // The kernel counts in milliseconds of its own: a little more than the interval is still all of it.
+        let busy = spent_ms.map(|spent| (spent / (passed.as_secs_f64() * 1000.0).max(1.0)).min(1.0));
+        let done = syncs.syncs - self.syncs.syncs;
+        let sync_seconds = (done > 0).then(|| (syncs.seconds - self.syncs.seconds) / done as f64);
+        self.ticks_ms = ticks;
+        self.syncs = syncs;
+        Interval { busy, sync_seconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_the_difference_of_two_looks() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watched = Watched::new(directory.path());
+        let device = Device { major: 8, minor: 0 };
+        watched.device = Some(device);
+        let total = |syncs, seconds| SyncTotal { syncs, seconds };
+        let passed = Duration::from_secs(5);
+        let first = watched.advance(&HashMap::from([(device, 1_000)]), total(10, 0.1), passed);
+        assert_eq!(first.busy, None, "one look tells no rate");
+        let second = watched.advance(&HashMap::from([(device, 3_500)]), total(14, 0.3), passed);
+        assert_eq!(second.busy, Some(0.5));
+        assert!((second.sync_seconds.unwrap() - 0.05).abs() < 1e-9);
+        let third = watched.advance(&HashMap::from([(device, 9_500)]), total(14, 0.3), passed);
+        assert_eq!((third.busy, third.sync_seconds), (Some(1.0), None));
+        assert_eq!(watched.advance(&HashMap::new(), total(14, 0.3), passed).busy, None, "a device that went away");
+    }
+}
