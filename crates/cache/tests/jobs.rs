@@ -427,6 +427,30 @@ async fn verify_finds_each_difference_and_changes_nothing() {
     assert_eq!(found.len(), 2, "only what was asked for");
 }
 
+/// The list is older than the write by the time the two are compared.
+#[tokio::test]
+async fn verify_looks_twice_before_it_tells() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    set(&bench, vec![rule("/", WriteMode::WriteThrough), rule("/bucket/a", WriteMode::WriteBack)]).await;
+    bench.put("b", "before").await.unwrap();
+    bench.background.set(Way::Closed);
+    bench.put("a", "value").await.unwrap();
+    until("the upload is under way", || bench.background.waiting() == 1).await;
+    let key = records::object_key(&path("a"));
+    let record = ObjectRecord::decode(&bench.store.value(&key).unwrap().value).unwrap();
+    let value = Some(ObjectRecord { size: 3, ..record }.encode());
+    let commit = Commit { writes: vec![ValueWrite { key, value }], ..Commit::default() };
+    bench.store.commit(commit, Durability::Fsync).await.unwrap();
+    let id = start(&bench, JobRequest { concurrency: Some(1), ..request(JobKind::Verify, "/") }).await;
+    // It waits for the locks of the first, with the list in its hands.
+    until("the first is looked at", || job(&bench, &id).progress.objects_done == 1).await;
+    bench.put("b", "after!").await.unwrap();
+    bench.background.set(Way::Open);
+    bench.advancing("the job ends", || has_ended(&bench, &id)).await;
+    assert_eq!(job(&bench, &id).progress.objects_done, 2);
+    assert!(findings(&bench, &id).await.is_empty(), "{:?}", findings(&bench, &id).await);
+}
+
 fn bytes() -> bytes::Bytes {
     bytes::Bytes::new()
 }

@@ -44,6 +44,7 @@ async fn free(run: &Run, key: &Bytes, path: &ObjectPath) -> Result<()> {
     if is_freed {
         if !run.request.dry_run {
             worker.memory.remove(&worker.policies.resolve(path), object.generation());
+            worker.metrics.evicted_bytes.inc_by(object.cached_bytes());
         }
         run.count(|progress| {
             progress.objects_done += 1;

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_store::{Object, Piece};
 use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode};
@@ -21,8 +22,11 @@ const CONCURRENCY: usize = 8;
 /// Pages of one object at once.
 const PAGES: usize = 2;
 
-/// An object that changes while it is loaded is looked up anew this often.
-const CHANGED_TRIES: usize = 3;
+/// An object that changes while it is loaded, or finds no room, is looked up anew this often.
+const TRIES: usize = 3;
+
+/// Before each further try: reclaim makes room meanwhile, and a write of the key comes to its end.
+const TRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a load remembers from object to object.
 struct Load<'a> {
@@ -93,7 +97,10 @@ impl Load<'_> {
     async fn load(&self, path: ObjectPath) {
         self.run.count(|progress| progress.objects_seen += 1);
         let mut result = Ok(Step::Again);
-        for _ in 0..CHANGED_TRIES {
+        for number in 0..TRIES {
+            if number > 0 {
+                self.run.worker.env.clock.sleep(TRY_PAUSE).await;
+            }
             result = self.try_load(&path).await;
             if !matches!(result, Ok(Step::Again)) {
                 break;

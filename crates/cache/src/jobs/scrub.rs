@@ -18,9 +18,14 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     loop {
         let batch = keys.take(&run.worker, None, BATCH_OBJECTS);
         let Some(last) = batch.last().and_then(|key| records::parse_object_key(key)) else { break };
-        let objects =
-            batch.iter().filter_map(|key| Some((run.worker.store.peek(key)?, records::parse_object_key(key)?)));
-        let reads = objects.map(|(object, path)| async move { scrub(run, &object, &path, None).await });
+        let paths = batch.iter().filter_map(|key| Some((key, records::parse_object_key(key)?)));
+        let reads = paths.map(|(key, path)| async move {
+            // Looked up when it is its turn: what is held keeps its segments from going.
+            match run.worker.store.peek(key) {
+                Some(object) => scrub(run, &object, &path, None).await,
+                None => Ok(()),
+            }
+        });
         let mut reads = stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(run.concurrency(CONCURRENCY));
         while reads.try_next().await?.is_some() {}
         run.checkpoint(&format!("/{last}")).await?;

@@ -275,3 +275,57 @@ impl Worker {
         Ok(found.into_iter().filter(|(number, _)| *number >= after).take(limit).map(|(_, finding)| finding).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_types::ByteSize;
+
+    use super::*;
+    use crate::JobKind;
+
+    /// What version 1 wrote, which every later version must go on to read.
+    const JOB: &str = concat!(
+        r#"{"id":"016f5e67e8000002","request":{"kind":"load","path":"/data/","rateLimit":"1 MiB","dryRun":false},"#,
+        r#""state":"running","createdBy":"anna","createdMs":1,"startedMs":2,"progress":{"objectsSeen":5,"objectsDone":3,"#,
+        r#""bytesDone":4,"objectsSkipped":2,"objectsFailed":0,"after":"/data/x"},"findings":1}"#
+    );
+
+    #[test]
+    fn a_job_reads_as_version_1_wrote_it() {
+        let progress = JobProgress {
+            objects_seen: 5,
+            objects_done: 3,
+            bytes_done: 4,
+            objects_skipped: 2,
+            after: Some("/data/x".to_owned()),
+            ..JobProgress::default()
+        };
+        let rate_limit = Some(ByteSize(1 << 20));
+        let (kind, path) = (JobKind::Load, "/data/".to_owned());
+        let job = Job {
+            id: "016f5e67e8000002".to_owned(),
+            request: JobRequest { kind, path, rate_limit, concurrency: None, dry_run: false },
+            state: JobState::Running,
+            created_by: "anna".to_owned(),
+            created_ms: 1,
+            started_ms: Some(2),
+            ended_ms: None,
+            progress,
+            findings: 1,
+            error: None,
+        };
+        let golden = [&[1], JOB.as_bytes()].concat();
+        assert_eq!(String::from_utf8_lossy(&records::encode_json(&job)[1..]), JOB);
+        assert_eq!(records::decode_json::<Job>("job", &golden).unwrap(), job);
+    }
+
+    /// Else a cancellation would wait for it forever.
+    #[test]
+    fn an_entry_that_has_ended_is_over() {
+        for (state, is_over) in [(JobState::Queued, false), (JobState::Running, false), (JobState::Failed, true)] {
+            let mut job: Job = records::decode_json("job", &[&[1], JOB.as_bytes()].concat()).unwrap();
+            job.state = state;
+            assert_eq!(Entry::new(job).over.is_cancelled(), is_over, "{state:?}");
+        }
+    }
+}
