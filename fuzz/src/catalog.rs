@@ -1,6 +1,6 @@
 //! Records of the catalog and their keys.
 
-use forebay_catalog::records::{self, ObjectRecord, PartRecord, PolicyRecord, UploadRecord};
+use forebay_catalog::records::{self, ObjectRecord, PartRecord, PolicyRecord, PolicyVersionRecord, UploadRecord};
 use forebay_types::ObjectPath;
 
 /// What decodes, encodes to what decodes to the same; nothing may be behind it.
@@ -17,14 +17,18 @@ pub(crate) fn records(data: &[u8]) {
     if let Ok(record) = PolicyRecord::decode(data) {
         assert_eq!(PolicyRecord::decode(&record.encode()).expect("just encoded"), record);
     }
+    if let Ok(record) = PolicyVersionRecord::decode(data) {
+        assert_eq!(PolicyVersionRecord::decode(&record.encode()).expect("just encoded"), record);
+    }
     let longer = [data, &[0]].concat();
     let decoded = [
         ObjectRecord::decode(data).is_ok() && ObjectRecord::decode(&longer).is_ok(),
         UploadRecord::decode(data).is_ok() && UploadRecord::decode(&longer).is_ok(),
         PartRecord::decode(data).is_ok() && PartRecord::decode(&longer).is_ok(),
         PolicyRecord::decode(data).is_ok() && PolicyRecord::decode(&longer).is_ok(),
+        PolicyVersionRecord::decode(data).is_ok() && PolicyVersionRecord::decode(&longer).is_ok(),
     ];
-    assert_eq!(decoded, [false; 4], "bytes behind a record are ignored");
+    assert_eq!(decoded, [false; 5], "bytes behind a record are ignored");
 }
 
 /// Keys stand for one object each, and lie in the ranges of what they belong to.

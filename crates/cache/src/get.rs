@@ -11,7 +11,7 @@ use futures::stream;
 
 use crate::memory_tier::MemoryObject;
 use crate::metrics::Tier;
-use crate::remote::{Known, Version};
+use crate::remote::{Known, Purpose, Version};
 use crate::worker::{Located, Worker, storage_state};
 use crate::{ByteStream, Error, ErrorKind, GetObject, Mount, ObjectBody, ObjectHead, RangeRequest, Result};
 
@@ -114,13 +114,13 @@ impl Worker {
                 let mount = self.buckets.mount(&path.bucket).await?;
                 let (known, asked) = match copy {
                     Some(object) if self.is_believed(policy, &object) => (Known::Copy(object), false),
-                    copy => (self.ask(path, policy, &mount, copy).await?, true),
+                    copy => (self.ask(path, policy, &mount, copy, Purpose::Read).await?, true),
                 };
                 match self.known_info(policy, &known).await {
                     Ok(info) => self.found_remote(path, policy, mount, known, info, asked),
                     // The store drops a copy whose description is damaged; the under store has another.
                     Err(error) if error.kind == ErrorKind::Corrupt => {
-                        let known = self.ask(path, policy, &mount, None).await?;
+                        let known = self.ask(path, policy, &mount, None, Purpose::Read).await?;
                         let info = self.known_info(policy, &known).await?;
                         self.found_remote(path, policy, mount, known, info, true)
                     }
@@ -280,7 +280,7 @@ async fn first_ready(mut body: ByteStream) -> Result<ByteStream> {
 }
 
 /// Cuts a range at the borders of pages.
-fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
+pub(crate) fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
     let (first, last) = (range.start / page_size, range.end.div_ceil(page_size));
     (first..last).filter_map(move |index| ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range))
 }

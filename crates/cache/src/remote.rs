@@ -53,6 +53,14 @@ pub(crate) enum Known {
     Absent,
 }
 
+/// What an object is looked up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    /// To have it on disk: nobody has asked for it yet, so that it has no place in memory.
+    Load,
+}
+
 /// A version of an object of the under store, to read pages of.
 #[derive(Clone)]
 pub(crate) struct Version {
@@ -110,9 +118,21 @@ impl Worker {
         mount: &Mount,
         copy: Option<Object>,
     ) -> Result<Known> {
+        self.know_for(path, policy, mount, copy, Purpose::Read).await
+    }
+
+    /// As [`Worker::know`]; a copy that begins is counted as read or not.
+    pub(crate) async fn know_for(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        copy: Option<Object>,
+        purpose: Purpose,
+    ) -> Result<Known> {
         match copy {
             Some(object) if self.is_believed(policy, &object) => Ok(Known::Copy(object)),
-            copy => self.ask(path, policy, mount, copy).await,
+            copy => self.ask(path, policy, mount, copy, purpose).await,
         }
     }
 
@@ -128,6 +148,7 @@ impl Worker {
         policy: &PathPolicy,
         mount: &Mount,
         copy: Option<Object>,
+        purpose: Purpose,
     ) -> Result<Known> {
         let fence = self.fence.read(path);
         // A request that may still land would make the answer old at any time, and nobody would notice.
@@ -143,7 +164,7 @@ impl Worker {
                 self.outdated(path, copy);
                 let remote = Box::new(remote);
                 match is_settled {
-                    true => Ok(self.adopt(path, policy, remote, fence).await),
+                    true => Ok(self.adopt(path, policy, remote, fence, purpose).await),
                     false => Ok(Known::Remote(remote)),
                 }
             }
@@ -168,7 +189,14 @@ impl Worker {
     }
 
     /// Begins a copy without bytes. Only if no write of the key has ended since `fence` was read: the answer may be older.
-    async fn adopt(&self, path: &ObjectPath, policy: &PathPolicy, remote: Box<RemoteObject>, fence: u64) -> Known {
+    async fn adopt(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        remote: Box<RemoteObject>,
+        fence: u64,
+        purpose: Purpose,
+    ) -> Known {
         if !policy.cache_reads || policy.write_mode == WriteMode::NoCache {
             return Known::Remote(remote);
         }
@@ -178,7 +206,7 @@ impl Worker {
         {
             return Known::Remote(remote);
         }
-        match self.publish_empty(path, policy, &remote).await {
+        match self.publish_empty(path, policy, &remote, purpose).await {
             Ok(object) => Known::Copy(object),
             Err(error) => {
                 self.metrics.fill_failures.inc();
@@ -188,7 +216,13 @@ impl Worker {
         }
     }
 
-    async fn publish_empty(&self, path: &ObjectPath, policy: &PathPolicy, remote: &RemoteObject) -> Result<Object> {
+    async fn publish_empty(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        remote: &RemoteObject,
+        purpose: Purpose,
+    ) -> Result<Object> {
         let generation = self.next_generation();
         let annex = Annex::clean(remote.remote_etag.clone(), &remote.info.etag).encode();
         let object = forebay_store::NewObject { annex, ..new_object(path, policy, generation, &remote.info, false) };
@@ -196,8 +230,10 @@ impl Worker {
         let object = staged.object();
         self.store.publish_fill(staged).await?;
         self.remote.mark_valid(generation);
-        let info = Arc::new(remote.info.clone());
-        self.memory.insert(policy, generation, MemoryObject::new(info, None));
+        if purpose == Purpose::Read {
+            let info = Arc::new(remote.info.clone());
+            self.memory.insert(policy, generation, MemoryObject::new(info, None));
+        }
         Ok(object)
     }
 
@@ -236,7 +272,7 @@ impl Worker {
     }
 
     /// Fetches a page, once however many ask for it.
-    async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> Result<Bytes, Arc<Error>> {
+    pub(crate) async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> Result<Bytes, Arc<Error>> {
         let key = (version.generation, window.start);
         let flight = {
             let mut flights = self.remote.flights.lock();
@@ -343,6 +379,6 @@ impl Worker {
 }
 
 /// An error that several readers of one page share.
-fn shared_error(error: &Arc<Error>) -> Error {
+pub(crate) fn shared_error(error: &Arc<Error>) -> Error {
     Error::new(error.kind, error.context.clone())
 }

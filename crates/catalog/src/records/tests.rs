@@ -114,6 +114,13 @@ fn ranges_hold_what_they_name_and_nothing_else() {
     assert!(uploads_after(&bucket, "a", None) > uploads[0] && uploads_after(&bucket, "a", None) <= uploads[1]);
     assert!(uploads_after(&bucket, "a", Some("id0")) <= uploads[0]);
     assert!(part_key("id", 9_999) < part_key("id", 10_000));
+    assert!(policy_version_key(99) < policy_version_key(100));
+    let (from, to) = job_findings_range("id");
+    let findings = [9, 10, 9_999].map(|number| job_finding_key("id", number));
+    assert!(findings.is_sorted() && findings.iter().all(|key| from <= *key && *key < to));
+    assert_eq!(parse_job_finding_key(&findings[1]), Some(10));
+    let (from, to) = all_jobs_range();
+    assert!(from <= job_key("id") && job_key("id") < to && !findings.iter().any(|key| from <= *key && *key < to));
 }
 
 proptest! {
