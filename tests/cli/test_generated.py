@@ -47,7 +47,7 @@ def test_manual_pages_render(cli, tmp_path):
     if shutil.which("groff") is None:
         pytest.skip("groff is not installed: pages are written, not rendered")
     for page in pages.values():
-        rendered = subprocess.run(["groff", "-man", "-Tutf8", "-ww", str(page)], capture_output=True, text=True, timeout=60)
+        rendered = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-Kutf8", "-P-cbou", str(page)], capture_output=True, text=True, timeout=60)
         assert rendered.returncode == 0 and "SYNOPSIS" in rendered.stdout, page
         assert rendered.stderr == "", (page, rendered.stderr)
 

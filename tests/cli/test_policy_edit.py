@@ -3,7 +3,9 @@
 import json
 import pathlib
 import shlex
+import signal
 import stat
+import sys
 
 import pytest
 
@@ -22,15 +24,9 @@ def editor(tmp_path):
             "(calls.parent / f'calls{call}').write_text(text)\n"
             f"{statements}\n"
         )
-        return {"VISUAL": f"{shlex.quote(shutil_python())} {shlex.quote(str(script))}"}
+        return {"VISUAL": shlex.join([sys.executable, str(script)])}
 
     return make
-
-
-def shutil_python():
-    import sys
-
-    return sys.executable
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +74,7 @@ def test_a_mistake_is_told_with_its_place_and_can_be_mended(cli, editor, tmp_pat
     done = cli.run("policy", "edit", **editor(first + mend))
     assert done.returncode == 0, done.stderr
     shown = (tmp_path / "calls1").read_text()
-    assert shown.startswith("// NOT APPLIED: line 3, column 29: unknown field `writeMod`"), shown
+    assert shown.startswith("// NOT APPLIED: line 3, column 28: unknown field `writeMod`"), shown
     assert cli.json("policy", "get") == [{"path": "/b/", "writeMode": "TRANSIENT"}]
 
 
@@ -128,3 +124,24 @@ def test_nothing_is_applied_unless_it_is_meant(cli, editor, rules, statements, c
 def test_an_editor_that_is_not_there_is_told(cli):
     done = cli.run("policy", "edit", EDITOR="/no/such/editor")
     assert done.returncode == 1 and "/no/such/editor" in done.stderr.splitlines()[-1]
+
+
+def test_on_a_terminal_it_shows_colours_and_asks_first(cli, editor, screen, rules):
+    refused = screen("policy", "edit", **editor(APPEND))
+    refused.shows("apply?")
+    assert b"\x1b[32m+" in refused.written
+    refused.type(b"n\n")
+    assert refused.end() == 1
+    line = refused.written.decode().strip().splitlines()[-1]
+    assert "nothing was applied" in line and '"TRANSIENT"' in kept(line).read_text()
+    interrupted = screen("policy", "edit", NO_COLOR="1", **editor(APPEND))
+    interrupted.shows("apply?")
+    assert b"\x1b[" not in interrupted.written
+    interrupted.process.send_signal(signal.SIGINT)
+    assert interrupted.end() == 130
+    assert cli.json("policy", "get") == rules
+    applied = screen("policy", "edit", **editor(APPEND))
+    applied.shows("apply?")
+    applied.type(b"y\n")
+    assert applied.end() == 0
+    assert {"path": "/b/", "writeMode": "TRANSIENT"} in cli.json("policy", "get")

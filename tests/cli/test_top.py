@@ -1,68 +1,8 @@
 """`forebay top` on a terminal of its own."""
 
-import fcntl
-import os
-import pty
-import select
-import struct
-import subprocess
 import termios
 
-import pytest
 from harness.servers import eventually
-
-
-class Screen:
-    """A process on a pseudo-terminal, and all that it has written."""
-
-    def __init__(self, command, environment, columns=100, lines=30):
-        self.master, slave = pty.openpty()
-        self.resize(columns, lines)
-        self.before = termios.tcgetattr(slave)
-        self.slave = slave
-        self.process = subprocess.Popen(
-            command, env=environment | {"TERM": "xterm-256color"}, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
-        )
-        self.written = b""
-
-    def resize(self, columns, lines):
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-    def read(self):
-        while select.select([self.master], [], [], 0)[0]:
-            chunk = os.read(self.master, 1 << 16)
-            self.written += chunk
-        return self.written.decode(errors="replace")
-
-    def shows(self, text):
-        eventually(f"{text!r} on the screen", lambda: text in self.read())
-        return self.written
-
-    def type(self, keys):
-        self.written = b""
-        os.write(self.master, keys)
-
-    def end(self):
-        eventually("the end", lambda: (self.read(), self.process.poll())[1] is not None)
-        self.read()
-        return self.process.returncode
-
-
-@pytest.fixture
-def screen(cli, objects):
-    opened = []
-
-    def open_screen(*words, **more):
-        opened.append(Screen([str(cli.server.binary), *words], cli.environment(**more)))
-        return opened[-1]
-
-    yield open_screen
-    for one in opened:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
-        os.close(one.master)
-        os.close(one.slave)
 
 
 def test_once_prints_a_frame_without_a_terminal(cli, objects):
@@ -84,7 +24,7 @@ def test_q_ends_and_the_terminal_is_as_before(screen):
     top.shows("Backlog")
     assert termios.tcgetattr(top.slave) != top.before
     top.type(b"?")
-    top.shows("next panel")
+    top.shows("Help")
     top.type(b"q")
     assert top.end() == 0
     assert termios.tcgetattr(top.slave) == top.before
@@ -102,13 +42,12 @@ def test_a_signal_leaves_the_terminal_as_before(screen):
 
 def test_it_follows_the_size_of_the_terminal(screen):
     top = screen("top")
-    top.shows("Hit ratio")
-    top.written = b""
+    top.shows("Hit")
     top.resize(40, 10)
-    os.kill(top.process.pid, 28)  # SIGWINCH, which the terminal sends to who is in its foreground
     top.shows("Requests")
+    assert "Hit" not in top.frame()
     top.type(b"\t")
-    top.shows("Hit ratio")
+    top.shows("Hit")
     top.type(b"q")
     assert top.end() == 0
 
@@ -126,8 +65,7 @@ def test_it_survives_a_restart_of_the_server(screen, cli):
     cli.server.stop()
     top.shows("RECONNECTING")
     cli.server.start()
-    top.written = b""
-    eventually("a picture without trouble", lambda: "up 0 s" in top.read() or "up 1 s" in top.read() or "up" in top.read())
+    eventually("a picture without trouble", lambda: "RECONNECTING" not in top.frame())
     top.type(b"q")
     assert top.end() == 0
 

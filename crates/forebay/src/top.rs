@@ -48,6 +48,9 @@ pub(crate) fn top(options: &TopOptions) -> Result<(), Failure> {
         }
         return print(&client.call(Call::get("overview"))?.text);
     }
+    if !options.once {
+        live::check_terminal()?;
+    }
     let mut app = App::new(client.endpoint());
     let mut feed = Feed::new(client);
     // What is wrong from the start is told in one line, as other commands do.

@@ -24,6 +24,7 @@ pub(crate) fn completions(mut command: Command, shell: Shell) -> Result<(), Fail
 
 /// Writes the manual pages of all commands, or prints that of `forebay`.
 pub(crate) fn manual(command: Command, directory: Option<&Path>) -> Result<(), Failure> {
+    let command = command.disable_help_subcommand(true);
     let Some(directory) = directory else {
         let mut page = Vec::new();
         Man::new(command).render(&mut page).map_err(|error| Failure::of("manual page", &error))?;

@@ -14,9 +14,6 @@ use crate::failure::Failure;
 /// Findings in one request: the most that the API gives at once.
 const FINDINGS_PAGE: usize = 1000;
 
-/// Kinds of findings that say why an object was left alone, not that something is wrong with it.
-const HARMLESS: [&str; 1] = ["pinned"];
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
     /// Lists all jobs that have not ended, and the last hundred that have
@@ -80,7 +77,7 @@ fn list_findings(client: &Client, id: &str, target: &Target) -> Result<(), Failu
 }
 
 /// What a job has found, as far as the server keeps it.
-pub(super) struct Findings(pub(super) Vec<JobFinding>);
+pub(super) struct Findings(Vec<JobFinding>);
 
 pub(super) fn findings(client: &Client, job: &Job) -> Result<Findings, Failure> {
     let mut all: Vec<JobFinding> = Vec::new();
@@ -106,12 +103,6 @@ impl Findings {
             0 => table.text(),
             more => format!("{}and {} more, which the server has not kept\n", table.text(), count(more)),
         }
-    }
-
-    /// How many say that something is wrong. Those that the server has not kept count: they may be.
-    pub(super) fn damage(&self, job: &Job) -> u64 {
-        let listed = self.0.iter().filter(|finding| !HARMLESS.contains(&finding.kind.as_str()));
-        listed.count() as u64 + self.unlisted(job)
     }
 
     fn unlisted(&self, job: &Job) -> u64 {

@@ -8,7 +8,7 @@ use forebay_types::ByteSize;
 use ureq::http::Method;
 
 use super::Target;
-use super::jobs::{self, Findings};
+use super::jobs;
 use super::output::print;
 use super::progress::Progress;
 use super::units::{count, escaped, size};
@@ -52,17 +52,19 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
     let path = prefix_path(path)?;
     let request = JobRequest { kind, path, rate_limit: *rate_limit, concurrency: *concurrency, dry_run: *dry_run };
     let client = target.client()?;
+    // Ctrl-C is heard from here on, so that no job is made without a word about it.
+    let patience = Patience::new()?;
     let answer = client.call(Call::new(Method::POST, "jobs").json(&request))?;
     let job: Job = answer.read()?;
     if *detach {
         return detached(&job, &answer, target);
     }
-    let answer = wait(&client, job)?;
+    let answer = wait(&client, job, patience)?;
     let job: Job = answer.read()?;
     let findings = jobs::findings(&client, &job)?;
     let shown = if target.is_json() { answer.text } else { format!("{}{}", findings.text(&job), summary(&job)) };
     print(&shown)?;
-    verdict(&job, &findings)
+    verdict(&job)
 }
 
 fn detached(job: &Job, answer: &Answer, target: &Target) -> Result<(), Failure> {
@@ -76,8 +78,7 @@ fn how_to_go_on(id: &str) -> String {
 }
 
 /// Shows progress until a job has ended; answers its last state.
-fn wait(client: &Client, mut job: Job) -> Result<Answer, Failure> {
-    let mut patience = Patience::new()?;
+fn wait(client: &Client, mut job: Job, mut patience: Patience) -> Result<Answer, Failure> {
     let mut progress = Progress::new(patience.now());
     let page = format!("jobs/{}", job.id);
     let mut look = LOOK_FIRST;
@@ -143,7 +144,7 @@ fn summary(job: &Job) -> String {
 }
 
 /// Whether all is well.
-fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
+fn verdict(job: &Job) -> Result<(), Failure> {
     let name = format!("{} of {}", jobs::kind(job.request.kind), escaped(&job.request.path));
     let failed = |why: String| Err(Failure::Failed(format!("{name}: {why}")));
     match job.state {
@@ -151,9 +152,9 @@ fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
         JobState::Cancelled => return failed("was cancelled".to_owned()),
         JobState::Queued | JobState::Running | JobState::Done => {}
     }
-    let damage = findings.damage(job);
     match job.request.kind {
-        JobKind::Verify | JobKind::Scrub if damage > 0 => failed(format!("{} findings", count(damage))),
+        // What these find is what differs or is damaged; other jobs find reasons to leave an object alone too.
+        JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(format!("{} findings", count(job.findings))),
         _ if job.progress.objects_failed > 0 => {
             failed(format!("{} objects failed", count(job.progress.objects_failed)))
         }
@@ -163,7 +164,7 @@ fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_cache::{JobFinding, JobProgress};
+    use forebay_cache::JobProgress;
 
     use super::*;
 
@@ -183,24 +184,19 @@ mod tests {
         }
     }
 
-    fn found(kinds: &[&str]) -> Findings {
-        let finding = |kind: &&str| JobFinding { path: "/b/k".into(), kind: (*kind).into(), detail: String::new() };
-        Findings(kinds.iter().map(finding).collect())
-    }
-
     #[test]
-    fn only_damage_and_failures_are_bad_ends() {
-        let good = |kind, kinds: &[&str]| {
-            let job = job(kind, JobState::Done, 0, kinds.len() as u64);
-            verdict(&job, &found(kinds)).is_ok()
-        };
-        assert!(good(JobKind::Verify, &[]) && good(JobKind::Free, &["pinned"]) && good(JobKind::Verify, &["pinned"]));
-        assert!(!good(JobKind::Verify, &["missing-bytes"]) && !good(JobKind::Scrub, &["pinned", "corrupt"]));
-        // More than the server keeps: those that are not listed count as damage.
-        assert!(verdict(&job(JobKind::Scrub, JobState::Done, 0, 2), &found(&["pinned"])).is_err());
-        assert!(verdict(&job(JobKind::Load, JobState::Done, 1, 0), &found(&[])).is_err());
-        assert!(verdict(&job(JobKind::Load, JobState::Cancelled, 0, 0), &found(&[])).is_err());
-        let failed = verdict(&job(JobKind::Load, JobState::Failed, 0, 0), &found(&[]));
+    fn only_differences_and_failures_are_bad_ends() {
+        let end = |kind, state, failed, findings| verdict(&job(kind, state, failed, findings)).is_ok();
+        for kind in [JobKind::Load, JobKind::Free, JobKind::Persist] {
+            assert!(end(kind, JobState::Done, 0, 3), "{kind:?}: says what it left alone");
+        }
+        for kind in [JobKind::Verify, JobKind::Scrub] {
+            assert!(end(kind, JobState::Done, 0, 0) && !end(kind, JobState::Done, 0, 1), "{kind:?}");
+        }
+        for kind in [JobKind::Load, JobKind::Free, JobKind::Persist, JobKind::Verify, JobKind::Scrub] {
+            assert!(!end(kind, JobState::Done, 1, 0) && !end(kind, JobState::Cancelled, 0, 0), "{kind:?}");
+        }
+        let failed = verdict(&job(JobKind::Load, JobState::Failed, 0, 0));
         let Err(Failure::Failed(line)) = failed else { panic!("{failed:?}") };
         assert_eq!(line, r"load of /b: disk\ngone");
     }

@@ -36,10 +36,14 @@ impl Drop for Screen {
     }
 }
 
-pub(super) fn run(mut app: App, feed: Feed, interval: Duration) -> Result<(), Failure> {
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return Err(Failure::Refused("top wants a terminal: --once prints one frame without".to_owned()));
+pub(super) fn check_terminal() -> Result<(), Failure> {
+    if io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return Ok(());
     }
+    Err(Failure::Refused("top wants a terminal: --once prints one frame without".to_owned()))
+}
+
+pub(super) fn run(mut app: App, feed: Feed, interval: Duration) -> Result<(), Failure> {
     app.is_colourful = is_colourful(&io::stdout());
     let mut patience = Patience::new()?;
     let (looks_sender, looks) = mpsc::channel();
