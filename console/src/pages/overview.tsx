@@ -3,8 +3,8 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import * as api from "../api";
 import type { Notice, Overview, Sample } from "../api";
-import { bytes, bytesPerSecond, count, duration, milliseconds, NONE, percent, perSecond, plural } from "../format";
-import { Ago, Badge, Empty, Facts, Loaded, Scroll, Tile, Time, type Tone } from "../parts/basic";
+import { bytes, bytesPerSecond, capital, count, duration, milliseconds, NONE, percent, perSecond, plural, span } from "../format";
+import { Ago, Badge, Empty, Facts, Loaded, Prose, Scroll, Tile, Time, type Tone } from "../parts/basic";
 import { Chart, type Line } from "../parts/chart";
 import { Space } from "../parts/space";
 import { usePoll } from "../poll";
@@ -90,9 +90,13 @@ function Notices({ notices }: { notices: Notice[] }) {
               <Badge tone={SEVERITY_TONES[notice.severity] ?? "plain"}>{notice.severity}</Badge>
               <div>
                 <p>
-                  <strong>{notice.title}</strong> {notice.subject && <code>{notice.subject}</code>}
+                  <strong>
+                    <Prose text={capital(notice.title)} />
+                  </strong> {notice.subject && <code>{notice.subject}</code>}
                 </p>
-                <p class="cure">{notice.cure}</p>
+                <p class="cure">
+                  <Prose text={capital(notice.cure)} />
+                </p>
               </div>
               <Ago ms={notice.sinceMs} />
             </li>
@@ -111,7 +115,7 @@ function Tiles({ overview, samples }: Seen & { samples: Sample[] }) {
   const throttled = sample ? throttledRate(sample) : 0;
   return (
     <section class="tiles" aria-label="Now">
-      <Tile name="Requests" value={perSecond(sample && requestRate(sample))} more={`${count(sample?.connections)} connections`} />
+      <Tile name="Requests" value={perSecond(sample && requestRate(sample))} more={sample ? plural(sample.connections, "connection") : NONE} />
       <Tile name="From clients" value={bytesPerSecond(sample?.bytesIn)} more={`to clients ${bytesPerSecond(sample?.bytesOut)}`} />
       <Tile name="Reads from here" value={percent(hitRatioOf(minute))} more="in the last minute" />
       <Tile
@@ -139,7 +143,7 @@ const backlogObjects = ({ status }: Overview) =>
     : plural(status.dirtyObjects, "object");
 
 function drain({ status, drainSeconds }: Overview): string {
-  if (status.dirtyObjects + status.tombstones === 0) return "all is in the under store";
+  if (status.dirtyObjects + status.tombstones === 0) return "all is persisted";
   return drainSeconds === null || drainSeconds === undefined ? "does not shrink" : `empty in ${duration(drainSeconds * 1000)}`;
 }
 
@@ -148,10 +152,10 @@ const REQUEST_LINES: Line[] = [
   { name: "writes", value: (sample) => rateOf(sample, "writes"), colour: 2 },
   { name: "lists", value: (sample) => rateOf(sample, "lists"), colour: 3 },
 ];
-const TROUBLE_LINES: Line[] = [
+const FAILURE_LINES: Line[] = [
   { name: "errors", value: errorRate, colour: 4 },
   { name: "throttled", value: throttledRate, colour: 2 },
-  { name: "persist failures", value: (sample) => sample.persistFailures, colour: 5 },
+  { name: "uploads", value: (sample) => sample.persistFailures, colour: 5 },
 ];
 const THROUGHPUT_LINES: Line[] = [
   { name: "in", value: (sample) => sample.bytesIn, colour: 2 },
@@ -194,10 +198,10 @@ function Charts({ samples }: { samples: Sample[] }) {
         <Chart {...common} title="Throughput" lines={THROUGHPUT_LINES} format={bytesPerSecond} binary />
         <Chart {...common} title="Hit ratio" lines={HIT_LINES} format={percent} top={1} />
         <Chart {...common} title="Backlog" lines={BACKLOG_LINES} format={bytes} binary />
-        <Chart {...common} title="Age of the backlog" lines={AGE_LINES} format={duration} />
+        <Chart {...common} title="Age of the backlog" lines={AGE_LINES} format={span} />
         <Chart {...common} title="Space" lines={SPACE_LINES} format={bytes} binary stack />
         <Chart {...common} title="Under stores" lines={UNDER_STORE_LINES} format={perSecond} />
-        <Chart {...common} title="Trouble" lines={TROUBLE_LINES} format={perSecond} />
+        <Chart {...common} title="Failures" lines={FAILURE_LINES} format={perSecond} />
       </div>
     </section>
   );
