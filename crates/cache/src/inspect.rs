@@ -1,10 +1,16 @@
 //! What the cache knows of objects, for operators.
 
-use forebay_types::{BucketName, ObjectPath};
+use forebay_catalog::records::{Base, State};
+use forebay_store::{Object, Piece};
+use forebay_types::{BucketName, ByteRange, ETag, ObjectInfo, ObjectKey, ObjectPath, PathPolicy};
+use forebay_ufs::ErrorKind as UfsKind;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Cache, ListObjects, Result};
+use crate::metadata::decode_info;
+use crate::worker::{Located, Worker};
+use crate::{Cache, Error, ErrorKind, ListObjects, ListedObject, Result};
 
 /// Where an object stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -114,18 +120,199 @@ pub struct ObjectDetail {
     pub persist_events: Vec<PersistEvent>,
 }
 
+/// Stretches of an object that are told at most.
+const RANGES_MAX: usize = 1000;
+
+/// Looks at objects of one listing under way at once: each reads no more than memory.
+const LOOKS: usize = 16;
+
 impl Cache {
     /// Lists objects with what the cache holds of each. Reads no bytes and changes nothing, the order of eviction included.
     ///
     /// # Errors
     /// As [`Cache::list`].
-    pub async fn list_cached(&self, _bucket: &BucketName, _request: &ListObjects) -> Result<CachedPage> {
-        todo!("package A")
+    pub async fn list_cached(&self, bucket: &BucketName, request: &ListObjects) -> Result<CachedPage> {
+        let page = self.worker.list(bucket, request).await?;
+        let looks = page.objects.into_iter().map(|listed| self.worker.cached_object(bucket, listed));
+        let objects = stream::iter(looks).buffered(LOOKS).try_collect().await?;
+        Ok(CachedPage { objects, prefixes: page.prefixes, next: page.next })
     }
 
     /// # Errors
     /// As [`Cache::head`].
-    pub async fn object_detail(&self, _path: &ObjectPath) -> Result<ObjectDetail> {
-        todo!("package A")
+    pub async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
+        self.worker.object_detail(path).await
     }
+}
+
+/// What is known of an object, with the bytes of it that are here.
+struct Seen {
+    info: ObjectInfo,
+    state: CacheState,
+    object: Option<Object>,
+    dirty_since_ms: Option<u64>,
+    remote_etag: Option<ETag>,
+}
+
+impl Worker {
+    async fn cached_object(&self, bucket: &BucketName, listed: ListedObject) -> Result<CachedObject> {
+        let ListedObject { key, size, etag, last_modified_ms, .. } = listed;
+        let mut found = CachedObject {
+            size,
+            etag: etag.as_str().to_owned(),
+            last_modified_ms,
+            state: CacheState::Clean,
+            tier: CacheTier::UnderStore,
+            cached_bytes: 0,
+            key,
+        };
+        // A name that others gave, and that no client can ask for.
+        let Ok(key) = ObjectKey::new(&found.key) else { return Ok(found) };
+        let path = ObjectPath::new(bucket.clone(), key);
+        let current = self.current(&path).await?;
+        let copy = self.store.peek(&Self::store_key(&path));
+        let is_listed = |object: &Object| match &current.record {
+            Some(record) => object.generation() == record.generation,
+            None => !object.is_pinned() && is_version(object, &etag) && object.size() == size,
+        };
+        if let Some(record) = &current.record {
+            found.state = cache_state(record.state);
+        }
+        if let Some(object) = copy.filter(is_listed) {
+            found.cached_bytes = object.cached_bytes();
+            found.tier = self.tier_of(&path, &object);
+        }
+        Ok(found)
+    }
+
+    /// The nearest tier that holds the whole object.
+    fn tier_of(&self, path: &ObjectPath, object: &Object) -> CacheTier {
+        let in_memory = self.memory.peek(&self.policies.resolve(path), object.generation());
+        if in_memory.is_some_and(|found| found.data.is_some()) {
+            CacheTier::Memory
+        } else if object.cached_bytes() == object.size() {
+            CacheTier::Disk
+        } else {
+            CacheTier::UnderStore
+        }
+    }
+
+    async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
+        let Seen { info, state, object, dirty_since_ms, remote_etag } = self.see(path).await?;
+        let next_try = if state == CacheState::Dirty { self.queue.next_try(path) } else { None };
+        Ok(ObjectDetail {
+            path: format!("/{path}"),
+            size: info.size,
+            etag: info.etag.as_str().to_owned(),
+            content_type: info.headers.content_type,
+            last_modified_ms: info.last_modified_ms,
+            state,
+            tier: object.as_ref().map_or(CacheTier::UnderStore, |object| self.tier_of(path, object)),
+            cached_bytes: object.as_ref().map_or(0, Object::cached_bytes),
+            cached_ranges: object.as_ref().map_or_else(Vec::new, cached_ranges),
+            page_size: self.settings.page_size.0,
+            replicas: 1,
+            generation: object.as_ref().map(|object| object.generation().0),
+            remote_etag: remote_etag.map(|etag| etag.as_str().to_owned()),
+            dirty_since_ms,
+            next_try_in_ms: next_try.map(|pause| pause.as_millis() as u64),
+            user_metadata: info.user.into_iter().collect(),
+            tags: info.tags.into_iter().collect(),
+            persist_events: self.persist_events.of(path),
+        })
+    }
+
+    /// Like a read, without leaving a trace: nothing is adopted, dropped or counted.
+    async fn see(&self, path: &ObjectPath) -> Result<Seen> {
+        let policy = self.policies.resolve(path);
+        match self.look_at(path).await? {
+            Located::Here { record, object } => {
+                let info = self.described(&policy, &object).await?;
+                let remote_etag = match record.base {
+                    Base::Present(etag) => Some(etag),
+                    Base::Unknown | Base::Absent => None,
+                };
+                let waits = matches!(record.state, State::Dirty | State::Conflict);
+                let dirty_since_ms = waits.then_some(record.dirty_since_ms);
+                let state = cache_state(record.state);
+                Ok(Seen { info, state, object: Some(object), dirty_since_ms, remote_etag })
+            }
+            Located::Deleted => Err(not_found(path)),
+            Located::Elsewhere { copy } => self.see_clean(path, &policy, copy).await,
+        }
+    }
+
+    async fn see_clean(&self, path: &ObjectPath, policy: &PathPolicy, copy: Option<Object>) -> Result<Seen> {
+        let mount = self.buckets.mount(&path.bucket).await?;
+        let clean = |info, object: Option<Object>, remote_etag| Seen {
+            info,
+            state: CacheState::Clean,
+            object,
+            dirty_since_ms: None,
+            remote_etag,
+        };
+        let mut remote = match mount.foreground.head(&path.key).await {
+            Ok(remote) => remote,
+            Err(error) if error.kind == UfsKind::NotFound => return Err(not_found(path)),
+            Err(error) => match copy {
+                Some(object) if error.kind.is_transient() && Self::remote_etag_of(&object).is_some() => {
+                    let info = self.described(policy, &object).await?;
+                    let remote_etag = Self::remote_etag_of(&object);
+                    return Ok(clean(info, Some(object), remote_etag));
+                }
+                Some(_) | None => return Err(error.into()),
+            },
+        };
+        // A HEAD does not tell them. Where they can't be asked for, the rest is still worth telling.
+        if let Ok(tags) = mount.foreground.tags(&path.key).await {
+            remote.info.tags = tags;
+        }
+        let same = copy.filter(|object| Self::remote_etag_of(object).as_ref() == Some(&remote.remote_etag));
+        Ok(clean(remote.info, same, Some(remote.remote_etag)))
+    }
+
+    async fn described(&self, policy: &PathPolicy, object: &Object) -> Result<ObjectInfo> {
+        match self.memory.peek(policy, object.generation()) {
+            Some(found) => Ok(found.info.as_ref().clone()),
+            None => decode_info(&object.metadata().await?),
+        }
+    }
+}
+
+/// Whether a clean copy is the version that clients know by this tag.
+fn is_version(object: &Object, etag: &ETag) -> bool {
+    let annex = Worker::annex_of(object);
+    annex.etag.or(annex.remote_etag).as_ref() == Some(etag)
+}
+
+fn cache_state(state: State) -> CacheState {
+    match state {
+        State::Dirty => CacheState::Dirty,
+        State::Transient => CacheState::Transient,
+        State::Conflict => CacheState::Conflict,
+        // Deleted since it was listed: the delete has yet to go.
+        State::Tombstone => CacheState::Dirty,
+    }
+}
+
+fn cached_ranges(object: &Object) -> Vec<CachedRange> {
+    let mut ranges: Vec<CachedRange> = Vec::new();
+    if object.size() == 0 {
+        return ranges;
+    }
+    for piece in object.pieces(ByteRange::of_size(object.size())) {
+        let Piece::Cached(range) = piece else { continue };
+        if let Some(last) = ranges.last_mut().filter(|last| last.end == range.start) {
+            last.end = range.end;
+        } else if ranges.len() < RANGES_MAX {
+            ranges.push(CachedRange { start: range.start, end: range.end });
+        } else {
+            break;
+        }
+    }
+    ranges
+}
+
+fn not_found(path: &ObjectPath) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{path} does not exist"))
 }

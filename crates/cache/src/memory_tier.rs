@@ -91,6 +91,11 @@ impl MemoryTier {
         self.tier_of(policy).get(&generation.0)
     }
 
+    /// Like [`MemoryTier::get`] without counting as a read.
+    pub(crate) fn peek(&self, policy: &PathPolicy, generation: Generation) -> Option<MemoryObject> {
+        self.tier_of(policy).peek(&generation.0)
+    }
+
     /// Takes the bytes only if they are few enough.
     pub(crate) fn insert(&self, policy: &PathPolicy, generation: Generation, object: MemoryObject) {
         let data = object.data.filter(|data| data.len() as u64 <= self.object_bytes_max);

@@ -20,7 +20,7 @@ use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::multipart::Activity;
-use crate::persist::{Backoff, Entry, Queue};
+use crate::persist::{Backoff, Entry, PersistEvents, Queue};
 use crate::policies::Policies;
 use crate::remote::Remote;
 use crate::settle::Settle;
@@ -79,6 +79,7 @@ impl Cache {
             fence: WriteFence::new(),
             space: Space::new(settings.pinned_ratio),
             queue: Queue::new(env.clone(), backoff),
+            persist_events: PersistEvents::default(),
             backlog: Backlog::default(),
             settle: Settle::new(env.clone(), settings.settle_time.0),
             remote: Remote::new(env.clone()),

@@ -4,6 +4,7 @@
 //! carries a condition where the under store's state is known, and its outcome is committed before anything
 //! is forgotten. See "The under store never goes backwards" in ARCHITECTURE.md.
 
+mod events;
 mod queue;
 
 use std::sync::Arc;
@@ -16,13 +17,14 @@ use forebay_types::{BucketName, ByteRange, Durability, ETag, Generation, ObjectP
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
 use futures::StreamExt;
 
+pub(crate) use events::PersistEvents;
 pub(crate) use queue::{Backoff, Blame, Entry, Queue};
 
 use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
 use crate::put::{Change, answered, under_way};
 use crate::worker::{Current, Worker};
-use crate::{Error, ErrorKind, Mount, Result};
+use crate::{Error, ErrorKind, Mount, PersistEvent, Result};
 
 /// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
 /// under store in between.
@@ -193,15 +195,38 @@ impl Worker {
         }
         let Some(record) = &current.record else { return Ok(()) };
         let started = self.env.clock.monotonic();
-        let done = match record.state {
-            State::Dirty => self.upload(path, record, &mount).await?,
-            State::Tombstone => self.delete_remote(path, record, &mount).await?,
+        let result = match record.state {
+            State::Dirty => self.upload(path, record, &mount).await,
+            State::Tombstone => self.delete_remote(path, record, &mount).await,
             State::Transient | State::Conflict => return Ok(()),
         };
+        self.note_try(path, record, &result, started);
+        let done = result?;
         self.fence.advance(path);
         self.record_outcome(path, record, done, noted).await?;
         self.metrics.persist_done(record.size, self.env.clock.monotonic().saturating_sub(started));
         Ok(())
+    }
+
+    /// For operators.
+    fn note_try(&self, path: &ObjectPath, record: &ObjectRecord, result: &Result<Done, Failure>, started: Duration) {
+        let (outcome, error) = match result {
+            Ok(Done::Stored(_)) => ("stored", None),
+            Ok(Done::Deleted) => ("deleted", None),
+            Ok(Done::Conflict) => ("conflict", None),
+            Err(Failure::UnderStore(error)) => ("failed", Some(format!("the under store: {error}"))),
+            Err(Failure::Local(error)) => ("failed", Some(error.to_string())),
+            Err(Failure::Unsettled(_)) => return,
+        };
+        let event = PersistEvent {
+            time_ms: self.env.clock.unix_ms(),
+            outcome: outcome.to_owned(),
+            generation: record.generation.0,
+            bytes: record.size,
+            duration_ms: self.env.clock.monotonic().saturating_sub(started).as_millis() as u64,
+            error,
+        };
+        self.persist_events.add(path, event);
     }
 
     /// A record that a power cut may take tells nobody that a request was under way. Whether a note was needed instead.

@@ -18,7 +18,7 @@ use crate::memory_tier::{MemoryObject, MemoryTier};
 use crate::metadata::{Annex, decode_info};
 use crate::metrics::Metrics;
 use crate::multipart::Activity;
-use crate::persist::Queue;
+use crate::persist::{PersistEvents, Queue};
 use crate::policies::Policies;
 use crate::remote::Remote;
 use crate::settle::Settle;
@@ -50,6 +50,7 @@ pub(crate) struct Worker {
     pub(crate) fence: WriteFence,
     pub(crate) space: Space,
     pub(crate) queue: Queue,
+    pub(crate) persist_events: PersistEvents,
     pub(crate) backlog: Backlog,
     pub(crate) settle: Settle,
     pub(crate) remote: Remote,
@@ -107,11 +108,20 @@ impl Worker {
     /// # Errors
     /// `Unavailable` when the catalog names a version whose bytes are not here: never an older one, never "not found".
     pub(crate) async fn locate(&self, path: &ObjectPath) -> Result<Located> {
+        self.locate_by(path, |key| self.store.get(key)).await
+    }
+
+    /// Like [`Worker::locate`] without counting as a read.
+    pub(crate) async fn look_at(&self, path: &ObjectPath) -> Result<Located> {
+        self.locate_by(path, |key| self.store.peek(key)).await
+    }
+
+    async fn locate_by(&self, path: &ObjectPath, find: impl Fn(&[u8]) -> Option<Object>) -> Result<Located> {
         let key = records::object_key(path);
         let mut version = None;
         for _ in 0..LOCATE_TRIES {
             let current = self.current(path).await?;
-            let object = self.store.get(&key);
+            let object = find(&key);
             match (current.record, object) {
                 (None, Some(object)) if object.is_pinned() => {}
                 (None, copy) => return Ok(Located::Elsewhere { copy }),

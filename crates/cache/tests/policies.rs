@@ -2,11 +2,15 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PolicyVersion, UploadRef,
+    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PolicyVersion, PutObject, UploadRef,
 };
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
-use forebay_types::{ByteSize, PolicyRule, StorageState, WriteMode};
+use forebay_types::{ByteSize, Durability, PolicyRule, StorageState, WriteMode};
+use futures::StreamExt;
+use tokio::sync::Notify;
 
 use support::gate::Way;
 use support::{Bench, Setup, incoming, kind, path, rule, until};
@@ -66,10 +70,10 @@ async fn the_last_hundred_versions_are_kept() {
 /// Of many that compare with one version, one swaps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_at_once_are_made_one_after_the_other() {
-    let bench = std::sync::Arc::new(Bench::new(WriteMode::WriteThrough).await);
+    let bench = Arc::new(Bench::new(WriteMode::WriteThrough).await);
     let writers: Vec<_> = (0..20_u64)
         .map(|n| {
-            let bench = std::sync::Arc::clone(&bench);
+            let bench = Arc::clone(&bench);
             let quota = PolicyRule { cache_quota: Some(ByteSize(n)), ..PolicyRule::for_path("/") };
             let version = n.is_multiple_of(2).then_some(1);
             forebay_env::spawn(async move { bench.cache.set_policies(vec![quota], version, "x", "edit").await })
@@ -142,6 +146,46 @@ fn bench_version() -> PolicyVersionRecord {
         reason: String::new(),
         rules: Vec::new(),
         changes: Vec::new(),
+    }
+}
+
+/// A record that only the operating system has may go with the power while its upload is under way: the request is noted before, also
+/// when the path asks for `fsync` by then.
+#[tokio::test]
+async fn a_stricter_durability_does_not_forget_requests_for_what_was_written_before() {
+    for seed in support::seeds(8) {
+        let setup = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os));
+        let mut bench = setup.open().await;
+        bench.put("key", "base").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Closed);
+        let (begun, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let body = {
+            let (begun, release) = (Arc::clone(&begun), Arc::clone(&release));
+            let bytes = async move {
+                begun.notify_one();
+                release.notified().await;
+                Ok("unsynced".into())
+            };
+            support::incoming_stream(futures::stream::once(bytes).boxed(), 8)
+        };
+        let (attributes, conditions) = (Attributes::default(), Conditions::default());
+        let request = PutObject { path: path("key"), body, attributes, conditions };
+        let cache = bench.cache.clone();
+        let writer = forebay_env::spawn(async move { cache.put(request).await });
+        begun.notified().await;
+        set(&bench, vec![rule("/", WriteMode::WriteBack)]).await;
+        release.notify_one();
+        writer.join().await.unwrap();
+        until("the upload is under way", || bench.background.waiting() == 1).await;
+        bench.power_loss(seed).await;
+        bench.put("key", "newer").await.unwrap();
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bench.under("key").unwrap(), "base", "nothing goes before the earlier request is settled");
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), "newer");
     }
 }
 
@@ -309,10 +353,10 @@ async fn a_conflict_ends_with_the_next_write_in_any_mode() {
 /// A write that has begun ends in the mode in which it began.
 #[tokio::test]
 async fn a_write_under_way_keeps_its_mode() {
-    let bench = std::sync::Arc::new(Bench::new(WriteMode::WriteThrough).await);
+    let bench = Arc::new(Bench::new(WriteMode::WriteThrough).await);
     bench.foreground.set(Way::Closed);
     let writer = {
-        let bench = std::sync::Arc::clone(&bench);
+        let bench = Arc::clone(&bench);
         forebay_env::spawn(async move { bench.put("key", "value").await })
     };
     until("the write is under way", || bench.foreground.waiting() == 1).await;

@@ -203,6 +203,20 @@ impl Queue {
         state.slots.keys().filter(wanted).cloned().collect()
     }
 
+    /// How long a key waits at least before it is tried: zero when it is its turn or under way, `None` when it does not wait.
+    pub(crate) fn next_try(&self, path: &ObjectPath) -> Option<Duration> {
+        let now = self.env.clock.monotonic();
+        let state = self.state.lock();
+        let slot = state.slots.get(path)?;
+        let probe_at = state.buckets.get(&path.bucket).and_then(|bucket| bucket.probe_at);
+        let at = match slot.place {
+            Place::Delayed { until, .. } => until.max(probe_at.unwrap_or_default()),
+            Place::Ready => probe_at.unwrap_or_default(),
+            Place::Running { .. } => Duration::ZERO,
+        };
+        Some(at.saturating_sub(now))
+    }
+
     pub(crate) fn running(&self) -> usize {
         self.state.lock().running
     }
