@@ -251,7 +251,7 @@ async fn first_ready(mut body: ByteStream) -> Result<ByteStream> {
 }
 
 /// Cuts a range at the borders of pages.
-fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
+pub(crate) fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
     let (first, last) = (range.start / page_size, range.end.div_ceil(page_size));
     (first..last).filter_map(move |index| ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range))
 }

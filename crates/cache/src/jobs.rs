@@ -1,10 +1,25 @@
 //! Jobs: what an operator asks the cache to do to all objects under a path, in the background and across restarts.
 
+mod free;
+mod load;
+mod parts;
+mod persist;
+mod run;
+mod scrub;
+mod store_keys;
+mod table;
+mod verify;
+
+use std::sync::Arc;
+
 use forebay_types::ByteSize;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Cache, Result};
+pub(crate) use table::{JOBS_RUNNING_MAX, Jobs};
+
+use crate::scope::Scope;
+use crate::{Cache, Error, ErrorKind, Result, to_the_end};
 
 /// What a job does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -107,39 +122,95 @@ pub struct JobFinding {
     pub detail: String,
 }
 
+impl JobKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Free => "free",
+            Self::Persist => "persist",
+            Self::Verify => "verify",
+            Self::Scrub => "scrub",
+        }
+    }
+}
+
+impl JobState {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub(crate) fn has_ended(self) -> bool {
+        match self {
+            Self::Queued | Self::Running => false,
+            Self::Done | Self::Failed | Self::Cancelled => true,
+        }
+    }
+}
+
+/// Objects at once that a request may ask for.
+const CONCURRENCY_MAX: u32 = 256;
+
+/// # Errors
+/// `InvalidArgument`, in a line that names what can't be.
+fn check(request: &JobRequest) -> Result<Scope> {
+    let invalid = |problem: &str| Err(Error::new(ErrorKind::InvalidArgument, problem.to_owned()));
+    if request.concurrency.is_some_and(|objects| !(1..=CONCURRENCY_MAX).contains(&objects)) {
+        return invalid("concurrency is from 1 to 256");
+    }
+    if request.rate_limit == Some(ByteSize(0)) {
+        return invalid("a rateLimit of 0 would never end; leave it out for no limit");
+    }
+    if request.rate_limit.is_some() && !matches!(request.kind, JobKind::Load | JobKind::Scrub) {
+        return invalid("rateLimit is for load and scrub");
+    }
+    Scope::parse(&request.path)
+}
+
 impl Cache {
     /// Puts a job into the queue; it is durable when this returns.
     ///
     /// # Errors
     /// `InvalidArgument`, `NoSuchBucket`, `SlowDown` when too many jobs wait.
-    pub async fn create_job(&self, _request: JobRequest, _created_by: &str) -> Result<Job> {
-        todo!("package A")
+    pub async fn create_job(&self, request: JobRequest, created_by: &str) -> Result<Job> {
+        let scope = check(&request)?;
+        if let Some(bucket) = &scope.bucket {
+            self.worker.buckets.mount(bucket).await?;
+        }
+        let (worker, created_by) = (Arc::clone(&self.worker), created_by.to_owned());
+        to_the_end(async move { worker.create_job(request, created_by).await }).await
     }
 
     /// The newest first: all that have not ended, and the last hundred that have.
     pub fn jobs(&self) -> Vec<Job> {
-        todo!("package A")
+        self.worker.jobs.all()
     }
 
     /// # Errors
     /// `NotFound`.
-    pub fn job(&self, _id: &str) -> Result<Job> {
-        todo!("package A")
+    pub fn job(&self, id: &str) -> Result<Job> {
+        Ok(self.worker.jobs.find(id)?.job())
     }
 
     /// Findings in the order in which they were made, from the number `after` on (0 at first).
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn job_findings(&self, _id: &str, _after: u64, _limit: usize) -> Result<Vec<JobFinding>> {
-        todo!("package A")
+    pub async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
+        self.worker.job_findings(id, after, limit).await
     }
 
     /// Ends a job that has not ended; returns when nothing more is done for it. Ended jobs stay as they are.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn cancel_job(&self, _id: &str) -> Result<Job> {
-        todo!("package A")
+    pub async fn cancel_job(&self, id: &str) -> Result<Job> {
+        let (worker, id) = (Arc::clone(&self.worker), id.to_owned());
+        to_the_end(async move { worker.cancel_job(&id).await }).await
     }
 }

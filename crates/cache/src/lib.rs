@@ -28,6 +28,7 @@ mod put;
 mod receive;
 mod remote;
 mod request;
+mod scope;
 mod settings;
 mod settle;
 mod space;

@@ -96,6 +96,10 @@ impl MemoryTier {
         self.tier_of(policy).peek(&generation.0)
     }
 
+    pub(crate) fn remove(&self, policy: &PathPolicy, generation: Generation) {
+        self.tier_of(policy).remove(&generation.0);
+    }
+
     /// Takes the bytes only if they are few enough.
     pub(crate) fn insert(&self, policy: &PathPolicy, generation: Generation, object: MemoryObject) {
         let data = object.data.filter(|data| data.len() as u64 <= self.object_bytes_max);

@@ -36,6 +36,12 @@ pub(crate) struct ErrorLabels {
     pub(crate) kind: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct JobLabels {
+    pub(crate) kind: &'static str,
+    pub(crate) state: &'static str,
+}
+
 #[derive(Clone)]
 pub(crate) struct Metrics {
     pub(crate) reads: Family<ReadLabels, Counter>,
@@ -59,6 +65,9 @@ pub(crate) struct Metrics {
     pub(crate) external_changes: Counter,
     pub(crate) leftovers_removed: Counter,
     pub(crate) rejected_pinned_full: Counter,
+    pub(crate) jobs_running: Gauge,
+    pub(crate) jobs_queued: Gauge,
+    pub(crate) jobs_ended: Family<JobLabels, Counter>,
 }
 
 impl Metrics {
@@ -67,6 +76,7 @@ impl Metrics {
         metrics.register_reads(registry);
         metrics.register_backlog(registry);
         metrics.register_space(registry);
+        metrics.register_jobs(registry);
         metrics
     }
 
@@ -93,6 +103,9 @@ impl Metrics {
             external_changes: Counter::default(),
             leftovers_removed: Counter::default(),
             rejected_pinned_full: Counter::default(),
+            jobs_running: Gauge::default(),
+            jobs_queued: Gauge::default(),
+            jobs_ended: Family::default(),
         }
     }
 
@@ -177,6 +190,16 @@ impl Metrics {
             "forebay_rejected_pinned_full",
             "Writes refused because pinned data fills its share",
             self.rejected_pinned_full.clone(),
+        );
+    }
+
+    fn register_jobs(&self, r: &mut Registry) {
+        r.register("forebay_jobs_running", "Jobs of operators under way", self.jobs_running.clone());
+        r.register("forebay_jobs_queued", "Jobs of operators that wait for their turn", self.jobs_queued.clone());
+        r.register(
+            "forebay_jobs_ended",
+            "Jobs of operators that have ended, by kind and state",
+            self.jobs_ended.clone(),
         );
     }
 

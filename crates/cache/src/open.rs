@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
 use crate::evict::Keeper;
+use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
@@ -81,6 +82,7 @@ impl Cache {
             queue: Queue::new(env.clone(), backoff),
             persist_events: PersistEvents::default(),
             backlog: Backlog::default(),
+            jobs: Jobs::load(engine.as_ref()).await?,
             settle: Settle::new(env.clone(), settings.settle_time.0),
             remote: Remote::new(env.clone()),
             activity: Activity::new(env.clone()),
@@ -106,6 +108,7 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     let persisters =
         (0..worker.settings.persist_concurrency).map(|_| forebay_env::spawn(Arc::clone(worker).persist_loop()));
     let mut tasks: Vec<_> = persisters.collect();
+    tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));
     tasks

@@ -13,7 +13,7 @@ use std::time::Duration;
 use forebay_catalog::records::{Base, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_store::{Annotation, Object, Piece};
-use forebay_types::{BucketName, ByteRange, Durability, ETag, Generation, ObjectPath};
+use forebay_types::{ByteRange, Durability, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
 use futures::StreamExt;
 
@@ -23,6 +23,7 @@ pub(crate) use queue::{Backoff, Blame, Entry, Queue};
 use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
 use crate::put::{Change, answered, under_way};
+use crate::scope::Scope;
 use crate::worker::{Current, Worker};
 use crate::{Error, ErrorKind, Mount, PersistEvent, Result};
 
@@ -63,7 +64,7 @@ fn damaged(problem: &str) -> forebay_ufs::Error {
 }
 
 /// Why something was not persisted.
-enum Failure {
+pub(crate) enum Failure {
     UnderStore(forebay_ufs::Error),
     Local(Error),
     /// An earlier request must settle first.
@@ -139,13 +140,8 @@ impl Worker {
     /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now. Every request runs to its end, also when
     /// another fails: dropped before, its outcome would not be known to anybody.
     pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
-        let rest = prefix.strip_prefix('/').ok_or_else(|| invalid_prefix(prefix))?;
-        let (bucket, key_prefix) = rest.split_once('/').unwrap_or((rest, ""));
-        let bucket = match bucket {
-            "" => None,
-            name => Some(BucketName::new(name).map_err(|_| invalid_prefix(prefix))?),
-        };
-        let waiting = self.queue.waiting(bucket.as_ref(), key_prefix);
+        let scope = Scope::parse(prefix)?;
+        let waiting = self.queue.waiting(&scope);
         let persist_one = |path: ObjectPath| async move {
             let guard = self.uploads.lock(&path).await;
             self.persist_object(&path, &guard).await.map_err(Error::from)
@@ -178,7 +174,7 @@ impl Worker {
     }
 
     /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock.
-    async fn persist_object(&self, path: &ObjectPath, _upload: &KeyGuard) -> Result<(), Failure> {
+    pub(crate) async fn persist_object(&self, path: &ObjectPath, _upload: &KeyGuard) -> Result<(), Failure> {
         let mut current = self.current(path).await?;
         if !current.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone)) {
             return Ok(());
@@ -400,10 +396,6 @@ fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
             Some(ObjectRecord { state: State::Conflict, ..now.clone() })
         }
     }
-}
-
-fn invalid_prefix(prefix: &str) -> Error {
-    Error::new(ErrorKind::InvalidArgument, format!("{prefix:?} is not a path prefix such as /bucket/dir/"))
 }
 
 #[cfg(test)]

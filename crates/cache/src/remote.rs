@@ -53,6 +53,14 @@ pub(crate) enum Known {
     Absent,
 }
 
+/// What an object is looked up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    /// To have it on disk: nobody has asked for it yet, so that it has no place in memory.
+    Load,
+}
+
 /// A version of an object of the under store, to read pages of.
 #[derive(Clone)]
 pub(crate) struct Version {
@@ -110,6 +118,17 @@ impl Worker {
         mount: &Mount,
         copy: Option<Object>,
     ) -> Result<Known> {
+        self.know_for(path, policy, mount, copy, Purpose::Read).await
+    }
+
+    pub(crate) async fn know_for(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        copy: Option<Object>,
+        purpose: Purpose,
+    ) -> Result<Known> {
         if let Some(object) = &copy
             && self.remote.is_valid(object.generation(), policy.metadata_ttl.0)
             && policy.write_mode != WriteMode::NoCache
@@ -130,7 +149,7 @@ impl Worker {
                 self.outdated(path, copy);
                 let remote = Box::new(remote);
                 match is_settled {
-                    true => Ok(self.adopt(path, policy, remote, fence).await),
+                    true => Ok(self.adopt(path, policy, remote, fence, purpose).await),
                     false => Ok(Known::Remote(remote)),
                 }
             }
@@ -155,7 +174,14 @@ impl Worker {
     }
 
     /// Begins a copy without bytes. Only if no write of the key has ended since `fence` was read: the answer may be older.
-    async fn adopt(&self, path: &ObjectPath, policy: &PathPolicy, remote: Box<RemoteObject>, fence: u64) -> Known {
+    async fn adopt(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        remote: Box<RemoteObject>,
+        fence: u64,
+        purpose: Purpose,
+    ) -> Known {
         if !policy.cache_reads || policy.write_mode == WriteMode::NoCache {
             return Known::Remote(remote);
         }
@@ -165,7 +191,7 @@ impl Worker {
         {
             return Known::Remote(remote);
         }
-        match self.publish_empty(path, policy, &remote).await {
+        match self.publish_empty(path, policy, &remote, purpose).await {
             Ok(object) => Known::Copy(object),
             Err(error) => {
                 self.metrics.fill_failures.inc();
@@ -175,7 +201,13 @@ impl Worker {
         }
     }
 
-    async fn publish_empty(&self, path: &ObjectPath, policy: &PathPolicy, remote: &RemoteObject) -> Result<Object> {
+    async fn publish_empty(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        remote: &RemoteObject,
+        purpose: Purpose,
+    ) -> Result<Object> {
         let generation = self.next_generation();
         let annex = Annex::clean(remote.remote_etag.clone(), &remote.info.etag).encode();
         let object = forebay_store::NewObject { annex, ..new_object(path, policy, generation, &remote.info, false) };
@@ -183,8 +215,10 @@ impl Worker {
         let object = staged.object();
         self.store.publish_fill(staged).await?;
         self.remote.mark_valid(generation);
-        let info = Arc::new(remote.info.clone());
-        self.memory.insert(policy, generation, MemoryObject::new(info, None));
+        if purpose == Purpose::Read {
+            let info = Arc::new(remote.info.clone());
+            self.memory.insert(policy, generation, MemoryObject::new(info, None));
+        }
         Ok(object)
     }
 
@@ -223,7 +257,7 @@ impl Worker {
     }
 
     /// Fetches a page, once however many ask for it.
-    async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> Result<Bytes, Arc<Error>> {
+    pub(crate) async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> Result<Bytes, Arc<Error>> {
         let key = (version.generation, window.start);
         let flight = {
             let mut flights = self.remote.flights.lock();
@@ -330,6 +364,6 @@ impl Worker {
 }
 
 /// An error that several readers of one page share.
-fn shared_error(error: &Arc<Error>) -> Error {
+pub(crate) fn shared_error(error: &Arc<Error>) -> Error {
     Error::new(error.kind, error.context.clone())
 }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
+use crate::jobs::Jobs;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::{MemoryObject, MemoryTier};
 use crate::metadata::{Annex, decode_info};
@@ -52,6 +53,7 @@ pub(crate) struct Worker {
     pub(crate) queue: Queue,
     pub(crate) persist_events: PersistEvents,
     pub(crate) backlog: Backlog,
+    pub(crate) jobs: Jobs,
     pub(crate) settle: Settle,
     pub(crate) remote: Remote,
     pub(crate) activity: Activity,

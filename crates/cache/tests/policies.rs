@@ -235,11 +235,11 @@ async fn write_before(bench: &Bench, from: WriteMode) -> Option<Upload> {
     bench.under.put_outside("theirs", "theirs".into());
     bench.under.put_outside("buried", "buried".into());
     bench.under.put_outside("both", "base".into());
-    assert_eq!(bench.get("both").await.unwrap(), "base");
+    assert_eq!(bench.get("both").await.expect("it works"), "base");
     let refused = (from == WriteMode::ReadOnly).then_some(ErrorKind::AccessDenied);
     if from == WriteMode::WriteBack {
         bench.background.set(Way::Closed);
-        bench.put("both", "ours").await.unwrap();
+        bench.put("both", "ours").await.expect("it works");
         bench.under.put_outside("both", "them".into());
         bench.background.set(Way::Open);
         bench.advancing("the conflict is noticed", || bench.cache.status().conflicts == 1).await;
@@ -260,11 +260,11 @@ async fn check_before(bench: &Bench, from: WriteMode, what: &str) {
         let found = bench.get(key).await.ok();
         assert_eq!(found, present.then(|| format!("{key} 1").into()), "{what}: {key}");
     }
-    assert_eq!(bench.get("theirs").await.unwrap(), "theirs", "{what}");
+    assert_eq!(bench.get("theirs").await.expect("it works"), "theirs", "{what}");
     let buried = matches!(from, WriteMode::WriteBack | WriteMode::WriteThrough | WriteMode::NoCache);
     assert_eq!(bench.get("buried").await.is_err(), buried, "{what}");
     let both = if from == WriteMode::WriteBack { "ours" } else { "base" };
-    assert_eq!(bench.get("both").await.unwrap(), both, "{what}");
+    assert_eq!(bench.get("both").await.expect("it works"), both, "{what}");
     assert_eq!(bench.keys().await.contains(&"kept".to_owned()), present, "{what}");
     assert_eq!(bench.keys().await.contains(&"buried".to_owned()), !buried, "{what}");
 }

@@ -9,6 +9,8 @@
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
 //! | `policy/{revision, twenty digits}` | [`PolicyVersionRecord`]: a version of them |
+//! | `j/{job id}` | a job of an operator, in the words of the cache |
+//! | `jf/{job id}/{number, ten digits}` | what it has found |
 //! | `generation_base` | eight bytes, big-endian: see the cache's `next_generation` |
 //!
 //! Values begin with a version byte; readers take their own version and the one before, and refuse a newer one.
@@ -47,13 +49,15 @@ fn decode<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
 }
 
 /// For records that gain fields and that people may have to read.
-fn encode_json<T: Serialize>(record: &T) -> Bytes {
+pub fn encode_json<T: Serialize>(record: &T) -> Bytes {
     let mut bytes = vec![VERSION];
     serde_json::to_writer(&mut bytes, record).expect("memory takes every record, whose keys are names");
     bytes.into()
 }
 
-fn decode_json<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
+/// # Errors
+/// `Corrupt` when the bytes are damaged or of a newer version.
+pub fn decode_json<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(body(what, bytes)?).map_err(|error| corrupt(what, format!("is damaged: {error}")))
 }
 

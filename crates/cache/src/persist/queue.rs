@@ -10,6 +10,8 @@ use forebay_types::{BucketName, Generation, ObjectPath};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::scope::Scope;
+
 /// Failures in a row, without a success between them, that open a bucket's circuit.
 const CIRCUIT_FAILURES: u32 = 8;
 
@@ -194,13 +196,10 @@ impl Queue {
         doubled / 2 + Duration::from_millis(jitter_ms)
     }
 
-    /// Paths that wait, below a bucket and a key prefix; `None` is everything.
-    pub(crate) fn waiting(&self, bucket: Option<&BucketName>, key_prefix: &str) -> Vec<ObjectPath> {
+    /// Paths of a scope that wait.
+    pub(crate) fn waiting(&self, scope: &Scope) -> Vec<ObjectPath> {
         let state = self.state.lock();
-        let wanted = |path: &&ObjectPath| {
-            bucket.is_none_or(|bucket| path.bucket == *bucket) && path.key.as_str().starts_with(key_prefix)
-        };
-        state.slots.keys().filter(wanted).cloned().collect()
+        state.slots.keys().filter(|path| scope.contains(path)).cloned().collect()
     }
 
     /// How long a key waits at least before it is tried: zero when it is its turn or under way, `None` when it does not wait.

@@ -71,8 +71,8 @@ impl Setup {
         let under = MemoryUnderStore::default();
         let (foreground, background) = (Gate::new(under.clone()), Gate::new(under.clone()));
         let disk = MemoryDisk::new(self.capacity);
-        let (cache, registry) = build(&self, &env, &disk, &foreground, &background).await;
-        Bench { cache, registry, under, foreground, background, disk, clock, env, setup: self }
+        let (cache, registry, store) = build(&self, &env, &disk, &foreground, &background).await;
+        Bench { cache, registry, store, under, foreground, background, disk, clock, env, setup: self }
     }
 }
 
@@ -85,22 +85,30 @@ async fn open_store(setup: &Setup, env: &Env, disk: &MemoryDisk) -> Store {
     Store::open(env.clone(), disks, setup.store.clone(), None).await.expect("store")
 }
 
-async fn build(setup: &Setup, env: &Env, disk: &MemoryDisk, foreground: &Gate, background: &Gate) -> (Cache, Registry) {
+async fn build(
+    setup: &Setup,
+    env: &Env,
+    disk: &MemoryDisk,
+    foreground: &Gate,
+    background: &Gate,
+) -> (Cache, Registry, Store) {
     let store = open_store(setup, env, disk).await;
-    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let (engine, kept) = (Arc::new(EmbeddedEngine::new(store.clone())), store.clone());
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
     let mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
     let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
     let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies };
     let mut registry = Registry::default();
-    (Cache::open(parts, &mut registry).await.expect("cache"), registry)
+    (Cache::open(parts, &mut registry).await.expect("cache"), registry, kept)
 }
 
 /// A cache and all around it.
 pub struct Bench {
     pub cache: Cache,
     registry: Registry,
+    /// Behind the cache's back.
+    pub store: Store,
     pub under: MemoryUnderStore,
     /// What requests of clients go through on their way to the under store.
     pub foreground: Gate,
@@ -128,7 +136,7 @@ impl Bench {
     }
 
     pub async fn reopen(&mut self) {
-        (self.cache, self.registry) =
+        (self.cache, self.registry, self.store) =
             build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
     }
 
@@ -156,7 +164,7 @@ impl Bench {
         (self.foreground, self.background) = (Gate::new(self.under.clone()), Gate::new(self.under.clone()));
         // Only to end the dead process's tasks: it can't write any more.
         let _ = self.cache.close().await;
-        (self.cache, self.registry) =
+        (self.cache, self.registry, self.store) =
             build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
     }
 

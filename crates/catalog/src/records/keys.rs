@@ -137,3 +137,25 @@ pub fn all_parts_range() -> (Bytes, Bytes) {
 pub fn parts_range(upload_id: &str) -> (Bytes, Bytes) {
     range_of(&format!("p/{upload_id}/"))
 }
+
+/// The key of a job of an operator.
+pub fn job_key(id: &str) -> Bytes {
+    format!("j/{id}").into()
+}
+
+pub fn all_jobs_range() -> (Bytes, Bytes) {
+    range_of("j/")
+}
+
+/// The key of what a job has found, by its number from 0 on.
+pub fn job_finding_key(id: &str, number: u64) -> Bytes {
+    format!("jf/{id}/{number:010}").into()
+}
+
+pub fn parse_job_finding_key(key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(key).ok()?.strip_prefix("jf/")?.rsplit_once('/')?.1.parse().ok()
+}
+
+pub fn job_findings_range(id: &str) -> (Bytes, Bytes) {
+    range_of(&format!("jf/{id}/"))
+}

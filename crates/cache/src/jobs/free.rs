@@ -1,0 +1,82 @@
+//! Frees clean copies. What the under store does not have stays: only the store itself says what is clean, generation by
+//! generation.
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, State};
+use forebay_types::ObjectPath;
+
+use super::parts::Uploads;
+use super::run::{BATCH_OBJECTS, Run};
+use super::store_keys::StoreKeys;
+use crate::Result;
+use crate::worker::Worker;
+
+pub(super) async fn run(run: &Run) -> Result<()> {
+    let mut keys = StoreKeys::new(run.range_left()?);
+    loop {
+        let batch = keys.take(&run.worker, None, BATCH_OBJECTS);
+        let Some(last) = batch.last().and_then(|key| records::parse_object_key(key)) else { break };
+        for (key, path) in batch.iter().filter_map(|key| Some((key, records::parse_object_key(key)?))) {
+            free(run, key, &path).await?;
+        }
+        run.checkpoint(&format!("/{last}")).await?;
+        // Nothing above waits for anything.
+        tokio::task::yield_now().await;
+    }
+    let mut uploads = Uploads::new(run);
+    while let Some(parts) = uploads.next(run).await? {
+        for part in parts {
+            run.count(|progress| {
+                progress.objects_seen += 1;
+                progress.objects_skipped += 1;
+            });
+            run.find(format!("/{}", part.path), "pinned", format!("{} is under way", part.name()));
+        }
+    }
+    Ok(())
+}
+
+async fn free(run: &Run, key: &Bytes, path: &ObjectPath) -> Result<()> {
+    let worker = &run.worker;
+    let Some(object) = worker.store.peek(key) else { return Ok(()) };
+    run.count(|progress| progress.objects_seen += 1);
+    let is_freed = !object.is_pinned() && (run.request.dry_run || worker.store.evict(key, object.generation()));
+    if is_freed {
+        if !run.request.dry_run {
+            worker.memory.remove(&worker.policies.resolve(path), object.generation());
+        }
+        run.count(|progress| {
+            progress.objects_done += 1;
+            progress.bytes_done += object.cached_bytes();
+        });
+        return Ok(());
+    }
+    run.count(|progress| progress.objects_skipped += 1);
+    if let Some(why) = why_pinned(worker, path).await? {
+        run.find(format!("/{path}"), "pinned", why);
+    }
+    Ok(())
+}
+
+/// `None`: it is pinned no more, or written anew since.
+async fn why_pinned(worker: &Worker, path: &ObjectPath) -> Result<Option<&'static str>> {
+    let record = worker.current(path).await?.record;
+    Ok(record.and_then(|record| match record.state {
+        State::Dirty => Some("dirty: the under store does not have it yet"),
+        State::Transient => Some("transient: it never goes to the under store"),
+        State::Conflict => Some("in conflict: the under store has somebody else's"),
+        State::Tombstone => None,
+    }))
+}
+
+impl Run {
+    /// Keys of objects in the scope, behind those of an earlier run.
+    pub(super) fn range_left(&self) -> Result<(Bytes, Bytes)> {
+        let (from, to) = self.scope.range();
+        let from = match self.after_path()? {
+            Some(path) => from.max(records::successor(&records::object_key(&path))),
+            None => from,
+        };
+        Ok((from, to))
+    }
+}

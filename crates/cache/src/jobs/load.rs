@@ -1,0 +1,232 @@
+//! Loads what the under store has and the local disks have not, page by page, as reads do: one fetch of a page however many want
+//! it, verified. What is loaded gets no place in memory and counts as no read.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use forebay_store::{Object, Piece};
+use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode};
+use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
+
+use super::run::{BATCH_OBJECTS, Run};
+use crate::get::pages_of;
+use crate::remote::{Known, Purpose, Version, shared_error};
+use crate::worker::{Located, Worker};
+use crate::{Error, ErrorKind, ListObjects, Mount, Result};
+
+/// Objects at once. With [`PAGES`] a quarter of the fetches that there may be at all: the rest is for clients.
+const CONCURRENCY: usize = 8;
+
+/// Pages of one object at once.
+const PAGES: usize = 2;
+
+/// An object that changes while it is loaded is looked up anew this often.
+const CHANGED_TRIES: usize = 3;
+
+/// What a load remembers from object to object.
+struct Load<'a> {
+    run: &'a Run,
+    /// Rules under which nothing is kept: told once, not for each object.
+    told: Mutex<HashSet<Arc<str>>>,
+}
+
+pub(super) async fn run(run: &Run) -> Result<()> {
+    let load = Load { run, told: Mutex::default() };
+    let after = run.after_path()?;
+    for bucket in run.buckets().await? {
+        let start_after = match &after {
+            Some(after) if bucket < after.bucket => continue,
+            Some(after) if bucket == after.bucket => Some(after.key.as_str().to_owned()),
+            Some(_) | None => None,
+        };
+        load.load_bucket(&bucket, start_after).await?;
+    }
+    if run.request.dry_run {
+        tell_if_too_much(run);
+    }
+    Ok(())
+}
+
+/// What may be cached is what is free and what may leave.
+fn tell_if_too_much(run: &Run) {
+    let mut wanted = 0;
+    run.count(|progress| wanted = progress.bytes_done);
+    let usage = run.worker.store.usage();
+    let room = usage.free_bytes + usage.evictable_bytes;
+    if wanted > room {
+        let detail =
+            format!("{wanted} bytes are to be loaded, and {room} bytes of the cache are free or may be evicted");
+        run.find(run.request.path.clone(), "exceeds-cache", detail);
+    }
+}
+
+/// What is to be done for an object.
+enum Step {
+    Done,
+    Skipped,
+    /// It has changed meanwhile.
+    Again,
+}
+
+impl Load<'_> {
+    async fn load_bucket(&self, bucket: &BucketName, mut start_after: Option<String>) -> Result<()> {
+        let run = self.run;
+        loop {
+            let prefix = run.scope.prefix.clone();
+            let request = ListObjects { prefix, start_after, limit: BATCH_OBJECTS, ..ListObjects::default() };
+            let page = run.worker.list(bucket, &request).await?;
+            let Some(last) = page.objects.last().map(|object| object.key.clone()) else { return Ok(()) };
+            let keys = page.objects.into_iter().filter_map(|object| ObjectKey::new(&object.key).ok());
+            let paths = keys.map(|key| ObjectPath::new(bucket.clone(), key));
+            let loads = paths.map(|path| async move { self.load(path).await });
+            let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(run.concurrency(CONCURRENCY));
+            while loads.next().await.is_some() {}
+            run.checkpoint(&format!("/{bucket}/{last}")).await?;
+            match page.next {
+                Some(next) => start_after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn load(&self, path: ObjectPath) {
+        self.run.count(|progress| progress.objects_seen += 1);
+        let mut result = Ok(Step::Again);
+        for _ in 0..CHANGED_TRIES {
+            result = self.try_load(&path).await;
+            if !matches!(result, Ok(Step::Again)) {
+                break;
+            }
+        }
+        let problem = match result {
+            Ok(Step::Done) => return self.run.count(|progress| progress.objects_done += 1),
+            Ok(Step::Skipped) => return self.run.count(|progress| progress.objects_skipped += 1),
+            Ok(Step::Again) => "it keeps changing, or could not be kept".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.run.count(|progress| progress.objects_failed += 1);
+        self.run.find(format!("/{path}"), "failed", problem);
+    }
+
+    async fn try_load(&self, path: &ObjectPath) -> Result<Step> {
+        let worker = &self.run.worker;
+        let copy = match worker.look_at(path).await? {
+            // All of it is here.
+            Located::Here { .. } | Located::Deleted => return Ok(Step::Skipped),
+            Located::Elsewhere { copy } => copy,
+        };
+        let policy = worker.policies.resolve(path);
+        if !self.may_be_kept(&policy) {
+            return Ok(Step::Skipped);
+        }
+        let mount = worker.buckets.mount(&path.bucket).await?;
+        if self.run.request.dry_run {
+            return self.count_missing(path, &policy, &mount, copy).await;
+        }
+        let known = worker.know_for(path, &policy, &mount, copy, Purpose::Load).await?;
+        let object = match known {
+            Known::Copy(object) => object,
+            Known::Absent => return Ok(Step::Skipped),
+            Known::Remote(remote) if !self.fits(path, &policy, remote.info.size) => return Ok(Step::Skipped),
+            // A write of the key was under way, or there was no room.
+            Known::Remote(_) => return Ok(Step::Again),
+        };
+        if object.cached_bytes() == object.size() || !self.fits(path, &policy, object.size()) {
+            return Ok(Step::Skipped);
+        }
+        self.fetch(path, &policy, &mount, object).await
+    }
+
+    fn may_be_kept(&self, policy: &PathPolicy) -> bool {
+        let why = match (policy.write_mode, policy.cache_reads) {
+            (WriteMode::NoCache, _) => "the mode is NO_CACHE",
+            (_, false) => "cacheReads is false",
+            (_, true) => return true,
+        };
+        if self.told.lock().insert(Arc::clone(&policy.rule)) {
+            self.run.find(policy.rule.as_ref(), "not-cached", format!("nothing under this rule is kept: {why}"));
+        }
+        false
+    }
+
+    fn fits(&self, path: &ObjectPath, policy: &PathPolicy, size: u64) -> bool {
+        let usage = self.run.worker.store.usage();
+        let room = usage.capacity_bytes.saturating_sub(usage.pinned_bytes);
+        let quota = policy.cache_quota.as_ref().map_or(u64::MAX, |(_, quota)| quota.0);
+        let fits = size <= room.min(quota);
+        if !fits {
+            let detail = format!("{size} bytes are more than the {} that it may take here", room.min(quota));
+            self.run.find(format!("/{path}"), "too-large", detail);
+        }
+        fits
+    }
+
+    async fn count_missing(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        copy: Option<Object>,
+    ) -> Result<Step> {
+        let remote = match mount.foreground.head(&path.key).await {
+            Ok(remote) => remote,
+            Err(error) if error.kind == forebay_ufs::ErrorKind::NotFound => return Ok(Step::Skipped),
+            Err(error) => return Err(error.into()),
+        };
+        let same = copy.filter(|object| Worker::remote_etag_of(object).as_ref() == Some(&remote.remote_etag));
+        let missing = remote.info.size - same.as_ref().map_or(0, Object::cached_bytes).min(remote.info.size);
+        if missing == 0 && same.is_some() || !self.fits(path, policy, remote.info.size) {
+            return Ok(Step::Skipped);
+        }
+        self.run.count(|progress| progress.bytes_done += missing);
+        Ok(Step::Done)
+    }
+
+    async fn fetch(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, object: Object) -> Result<Step> {
+        let worker = &self.run.worker;
+        let Some(version) = version_of(path, policy, mount, &object) else {
+            return Err(Error::new(ErrorKind::Internal, format!("a copy of {path} has no tag")));
+        };
+        let whole = ByteRange::of_size(object.size());
+        let windows = pages_of(whole, worker.settings.page_size.0);
+        let is_missing = |window: &ByteRange| object.pieces(*window).iter().any(|p| matches!(p, Piece::Missing(_)));
+        let missing: Vec<ByteRange> = windows.filter(is_missing).collect();
+        let fetches = missing.into_iter().map(|window| {
+            let version = version.clone();
+            async move {
+                self.run.rate.take(window.len()).await;
+                worker.fetch_page(version, window).await.map_err(|error| shared_error(&error))?;
+                self.run.count(|progress| progress.bytes_done += window.len());
+                Ok(())
+            }
+        });
+        let mut fetches = stream::iter(fetches.collect::<Vec<_>>()).buffer_unordered(PAGES);
+        loop {
+            match fetches.try_next().await {
+                Ok(Some(())) => {}
+                Ok(None) => break,
+                Err(Error { kind: ErrorKind::PreconditionFailed | ErrorKind::NotFound, .. }) => return Ok(Step::Again),
+                Err(error) => return Err(error),
+            }
+        }
+        let present = worker.store.peek(&Worker::store_key(path));
+        let is_whole = present.is_some_and(|object| object.cached_bytes() == object.size());
+        Ok(if is_whole { Step::Done } else { Step::Again })
+    }
+}
+
+fn version_of(path: &ObjectPath, policy: &PathPolicy, mount: &Mount, object: &Object) -> Option<Version> {
+    let annex = Worker::annex_of(object);
+    let remote_etag: ETag = annex.remote_etag?;
+    Some(Version {
+        path: path.clone(),
+        rule: Arc::clone(&policy.rule),
+        opened: object.clone(),
+        generation: object.generation(),
+        size: object.size(),
+        etag: annex.etag.unwrap_or_else(|| remote_etag.clone()),
+        remote_etag,
+        under_store: Arc::clone(&mount.foreground),
+    })
+}

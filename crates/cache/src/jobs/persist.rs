@@ -1,0 +1,82 @@
+//! Persists what waits, and waits out what must settle first. A request that is under way is never dropped: its outcome would not be
+//! known to anybody.
+
+use forebay_catalog::records::State;
+use forebay_types::ObjectPath;
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+
+use super::run::Run;
+use crate::Result;
+use crate::persist::Failure;
+
+/// What waits when the job begins is what it does, so that it ends under a steady load.
+pub(super) async fn run(run: &Run) -> Result<()> {
+    let mut waiting = run.worker.queue.waiting(&run.scope);
+    waiting.sort_unstable();
+    // A restart begins anew: what was done does not wait any more.
+    run.count(|progress| {
+        *progress = Default::default();
+        progress.objects_total = Some(waiting.len() as u64);
+    });
+    let concurrency = run.concurrency(run.worker.settings.persist_concurrency as usize);
+    let first_error = Mutex::new(None);
+    let tries = waiting.into_iter().map(|path| async {
+        if let Err(error) = persist(run, path).await {
+            first_error.lock().get_or_insert(error);
+        }
+    });
+    let mut tries = stream::iter(tries.collect::<Vec<_>>()).buffer_unordered(concurrency);
+    while tries.next().await.is_some() {}
+    drop(tries);
+    first_error.into_inner().map_or(Ok(()), Err)
+}
+
+async fn persist(run: &Run, path: ObjectPath) -> Result<()> {
+    if run.must_stop() {
+        return Ok(());
+    }
+    run.count(|progress| progress.objects_seen += 1);
+    let record = run.worker.current(&path).await?.record;
+    let bytes = record.as_ref().map_or(0, |record| record.size);
+    if !run.request.dry_run {
+        match persist_when_settled(run, &path).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => {
+                run.count(|progress| progress.objects_failed += 1);
+                run.find(format!("/{path}"), "failed", error.to_string());
+                return Err(error);
+            }
+        }
+    }
+    let now = run.worker.current(&path).await?.record;
+    if now.is_some_and(|now| now.state == State::Conflict) {
+        run.find(format!("/{path}"), "conflict", "somebody else has changed it in the under store; ours stays here");
+    }
+    run.count(|progress| {
+        progress.objects_done += 1;
+        progress.bytes_done += bytes;
+    });
+    Ok(())
+}
+
+/// `false` when the job had to stop before: then the object goes on to wait as before.
+async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
+    while !run.must_stop() {
+        let upload = run.worker.uploads.lock(path).await;
+        let result = run.worker.persist_object(path, &upload).await;
+        drop(upload);
+        match result {
+            Ok(()) => return Ok(true),
+            Err(Failure::Unsettled(pause)) => {
+                tokio::select! {
+                    () = run.worker.env.clock.sleep(pause) => {}
+                    () = run.stopped() => {}
+                }
+            }
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Ok(false)
+}

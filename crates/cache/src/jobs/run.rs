@@ -1,0 +1,210 @@
+//! One job under way: how far it has come, what it has found, and when it must stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::Env;
+use forebay_types::{BucketName, ObjectPath};
+use futures::FutureExt;
+use parking_lot::Mutex;
+
+use super::table::{Entry, FINDINGS_MAX};
+use super::{JobFinding, JobKind, JobProgress, JobRequest, JobState, check, free, load, persist, scrub, verify};
+use crate::scope::Scope;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result};
+
+/// How often progress is made durable. A restart repeats what was done since.
+const SAVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Objects between two places where a restart may go on: little to repeat, and few to wait for before the next begin.
+pub(super) const BATCH_OBJECTS: usize = 256;
+
+/// Scrubs read as fast as this unless asked otherwise: a fraction of what an NVMe drive gives, so that clients hardly notice.
+const SCRUB_BYTES_PER_SECOND: u64 = 100 << 20;
+
+/// What a job is run with.
+pub(super) struct Run {
+    pub(super) worker: Arc<Worker>,
+    pub(super) request: JobRequest,
+    pub(super) scope: Scope,
+    pub(super) rate: Rate,
+    entry: Arc<Entry>,
+    saved_at: Mutex<Duration>,
+}
+
+/// How a run came to its end.
+enum Ended {
+    Done,
+    Failed(Error),
+    /// Cancelled, or the process stops.
+    Stopped,
+}
+
+impl Worker {
+    /// One of the tasks that run jobs; ends when the worker stops.
+    pub(crate) async fn job_loop(self: Arc<Self>) {
+        loop {
+            let entry = tokio::select! {
+                entry = self.jobs.next(|| self.env.clock.unix_ms()) => entry,
+                () = self.stop.cancelled() => return,
+            };
+            self.jobs.observe(&self.metrics);
+            self.run_job(entry).await;
+        }
+    }
+
+    async fn run_job(self: &Arc<Self>, entry: Arc<Entry>) {
+        let run = match Run::new(self, &entry) {
+            Ok(run) => run,
+            Err(error) => return self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
+        };
+        let ended = run.to_its_end().await;
+        match ended {
+            Ended::Done => self.end_job(&entry, JobState::Done, None).await,
+            Ended::Stopped if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
+            Ended::Failed(_) if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
+            // The next start goes on.
+            Ended::Failed(_) | Ended::Stopped if self.stop.is_cancelled() => {
+                if let Err(error) = self.save_job(&entry).await {
+                    tracing::warn!(%error, "the progress of a job could not be stored");
+                }
+            }
+            Ended::Failed(error) => self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
+            Ended::Stopped => unreachable!("a run stops only when it is told to"),
+        }
+    }
+}
+
+impl Run {
+    fn new(worker: &Arc<Worker>, entry: &Arc<Entry>) -> Result<Self> {
+        let request = entry.job().request;
+        let scope = check(&request)?;
+        let default = match request.kind {
+            JobKind::Scrub => Some(SCRUB_BYTES_PER_SECOND),
+            JobKind::Load | JobKind::Free | JobKind::Persist | JobKind::Verify => None,
+        };
+        let rate = Rate::new(worker.env.clone(), request.rate_limit.map(|limit| limit.0).or(default));
+        let saved_at = Mutex::new(worker.env.clock.monotonic());
+        Ok(Self { worker: Arc::clone(worker), request, scope, rate, entry: Arc::clone(entry), saved_at })
+    }
+
+    async fn to_its_end(&self) -> Ended {
+        let work = match self.request.kind {
+            JobKind::Load => load::run(self).boxed(),
+            JobKind::Free => free::run(self).boxed(),
+            JobKind::Persist => persist::run(self).boxed(),
+            JobKind::Verify => verify::run(self).boxed(),
+            JobKind::Scrub => scrub::run(self).boxed(),
+        };
+        // A request to the under store must not be dropped on its way: persist looks itself whether to stop.
+        let result = if self.request.kind == JobKind::Persist {
+            let result = work.await;
+            if self.must_stop() {
+                return Ended::Stopped;
+            }
+            result
+        } else {
+            tokio::select! {
+                result = work => result,
+                () = self.stopped() => return Ended::Stopped,
+            }
+        };
+        match result {
+            Ok(()) => Ended::Done,
+            Err(error) => Ended::Failed(error),
+        }
+    }
+
+    pub(super) fn must_stop(&self) -> bool {
+        self.entry.cancel.is_cancelled() || self.worker.stop.is_cancelled()
+    }
+
+    /// Waits until the job is cancelled or the process stops.
+    pub(super) async fn stopped(&self) {
+        tokio::select! {
+            () = self.entry.cancel.cancelled() => {}
+            () = self.worker.stop.cancelled() => {}
+        }
+    }
+
+    pub(super) fn concurrency(&self, default: usize) -> usize {
+        self.request.concurrency.map_or(default, |objects| objects as usize)
+    }
+
+    /// The path behind which an earlier run has stopped.
+    pub(super) fn after_path(&self) -> Result<Option<ObjectPath>> {
+        let Some(after) = self.entry.state.lock().job.progress.after.clone() else { return Ok(None) };
+        let damaged = || Error::new(ErrorKind::Internal, format!("{after:?} is not a path to go on behind"));
+        let (bucket, key) = after.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(damaged)?;
+        ObjectPath::parse(bucket, key).map(Some).map_err(|_| damaged())
+    }
+
+    /// The buckets of the scope, in order.
+    pub(super) async fn buckets(&self) -> Result<Vec<BucketName>> {
+        if let Some(bucket) = &self.scope.bucket {
+            return Ok(vec![bucket.clone()]);
+        }
+        let mut buckets: Vec<_> = self.worker.list_buckets().await?.into_iter().map(|bucket| bucket.name).collect();
+        buckets.sort_unstable();
+        Ok(buckets)
+    }
+
+    /// Changes what is told of the progress.
+    pub(super) fn count(&self, change: impl FnOnce(&mut JobProgress)) {
+        change(&mut self.entry.state.lock().job.progress);
+    }
+
+    pub(super) fn find(&self, path: impl Into<String>, kind: &str, detail: impl Into<String>) {
+        let mut state = self.entry.state.lock();
+        let number = state.job.findings;
+        state.job.findings += 1;
+        if number < FINDINGS_MAX {
+            let finding = JobFinding { path: path.into(), kind: kind.to_owned(), detail: detail.into() };
+            state.unsaved.insert(number, finding);
+        }
+    }
+
+    /// All objects up to `after` are done, and none behind it: a restart goes on from here.
+    pub(super) async fn checkpoint(&self, after: &str) -> Result<()> {
+        {
+            let mut state = self.entry.state.lock();
+            state.job.progress.after = Some(after.to_owned());
+            state.checkpoint = state.job.clone();
+        }
+        let now = self.worker.env.clock.monotonic();
+        let is_due = now.saturating_sub(*self.saved_at.lock()) >= SAVE_INTERVAL;
+        if is_due {
+            self.worker.save_job(&self.entry).await?;
+            *self.saved_at.lock() = now;
+        }
+        Ok(())
+    }
+}
+
+/// So many bytes a second, whoever of the job's tasks takes them.
+pub(super) struct Rate {
+    env: Env,
+    bytes_per_second: Option<u64>,
+    /// When what was taken so far is paid for.
+    free_at: Mutex<Duration>,
+}
+
+impl Rate {
+    fn new(env: Env, bytes_per_second: Option<u64>) -> Self {
+        Self { env, bytes_per_second, free_at: Mutex::default() }
+    }
+
+    /// Waits until so many bytes more may be read.
+    pub(super) async fn take(&self, bytes: u64) {
+        let Some(rate) = self.bytes_per_second else { return };
+        let now = self.env.clock.monotonic();
+        let pause = {
+            let mut free_at = self.free_at.lock();
+            let start = (*free_at).max(now);
+            *free_at = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
+            start.saturating_sub(now)
+        };
+        self.env.clock.sleep(pause).await;
+    }
+}

@@ -1,0 +1,115 @@
+//! Reads all that is here, so that damage is found before somebody needs the bytes. Nothing counts as read.
+
+use forebay_catalog::records::{self, State};
+use forebay_store::{ErrorKind as StoreErrorKind, Object, Piece};
+use forebay_types::{ByteRange, ObjectPath};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::parts::Uploads;
+use super::run::{BATCH_OBJECTS, Run};
+use super::store_keys::StoreKeys;
+use crate::Result;
+
+/// Objects at once: enough to keep a drive busy between two checksums.
+const CONCURRENCY: usize = 4;
+
+pub(super) async fn run(run: &Run) -> Result<()> {
+    let mut keys = StoreKeys::new(run.range_left()?);
+    loop {
+        let batch = keys.take(&run.worker, None, BATCH_OBJECTS);
+        let Some(last) = batch.last().and_then(|key| records::parse_object_key(key)) else { break };
+        let objects =
+            batch.iter().filter_map(|key| Some((run.worker.store.peek(key)?, records::parse_object_key(key)?)));
+        let reads = objects.map(|(object, path)| async move { scrub(run, &object, &path, None).await });
+        let mut reads = stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(run.concurrency(CONCURRENCY));
+        while reads.try_next().await?.is_some() {}
+        run.checkpoint(&format!("/{last}")).await?;
+    }
+    let mut uploads = Uploads::new(run);
+    while let Some(parts) = uploads.next(run).await? {
+        for part in parts {
+            let key = records::part_key(&part.upload_id, part.number);
+            if let Some(object) = run.worker.store.peek(&key) {
+                scrub(run, &object, &part.path, Some(&part.name())).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is damaged in an object.
+enum Damage {
+    Description,
+    Bytes(ByteRange),
+}
+
+async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>) -> Result<()> {
+    run.count(|progress| progress.objects_seen += 1);
+    if run.request.dry_run {
+        run.count(|progress| {
+            progress.objects_done += 1;
+            progress.bytes_done += object.cached_bytes();
+        });
+        return Ok(());
+    }
+    if let Err(error) = object.metadata().await {
+        run.count(|progress| progress.objects_failed += 1);
+        // Without it nothing of the object can be served.
+        return report(run, object, path, part, Damage::Description, &error).await;
+    }
+    let mut is_sound = true;
+    for piece in object.pieces(ByteRange::of_size(object.size())) {
+        let Piece::Cached(range) = piece else { continue };
+        run.rate.take(range.len()).await;
+        match object.read(range).await {
+            Ok(_) => run.count(|progress| progress.bytes_done += range.len()),
+            Err(error) => {
+                is_sound = false;
+                report(run, object, path, part, Damage::Bytes(range), &error).await?;
+            }
+        }
+    }
+    run.count(|progress| if is_sound { progress.objects_done += 1 } else { progress.objects_failed += 1 });
+    Ok(())
+}
+
+async fn report(
+    run: &Run,
+    object: &Object,
+    path: &ObjectPath,
+    part: Option<&str>,
+    damage: Damage,
+    error: &forebay_store::Error,
+) -> Result<()> {
+    let what = match damage {
+        Damage::Description => "the description".to_owned(),
+        Damage::Bytes(range) => format!("bytes {} to {}", range.start, range.end),
+    };
+    if error.kind != StoreErrorKind::Corrupt {
+        run.find(format!("/{path}"), "failed", format!("{what} could not be read: {error}"));
+        return Ok(());
+    }
+    let state = match part {
+        Some(part) => part.to_owned(),
+        None => state_of(run, object, path).await?.to_owned(),
+    };
+    let fate = if object.is_pinned() {
+        "kept for examination, since the under store does not have it; reads of it fail"
+    } else {
+        "dropped, and fetched again when it is read"
+    };
+    run.find(format!("/{path}"), "corrupt", format!("{state}: {what} damaged, {fate} ({error})"));
+    Ok(())
+}
+
+async fn state_of(run: &Run, object: &Object, path: &ObjectPath) -> Result<&'static str> {
+    let record = run.worker.current(path).await?.record;
+    let of_this = record.filter(|record| record.generation == object.generation());
+    Ok(match of_this.map(|record| record.state) {
+        Some(State::Dirty) => "dirty",
+        Some(State::Transient) => "transient",
+        Some(State::Conflict) => "in conflict",
+        Some(State::Tombstone) | None if object.is_pinned() => "an older version",
+        Some(State::Tombstone) | None => "clean",
+    })
+}

@@ -1,0 +1,277 @@
+//! All jobs: in memory as they are, in the catalog as a restart needs them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_catalog::records;
+use forebay_catalog::{Engine, Transaction};
+use forebay_store::ValueWrite;
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio_util::sync::CancellationToken;
+
+use super::{Job, JobFinding, JobProgress, JobRequest, JobState};
+use crate::metrics::{JobLabels, Metrics};
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result};
+
+/// Jobs under way at once: one that takes long does not hold up a short one, and clients hardly notice two.
+pub(crate) const JOBS_RUNNING_MAX: usize = 2;
+
+/// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down.
+const JOBS_QUEUED_MAX: usize = 100;
+
+/// Jobs that have ended and are still told.
+const JOBS_ENDED_MAX: usize = 100;
+
+/// Findings of a job that are kept. They are counted beyond that: who has so many needs no longer list.
+pub(super) const FINDINGS_MAX: u64 = 10_000;
+
+/// Findings that one transaction stores.
+const FINDINGS_BATCH: usize = 500;
+
+/// Records that one transaction removes.
+const REMOVE_BATCH: usize = 1000;
+
+/// A job in this life of the process.
+pub(super) struct Entry {
+    pub(super) state: Mutex<EntryState>,
+    pub(super) cancel: CancellationToken,
+    /// Set when nothing more is done for the job.
+    pub(super) over: CancellationToken,
+}
+
+pub(super) struct EntryState {
+    pub(super) job: Job,
+    /// As a restart would find it once saved: with all objects up to `progress.after`, and none behind it.
+    pub(super) checkpoint: Job,
+    /// Findings that are not in the catalog yet, by number.
+    pub(super) unsaved: BTreeMap<u64, JobFinding>,
+}
+
+impl Entry {
+    fn new(job: Job) -> Arc<Self> {
+        let over = CancellationToken::new();
+        if job.state.has_ended() {
+            over.cancel();
+        }
+        let state = EntryState { checkpoint: job.clone(), job, unsaved: BTreeMap::new() };
+        Arc::new(Self { state: Mutex::new(state), cancel: CancellationToken::new(), over })
+    }
+
+    pub(super) fn job(&self) -> Job {
+        self.state.lock().job.clone()
+    }
+}
+
+pub(crate) struct Jobs {
+    /// By id: ids grow, so that this is the order in which they were asked for.
+    entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    /// Held while a job is added, so that no more wait than may.
+    creating: AsyncMutex<()>,
+    wake: Notify,
+}
+
+impl Jobs {
+    /// Jobs of earlier lives; those that had not ended wait for their turn again.
+    pub(crate) async fn load(engine: &dyn Engine) -> Result<Self> {
+        let (from, to) = records::all_jobs_range();
+        let mut entries = BTreeMap::new();
+        for (key, found) in engine.scan(&from, &to, usize::MAX).await? {
+            let mut job: Job = match records::decode_json("job", &found.value) {
+                Ok(job) => job,
+                Err(error) => {
+                    // No reason to keep the data from being served.
+                    tracing::error!(key = %String::from_utf8_lossy(&key), %error, "a job is left out");
+                    continue;
+                }
+            };
+            if !job.state.has_ended() {
+                job.state = JobState::Queued;
+            }
+            entries.insert(job.id.clone(), Entry::new(job));
+        }
+        Ok(Self { entries: Mutex::new(entries), creating: AsyncMutex::default(), wake: Notify::new() })
+    }
+
+    pub(super) fn all(&self) -> Vec<Job> {
+        self.entries.lock().values().rev().map(|entry| entry.job()).collect()
+    }
+
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Entry>> {
+        let found = self.entries.lock().get(id).cloned();
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no job {id:?}")))
+    }
+
+    fn count(&self, state: JobState) -> usize {
+        self.entries.lock().values().filter(|entry| entry.state.lock().job.state == state).count()
+    }
+
+    pub(super) fn observe(&self, metrics: &Metrics) {
+        metrics.jobs_running.set(self.count(JobState::Running) as i64);
+        metrics.jobs_queued.set(self.count(JobState::Queued) as i64);
+    }
+
+    /// Waits for the next job, which is running then.
+    pub(super) async fn next(&self, now_ms: impl Fn() -> u64) -> Arc<Entry> {
+        loop {
+            let woken = self.wake.notified();
+            let take = |entry: &&Arc<Entry>| {
+                let mut state = entry.state.lock();
+                let is_next = state.job.state == JobState::Queued;
+                if is_next {
+                    state.job.state = JobState::Running;
+                    state.job.started_ms.get_or_insert_with(&now_ms);
+                }
+                is_next
+            };
+            let found = self.entries.lock().values().find(take).cloned();
+            if let Some(entry) = found {
+                // Another may sleep although more wait.
+                self.wake.notify_one();
+                return entry;
+            }
+            woken.await;
+        }
+    }
+
+    /// The ended jobs beyond those that are kept, the oldest first.
+    fn surplus(&self) -> Vec<String> {
+        let entries = self.entries.lock();
+        let ended = entries.iter().filter(|(_, entry)| entry.over.is_cancelled()).map(|(id, _)| id.clone());
+        let ended: Vec<_> = ended.collect();
+        let surplus = ended.len().saturating_sub(JOBS_ENDED_MAX);
+        ended.into_iter().take(surplus).collect()
+    }
+}
+
+fn job_write(job: &Job) -> ValueWrite {
+    ValueWrite { key: records::job_key(&job.id), value: Some(records::encode_json(job)) }
+}
+
+impl Worker {
+    pub(super) async fn create_job(&self, request: JobRequest, created_by: String) -> Result<Job> {
+        let _creating = self.jobs.creating.lock().await;
+        if self.jobs.count(JobState::Queued) >= JOBS_QUEUED_MAX {
+            return Err(Error::new(ErrorKind::SlowDown, format!("{JOBS_QUEUED_MAX} jobs wait already")));
+        }
+        let job = Job {
+            id: format!("{:016x}", self.next_generation().0),
+            request,
+            state: JobState::Queued,
+            created_by,
+            created_ms: self.env.clock.unix_ms(),
+            started_ms: None,
+            ended_ms: None,
+            progress: JobProgress::default(),
+            findings: 0,
+            error: None,
+        };
+        self.engine.commit(Transaction { writes: vec![job_write(&job)], ..Transaction::default() }).await?;
+        self.jobs.entries.lock().insert(job.id.clone(), Entry::new(job.clone()));
+        self.jobs.observe(&self.metrics);
+        self.jobs.wake.notify_one();
+        Ok(job)
+    }
+
+    /// Makes durable how far the job has come, with what it has found until then. Findings go first: those beyond what the
+    /// job's record counts are written anew by the next run.
+    pub(super) async fn save_job(&self, entry: &Entry) -> Result<()> {
+        loop {
+            let (job, found) = {
+                let state = entry.state.lock();
+                let found = state.unsaved.range(..state.checkpoint.findings).take(FINDINGS_BATCH);
+                let found: Vec<_> = found.map(|(number, finding)| (*number, finding.clone())).collect();
+                (state.checkpoint.clone(), found)
+            };
+            let is_last = found.len() < FINDINGS_BATCH;
+            let finding_write = |(number, finding): &(u64, JobFinding)| ValueWrite {
+                key: records::job_finding_key(&job.id, *number),
+                value: Some(records::encode_json(finding)),
+            };
+            let writes = found.iter().map(finding_write).chain(is_last.then(|| job_write(&job))).collect();
+            self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+            let mut state = entry.state.lock();
+            for (number, _) in found {
+                state.unsaved.remove(&number);
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The end of a job, which is seen also when it can't be made durable: then the next start does it again.
+    pub(super) async fn end_job(&self, entry: &Entry, ended: JobState, error: Option<String>) {
+        let kind = {
+            let mut state = entry.state.lock();
+            state.job.state = ended;
+            state.job.ended_ms = Some(self.env.clock.unix_ms());
+            state.job.error = error;
+            state.checkpoint = state.job.clone();
+            state.job.request.kind
+        };
+        if let Err(error) = self.save_job(entry).await {
+            tracing::warn!(%error, "the end of a job could not be stored");
+        }
+        self.metrics.jobs_ended.get_or_create(&JobLabels { kind: kind.as_str(), state: ended.as_str() }).inc();
+        entry.over.cancel();
+        self.jobs.observe(&self.metrics);
+        for id in self.jobs.surplus() {
+            if let Err(error) = self.remove_job(&id).await {
+                tracing::warn!(%error, id, "an old job could not be removed");
+            }
+        }
+    }
+
+    /// The job itself goes last: a crash in between leaves it to be removed again.
+    async fn remove_job(&self, id: &str) -> Result<()> {
+        let (from, to) = records::job_findings_range(id);
+        loop {
+            let found = self.engine.scan(&from, &to, REMOVE_BATCH).await?;
+            if found.is_empty() {
+                break;
+            }
+            let writes = found.into_iter().map(|(key, _)| ValueWrite { key, value: None }).collect();
+            self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        }
+        let writes = vec![ValueWrite { key: records::job_key(id), value: None }];
+        self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        self.jobs.entries.lock().remove(id);
+        Ok(())
+    }
+
+    pub(super) async fn cancel_job(&self, id: &str) -> Result<Job> {
+        let entry = self.jobs.find(id)?;
+        let was_queued = {
+            let mut state = entry.state.lock();
+            let was_queued = state.job.state == JobState::Queued;
+            if was_queued {
+                state.job.state = JobState::Cancelled;
+            }
+            was_queued
+        };
+        if was_queued {
+            self.end_job(&entry, JobState::Cancelled, None).await;
+            return Ok(entry.job());
+        }
+        entry.cancel.cancel();
+        tokio::select! {
+            () = entry.over.cancelled() => {}
+            () = self.stop.cancelled() => {}
+        }
+        Ok(entry.job())
+    }
+
+    pub(super) async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
+        let entry = self.jobs.find(id)?;
+        // Before the catalog: what is saved in between is in both.
+        let mut found: BTreeMap<u64, JobFinding> = entry.state.lock().unsaved.clone();
+        let (_, to) = records::job_findings_range(id);
+        for (key, value) in self.engine.scan(&records::job_finding_key(id, after), &to, limit).await? {
+            let Some(number) = records::parse_job_finding_key(&key) else { continue };
+            found.insert(number, records::decode_json("finding", &value.value)?);
+        }
+        Ok(found.into_iter().filter(|(number, _)| *number >= after).take(limit).map(|(_, finding)| finding).collect())
+    }
+}

@@ -1,0 +1,237 @@
+//! Compares what the under store lists with what catalog and store say. Changes nothing.
+//!
+//! The list, the catalog and the store are read one after the other while clients write, so a difference is at first only a
+//! suspicion. It is looked at again with the key's locks held, when nobody writes the key here and no request for it is under
+//! way, and told only then.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, ObjectRecord, PartRecord, State};
+use forebay_store::Object;
+use forebay_types::{BucketName, ETag, ObjectKey, ObjectPath};
+use forebay_ufs::{ErrorKind as UfsKind, ListRequest};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::parts::Uploads;
+use super::run::Run;
+use super::store_keys::StoreKeys;
+use crate::worker::Worker;
+use crate::{Mount, Result};
+
+/// Objects that are compared at once.
+const CONCURRENCY: usize = 16;
+
+/// Objects of the under store, records and copies that one step compares, of each.
+const PAGE: usize = 1000;
+
+/// What the under store has under a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Remote {
+    size: u64,
+    remote_etag: ETag,
+}
+
+/// A difference, as it is told.
+#[derive(Debug, PartialEq, Eq)]
+struct Difference {
+    kind: &'static str,
+    detail: String,
+}
+
+pub(super) async fn run(run: &Run) -> Result<()> {
+    let after = run.after_path()?;
+    let mut keys = StoreKeys::new(run.range_left()?);
+    for bucket in run.buckets().await? {
+        let start_after = match &after {
+            Some(after) if bucket < after.bucket => continue,
+            Some(after) if bucket == after.bucket => Some(after.key.as_str().to_owned()),
+            Some(_) | None => None,
+        };
+        compare_bucket(run, &bucket, start_after, &mut keys).await?;
+    }
+    let mut uploads = Uploads::new(run);
+    while let Some(parts) = uploads.next(run).await? {
+        for part in parts {
+            run.count(|progress| progress.objects_seen += 1);
+            let key = records::part_key(&part.upload_id, part.number);
+            let is_here = |object: &Object| object.generation() == part.record.generation;
+            if run.worker.store.peek(&key).as_ref().is_some_and(is_here) {
+                continue;
+            }
+            // A completion or an abort takes record and bytes away together, and another part of this number both anew.
+            let now = run.worker.engine.get(&key).await?.map(|found| PartRecord::decode(&found.value)).transpose()?;
+            if now.as_ref() == Some(&part.record) {
+                run.find(format!("/{}", part.path), "missing-bytes", format!("{} has no bytes here", part.name()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Steps through the bucket, each as far as one page of the under store's list goes and so many records and copies.
+async fn compare_bucket(
+    run: &Run,
+    bucket: &BucketName,
+    mut start_after: Option<String>,
+    keys: &mut StoreKeys,
+) -> Result<()> {
+    let mount = run.worker.buckets.mount(bucket).await?;
+    let (first, last) = records::object_prefix_range(bucket, &run.scope.prefix);
+    loop {
+        let from = match &start_after {
+            Some(after) => first.clone().max(records::successor(&key_of(bucket, after))),
+            None => first.clone(),
+        };
+        let request = ListRequest {
+            prefix: run.scope.prefix.clone(),
+            delimiter: None,
+            start_after: start_after.clone(),
+            limit: PAGE,
+        };
+        let page = mount.background.list(&request).await?;
+        let mut end = page.next.as_ref().map_or(last.clone(), |next| records::successor(&key_of(bucket, next)));
+        let found = run.worker.engine.scan(&from, &end, PAGE).await?;
+        if let (Some((key, _)), PAGE) = (found.last(), found.len()) {
+            end = records::successor(key);
+        }
+        let copies = keys.take(&run.worker, Some(&end), PAGE);
+        if let (Some(key), PAGE) = (copies.last(), copies.len()) {
+            end = records::successor(key);
+        }
+        let mut candidates: BTreeMap<Bytes, Option<Remote>> = BTreeMap::new();
+        candidates
+            .extend(found.into_iter().map(|(key, _)| (key, None)).chain(copies.into_iter().map(|key| (key, None))));
+        for object in page.objects {
+            let remote = Remote { size: object.size, remote_etag: object.remote_etag };
+            candidates.insert(key_of(bucket, &object.key), Some(remote));
+        }
+        let inside = candidates.into_iter().take_while(|(key, _)| *key < end);
+        let paths = inside.filter_map(|(key, remote)| Some((records::parse_object_key(&key)?, remote)));
+        let compares = paths.map(|(path, remote)| compare(run, &mount, path, remote)).collect::<Vec<_>>();
+        let mut compares = stream::iter(compares).buffer_unordered(run.concurrency(CONCURRENCY));
+        while compares.try_next().await?.is_some() {}
+        if end >= last {
+            return Ok(());
+        }
+        let after = key_before(bucket, &end);
+        // No restart goes on behind a name that is no key.
+        if ObjectKey::new(&after).is_ok() {
+            run.checkpoint(&format!("/{bucket}/{after}")).await?;
+        }
+        start_after = Some(after);
+    }
+}
+
+fn key_of(bucket: &BucketName, key: &str) -> Bytes {
+    match ObjectKey::new(key) {
+        Ok(key) => records::object_key(&ObjectPath::new(bucket.clone(), key)),
+        // A name that others gave: it sorts where it belongs, and stands for no object.
+        Err(_) => records::object_prefix_range(bucket, key).0,
+    }
+}
+
+/// The key that `end` is the successor of.
+fn key_before(bucket: &BucketName, end: &Bytes) -> String {
+    let bucket_bytes = records::object_prefix_range(bucket, "").0.len();
+    String::from_utf8_lossy(&end[bucket_bytes..end.len() - 1]).into_owned()
+}
+
+async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remote>) -> Result<()> {
+    let worker = &run.worker;
+    run.count(|progress| progress.objects_seen += 1);
+    let (record, object) = look(worker, &path).await?;
+    if run.request.dry_run || (record.is_none() && object.is_none()) {
+        return Ok(());
+    }
+    run.count(|progress| {
+        progress.objects_done += 1;
+        progress.bytes_done += object.as_ref().map_or(0, Object::cached_bytes);
+    });
+    if difference(record.as_ref(), object.as_ref(), listed.as_ref()).is_none() {
+        return Ok(());
+    }
+    let _no_request = worker.uploads.lock(&path).await;
+    let _no_write = worker.locks.lock(&path).await;
+    let remote = match mount.background.head(&path.key).await {
+        Ok(remote) => Some(Remote { size: remote.info.size, remote_etag: remote.remote_etag }),
+        Err(error) if error.kind == UfsKind::NotFound => None,
+        Err(error) => {
+            run.count(|progress| progress.objects_failed += 1);
+            run.find(format!("/{path}"), "failed", format!("the under store did not say what it has: {error}"));
+            return Ok(());
+        }
+    };
+    let (record, object) = look(worker, &path).await?;
+    // A request without an answer may change the under store at any time.
+    let is_settled = worker.settle.wait(&path).is_zero();
+    match difference(record.as_ref(), object.as_ref(), remote.as_ref()) {
+        Some(difference) if is_settled || record.is_some() => {
+            run.find(format!("/{path}"), difference.kind, difference.detail);
+        }
+        Some(_) | None => {}
+    }
+    Ok(())
+}
+
+async fn look(worker: &Worker, path: &ObjectPath) -> Result<(Option<ObjectRecord>, Option<Object>)> {
+    Ok((worker.current(path).await?.record, worker.store.peek(&Worker::store_key(path))))
+}
+
+fn difference(record: Option<&ObjectRecord>, object: Option<&Object>, remote: Option<&Remote>) -> Option<Difference> {
+    let tell = |kind, detail: String| Some(Difference { kind, detail });
+    match (record, object) {
+        (None, None) => None,
+        (None, Some(object)) if object.is_pinned() => {
+            tell("pinned-without-record", format!("{} bytes are pinned, and nothing names them", object.size()))
+        }
+        (None, Some(object)) => different_copy(object, remote),
+        (Some(record), object) => match record.state {
+            State::Tombstone => None,
+            State::Dirty | State::Transient => different_only_copy(record, object),
+            State::Conflict => different_only_copy(record, object).or_else(|| {
+                tell("conflict", "somebody else has changed it in the under store; ours is kept and served".to_owned())
+            }),
+        },
+    }
+}
+
+/// A clean copy against the under store.
+fn different_copy(object: &Object, remote: Option<&Remote>) -> Option<Difference> {
+    let Some(remote) = remote else {
+        let detail = "deleted in the under store; reads notice it when metadataTtl is over".to_owned();
+        return Some(Difference { kind: "missing-in-under-store", detail });
+    };
+    let etag = Worker::remote_etag_of(object);
+    if etag.as_ref() == Some(&remote.remote_etag) && object.size() == remote.size {
+        return None;
+    }
+    let detail = format!(
+        "changed in the under store: {} bytes with the tag {}, here {} bytes with the tag {}; reads notice it when metadataTtl is over",
+        remote.size,
+        remote.remote_etag.as_str(),
+        object.size(),
+        etag.as_ref().map_or("(none)", ETag::as_str),
+    );
+    Some(Difference { kind: "stale-copy", detail })
+}
+
+/// What the under store does not have must be here, whole and pinned.
+fn different_only_copy(record: &ObjectRecord, object: Option<&Object>) -> Option<Difference> {
+    let (kind, detail) = match object {
+        None => ("missing-bytes", format!("generation {} is recorded, and its bytes are not here", record.generation)),
+        Some(object) if object.generation() != record.generation => {
+            let detail = format!("generation {} is recorded, and {} is here", record.generation, object.generation());
+            ("missing-bytes", detail)
+        }
+        Some(object) if object.size() != record.size => {
+            ("dirty-size", format!("{} bytes are recorded, and {} are here", record.size, object.size()))
+        }
+        Some(object) if object.cached_bytes() != object.size() => {
+            ("missing-bytes", format!("{} of {} bytes are here", object.cached_bytes(), object.size()))
+        }
+        Some(object) if !object.is_pinned() => ("not-pinned", "the only copy is not pinned".to_owned()),
+        Some(_) => return None,
+    };
+    Some(Difference { kind, detail })
+}
