@@ -11,7 +11,7 @@ import { shownTheme } from "../theme";
 export interface Line {
   name: string;
   value: (sample: Sample) => number | null | undefined;
-  /** 1 to 6: a colour of the palette in app.css. */
+  /** 1 to 6: a colour of the palette in style/theme.css. */
   colour: number;
 }
 
