@@ -81,7 +81,7 @@ export function duration(ms: Maybe): string {
 const two = (value: number) => String(value).padStart(2, "0");
 
 /** A span of time that may be very short. */
-export const span = (ms: Maybe): string => (known(ms) && ms < 1000 ? milliseconds(ms) : duration(ms));
+export const span = (ms: Maybe): string => (known(ms) && ms > 0 && ms < 1000 ? milliseconds(ms) : duration(ms));
 
 /** Begun with a capital letter: the server's words are parts of sentences elsewhere. */
 export const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
