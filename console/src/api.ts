@@ -138,10 +138,13 @@ export interface CachedRange {
   end: number;
 }
 
+/** The number of a write; text where it is too long for a number. */
+export type Generation = number | string;
+
 export interface PersistEvent {
   timeMs: number;
   outcome: string;
-  generation: number;
+  generation: Generation;
   bytes: number;
   durationMs: number;
   error?: string | null;
@@ -159,7 +162,7 @@ export interface ObjectDetail {
   cachedRanges: CachedRange[];
   pageSize: number;
   replicas: number;
-  generation?: number | null;
+  generation?: Generation | null;
   remoteEtag?: string | null;
   dirtySinceMs?: number | null;
   nextTryInMs?: number | null;

@@ -1,6 +1,7 @@
 /** Requests to the admin API: the session, its token against forged requests, errors in the server's words. */
 
 import type { Session } from "./api";
+import { capital } from "./format";
 import { Store } from "./store";
 
 const BASE = "/api/v1/";
@@ -87,7 +88,7 @@ export function problemText(status: number, text: string): string {
 }
 
 function sentence(text: string): string {
-  const begun = text.charAt(0).toUpperCase() + text.slice(1);
+  const begun = capital(text);
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 
@@ -116,10 +117,13 @@ export async function call<T>(method: string, path: string, options: Options = {
   return { body: parsed(text) as T, etag: response.headers.get("ETag") };
 }
 
+/** Generations have 64 bits, and numbers here 53: they stay text. No text of a user looks so, since its quotes are escaped. */
+export const exact = (text: string): string => text.replace(/("generation":\s*)(\d{16,})/g, '$1"$2"');
+
 function parsed(text: string): unknown {
   if (text === "") return undefined;
   try {
-    return JSON.parse(text);
+    return JSON.parse(exact(text));
   } catch {
     throw new ApiError(0, "The answer is not from Forebay: something between it and this page has answered.");
   }

@@ -80,6 +80,12 @@ export function duration(ms: Maybe): string {
 
 const two = (value: number) => String(value).padStart(2, "0");
 
+/** A span of time that may be very short. */
+export const span = (ms: Maybe): string => (known(ms) && ms > 0 && ms < 1000 ? milliseconds(ms) : duration(ms));
+
+/** Begun with a capital letter: the server's words are parts of sentences elsewhere. */
+export const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** Local time, to the second: 2026-03-01 14:05:09. */
 export function localTime(ms: Maybe): string {
   if (!known(ms)) return NONE;

@@ -3,7 +3,15 @@ import { App } from "./app";
 import { followLocation } from "./route";
 import { followTheme } from "./theme";
 import "uplot/dist/uPlot.min.css";
-import "./app.css";
+import "./style/theme.css";
+import "./style/base.css";
+import "./style/frame.css";
+import "./style/controls.css";
+import "./style/tables.css";
+import "./style/overview.css";
+import "./style/objects.css";
+import "./style/dialogs.css";
+import "./style/small.css";
 
 followTheme();
 followLocation();

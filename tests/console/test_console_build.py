@@ -28,7 +28,7 @@ def test_a_difference_is_found(tmp_path):
     """The check before can fail."""
     copy = tmp_path / "console"
     subprocess.run(["cp", "-r", CONSOLE, copy], check=True)
-    with open(copy / "src" / "app.css", "a") as style:
+    with open(copy / "src" / "style" / "base.css", "a") as style:
         style.write("\n.added { color: red; }\n")
     done = subprocess.run([NODE, "build.mjs", "--verify"], cwd=copy, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1 and "app.css" in done.stderr, done.stderr

@@ -3,8 +3,10 @@
 import pytest
 from playwright.sync_api import expect
 
+from harness.clients import boto
 from harness.servers import ROOT, eventually
 
+MIB = 1 << 20
 IMAGES = ROOT / "docs" / "images"
 # Pages of documents are fetched by people who pay for their bytes.
 IMAGE_BYTES_MAX = 150_000
@@ -13,17 +15,29 @@ SAMPLES_WANTED = 12
 
 PICTURES = [
     ("overview", "light", "#/overview"),
-    ("object", "dark", "#/objects?object=/lake/in/part-0001.parquet"),
+    ("object", "dark", "#/objects?object=/lake/tables/events.parquet"),
     ("policies", "light", "#/policies?resolve=/lake/in/x"),
     ("jobs", "dark", "#/jobs"),
 ]
 
 
+def read_in_part(server, key, size, pages):
+    """Puts an object into the under store, past the cache, and reads some of it."""
+    file = server.under / "lake" / key
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "wb") as written:
+        written.truncate(size)
+    for page in pages:
+        answer = boto(server).get_object(Bucket="lake", Key=key, Range=f"bytes={page * MIB}-{(page + 1) * MIB - 1}")
+        answer["Body"].read()
+
+
 @pytest.fixture
-def lived(request, console):
+def lived(request, console, console_server):
     """Has a minute of load and some jobs to show."""
     if not request.config.getoption("--console-images"):
         pytest.skip("only with --console-images")
+    read_in_part(console_server, "tables/events.parquet", 300 * MIB, [0, 1, 2, 3, 40, 41, 90, 200, 201, 202, 299])
     for kind, path in [("load", "/lake/many/"), ("verify", "/lake/"), ("free", "/lake/scratch/"), ("scrub", "/")]:
         assert console.api("POST", "jobs", data={"kind": kind, "path": path}).status == 201
     history = lambda: len(console.api("GET", "overview/history").json())  # noqa: E731

@@ -45,6 +45,16 @@ def test_an_object_tells_its_state_its_pages_and_its_way(console):
     expect(page.get_by_role("definition").filter(has_text=re.compile("^data$"))).to_be_visible()
 
 
+def test_an_object_that_is_here_in_part_shows_which(console, console_server):
+    (console_server.under / "lake" / "table").write_bytes(b"t" * (16 << 20))
+    boto(console_server).get_object(Bucket="lake", Key="table", Range="bytes=0-9")["Body"].read()
+    page = console.open("#/objects?object=/lake/table")
+    # Pages of one MiB; some may have been read ahead.
+    expect(page.get_by_role("img", name=re.compile("^[1-9] of 16 parts are wholly on disk$"))).to_be_visible()
+    page.get_by_text(re.compile("^1 range on disk$")).click()
+    expect(page.get_by_text(re.compile("^bytes 0 to "))).to_be_visible()
+
+
 def test_long_listings_come_in_pages(console):
     page = console.open("#/objects?path=/lake/many/")
     expect(page.get_by_text("200 objects and 0 prefixes so far")).to_be_visible()

@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import expect
 
-CHARTS = ["Requests", "Time to first byte", "Throughput", "Hit ratio", "Backlog", "Age of the backlog", "Space", "Under stores", "Trouble"]
+CHARTS = ["Requests", "Time to first byte", "Throughput", "Hit ratio", "Backlog", "Age of the backlog", "Space", "Under stores", "Failures"]
 
 
 def test_numbers_and_charts_follow_the_load(console):

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { ConfigurationEntry } from "../api";
 import { plural } from "../format";
-import { Empty, Loaded, Scroll } from "../parts/basic";
+import { Empty, Loaded, Prose, Scroll } from "../parts/basic";
 import { usePoll } from "../poll";
 
 const matches = (entry: ConfigurationEntry, word: string) =>
@@ -72,7 +72,9 @@ function Entries({ entries }: { entries: ConfigurationEntry[] }) {
               <td class="wrap">{value === "" ? <i>empty</i> : value}</td>
               <td class="wrap muted">{usual}</td>
               <td class="wrap">{source}</td>
-              <td class="about">{about}</td>
+              <td class="about">
+                <Prose text={about} />
+              </td>
             </tr>
           ))}
         </tbody>

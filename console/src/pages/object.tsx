@@ -90,7 +90,7 @@ function About({ object }: { object: ObjectDetail }) {
         { name: "ETag", value: <code class="wrap">{object.etag}</code> },
         object.remoteEtag ? { name: "ETag in the under store", value: <code class="wrap">{object.remoteEtag}</code> } : null,
         object.generation !== null && object.generation !== undefined
-          ? { name: "Generation", value: count(object.generation), title: "The number of the write" }
+          ? { name: "Generation", value: String(object.generation), title: "The number of the write" }
           : null,
         { name: "Copies", value: plural(object.replicas, "worker") },
         object.dirtySinceMs ? { name: "Dirty since", value: <Ago ms={object.dirtySinceMs} /> } : null,
@@ -158,7 +158,7 @@ function Persistence({ events }: { events: PersistEvent[] }) {
                   <td>
                     <Badge tone={OUTCOMES[event.outcome] ?? "plain"}>{event.outcome}</Badge>
                   </td>
-                  <td class="number">{count(event.generation)}</td>
+                  <td class="number">{event.generation}</td>
                   <td class="number">{bytes(event.bytes)}</td>
                   <td class="number">{milliseconds(event.durationMs)}</td>
                   <td class="wrap">{event.error}</td>

@@ -61,6 +61,11 @@ export function ErrorLine({ error, again }: { error: ApiError | undefined; again
   );
 }
 
+/** The server's words, with what stands between backticks as code. */
+export function Prose({ text }: { text: string }) {
+  return <>{text.split("`").map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part))}</>;
+}
+
 /** What was asked for; until it is there, that it comes or why not. An answer that is there stays when a later request fails. */
 export function Loaded<T>({ from, children, lines = 3 }: { from: Polled<T>; children: (data: T) => ComponentChildren; lines?: number }) {
   const { data, error, refresh } = from;

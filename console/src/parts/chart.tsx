@@ -11,7 +11,7 @@ import { shownTheme } from "../theme";
 export interface Line {
   name: string;
   value: (sample: Sample) => number | null | undefined;
-  /** 1 to 6: a colour of the palette in app.css. */
+  /** 1 to 6: a colour of the palette in style/theme.css. */
   colour: number;
 }
 
@@ -161,7 +161,7 @@ function options(props: ChartProps, place: HTMLElement, point: (at: number | nul
       y: { range: (_, __, most) => [0, top ?? headroom(most)] },
     },
     axes: [
-      { ...axis, size: 26, space: 52, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, 5)) },
+      { ...axis, size: 26, space: 40, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, 5)) },
       { ...axis, size: AXIS_WIDTH, space: 28, ...(binary ? { incrs: BINARY_STEPS } : {}), values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [{}, ...lines.map((line) => lineOptions(line, colour(`--series-${line.colour}`), stack))],
