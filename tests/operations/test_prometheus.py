@@ -219,16 +219,14 @@ def test_rules_and_dashboard_have_data_under_load_and_an_outage_is_told(watched)
     behind, forebay, prometheus = watched
     s3 = boto(forebay)
     s3.create_bucket(Bucket="watched")
-    boto(behind).put_object(Bucket="watched", Key="cold", Body=b"y" * 3_000_000)
     numbers = iter(range(1_000_000))
 
     def under_load(what, condition):
         def once():
             number = next(numbers)
             load(s3, "watched", number)
-            if number % 5 == 0:
-                boto(behind).put_object(Bucket="watched", Key=f"cold-{number}", Body=b"y" * 3_000_000)
-                s3.get_object(Bucket="watched", Key=f"cold-{number}")["Body"].read()
+            boto(behind).put_object(Bucket="watched", Key=f"cold-{number}", Body=b"y" * 100_000)
+            s3.get_object(Bucket="watched", Key=f"cold-{number}")["Body"].read()
             return condition()
 
         return eventually(what, once, 90)
@@ -245,10 +243,15 @@ def test_rules_and_dashboard_have_data_under_load_and_an_outage_is_told(watched)
         names = {rule["record"] for rule in all_rules() if "record" in rule} - QUIET_RECORDS
         return sorted(name for name in names if not prometheus.query(name))
 
+    def implausible():
+        # Some of the reads have to ask the under store; a rate needs two samples that differ.
+        ratios = [float(sample["value"][1]) for sample in prometheus.query("forebay:hit_ratio:rate5m")]
+        return [("hit ratio", ratio) for ratio in ratios if not 0 < ratio < 1]
+
     missing = []
 
     def complete():
-        missing[:] = without_data() + unrecorded()
+        missing[:] = without_data() + unrecorded() + implausible()
         return not missing
 
     try:
@@ -262,8 +265,6 @@ def test_rules_and_dashboard_have_data_under_load_and_an_outage_is_told(watched)
             prometheus.query(substituted(target["expr"]))
     unhealthy = [(rule["name"], rule.get("lastError")) for rule in prometheus.rules() if rule["health"] != "ok"]
     assert unhealthy == []
-    hit_ratio = float(prometheus.query("forebay:hit_ratio:rate5m")[0]["value"][1])
-    assert 0 < hit_ratio < 1
     assert [alert for alert in firing(prometheus) if alert != "ForebayBacklogOld"] == []
 
     behind.kill()
