@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
 use crate::places::Places;
 use crate::signals::Signals;
-use crate::watch::{WatchMetrics, Watch};
+use crate::watch::{Watch, WatchMetrics};
 use crate::{credentials, doctor, limits, logs, places, store_settings, tls};
 
 /// Connections that the kernel keeps while all permits are taken.

@@ -99,9 +99,9 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
 fn container(root: &Path) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let path_of = |controller: &str| {
-        let line = groups.lines().find(|line| {
-            line.splitn(3, ':').nth(1).is_some_and(|names| names.split(',').any(|name| name == controller))
-        });
+        let line = groups
+            .lines()
+            .find(|line| line.split(':').nth(1).is_some_and(|names| names.split(',').any(|name| name == controller)));
         line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or_default().trim_start_matches('/').to_owned()
     };
     let base = root.join("sys/fs/cgroup");
