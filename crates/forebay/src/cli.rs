@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
+use crate::commands::{ClientCommand, OutputOptions};
 use crate::config::Overrides;
 
 /// An S3 cache that takes writes at the speed of local disks and lets S3 stay the system of record.
@@ -24,6 +26,25 @@ pub(crate) enum Command {
     /// Prints the reference of all metrics
     #[command(subcommand)]
     Metrics(MetricsCommand),
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Prints what a shell completes commands and flags with
+    Completions { shell: Shell },
+    /// Writes the manual pages of all commands, or prints the first
+    Man {
+        /// Directory for the pages; without it, forebay(1) goes to standard output
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+    /// Prints the reference of the command line
+    #[command(subcommand, hide = true)]
+    Cli(CliCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CliCommand {
+    /// Prints every command with its arguments, as Markdown
+    Reference,
 }
 
 #[derive(Debug, Subcommand)]
@@ -33,6 +54,8 @@ pub(crate) enum ConfigCommand {
         /// TOML file of settings
         #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
         config: Option<PathBuf>,
+        #[command(flatten)]
+        output: OutputOptions,
     },
     /// Prints every setting with its type, default and environment variable, as Markdown
     Reference,
@@ -121,4 +144,16 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
     lines.join("; ").replacen("error: ", "", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_does_not_contradict_itself() {
+        Cli::command().debug_assert();
+    }
 }

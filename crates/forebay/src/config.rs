@@ -24,6 +24,7 @@ use serde::{Deserialize, Deserializer};
 
 use check::{both, without};
 pub(crate) use kind::Capacity;
+pub(crate) use policy::POLICY_KEYS;
 pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
 use sources::{Sourced, Sources};

@@ -9,6 +9,10 @@ pub(crate) enum Failure {
     Refused(String),
     /// Anything else: exit code 1.
     Failed(String),
+    /// The user has ended a wait with Ctrl-C: exit code 130, as shells count.
+    Interrupted(String),
+    /// Nobody reads standard output any more (`forebay ls | head`): exit code 0, nothing is said.
+    NobodyReads,
 }
 
 impl From<Problem> for Failure {

@@ -1,6 +1,8 @@
 //! The `forebay` command: command line, configuration, and the wiring of all parts.
 
 mod cli;
+mod client;
+mod commands;
 mod config;
 mod credentials;
 mod failure;
@@ -13,15 +15,17 @@ mod serve;
 mod signals;
 mod store_settings;
 mod tls;
+mod top;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
-use cli::{Cli, Command, ConfigCommand, MetricsCommand, ServeOptions};
+use cli::{Cli, CliCommand, Command, ConfigCommand, MetricsCommand, ServeOptions};
+use commands::{Format, generate, print};
 use config::{Config, Overrides, Problem};
 use failure::Failure;
 
@@ -38,8 +42,16 @@ fn main() -> ExitCode {
             eprintln!("forebay: {reason}");
             ExitCode::FAILURE
         }
+        Err(Failure::Interrupted(reason)) => {
+            eprintln!("forebay: {reason}");
+            ExitCode::from(INTERRUPTED)
+        }
+        Err(Failure::NobodyReads) => ExitCode::SUCCESS,
     }
 }
+
+/// The exit code after Ctrl-C: 128 and the number of SIGINT, as shells count.
+const INTERRUPTED: u8 = 130;
 
 /// Whether the parser's "error" is a page that the user asked for, or for which no single line can stand.
 fn is_help(kind: ErrorKind) -> bool {
@@ -61,22 +73,34 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             preflight::check(&config)?;
             serve::serve(config)
         }
-        Command::Config(ConfigCommand::Check { config }) => {
-            let loaded = load(config.as_deref(), &Overrides::default())?;
-            preflight::check(&loaded)?;
-            loaded.warnings.iter().for_each(|warning| eprintln!("forebay: {warning}"));
-            println!("the configuration is valid");
-            Ok(())
-        }
-        Command::Config(ConfigCommand::Reference) => {
-            print!("{}", config::reference());
-            Ok(())
-        }
-        Command::Metrics(MetricsCommand::Reference) => {
-            print!("{}", metrics::reference()?);
-            Ok(())
-        }
+        Command::Config(ConfigCommand::Check { config, output }) => check(config.as_deref(), output.output),
+        Command::Config(ConfigCommand::Reference) => print(&config::reference()),
+        Command::Metrics(MetricsCommand::Reference) => print(&metrics::reference()?),
+        Command::Client(command) => commands::dispatch(command),
+        Command::Completions { shell } => generate::completions(Cli::command(), shell),
+        Command::Man { directory } => generate::manual(Cli::command(), directory.as_deref()),
+        Command::Cli(CliCommand::Reference) => print(&generate::reference(Cli::command())),
     }
+}
+
+/// As JSON, the verdict is a document, and what is wrong is in it too.
+fn check(file: Option<&Path>, format: Format) -> Result<(), Failure> {
+    let checked = load(file, &Overrides::default()).map_err(Failure::from).and_then(|loaded| {
+        preflight::check(&loaded)?;
+        Ok(loaded.warnings)
+    });
+    if format == Format::Text {
+        checked?.iter().for_each(|warning| eprintln!("forebay: {warning}"));
+        return print("the configuration is valid");
+    }
+    let problem = match &checked {
+        Err(Failure::Refused(problem)) => Some(problem),
+        _ => None,
+    };
+    let warnings = checked.as_ref().map(Vec::as_slice).unwrap_or_default();
+    let verdict = serde_json::json!({"valid": checked.is_ok(), "problem": problem, "warnings": warnings});
+    print(&verdict.to_string())?;
+    checked.map(drop)
 }
 
 fn load_for_serve(options: &ServeOptions) -> Result<Config, Problem> {

@@ -152,4 +152,5 @@ fn check_document(name: &str, arguments: &[&str]) {
 fn the_references_in_docs_are_those_of_the_binary() {
     check_document("configuration-reference.md", &["config", "reference"]);
     check_document("metrics-reference.md", &["metrics", "reference"]);
+    check_document("command-line-reference.md", &["cli", "reference"]);
 }

@@ -1,0 +1,85 @@
+//! Why a request brought nothing.
+
+use forebay_admin::api::ProblemBody;
+use ureq::http::StatusCode;
+
+use crate::commands::escaped;
+use crate::failure::Failure;
+
+/// A request that failed, with one line about it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// There was no answer, or not all of it.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server says no.
+    #[error("{detail}")]
+    Refused { status: StatusCode, detail: String },
+    /// The answer is none that this version knows.
+    #[error("the server's answer can't be read: {0}: is it of another version?")]
+    Strange(String),
+}
+
+impl CallError {
+    pub(super) fn unreachable(endpoint: &str, error: &ureq::Error) -> Self {
+        let why = match error {
+            // The words of the operating system alone.
+            ureq::Error::Io(error) => error.to_string(),
+            other => other.to_string(),
+        };
+        Self::Unreachable(format!("{endpoint}: {}", escaped(&why)))
+    }
+
+    /// Of an answer that is a problem document, or a page of something else that listens there.
+    pub(super) fn refused(status: StatusCode, body: &str) -> Self {
+        let detail = serde_json::from_str::<ProblemBody>(body).ok().map(|problem| problem.detail);
+        let detail = match (detail, status) {
+            (Some(detail), StatusCode::UNAUTHORIZED) => format!("the keys are refused: {detail}"),
+            (Some(detail), _) if !detail.is_empty() => detail,
+            _ => format!("the server answers {status}"),
+        };
+        Self::Refused { status, detail: escaped(&detail) }
+    }
+
+    pub(crate) fn is_status(&self, wanted: StatusCode) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == wanted)
+    }
+
+    /// Whether the same request may go through later: the server is down, starts, or has too much to do.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Refused { status, .. } => status.is_server_error(),
+            Self::Strange(_) => false,
+        }
+    }
+}
+
+/// What the server calls wrong in a request (4xx, keys included) is wrong input; all else is a failure.
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let line = error.to_string();
+        match error {
+            CallError::Refused { status, .. } if status.is_client_error() => Self::Refused(line),
+            CallError::Refused { .. } | CallError::Unreachable(_) | CallError::Strange(_) => Self::Failed(line),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_one_line_and_its_status_decides_on_the_exit_code() {
+        let body = r#"{"title":"Not Found","status":404,"detail":"no\nrule \u001b[31m"}"#;
+        let error = CallError::refused(StatusCode::NOT_FOUND, body);
+        assert!(error.is_status(StatusCode::NOT_FOUND) && !error.may_pass());
+        let Failure::Refused(line) = Failure::from(error) else { panic!("404 is wrong input") };
+        assert_eq!(line, r"no\nrule \u{1b}[31m");
+        let error = CallError::refused(StatusCode::SERVICE_UNAVAILABLE, "<html>");
+        assert!(error.may_pass());
+        let Failure::Failed(line) = Failure::from(error) else { panic!("503 is a failure") };
+        assert!(line.contains("503"), "{line}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The commands that talk to a running worker, one file for each family, and those that write what shells and `man` read.
+
+mod cached;
+mod edit;
+pub(crate) mod generate;
+mod jobs;
+mod objects;
+mod output;
+mod policy;
+mod progress;
+mod run;
+mod status;
+mod table;
+mod units;
+mod waiting;
+
+use clap::{Args, Subcommand};
+use forebay_cache::JobKind;
+
+use crate::client::{Client, Connection};
+use crate::failure::Failure;
+use crate::top::{self, TopOptions};
+
+pub(crate) use jobs::{kind as job_kind, state as job_state};
+pub(crate) use output::{Format, OutputOptions, is_colourful, print};
+pub(crate) use status::severity;
+pub(crate) use table::{Table, fitted};
+pub(crate) use units::{age, count, escaped, rate, seconds, share, size};
+pub(crate) use waiting::{Patience, Pause};
+
+/// Which worker, and how to show what it says.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+impl Target {
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        Client::new(&self.connection)
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.output.output == Format::Json
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientCommand {
+    /// Shows how a worker stands: backlog, space, notices
+    Status {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Shows all that is known of one object
+    Stat {
+        /// s3://bucket/key or /bucket/key
+        #[arg(value_name = "OBJECT")]
+        path: String,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Lists buckets, or objects with what the cache holds of each
+    Ls(objects::ListOptions),
+    /// Counts how much of what lies under a path is in the cache
+    CheckCached {
+        /// s3://bucket/prefix or /bucket/prefix
+        #[arg(value_name = "PATH")]
+        path: String,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Shows and changes path policies
+    Policy {
+        #[command(subcommand)]
+        command: policy::PolicyCommand,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Reads into the cache what it does not hold yet
+    Load(run::RunOptions),
+    /// Drops clean copies from the cache
+    Free(run::RunOptions),
+    /// Brings dirty objects and deletes to the under store now
+    Persist(run::RunOptions),
+    /// Compares cache, catalog and under store, and changes nothing
+    Verify(run::RunOptions),
+    /// Reads all bytes that are in the cache and compares their checksums
+    Scrub(run::RunOptions),
+    /// Shows and cancels jobs
+    Jobs {
+        #[command(subcommand)]
+        command: jobs::JobsCommand,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Watches a worker live
+    Top(TopOptions),
+}
+
+pub(crate) fn dispatch(command: ClientCommand) -> Result<(), Failure> {
+    match command {
+        ClientCommand::Status { target } => status::status(&target),
+        ClientCommand::Stat { path, target } => objects::stat(&path, &target),
+        ClientCommand::Ls(options) => objects::list(&options),
+        ClientCommand::CheckCached { path, target } => cached::check_cached(&path, &target),
+        ClientCommand::Policy { command, target } => policy::policy(command, &target),
+        ClientCommand::Load(options) => run::run(JobKind::Load, &options),
+        ClientCommand::Free(options) => run::run(JobKind::Free, &options),
+        ClientCommand::Persist(options) => run::run(JobKind::Persist, &options),
+        ClientCommand::Verify(options) => run::run(JobKind::Verify, &options),
+        ClientCommand::Scrub(options) => run::run(JobKind::Scrub, &options),
+        ClientCommand::Jobs { command, target } => jobs::jobs(&command, &target),
+        ClientCommand::Top(options) => top::top(&options),
+    }
+}

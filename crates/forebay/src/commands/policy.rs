@@ -1,0 +1,194 @@
+//! `forebay policy`.
+
+mod settings;
+
+use clap::Subcommand;
+use forebay_admin::api::{ResolvedPolicy, Rollback};
+use forebay_cache::PolicyVersion;
+use forebay_types::{PolicyChange, PolicyRule};
+use serde_json::{Map, Value};
+use ureq::http::{Method, StatusCode};
+
+use super::edit;
+use super::output::print;
+use super::units::{count, escaped, moment};
+use super::{Table, Target};
+use crate::client::{Answer, Call, CallError, Client, object_path, prefix_path};
+use crate::failure::Failure;
+use settings::SetOptions;
+
+/// How often `set` reads the rules anew when others change them at the same moment.
+const TRIES_MAX: u32 = 5;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Opens all rules in $VISUAL or $EDITOR, and applies what is saved
+    Edit {
+        /// Applies without asking
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// Shows all rules, or that of one path
+    Get {
+        /// Path of the rule: /, s3://bucket, /bucket/prefix, …
+        path: Option<String>,
+    },
+    /// Changes the named settings of one rule, or makes it
+    Set(SetOptions),
+    /// Deletes the rule of a path
+    Delete {
+        /// Path of the rule
+        path: String,
+    },
+    /// Lists the versions of the rules, or shows what one of them changed
+    History {
+        /// As the list shows it
+        #[arg(value_name = "VERSION")]
+        number: Option<u64>,
+    },
+    /// Brings the rules of an earlier version back, as a new one
+    Rollback {
+        /// As `policy history` shows it
+        #[arg(value_name = "VERSION")]
+        number: u64,
+    },
+    /// Shows what holds for one object, and which rules say so
+    Resolve {
+        /// s3://bucket/key or /bucket/key
+        #[arg(value_name = "OBJECT")]
+        path: String,
+    },
+}
+
+pub(super) fn policy(command: PolicyCommand, target: &Target) -> Result<(), Failure> {
+    let client = target.client()?;
+    match command {
+        PolicyCommand::Edit { yes } => edit::edit(&client, yes, target),
+        PolicyCommand::Get { path: None } => show_rules(&client.call(Call::get("policies"))?, target),
+        PolicyCommand::Get { path: Some(path) } => {
+            show_rule(&client.call(Call::get("policies/rule").query("path", prefix_path(&path)?))?, target)
+        }
+        PolicyCommand::Set(options) => set(&client, &options, target),
+        PolicyCommand::Delete { path } => delete(&client, &path),
+        PolicyCommand::History { number } => history(&client, number, target),
+        PolicyCommand::Rollback { number } => {
+            let call = Call::new(Method::POST, "policies/rollback").json(&Rollback { version: number });
+            show_rules(&client.call(call)?, target)
+        }
+        PolicyCommand::Resolve { path } => resolve(&client, &path, target),
+    }
+}
+
+fn show_rules(answer: &Answer, target: &Target) -> Result<(), Failure> {
+    if target.is_json() {
+        return print(&answer.text);
+    }
+    print(&table(&answer.read::<Vec<PolicyRule>>()?))
+}
+
+fn show_rule(answer: &Answer, target: &Target) -> Result<(), Failure> {
+    if target.is_json() {
+        return print(&answer.text);
+    }
+    print(&table(&[answer.read()?]))
+}
+
+/// One line for each setting of each rule.
+fn table(rules: &[PolicyRule]) -> String {
+    let mut table = Table::new(&["PATH", "SETTING", "VALUE"]);
+    for rule in rules {
+        let settings = settings::of_rule(rule);
+        if settings.is_empty() {
+            table.row([escaped(&rule.path), "-".to_owned(), "-".to_owned()]);
+        }
+        for (setting, value) in settings {
+            table.row([escaped(&rule.path), setting, value]);
+        }
+    }
+    table.text()
+}
+
+/// Reads, changes and writes one rule. The version that was read guards what others write; then it is read anew.
+fn set(client: &Client, options: &SetOptions, target: &Target) -> Result<(), Failure> {
+    let path = prefix_path(&options.path)?;
+    options.check()?;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match set_once(client, &path, options) {
+            Err(CallError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }) if tries < TRIES_MAX => {}
+            result => return show_rule(&result?, target),
+        }
+    }
+}
+
+fn set_once(client: &Client, path: &str, options: &SetOptions) -> Result<Answer, CallError> {
+    let present = client.call(Call::get("policies"))?;
+    // As the server says it, so that settings which this version does not know stay as they are.
+    let rules: Vec<Map<String, Value>> = present.read()?;
+    let mut rule = rules.into_iter().find(|rule| rule.get("path").is_some_and(|of| of == path)).unwrap_or_default();
+    rule.insert("path".to_owned(), path.into());
+    options.apply(&mut rule);
+    let call = Call::new(Method::PUT, "policies/rule").query("path", path).if_match(present.version.as_deref());
+    client.call(call.json(&rule))
+}
+
+fn delete(client: &Client, path: &str) -> Result<(), Failure> {
+    let call = Call::new(Method::DELETE, "policies/rule").query("path", prefix_path(path)?);
+    client.call(call)?;
+    Ok(())
+}
+
+fn history(client: &Client, version: Option<u64>, target: &Target) -> Result<(), Failure> {
+    let answer = client.call(Call::get("policies/history"))?;
+    let versions: Vec<PolicyVersion> = answer.read()?;
+    let Some(wanted) = version else {
+        return print(&if target.is_json() { answer.text } else { history_table(&versions) });
+    };
+    let found = versions.into_iter().find(|version| version.version == wanted);
+    let missing = || Failure::Refused(format!("version {wanted} of the path policies is not kept"));
+    let found = found.ok_or_else(missing)?;
+    if target.is_json() {
+        return print(&serde_json::to_string(&found).expect("a version has text keys only"));
+    }
+    print(&changes_table(&found.changes))
+}
+
+fn history_table(versions: &[PolicyVersion]) -> String {
+    let mut table = Table::new(&[">VERSION", "TIME", "BY", ">CHANGES", "REASON"]);
+    for version in versions {
+        table.row([
+            version.version.to_string(),
+            moment(version.time_ms),
+            escaped(&version.by),
+            count(version.changes.len() as u64),
+            escaped(&version.reason),
+        ]);
+    }
+    table.text()
+}
+
+fn changes_table(changes: &[PolicyChange]) -> String {
+    let mut table = Table::new(&["PATH", "SETTING", "BEFORE", "AFTER"]);
+    let shown = |value: &Option<String>| value.as_deref().map_or("-".to_owned(), escaped);
+    for change in changes {
+        let setting = if change.setting.is_empty() { "-".to_owned() } else { escaped(&change.setting) };
+        table.row([escaped(&change.path), setting, shown(&change.before), shown(&change.after)]);
+    }
+    table.text()
+}
+
+fn resolve(client: &Client, path: &str, target: &Target) -> Result<(), Failure> {
+    let answer = client.call(Call::get("policies/resolve").query("path", object_path(path)?))?;
+    if target.is_json() {
+        return print(&answer.text);
+    }
+    let resolved: ResolvedPolicy = answer.read()?;
+    let mut table = Table::new(&["SETTING", "VALUE", "FROM"]);
+    for setting in &resolved.settings {
+        let value = setting.value.as_deref().map_or("-".to_owned(), escaped);
+        let from = setting.from.as_deref().map_or("default".to_owned(), escaped);
+        table.row([escaped(&setting.setting), value, from]);
+    }
+    print(&table.text())
+}

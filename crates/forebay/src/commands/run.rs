@@ -1,0 +1,203 @@
+//! `forebay load`, `free`, `persist`, `verify` and `scrub`: make a job, and wait for its end.
+
+use std::time::Duration;
+
+use clap::Args;
+use forebay_cache::{Job, JobKind, JobRequest, JobState};
+use forebay_types::ByteSize;
+use ureq::http::Method;
+
+use super::Target;
+use super::jobs;
+use super::output::print;
+use super::progress::Progress;
+use super::units::{count, escaped, size};
+use super::waiting::{Patience, Pause};
+use crate::client::{Answer, Call, CallError, Client, prefix_path};
+use crate::failure::Failure;
+
+/// Between two looks at a job at first: small jobs end at once.
+const LOOK_FIRST: Duration = Duration::from_millis(50);
+
+/// Between two looks at a job that takes its time.
+const LOOK_LATER: Duration = Duration::from_secs(1);
+
+/// How long a server may be gone while a job is waited for: it goes on with its jobs after a restart, which replays the tail of the
+/// store first.
+const SERVER_GONE_MAX: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// s3://bucket/prefix, /bucket/prefix, or / for everything
+    #[arg(value_name = "PATH")]
+    path: String,
+    /// Most bytes in a second, such as 100MiB
+    #[arg(long, value_name = "SIZE")]
+    rate_limit: Option<ByteSize>,
+    /// Objects at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    concurrency: Option<u32>,
+    /// Counts what would be done, and does nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Prints the id of the job instead of waiting for its end
+    #[arg(long)]
+    detach: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
+    let RunOptions { path, rate_limit, concurrency, dry_run, detach, target } = options;
+    let path = prefix_path(path)?;
+    let request = JobRequest { kind, path, rate_limit: *rate_limit, concurrency: *concurrency, dry_run: *dry_run };
+    let client = target.client()?;
+    // Ctrl-C is heard from here on, so that no job is made without a word about it.
+    let patience = Patience::new()?;
+    let answer = client.call(Call::new(Method::POST, "jobs").json(&request))?;
+    let job: Job = answer.read()?;
+    if *detach {
+        return detached(&job, &answer, target);
+    }
+    let answer = wait(&client, job, patience)?;
+    let job: Job = answer.read()?;
+    let findings = jobs::findings(&client, &job)?;
+    let shown = if target.is_json() { answer.text } else { format!("{}{}", findings.text(&job), summary(&job)) };
+    print(&shown)?;
+    verdict(&job)
+}
+
+fn detached(job: &Job, answer: &Answer, target: &Target) -> Result<(), Failure> {
+    eprintln!("the job runs at the server; {}", how_to_go_on(&job.id));
+    print(if target.is_json() { &answer.text } else { &job.id })
+}
+
+fn how_to_go_on(id: &str) -> String {
+    let id = escaped(id);
+    format!("look at it with 'forebay jobs show {id}', end it with 'forebay jobs cancel {id}'")
+}
+
+/// Shows progress until a job has ended; answers its last state.
+fn wait(client: &Client, mut job: Job, mut patience: Patience) -> Result<Answer, Failure> {
+    let mut progress = Progress::new(patience.now());
+    let page = format!("jobs/{}", job.id);
+    let mut look = LOOK_FIRST;
+    let mut seen = patience.now();
+    loop {
+        match client.call(Call::get(&page)) {
+            Ok(answer) => {
+                job = answer.read()?;
+                if has_ended(job.state) {
+                    progress.end();
+                    return Ok(answer);
+                }
+                seen = patience.now();
+                progress.show(&job, seen);
+            }
+            Err(error) if error.may_pass() && patience.now() < seen + SERVER_GONE_MAX => progress.trouble(&error),
+            Err(error) => return Err(lost(&job, error)),
+        }
+        if patience.pause(look) == Pause::Interrupted {
+            progress.end();
+            let line = format!("job {} goes on at the server; {}", escaped(&job.id), how_to_go_on(&job.id));
+            return Err(Failure::Interrupted(line));
+        }
+        look = (look * 2).min(LOOK_LATER);
+    }
+}
+
+fn lost(job: &Job, error: CallError) -> Failure {
+    let more = format!("; job {} may go on: {}", escaped(&job.id), how_to_go_on(&job.id));
+    match Failure::from(error) {
+        Failure::Refused(line) => Failure::Refused(line + &more),
+        Failure::Failed(line) => Failure::Failed(line + &more),
+        other @ (Failure::Interrupted(_) | Failure::NobodyReads) => other,
+    }
+}
+
+fn has_ended(state: JobState) -> bool {
+    match state {
+        JobState::Queued | JobState::Running => false,
+        JobState::Done | JobState::Failed | JobState::Cancelled => true,
+    }
+}
+
+/// What was done, in one line.
+fn summary(job: &Job) -> String {
+    let progress = &job.progress;
+    let would = if job.request.dry_run { "would be " } else { "" };
+    let done = match job.request.kind {
+        JobKind::Load => "loaded",
+        JobKind::Free => "freed",
+        JobKind::Persist => "persisted",
+        JobKind::Verify => "compared",
+        JobKind::Scrub => "read",
+    };
+    format!(
+        "{} objects seen; {would}{done}: {} objects, {}; {} skipped, {} failed",
+        count(progress.objects_seen),
+        count(progress.objects_done),
+        size(progress.bytes_done),
+        count(progress.objects_skipped),
+        count(progress.objects_failed),
+    )
+}
+
+/// Whether all is well.
+fn verdict(job: &Job) -> Result<(), Failure> {
+    let name = format!("{} of {}", jobs::kind(job.request.kind), escaped(&job.request.path));
+    let failed = |why: String| Err(Failure::Failed(format!("{name}: {why}")));
+    match job.state {
+        JobState::Failed => return failed(job.error.as_deref().map_or("failed".to_owned(), escaped)),
+        JobState::Cancelled => return failed("was cancelled".to_owned()),
+        JobState::Queued | JobState::Running | JobState::Done => {}
+    }
+    match job.request.kind {
+        // What these find is what differs or is damaged; other jobs find reasons to leave an object alone too.
+        JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(format!("{} findings", count(job.findings))),
+        _ if job.progress.objects_failed > 0 => {
+            failed(format!("{} objects failed", count(job.progress.objects_failed)))
+        }
+        JobKind::Load | JobKind::Free | JobKind::Persist | JobKind::Verify | JobKind::Scrub => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_cache::JobProgress;
+
+    use super::*;
+
+    fn job(kind: JobKind, state: JobState, failed: u64, findings: u64) -> Job {
+        let request = JobRequest { kind, path: "/b".into(), rate_limit: None, concurrency: None, dry_run: false };
+        Job {
+            id: "7".into(),
+            request,
+            state,
+            created_by: "root".into(),
+            created_ms: 0,
+            started_ms: None,
+            ended_ms: None,
+            progress: JobProgress { objects_failed: failed, ..JobProgress::default() },
+            findings,
+            error: (state == JobState::Failed).then(|| "disk\ngone".into()),
+        }
+    }
+
+    #[test]
+    fn only_differences_and_failures_are_bad_ends() {
+        let end = |kind, state, failed, findings| verdict(&job(kind, state, failed, findings)).is_ok();
+        for kind in [JobKind::Load, JobKind::Free, JobKind::Persist] {
+            assert!(end(kind, JobState::Done, 0, 3), "{kind:?}: says what it left alone");
+        }
+        for kind in [JobKind::Verify, JobKind::Scrub] {
+            assert!(end(kind, JobState::Done, 0, 0) && !end(kind, JobState::Done, 0, 1), "{kind:?}");
+        }
+        for kind in [JobKind::Load, JobKind::Free, JobKind::Persist, JobKind::Verify, JobKind::Scrub] {
+            assert!(!end(kind, JobState::Done, 1, 0) && !end(kind, JobState::Cancelled, 0, 0), "{kind:?}");
+        }
+        let failed = verdict(&job(JobKind::Load, JobState::Failed, 0, 0));
+        let Err(Failure::Failed(line)) = failed else { panic!("{failed:?}") };
+        assert_eq!(line, r"load of /b: disk\ngone");
+    }
+}
