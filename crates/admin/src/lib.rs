@@ -80,7 +80,6 @@ struct Shared {
 impl Admin {
     /// With `tls`, the listener speaks nothing else.
     pub fn new(env: Env, tls: Option<TlsAcceptor>) -> Self {
-        let (_, description) = openapi::api().split_for_parts();
         let shared = Shared {
             started_ms: env.clock.unix_ms(),
             env,
@@ -90,7 +89,7 @@ impl Admin {
             sampler: Sampler::default(),
             sessions: Sessions::default(),
             throttle: Throttle::default(),
-            description,
+            description: openapi::description(),
         };
         Self { shared: Arc::new(shared) }
     }

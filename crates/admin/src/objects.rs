@@ -33,7 +33,7 @@ pub(crate) async fn list_buckets(
 #[into_params(parameter_in = Query)]
 pub(crate) struct Listing {
     /// `/bucket`, or `/bucket/prefix`: what the keys begin with.
-    #[param(example = "/logs/2026/")]
+    #[param(example = "/logs/2026/", format = "bucket-path")]
     path: String,
     /// Keys that have it behind the prefix are rolled up to common prefixes. None or empty: nothing is.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub(crate) async fn list_objects(caller: Caller, Parameters(listing): Parameters
 #[into_params(parameter_in = Query)]
 pub(crate) struct OfObject {
     /// `/bucket/key`
-    #[param(example = "/logs/2026/today")]
+    #[param(example = "/logs/2026/today", format = "object-path")]
     pub(crate) path: String,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi as _};
@@ -68,6 +69,68 @@ pub(crate) fn api() -> OpenApiRouter<Admin> {
         .routes(routes!(configuration::list_notices))
         .routes(routes!(session::begin_session, session::show_session, session::end_session))
 }
+
+/// The description of all operations.
+pub(crate) fn description() -> OpenApi {
+    let mut openapi = api().into_openapi();
+    let components = openapi.components.get_or_insert_default();
+    for (name, property, schema) in WRITTEN {
+        if let Some(RefOr::T(Schema::Object(object))) = components.schemas.get_mut(name) {
+            object.properties.insert(property.to_owned(), schema().into());
+        }
+    }
+    openapi
+}
+
+/// Fields whose types of Rust do not tell what they may be.
+const WRITTEN: [(&str, &str, fn() -> Schema); 11] = [
+    ("JobRequest", "path", place),
+    ("JobRequest", "rateLimit", byte_size),
+    ("PolicyRule", "path", rule_path),
+    ("PolicyRule", "cacheQuota", byte_size),
+    ("PolicyRule", "memoryQuota", byte_size),
+    ("PolicyRule", "metadataTtl", period),
+    ("PolicyRule", "writeReplicas", one),
+    ("RuleSettings", "cacheQuota", byte_size),
+    ("RuleSettings", "memoryQuota", byte_size),
+    ("RuleSettings", "metadataTtl", period),
+    ("RuleSettings", "writeReplicas", one),
+];
+
+fn text(format: &str, description: &str) -> ObjectBuilder {
+    let format = SchemaFormat::Custom(format.to_owned());
+    ObjectBuilder::new().schema_type(Type::String).format(Some(format)).description(Some(description))
+}
+
+fn place() -> Schema {
+    text("place", "`/`, `/bucket`, or `/bucket/key/prefix`.").into()
+}
+
+fn rule_path() -> Schema {
+    let about = "`/`, `/bucket`, or `/bucket/key/prefix`; matched byte by byte: `/b/log` holds for `/b/logs/1` too.";
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some("^/")).description(Some(about)).into()
+}
+
+/// As text with a unit, or as a number of bytes; `null` is as if it were left out.
+fn byte_size() -> Schema {
+    let bytes = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).maximum(Some(BYTES_MAX));
+    let item = text("byte-size", "A number and a unit: `512 B`, `64 KiB`, `1.5 GiB`, `2 TB`.");
+    OneOfBuilder::new().item(item).item(bytes).item(ObjectBuilder::new().schema_type(Type::Null)).into()
+}
+
+fn period() -> Schema {
+    let item = text("period", "A number and a unit: `250 ms`, `30 s`, `10 min`, `1 h`, `7 d`.");
+    OneOfBuilder::new().item(item).item(ObjectBuilder::new().schema_type(Type::Null)).into()
+}
+
+/// Replicas on a single worker.
+fn one() -> Schema {
+    let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(1));
+    OneOfBuilder::new().item(number).item(ObjectBuilder::new().schema_type(Type::Null)).into()
+}
+
+/// The most bytes that a size may have as a number: what a float tells from its neighbours.
+const BYTES_MAX: u64 = (1 << 53) - 1;
 
 /// This description.
 #[utoipa::path(get, path = "/api/v1/openapi.json", tag = "description", security(()),

@@ -14,7 +14,7 @@ use crate::problem::Answer;
 #[into_params(parameter_in = Query)]
 pub(crate) struct Prefix {
     /// `/`, `/bucket`, or `/bucket/prefix`.
-    #[param(example = "/logs/2026/")]
+    #[param(example = "/logs/2026/", format = "place")]
     prefix: String,
 }
 

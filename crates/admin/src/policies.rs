@@ -8,12 +8,13 @@ use axum::response::{IntoResponse, Response};
 use forebay_cache::{Cache, ErrorKind};
 use forebay_types::{ObjectPath, PolicyRule, PolicySet};
 use http::{HeaderMap, StatusCode, header};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::IntoParams;
 
 use crate::access::Caller;
 use crate::api::{PolicyCheck, ResolvedPolicy};
 use crate::input::{self, JsonBody, Nothing, Parameters};
+use crate::objects::OfObject;
 use crate::openapi::{BodyProblems, Problems, Stale};
 use crate::problem::{Answer, Problem};
 
@@ -62,15 +63,6 @@ pub(crate) async fn check_policies(
     let (present, version) = caller.may_administer("/")?.cache.policies();
     let changes = present.changes_to(&check(&rules)?);
     Ok(Json(PolicyCheck { version, changes }))
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct OfObject {
-    /// `/bucket/key`
-    #[param(example = "/logs/2026/today")]
-    path: String,
 }
 
 /// The settings that hold for an object, each with the rule that gives it.
