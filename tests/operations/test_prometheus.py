@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import pathlib
 import re
 import subprocess
 import urllib.error
@@ -13,7 +12,7 @@ import pytest
 import yaml
 
 from harness.clients import boto
-from harness.servers import ROOT, Forebay, S3Server, Server, answers, eventually, free_port
+from harness.servers import ROOT, Forebay, S3Server, Server, answers, eventually
 
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus" / "forebay.rules.yml"
