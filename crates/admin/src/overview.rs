@@ -37,7 +37,7 @@ pub(crate) async fn show_overview(
 pub(crate) struct Since {
     /// Only samples that end after this time.
     #[serde(default)]
-    #[param(maximum = 9007199254740991u64)]
+    #[param(maximum = 18446744073709551615u64)]
     since_ms: u64,
 }
 

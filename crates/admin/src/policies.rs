@@ -24,7 +24,7 @@ use crate::problem::{Answer, Problem};
 struct IfMatch {
     /// The ETag of an earlier answer: the request is refused if the policies have changed since. `*` and none: it is not.
     #[expect(dead_code, reason = "read from the headers, where its absence shows")]
-    #[param(rename = "If-Match", pattern = r#"^(\*|"[0-9]{1,15}")$"#)]
+    #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|[0-9]{1,15}|"[0-9]{1,15}")$"#)]
     if_match: Option<String>,
 }
 

@@ -4,6 +4,7 @@
 
 mod access;
 mod content;
+mod jobs;
 mod pages;
 mod policies;
 mod samples;
