@@ -7,6 +7,7 @@
 
 mod access;
 pub mod api;
+mod audit;
 mod health;
 mod persist;
 mod policies;
@@ -21,6 +22,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use forebay_auth::Users;
 use forebay_cache::Cache;
+use forebay_logs::AuditLog;
 use prometheus_client::registry::Registry;
 
 pub use api::{ConfigurationEntry, Notice, Notices, Severity, UnderStores};
@@ -49,9 +51,15 @@ pub struct Admin {
 struct Shared {
     running: OnceLock<Running>,
     stopping: AtomicBool,
+    audit: AuditLog,
 }
 
 impl Admin {
+    /// With a log of what is changed here and of who was refused.
+    pub fn audited(audit: AuditLog) -> Self {
+        Self { shared: Arc::new(Shared { audit, ..Shared::default() }) }
+    }
+
     /// Ends the time in which `/readyz` says "starting".
     ///
     /// # Panics
@@ -67,6 +75,10 @@ impl Admin {
 
     fn running(&self) -> Option<&Running> {
         self.shared.running.get()
+    }
+
+    fn audit(&self) -> &AuditLog {
+        &self.shared.audit
     }
 
     fn is_stopping(&self) -> bool {
@@ -85,6 +97,7 @@ impl Admin {
             .fallback(problem::no_such_page)
             .method_not_allowed_fallback(problem::no_such_method)
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+            .layer(axum::middleware::from_fn_with_state(self.clone(), audit::record))
             .with_state(self.clone())
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use forebay_env::Env;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -12,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::Admin;
+use crate::audit::Peer;
 
 /// Probes, scrapers and a few humans; more is a mistake or an attack.
 const CONNECTIONS_MAX: usize = 256;
@@ -29,8 +31,8 @@ pub async fn run(listener: TcpListener, admin: Admin, env: Env, stop: Cancellati
             accepted = accept(&listener, &connections, &env) => accepted,
             () = stop.cancelled() => return,
         };
-        if let Some((stream, permit)) = accepted {
-            forebay_env::spawn(serve(stream, permit, router.clone(), stop.clone()));
+        if let Some((stream, peer, permit)) = accepted {
+            forebay_env::spawn(serve(stream, peer, permit, router.clone(), stop.clone()));
         }
     }
 }
@@ -39,10 +41,10 @@ async fn accept(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
     env: &Env,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, Peer, OwnedSemaphorePermit)> {
     let permit = Arc::clone(connections).acquire_owned().await.expect("the semaphore is never closed");
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, permit)),
+        Ok((stream, peer)) => Some((stream, Peer(peer.ip()), permit)),
         Err(error) => {
             tracing::warn!(%error, "admin connection not accepted");
             env.clock.sleep(ACCEPT_PAUSE).await;
@@ -51,11 +53,16 @@ async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, permit: OwnedSemaphorePermit, router: Router, stop: CancellationToken) {
+async fn serve(stream: TcpStream, peer: Peer, permit: OwnedSemaphorePermit, router: Router, stop: CancellationToken) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request| {
+        request.extensions_mut().insert(peer);
+        router.call(request)
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         ended = connection => if let Err(error) = ended {
             tracing::debug!(%error, "admin connection ended");

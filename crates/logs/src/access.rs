@@ -95,7 +95,8 @@ impl AccessEntry<'_> {
             number(self.object_size),
             number(self.total_ms),
             number(self.turn_around_ms),
-            text(self.referer.map(|text| redacted(&String::from_utf8_lossy(text)).into_bytes()).as_deref()),
+            // The expression that Amazon gives for reading lines has no room for blanks here; a URL has none.
+            format!("\"{}\"", or_dash(self.referer.map(|text| redacted(&String::from_utf8_lossy(text))).as_deref())),
             text(self.user_agent),
             or_dash(self.version_id),
             // The host id, which only Amazon's support can read.
@@ -150,7 +151,7 @@ mod tests {
             object_size: Some(7),
             total_ms: Some(3),
             turn_around_ms: Some(2),
-            referer: Some(b"http://x/?X-Amz-Signature=0abc&a"),
+            referer: Some(b"http://x/ \"?X-Amz-Signature=0abc&a"),
             user_agent: Some(b"evil\" \"x"),
             version_id: None,
             signature_version: Some("SigV4"),
@@ -161,7 +162,7 @@ mod tests {
         };
         let expected = "owner bucket [06/Feb/2019:00:00:38 +0000] 192.0.2.3 requester id REST.GET.OBJECT a%2520b \
             \"GET /bucket/a%20b?X-Amz-Signature=REDACTED HTTP/1.1\" 200 - - 7 3 2 \
-            \"http://x/?X-Amz-Signature=REDACTED&a\" \"evil%22 %22x\" - - SigV4 TLS_AES_128_GCM_SHA256 QueryString h%20st \
+            \"http://x/%20%22?X-Amz-Signature=REDACTED&a\" \"evil%22 %22x\" - - SigV4 TLS_AES_128_GCM_SHA256 QueryString h%20st \
             TLSv1.3 - - -\n";
         assert_eq!(entry.line(), expected);
     }

@@ -4,12 +4,20 @@
 //! making a span comes down to reading one flag.
 
 use http::HeaderMap;
+use opentelemetry::trace::TraceContextExt;
 use opentelemetry_http::HeaderExtractor;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// The names of spans that begin a trace; all others are made only inside of one.
 pub const ROOTS: [&str; 2] = ["request", "persist"];
+
+/// Gives a span another name than the one that it began with: fields cannot once something has happened inside of it.
+pub fn rename(span: &Span, name: String) {
+    if !span.is_disabled() {
+        span.context().span().update_name(name);
+    }
+}
 
 /// Makes the span a child of the one that the request names in `traceparent` (W3C Trace Context), if it does.
 pub fn adopt(span: &Span, headers: &HeaderMap) {

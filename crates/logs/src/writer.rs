@@ -17,7 +17,9 @@ use crate::file::{FileSettings, Outcome, RotatingFile};
 /// Most bytes that wait for the disk: at 500 bytes a line and 20,000 requests a second, what a disk may stand still for nearly 2 s.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Most messages that are written at once.
-const BATCH_MAX: usize = 4096;
+const BATCH_MAX: usize = 16 << 10;
+/// How long a line waits for others to be written with it: a write for each would cost as much as a small request.
+const GATHERING: Duration = Duration::from_millis(50);
 /// How often at most the log on standard error says that lines are dropped.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a stop waits for a disk that does not answer.
@@ -123,7 +125,14 @@ impl State {
         clock: Arc<dyn Clock>,
     ) {
         let mut batch = Vec::new();
-        while messages.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        while let Some(first) = messages.recv().await {
+            batch.push(first);
+            clock.sleep(GATHERING).await;
+            while batch.len() < BATCH_MAX
+                && let Ok(message) = messages.try_recv()
+            {
+                batch.push(message);
+            }
             let mut lines = Vec::new();
             for message in batch.drain(..) {
                 match message {
