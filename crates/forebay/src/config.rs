@@ -36,12 +36,17 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) cache: forebay_cache::Settings,
     pub(crate) log: Log,
+    pub(crate) access_log: LogFile,
+    pub(crate) audit_log: AuditLogFile,
+    pub(crate) trace: Trace,
     pub(crate) root: Place,
     pub(crate) mounts: BTreeMap<BucketName, Place>,
     pub(crate) limits: GovernorSettings,
     pub(crate) s3: S3Settings,
     pub(crate) policies: Vec<PolicyRule>,
     pub(crate) warnings: Vec<String>,
+    /// What somebody has set, as it was given; secrets are `…`.
+    pub(crate) given: BTreeMap<String, String>,
     origins: BTreeMap<(&'static str, &'static str), Origin>,
 }
 
@@ -94,6 +99,43 @@ pub(crate) struct Log {
 pub(crate) enum LogFormat {
     Text,
     Json,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogFile {
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) max_size: ByteSize,
+    pub(crate) max_files: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuditLogFile {
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) max_size: ByteSize,
+    pub(crate) max_files: u32,
+    pub(crate) include: Include,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Include {
+    Writes,
+    All,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trace {
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) otlp_endpoint: Option<String>,
+    pub(crate) sample_ratio: f64,
+    pub(crate) service_name: String,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) headers: Option<Secret>,
 }
 
 /// An under store and the keys to it.
@@ -181,12 +223,16 @@ impl Config {
             store: sources.section("store")?,
             cache: sources.section("cache")?,
             log: sources.section("log")?,
+            access_log: sources.section("access_log")?,
+            audit_log: sources.section("audit_log")?,
+            trace: sources.section("trace")?,
             root: sources.root()?,
             mounts: sources.mounts()?,
             limits: sources.section("under_store_limits")?,
             s3: sources.section("under_store_s3")?,
             policies: policy::rules(&sources.policies, mode)?,
             warnings: sources.warnings.clone(),
+            given: sources.given(),
             origins: sources.settings.iter().map(|(name, sourced)| (*name, sourced.origin.clone())).collect(),
         };
         config.check(&sources)?;
@@ -210,6 +256,16 @@ impl Sources {
         let values = values.map(|((_, key), sourced)| ((*key).to_owned(), sourced.value.clone()));
         let table = toml::Table::from_iter(values);
         table.try_into().map_err(|error| Problem(format!("section [{section}]: {}", error.message())))
+    }
+
+    fn given(&self) -> BTreeMap<String, String> {
+        let given = self.settings.iter().filter(|(_, sourced)| sourced.origin != Origin::Default);
+        let shown = given.map(|((section, key), sourced)| {
+            let is_secret = table::find(section, key).is_some_and(|setting| setting.kind == kind::Kind::Secret);
+            let value = sourced.value.as_str().map_or_else(|| sourced.value.to_string(), str::to_owned);
+            (format!("{section}.{key}"), if is_secret { "…".to_owned() } else { value })
+        });
+        shown.collect()
     }
 
     fn root(&self) -> Result<Place, Problem> {

@@ -31,7 +31,7 @@ const fn labelled(name: &'static str, kind: &'static str, labels: &'static str, 
 }
 
 #[rustfmt::skip]
-const LABELLED: [Labelled; 14] = [
+const LABELLED: [Labelled; 15] = [
     labelled("forebay_requests", "counter", "`operation`, `code`", "S3 requests answered"),
     labelled("forebay_request_duration_seconds", "histogram", "`operation`, `until`: `first_byte`, `total`", "Time that S3 requests took"),
     labelled("forebay_request_bytes", "counter", "`direction`: `in`, `out`", "Bytes of bodies of S3 requests and answers"),
@@ -45,6 +45,7 @@ const LABELLED: [Labelled; 14] = [
     labelled("forebay_under_store_calls", "counter", "`operation`", "Calls to under stores, by operation"),
     labelled("forebay_under_store_errors", "counter", "`operation`, `kind`", "Calls that failed, by operation and kind of error"),
     labelled("forebay_under_store_call_duration_seconds", "histogram", "`operation`", "Time until an under store answered, by operation"),
+    labelled("forebay_log_lines_dropped", "counter", "`log`: `access`, `audit`", "Lines that a log has lost, since its disk was full or too slow"),
     labelled("forebay_build_info", "gauge", "`version`", "Always 1; the version is a label"),
 ];
 
