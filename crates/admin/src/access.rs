@@ -10,6 +10,7 @@ use forebay_auth::{Action, User, Users, equal_in_constant_time};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
+use crate::audit::AuditNote;
 use crate::origin;
 use crate::problem::{Answer, Problem};
 use crate::session::{self, Found};
@@ -96,16 +97,25 @@ impl FromRequestParts<Admin> for Caller {
         if parts.headers.contains_key(header::AUTHORIZATION) {
             origin::refuse_other_sites(parts)?;
             let user = by_keys(admin, &running.users, parts)?;
+            note(parts, &user);
             return Ok(Self { admin: admin.clone(), user, session: None });
         }
         let found = session::of(&parts.headers).and_then(|id| admin.sessions().find(admin.env(), &running.users, id));
         let found = found.ok_or_else(refused)?;
+        note(parts, &found.user);
         if !parts.method.is_safe() {
             origin::refuse_other_origins(parts)?;
             check_csrf(&parts.headers, &found)?;
         }
         origin::refuse_other_sites(parts)?;
         Ok(Self { admin: admin.clone(), user: Arc::clone(&found.user), session: Some(found) })
+    }
+}
+
+/// Tells the audit log whom the request has proven to come from.
+fn note(parts: &Parts, user: &Arc<User>) {
+    if let Some(note) = parts.extensions.get::<AuditNote>() {
+        note.user(user);
     }
 }
 
@@ -140,6 +150,11 @@ fn basic(value: Option<&HeaderValue>) -> Option<(String, String)> {
     }
     let decoded = String::from_utf8(BASE64_STANDARD.decode(encoded.trim()).ok()?).ok()?;
     decoded.split_once(':').map(|(access_key, secret)| (access_key.to_owned(), secret.to_owned()))
+}
+
+/// Whom the request says it comes from, proven or not.
+pub(crate) fn claimed_access_key(headers: &HeaderMap) -> Option<String> {
+    basic(headers.get(header::AUTHORIZATION)).map(|(access_key, _)| access_key)
 }
 
 /// The user whose keys these are.

@@ -7,6 +7,7 @@
 
 mod access;
 pub mod api;
+mod audit;
 mod configuration;
 mod console;
 mod content;
@@ -36,6 +37,7 @@ use axum::routing::get;
 use forebay_auth::Users;
 use forebay_cache::Cache;
 use forebay_env::Env;
+use forebay_logs::AuditLog;
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::registry::Registry;
 use tokio_rustls::TlsAcceptor;
@@ -71,6 +73,7 @@ struct Shared {
     started_ms: u64,
     running: OnceLock<Running>,
     stopping: AtomicBool,
+    audit: AuditLog,
     sampler: Sampler,
     sessions: Sessions,
     throttle: Throttle,
@@ -78,12 +81,13 @@ struct Shared {
 }
 
 impl Admin {
-    /// With `tls`, the listener speaks nothing else.
-    pub fn new(env: Env, tls: Option<TlsAcceptor>) -> Self {
+    /// With `tls`, the listener speaks nothing else. `audit` gets what is changed here and who was refused.
+    pub fn new(env: Env, tls: Option<TlsAcceptor>, audit: AuditLog) -> Self {
         let shared = Shared {
             started_ms: env.clock.unix_ms(),
             env,
             tls,
+            audit,
             running: OnceLock::new(),
             stopping: AtomicBool::new(false),
             sampler: Sampler::default(),
@@ -109,6 +113,10 @@ impl Admin {
 
     fn running(&self) -> Option<&Running> {
         self.shared.running.get()
+    }
+
+    fn audit(&self) -> &AuditLog {
+        &self.shared.audit
     }
 
     fn is_stopping(&self) -> bool {
@@ -157,6 +165,7 @@ impl Admin {
             .method_not_allowed_fallback(problem::no_such_method)
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .layer(middleware::from_fn(finish))
+            .layer(middleware::from_fn_with_state(self.clone(), audit::record))
             .with_state(self.clone())
     }
 }

@@ -88,6 +88,10 @@ impl Users {
         self.shared.table.read().by_access_key.get(access_key).cloned()
     }
 
+    pub fn root(&self) -> &User {
+        &self.shared.root
+    }
+
     /// The one without a name: its grants are those of `[[anonymous]]`.
     pub fn anonymous(&self) -> Arc<User> {
         Arc::clone(&self.shared.table.read().anonymous)

@@ -38,8 +38,10 @@ mod worker;
 
 use std::sync::Arc;
 
+use forebay_env::SPANS;
 use forebay_types::{BucketName, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
 use forebay_ufs::S3Target;
+use tracing::Instrument;
 
 pub use error::{Error, ErrorKind, Result};
 pub use inspect::*;
@@ -55,7 +57,7 @@ use worker::Worker;
 /// Does what must not stay half done when the caller goes away in the middle: a client that breaks its connection drops the
 /// future of its request at whatever it waits for.
 async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    forebay_env::spawn(work).join().await
+    forebay_env::spawn(work.in_current_span()).join().await
 }
 
 /// The cache, shared by clones.
@@ -68,12 +70,12 @@ pub struct Cache {
 impl Cache {
     /// Stores an object whole.
     pub async fn put(&self, request: PutObject) -> Result<Written> {
-        self.worker.put(request).await
+        self.worker.put(request).instrument(tracing::info_span!(target: SPANS, "cache.put")).await
     }
 
     /// Begins to read an object. Conditions, range and first bytes are settled when this returns.
     pub async fn get(&self, request: GetObject) -> Result<ObjectBody> {
-        self.worker.get(request).await
+        self.worker.get(request).instrument(tracing::info_span!(target: SPANS, "cache.get")).await
     }
 
     /// Describes an object.

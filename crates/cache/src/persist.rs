@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use forebay_catalog::records::{Base, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
+use forebay_env::SPANS;
 use forebay_store::{Annotation, Object, Piece};
 use forebay_types::{ByteRange, Durability, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
@@ -174,6 +175,7 @@ impl Worker {
     }
 
     /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock.
+    #[tracing::instrument(target = SPANS, name = "persist", skip_all, fields(aws.s3.bucket = %path.bucket, aws.s3.key = %path.key))]
     pub(crate) async fn persist_object(&self, path: &ObjectPath, _upload: &KeyGuard) -> Result<(), Failure> {
         let mut current = self.current(path).await?;
         if !current.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone)) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_store::{Commit, Store};
+use tracing::Instrument;
 
 use crate::engine::{Check, Engine, Transaction, Versioned, Watch};
 use crate::key_locks::KeyLocks;
@@ -88,7 +89,7 @@ impl Engine for EmbeddedEngine {
     /// the keys stay locked until it is.
     async fn commit(&self, transaction: Transaction) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
-        forebay_env::spawn(async move { inner.commit(transaction).await }).join().await
+        forebay_env::spawn(async move { inner.commit(transaction).await }.in_current_span()).join().await
     }
 
     async fn watch(&self, key: &[u8]) -> Result<Watch> {

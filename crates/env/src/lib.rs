@@ -17,6 +17,9 @@ pub use disk::{Disk, DiskFile, DiskSpace};
 pub use random::Random;
 pub use tasks::{Task, spawn};
 
+/// The target of all spans that are parts of traces: they are made only when somebody wants traces, see `forebay_logs::spans`.
+pub const SPANS: &str = "forebay::spans";
+
 /// What a component is handed instead of the operating system.
 #[derive(Clone)]
 pub struct Env {

@@ -39,6 +39,9 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) cache: forebay_cache::Settings,
     pub(crate) log: Log,
+    pub(crate) access_log: LogFile,
+    pub(crate) audit_log: AuditLogFile,
+    pub(crate) trace: Trace,
     pub(crate) root: Place,
     pub(crate) mounts: BTreeMap<BucketName, Place>,
     pub(crate) limits: GovernorSettings,
@@ -100,6 +103,43 @@ pub(crate) struct Log {
 pub(crate) enum LogFormat {
     Text,
     Json,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogFile {
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) max_size: ByteSize,
+    pub(crate) max_files: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuditLogFile {
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) max_size: ByteSize,
+    pub(crate) max_files: u32,
+    pub(crate) include: Include,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Include {
+    Writes,
+    All,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trace {
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) otlp_endpoint: Option<String>,
+    pub(crate) sample_ratio: f64,
+    pub(crate) service_name: String,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) headers: Option<Secret>,
 }
 
 /// An under store and the keys to it.
@@ -187,6 +227,9 @@ impl Config {
             store: sources.section("store")?,
             cache: sources.section("cache")?,
             log: sources.section("log")?,
+            access_log: sources.section("access_log")?,
+            audit_log: sources.section("audit_log")?,
+            trace: sources.section("trace")?,
             root: sources.root()?,
             mounts: sources.mounts()?,
             limits: sources.section("under_store_limits")?,

@@ -1,23 +1,64 @@
-//! Logs, on standard error.
+//! The log on standard error, and the logs of requests in files.
 
-use tracing_subscriber::EnvFilter;
+mod requests;
+mod traces;
 
-use crate::config::{Log, LogFormat};
+use tracing::Subscriber;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+pub(crate) use requests::{check_file, open, started, stopped};
+pub(crate) use traces::Traces;
+
+use crate::config::{Config, LogFormat, Problem};
 use crate::failure::Failure;
 
 /// Libraries whose lines are left out unless the filter names them. `s3s` calls every refused request an error, while here
-/// ERROR means that a human must act; what is worth knowing of a request `forebay_s3` says itself.
-const SILENT: &str = "s3s";
+/// ERROR means that a human must act; what is worth knowing of a request `forebay_s3` says itself. `ureq` shows the headers that it
+/// sends, and those for a collector are secrets. Spans are for traces alone.
+const SILENT: [&str; 3] = ["s3s", "ureq", forebay_env::SPANS];
 
-/// Starts logging. Once in the life of the process.
-pub(crate) fn start(log: &Log) -> Result<(), Failure> {
-    let level = &log.level;
-    let filter = if level.contains(SILENT) { level.clone() } else { format!("{level},{SILENT}=off") };
-    let filter = EnvFilter::try_new(filter).map_err(|e| Failure::Refused(format!("log.level = {level:?}: {e}")))?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
-    match log.format {
-        LogFormat::Text => logs.init(),
-        LogFormat::Json => logs.json().flatten_event(true).init(),
+/// Starts logging and, when they are wanted, traces. Once in the life of the process.
+pub(crate) fn start(config: &Config) -> Result<Option<Traces>, Failure> {
+    let log = &config.log;
+    let traces = Traces::start(config)?;
+    let mut level = log.level.clone();
+    for target in SILENT {
+        if !log.level.contains(target) {
+            level.push_str(&format!(",{target}=off"));
+        }
+    }
+    let filter = EnvFilter::try_new(&level);
+    let filter = filter.map_err(|e| Failure::Refused(format!("log.level = {:?}: {e}", log.level)))?;
+    match &traces {
+        // Filters for each layer cost a little more than one for all.
+        None => tracing_subscriber::registry().with(filter).with(lines(log.format)).init(),
+        Some(traces) => {
+            tracing_subscriber::registry().with(lines(log.format).with_filter(filter)).with(traces.layer()).init()
+        }
+    }
+    Ok(traces)
+}
+
+fn lines<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    }
+}
+
+/// What a log file or the collector's address would refuse at the start.
+pub(crate) fn check(config: &Config) -> Result<(), Problem> {
+    for (section, file) in [("access_log", &config.access_log.file), ("audit_log", &config.audit_log.file)] {
+        if let Some(file) = file {
+            check_file(file).map_err(|wrong| config.problem(section, "file", &wrong))?;
+        }
     }
     Ok(())
 }

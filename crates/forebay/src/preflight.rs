@@ -6,13 +6,14 @@ use std::path::Path;
 use forebay_auth::{RootUser, Secret, Users};
 
 use crate::config::{Config, Problem};
-use crate::tls;
+use crate::{logs, tls};
 
 /// # Errors
 /// The first file or directory that the server could not start with.
 pub(crate) fn check(config: &Config) -> Result<(), Problem> {
     tls::acceptor(config)?;
     check_users(config)?;
+    logs::check(config)?;
     for directory in &config.store.data_dirs {
         check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     }

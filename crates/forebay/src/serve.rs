@@ -11,6 +11,7 @@ use forebay_catalog::EmbeddedEngine;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::disk::real::RealDisk;
 use forebay_env::{Disk, Env, Task};
+use forebay_logs::{LogMetrics, Logs};
 use forebay_s3::{S3Service, S3Settings};
 use forebay_store::Store;
 use prometheus_client::registry::Registry;
@@ -23,7 +24,7 @@ use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetr
 use crate::places::Places;
 use crate::signals::Signals;
 use crate::watch::{Watch, WatchMetrics};
-use crate::{credentials, doctor, limits, logs, places, store_settings, tls};
+use crate::{credentials, doctor, limits, logs, places, signals, store_settings, tls};
 
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -33,23 +34,45 @@ const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
 
 /// Runs until a signal ends it.
 pub(crate) fn serve(config: Config) -> Result<(), Failure> {
-    logs::start(&config.log)?;
+    let traces = logs::start(&config)?;
     limits::prepare_process();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::of("runtime", &e))?;
-    let ended = runtime.block_on(run(config));
+    let ended = runtime.block_on(run(Arc::new(config)));
     // What still runs here is of no use to anybody: requests have ended and the store is closed.
     runtime.shutdown_background();
+    if let Some(traces) = traces {
+        traces.finish();
+    }
     ended
 }
 
-async fn run(config: Config) -> Result<(), Failure> {
+async fn run(config: Arc<Config>) -> Result<(), Failure> {
     let env = Env::real();
-    let mut signals = Signals::install()?;
+    let signals = Signals::install()?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let tls = tls::acceptor(&config)?;
+    let log_metrics = LogMetrics::default();
+    let request_logs = logs::open(&config, &env, &log_metrics)?;
+    let hangups = signals::reopen_at_hangup(request_logs.clone())?;
+    logs::started(&request_logs.audit, &config);
+    let ended = work(&config, &env, signals, &request_logs, &log_metrics).await;
+    logs::stopped(&request_logs.audit, ended.as_ref().err());
+    hangups.abort();
+    request_logs.flush().await;
+    ended
+}
+
+/// Everything between the first and the last entry of the audit log.
+async fn work(
+    config: &Arc<Config>,
+    env: &Env,
+    mut signals: Signals,
+    request_logs: &Logs,
+    log_metrics: &LogMetrics,
+) -> Result<(), Failure> {
+    let tls = tls::acceptor(config)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     // Bound now, so that a wrong address is told before anything else happens; accepting begins when the store is open.
     let socket = bind(config.server.listen, "server.listen")?;
@@ -57,13 +80,13 @@ async fn run(config: Config) -> Result<(), Failure> {
     let admin_address = admin_listener.local_addr().map_err(|e| Failure::of("server.admin_listen", &e))?;
     let admin_tls = tls.clone().filter(|_| config.server.admin_tls);
     let admin_scheme = if admin_tls.is_some() { "https" } else { "http" };
-    let admin = Admin::new(env.clone(), admin_tls);
+    let admin = Admin::new(env.clone(), admin_tls, request_logs.audit.clone());
     let admin_stop = CancellationToken::new();
     let admin_task = forebay_env::spawn(forebay_admin::run(admin_listener, admin.clone(), admin_stop.clone()));
 
     // A stop during recovery needs no care: recovery only reads what is durable, and cuts torn tails once more next time.
     let worker = tokio::select! {
-        started = Worker::start(&config, &env) => started?,
+        started = Worker::start(config, env, request_logs, log_metrics) => started?,
         () = signals.next() => return Ok(()),
     };
     let Worker { cache, users, service, registry, users_watch, places, watch } = worker;
@@ -79,7 +102,7 @@ async fn run(config: Config) -> Result<(), Failure> {
     });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
-    forebay_env::spawn(look_at_machine(config, env.clone(), notices));
+    forebay_env::spawn(look_at_machine(Arc::clone(config), env.clone(), notices));
     let stop = CancellationToken::new();
     let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
     println!("forebay is ready: S3 on {scheme}://{address}, admin on {admin_scheme}://{admin_address}");
@@ -87,7 +110,7 @@ async fn run(config: Config) -> Result<(), Failure> {
     tokio::select! {
         () = signals.next() => tracing::info!("stopping: no new requests"),
         () = &mut s3 => return Err(Failure::Failed("the S3 listener ended by itself".into())),
-        () = background_failure(&cache, &env) => return Err(Failure::Failed("a background task panicked".into())),
+        () = background_failure(&cache, env) => return Err(Failure::Failed("a background task panicked".into())),
     }
     forebay_env::spawn(signals.exit_at_next());
     admin.stopping();
@@ -104,7 +127,7 @@ async fn run(config: Config) -> Result<(), Failure> {
 }
 
 /// Raises what the quick part of `forebay doctor` finds. A file system that does not answer holds up nothing else.
-async fn look_at_machine(config: Config, env: Env, notices: Notices) {
+async fn look_at_machine(config: Arc<Config>, env: Env, notices: Notices) {
     let now_ms = env.clock.unix_ms();
     let found = tokio::task::spawn_blocking(move || doctor::notices(&config, now_ms)).await;
     for notice in found.unwrap_or_default() {
@@ -134,7 +157,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn start(config: &Config, env: &Env) -> Result<Self, Failure> {
+    async fn start(config: &Config, env: &Env, logs: &Logs, log_metrics: &LogMetrics) -> Result<Self, Failure> {
         let disks = open_disks(config)?;
         let root_user = credentials::root_user(config, env.random.as_ref())?;
         let token_secret = root_user.secret_key.clone();
@@ -142,6 +165,7 @@ impl Worker {
             .map_err(|e| Failure::Refused(format!("server.users_file: {e}")))?;
         let store_settings = store_settings::resolve(&config.store, &disks).await?;
         let mut registry = Registry::default();
+        log_metrics.register(&mut registry);
         let observer = Arc::new(UnderStoreObserver::register(&mut registry));
         let (mounts, places) = places::open(config, env, observer).await?;
         UnderStoreMetrics::register(&mut registry, &places);
@@ -156,7 +180,7 @@ impl Worker {
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
         let settings = s3_settings(config, token_secret);
-        let service = S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry);
+        let service = S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone());
         let users_watch = users.watch(env);
         let watch = Watch {
             env: env.clone(),
@@ -226,6 +250,7 @@ const MEMORY_DISK_BYTES: u64 = 1 << 30;
 pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
     let (env, _clock) = Env::simulated(0);
     let mut registry = Registry::default();
+    LogMetrics::default().register(&mut registry);
     UnderStoreObserver::register(&mut registry);
     let settings = forebay_store::Settings::new(vec![MEMORY_DISK_BYTES]);
     UnderStoreMetrics::register(&mut registry, &Places::default());
@@ -243,6 +268,6 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
     let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
     let root_user = forebay_auth::RootUser { access_key: "reference".into(), secret_key: Secret::new("reference") };
     let users = Users::open(root_user, None).map_err(|e| Failure::of("users", &e))?;
-    S3Service::new(cache, users, S3Settings::new(Secret::new("reference")), env, &mut registry);
+    S3Service::new(cache, users, S3Settings::new(Secret::new("reference")), env, &mut registry, Logs::default());
     Ok(registry)
 }

@@ -1,11 +1,23 @@
-//! SIGTERM and SIGINT.
+//! SIGTERM and SIGINT end the process, SIGHUP opens log files anew.
 
+use forebay_env::Task;
+use forebay_logs::Logs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
 /// The exit code after a second signal: 128 and the number of SIGTERM, as shells count.
 const EXIT_AT_ONCE: i32 = 143;
+
+/// Opens the log files anew at every SIGHUP, until the task is ended.
+pub(crate) fn reopen_at_hangup(logs: Logs) -> Result<Task<()>, Failure> {
+    let mut hangup = signal(SignalKind::hangup()).map_err(|e| Failure::of("signal handler", &e))?;
+    Ok(forebay_env::spawn(async move {
+        while hangup.recv().await.is_some() {
+            logs.reopen();
+        }
+    }))
+}
 
 pub(crate) struct Signals {
     terminate: Signal,

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate with what it may know. A new crate or a new arrow is a decision: it's made here first.
-const MAY_KNOW: [(&str, &[&str]); 11] = [
+const MAY_KNOW: [(&str, &[&str]); 12] = [
     ("forebay-types", &[]),
     ("forebay-env", &["forebay-types"]),
     ("forebay-store", &["forebay-types", "forebay-env"]),
@@ -15,8 +15,9 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
     ("forebay-ufs", &["forebay-types", "forebay-env"]),
     ("forebay-cache", &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog", "forebay-ufs"]),
     ("forebay-auth", &["forebay-types", "forebay-env"]),
-    ("forebay-s3", &["forebay-types", "forebay-env", "forebay-cache", "forebay-auth"]),
-    ("forebay-admin", &["forebay-types", "forebay-env", "forebay-cache", "forebay-auth"]),
+    ("forebay-logs", &["forebay-env"]),
+    ("forebay-s3", &["forebay-types", "forebay-env", "forebay-cache", "forebay-auth", "forebay-logs"]),
+    ("forebay-admin", &["forebay-types", "forebay-env", "forebay-cache", "forebay-auth", "forebay-logs"]),
     (
         "forebay",
         &[
@@ -27,6 +28,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
             "forebay-ufs",
             "forebay-cache",
             "forebay-auth",
+            "forebay-logs",
             "forebay-s3",
             "forebay-admin",
         ],

@@ -16,6 +16,7 @@ use crate::context::{Caller, RequestContext, caller};
 use crate::lenient::Verified;
 use crate::query;
 use crate::s3s_fixes::documents::Expectations;
+use crate::trace;
 
 /// What an operation needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,12 +101,17 @@ impl S3Access for Authorization {
         if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
             let _ = context.operation.set(name);
         }
+        let place = request.s3_path();
+        trace::routed(name, place.get_bucket_name(), place.get_object_key());
         let verified = request.extensions_mut().get::<Verified>().and_then(|verified| verified.access_key.clone());
         let access_key = request.credentials().map(|credentials| credentials.access_key.clone()).or(verified);
         let user = match &access_key {
             None => self.users.anonymous(),
             Some(access_key) => self.users.find(access_key).ok_or_else(|| s3_error!(AccessDenied))?,
         };
+        if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
+            let _ = context.requester.set(Arc::clone(&user));
+        }
         if !is_allowed(&user, need, request.s3_path(), access_key.is_some()) {
             return Err(access_denied());
         }
@@ -123,6 +129,9 @@ impl S3Access for Authorization {
     /// The key of a POST form is known only now.
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
         let path = format!("/{}/{}", request.input.bucket, request.input.key);
+        if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
+            let _ = context.form_key.set(request.input.key.clone());
+        }
         require(&*caller(request)?, Action::Write, &path)
     }
 }

@@ -1,11 +1,14 @@
 //! What travels with a request.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use forebay_auth::User;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use percent_encoding::utf8_percent_encode;
-use s3s::{S3Request, TrailingHeaders};
+use s3s::{S3Request, S3Result, TrailingHeaders};
 
 use crate::lenient::Verified;
 use crate::pass_through::SEGMENT;
@@ -24,11 +27,68 @@ pub(crate) struct RequestContext {
     pub(crate) condition: OnceLock<&'static str>,
     /// Why its document could not be believed.
     pub(crate) refused: OnceLock<BodyError>,
+    /// Who sent it, once the signature has shown it.
+    pub(crate) requester: OnceLock<Arc<User>>,
+    /// The key that a form gives its object.
+    pub(crate) form_key: OnceLock<String>,
+    /// What a list of keys to delete has come to.
+    deletions: Mutex<Vec<Deletion>>,
+    /// When bytes of the body came last, on the monotonic clock.
+    last_byte_ns: AtomicU64,
+}
+
+/// One key of a multi-object delete.
+#[derive(Debug)]
+pub(crate) struct Deletion {
+    pub(crate) key: String,
+    /// None until it has been answered.
+    pub(crate) status: Option<u16>,
+    pub(crate) error: Option<String>,
 }
 
 impl RequestContext {
     pub(crate) fn new(id: String, scheme: &'static str) -> Self {
-        Self { id, scheme, operation: OnceLock::new(), condition: OnceLock::new(), refused: OnceLock::new() }
+        Self {
+            id,
+            scheme,
+            operation: OnceLock::new(),
+            condition: OnceLock::new(),
+            refused: OnceLock::new(),
+            requester: OnceLock::new(),
+            form_key: OnceLock::new(),
+            deletions: Mutex::default(),
+            last_byte_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// A key is about to be deleted; the number is for [`Self::deleted`].
+    pub(crate) fn deleting(&self, key: &str) -> usize {
+        let mut deletions = self.deletions.lock();
+        deletions.push(Deletion { key: key.to_owned(), status: None, error: None });
+        deletions.len() - 1
+    }
+
+    pub(crate) fn deleted(&self, number: usize, outcome: &S3Result<()>) {
+        let mut deletions = self.deletions.lock();
+        let deletion = &mut deletions[number];
+        let refused = outcome.as_ref().err();
+        deletion.error = refused.map(|error| error.code().as_str().to_owned());
+        deletion.status = Some(match refused {
+            None => StatusCode::NO_CONTENT.as_u16(),
+            Some(error) => error.status_code().unwrap_or(StatusCode::BAD_REQUEST).as_u16(),
+        });
+    }
+
+    pub(crate) fn deletions(&self) -> MutexGuard<'_, Vec<Deletion>> {
+        self.deletions.lock()
+    }
+
+    pub(crate) fn received(&self, now: Duration) {
+        self.last_byte_ns.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_byte(&self) -> Duration {
+        Duration::from_nanos(self.last_byte_ns.load(Ordering::Relaxed))
     }
 
     /// Notes the condition, for the case that it does not hold.
@@ -58,7 +118,7 @@ impl RequestContext {
 pub(crate) struct Caller(pub(crate) Arc<User>);
 
 /// The user that [`crate::authorize`] found.
-pub(crate) fn caller<T>(request: &S3Request<T>) -> s3s::S3Result<Arc<User>> {
+pub(crate) fn caller<T>(request: &S3Request<T>) -> S3Result<Arc<User>> {
     let caller = request.extensions.get::<Caller>();
     caller.map(|caller| Arc::clone(&caller.0)).ok_or_else(|| s3s::s3_error!(AccessDenied))
 }

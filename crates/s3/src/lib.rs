@@ -5,6 +5,7 @@
 //! one function of [`operations`], which asks the cache.
 
 mod authorize;
+mod connection;
 mod context;
 mod convert;
 mod error;
@@ -18,11 +19,13 @@ mod metrics;
 mod operations;
 mod pass_through;
 mod query;
+mod record;
 mod s3s_fixes;
 mod server;
 mod service;
 mod settings;
 mod token;
+mod trace;
 
 pub use service::S3Service;
 pub use settings::S3Settings;

@@ -26,6 +26,7 @@ use crate::error::{from_cache, s3_error as error_with_status};
 use crate::host::Domain;
 use crate::query;
 use crate::s3s_fixes::signature_2;
+use crate::trace;
 
 /// What of S3 is configuration of buckets or state of objects that only the under store has.
 const SUBRESOURCES: [&str; 26] = [
@@ -82,10 +83,15 @@ impl S3Route for PassThrough {
             None => self.users.anonymous(),
             Some(credentials) => self.users.find(&credentials.access_key).ok_or_else(|| s3_error!(AccessDenied))?,
         };
+        let place = self.path(&request.uri, &request.headers)?;
+        trace::routed("PassThrough", place.get_bucket_name(), place.get_object_key());
+        if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
+            let _ = context.requester.set(Arc::clone(&user));
+        }
         let only_reads = matches!(request.method, Method::GET | Method::HEAD)
             && !parameters(&request.uri).any(|(name, _)| SUBRESOURCES.contains(&name));
         let action = if only_reads { Action::Read } else { Action::Admin };
-        match self.path(&request.uri, &request.headers)? {
+        match place {
             S3Path::Root => Err(s3_error!(AccessDenied)),
             S3Path::Bucket { bucket } => require(&user, Action::Admin, &format!("/{bucket}")),
             S3Path::Object { bucket, key } => require(&user, action, &format!("/{bucket}/{key}")),

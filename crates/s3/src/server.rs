@@ -5,6 +5,7 @@ mod timed_body;
 mod timed_io;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::{Either, select};
@@ -18,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::connection::Connection;
 use crate::service::{ACCEPT_PAUSE, S3Service};
 pub(crate) use timed_body::TimedBody;
 use timed_io::TimedIo;
@@ -61,12 +63,12 @@ impl Server {
             };
             let Some((place, accepted)) = self.shutdown.run_until_cancelled(next).await else { return };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let server = self.clone();
                     // Ends with its connection, at the latest when `cut` is cancelled.
                     forebay_env::spawn(connections.track_future(async move {
                         server.service.inner.metrics.connections.inc();
-                        server.cut.clone().run_until_cancelled(server.connection(stream)).await;
+                        server.cut.clone().run_until_cancelled(server.connection(stream, peer.ip())).await;
                         server.service.inner.metrics.connections.dec();
                         drop(place);
                     }));
@@ -81,17 +83,20 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream) {
+    async fn connection(&self, stream: TcpStream, peer: IpAddr) {
         // Answers are written whole; waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
         let settings = &self.service.inner.settings;
         let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), settings.body_window);
         match &self.tls {
-            None => self.requests(stream, "http").await,
+            None => self.requests(stream, Connection::plain(Some(peer))).await,
             Some(tls) => {
                 let handshake = tls.accept(stream);
                 match select(handshake, self.service.inner.env.clock.sleep(settings.header_timeout)).await {
-                    Either::Left((Ok(stream), _)) => self.requests(stream, "https").await,
+                    Either::Left((Ok(stream), _)) => {
+                        let connection = Connection::encrypted(Some(peer), stream.get_ref().1);
+                        self.requests(stream, connection).await;
+                    }
                     Either::Left((Err(error), _)) => tracing::debug!(%error, "TLS handshake failed"),
                     Either::Right(_) => tracing::debug!("TLS handshake took too long"),
                 }
@@ -99,14 +104,14 @@ impl Server {
         }
     }
 
-    async fn requests<S>(&self, stream: S, scheme: &'static str)
+    async fn requests<S>(&self, stream: S, connection: Connection)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service = self.service.clone();
+        let (service, connection) = (self.service.clone(), Arc::new(connection));
         let answer = service_fn(move |request| {
-            let service = service.clone();
-            async move { service.answer(request, scheme).await }
+            let (service, connection) = (service.clone(), Arc::clone(&connection));
+            async move { service.answer(request, &connection).await }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

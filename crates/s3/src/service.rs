@@ -10,6 +10,7 @@ use bytes::Bytes;
 use forebay_auth::Users;
 use forebay_cache::Cache;
 use forebay_env::Env;
+use forebay_logs::Logs;
 use futures::StreamExt;
 use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
 use http::request::Parts;
@@ -22,14 +23,17 @@ use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
 use s3s::{Body, HttpRequest, HttpResponse, S3Error, StdError};
 use tokio::sync::Semaphore;
+use tracing::{Instrument, Span};
 
 use crate::authorize::{Authentication, Authorization};
+use crate::connection::Connection;
 use crate::context::RequestContext;
 use crate::host::Domain;
 use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
+use crate::record::{Record, Recorder};
 use crate::s3s_fixes::chunks::Framing;
 use crate::s3s_fixes::documents::{Expected, IsDocument};
 use crate::s3s_fixes::{
@@ -39,6 +43,7 @@ use crate::server::TimedBody;
 use crate::server::rest::{self, Rest};
 use crate::settings::S3Settings;
 use crate::token::Tokens;
+use crate::trace;
 
 /// POST forms that are read at once: each may fill [`FORM_FILE_BYTES_MAX`] of memory.
 const FORMS_AT_ONCE: usize = 4;
@@ -57,11 +62,19 @@ pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) metrics: Metrics,
     forms: Semaphore,
+    recorder: Recorder,
 }
 
 impl S3Service {
-    /// Wires the protocol to the cache and registers the metrics.
-    pub fn new(cache: Cache, users: Users, settings: S3Settings, env: Env, registry: &mut Registry) -> Self {
+    /// Wires the protocol to the cache and registers the metrics. `logs` are told of every request.
+    pub fn new(
+        cache: Cache,
+        users: Users,
+        settings: S3Settings,
+        env: Env,
+        registry: &mut Registry,
+        logs: Logs,
+    ) -> Self {
         let tokens = Tokens::new(&settings.token_secret);
         let domain = || settings.domain.as_deref().map(Domain::new);
         let builder = || {
@@ -82,30 +95,33 @@ impl S3Service {
         let metrics = Metrics::register(registry);
         let protocol = outer.build();
         let forms = Semaphore::new(FORMS_AT_ONCE);
-        Self {
-            inner: Arc::new(Inner { protocol, domain: domain(), users: users.clone(), settings, env, metrics, forms }),
-        }
+        let recorder = Recorder { logs, bucket_owner: users.root().owner_id.clone() };
+        let (domain, users) = (domain(), users.clone());
+        Self { inner: Arc::new(Inner { protocol, domain, users, settings, env, metrics, forms, recorder }) }
     }
 
     /// Answers one request. The error ends the connection.
-    /// `scheme` is that of the connection: `http` or `https`.
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
-        scheme: &'static str,
+        connection: &Arc<Connection>,
     ) -> io::Result<http::Response<SentBody>> {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
-        let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), scheme));
+        let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), connection.scheme));
+        let mut record = inner.recorder.begin(&request, &context, &inner.env, connection, inner.domain.as_ref());
+        let span = trace::begin(&request, &context, connection);
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let response = self.route(request, &context).await.map_err(io::Error::other)?;
+        let response = self.route(request, &context).instrument(span.clone()).await.map_err(io::Error::other)?;
         let response = answer::finish(response, &context, &inner.settings.region);
+        record.answered(&response);
+        trace::answered(&span, &response);
         let took = inner.env.clock.monotonic().saturating_sub(began);
         let status = response.status().as_u16();
         inner.metrics.answered(context.operation(), status, took);
         tracing::debug!(request_id = context.id, operation = context.operation(), %method, path, status, ?took, "request answered");
         let sending = Sending::new(inner.metrics.clone(), context.operation(), Arc::clone(&inner.env.clock), began);
-        Ok(response.map(|body| SentBody { body: Box::pin(body), sending }))
+        Ok(response.map(|body| SentBody { body: Box::pin(body), sending, record, span }))
     }
 
     async fn route(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Result<HttpResponse, StdError> {
@@ -171,6 +187,8 @@ impl S3Service {
         let window = (inner.settings.body_window, inner.settings.body_bytes_per_window_min);
         let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, inner.metrics.clone());
         let (body, rest) = rest::share(body);
+        let (told, clock) = (Arc::clone(context), Arc::clone(&inner.env.clock));
+        let body = body.inspect(move |_| told.received(clock.monotonic()));
         let body = match watched {
             Watched::Plain => body.boxed(),
             Watched::Chunks(framing) => chunks::watch(body, framing),
@@ -267,6 +285,8 @@ fn takes_long(parts: &Parts) -> bool {
 pub(crate) struct SentBody {
     body: Pin<Box<Body>>,
     sending: Sending,
+    record: Record,
+    span: Span,
 }
 
 impl http_body::Body for SentBody {
@@ -274,10 +294,15 @@ impl http_body::Body for SentBody {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let frame = self.body.as_mut().poll_frame(context).map_err(io::Error::other);
-        if let Poll::Ready(Some(Ok(frame))) = &frame {
-            let bytes = frame.data_ref().map_or(0, Bytes::len);
-            self.sending.sent(bytes);
+        let this = &mut *self;
+        // Objects are read as they are sent.
+        let _entered = this.span.enter();
+        let frame = this.body.as_mut().poll_frame(context).map_err(io::Error::other);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            this.sending.sent(bytes.len());
+            this.record.sent(bytes);
         }
         frame
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use forebay_env::SPANS;
 use forebay_types::{ByteRange, Generation};
 
 use crate::record::object::{Extent, ObjectBody};
@@ -190,6 +191,7 @@ impl Object {
         if fits { Ok((head, rest)) } else { Err(Error::new(ErrorKind::Corrupt, "another record stands here")) }
     }
 
+    #[tracing::instrument(target = SPANS, name = "store.read", skip_all, fields(bytes = (place.to - place.from) as i64))]
     async fn read_place(&self, place: Place) -> Result<Bytes> {
         let first = place.from / BLOCK_BYTES;
         let start = first * BLOCK_BYTES;

@@ -9,6 +9,7 @@ use forebay_env::{Disk, Env, Task};
 use forebay_types::{Durability, Generation};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tracing::Instrument;
 
 use crate::directory::Directory;
 use crate::fills::Fills;
@@ -282,7 +283,8 @@ impl Store {
         self.inner.check_open()?;
         let inner = Arc::clone(&self.inner);
         // A task of its own: a caller that goes away leaves no commit on disk that the tables don't show.
-        forebay_env::spawn(async move { inner.commit(commit, durability).await }).join().await
+        let span = tracing::info_span!(target: forebay_env::SPANS, "store.commit", durability = ?durability);
+        forebay_env::spawn(async move { inner.commit(commit, durability).await }.instrument(span)).join().await
     }
 
     /// Stores a clean object without waiting for the disk: it may be lost in a crash.

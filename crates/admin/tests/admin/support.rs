@@ -14,6 +14,7 @@ use forebay_catalog::EmbeddedEngine;
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
+use forebay_logs::AuditLog;
 use forebay_store::Store;
 use forebay_types::BucketName;
 use forebay_ufs::memory::MemoryUnderStore;
@@ -100,7 +101,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (env, clock) = Env::simulated(1);
-        let (admin, stop) = (Admin::new(env.clone(), None), CancellationToken::new());
+        let (admin, stop) = (Admin::new(env.clone(), None, AuditLog::default()), CancellationToken::new());
         forebay_env::spawn(forebay_admin::run(listener, admin.clone(), stop.clone()));
         let users_file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(users_file.path(), USERS).unwrap();

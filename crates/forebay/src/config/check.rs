@@ -30,8 +30,21 @@ impl Config {
         let is_any = listen.ip().is_unspecified() || admin.ip().is_unspecified();
         let same = listen.port() == admin.port() && listen.port() != 0 && (is_any || listen.ip() == admin.ip());
         refuse_unless(!same, sources, "server", "admin_listen", "must differ from server.listen")?;
+        let (access, audit) = (&self.access_log.file, &self.audit_log.file);
+        let apart = access.is_none() || access != audit;
+        refuse_unless(apart, sources, "audit_log", "file", "must differ from access_log.file")?;
+        self.check_endpoint(sources)?;
         self.check_directories(sources)?;
         self.store.check(sources)
+    }
+
+    fn check_endpoint(&self, sources: &Sources) -> Result<(), Problem> {
+        let Some(endpoint) = &self.trace.otlp_endpoint else { return Ok(()) };
+        let wrong = "must be a URL such as \"http://127.0.0.1:4318\"";
+        let host = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+        let parsed = endpoint.parse::<http::Uri>().ok().filter(|_| host.is_some());
+        let is_url = parsed.is_some_and(|url| url.host().is_some_and(|host| !host.is_empty()));
+        refuse_unless(is_url, sources, "trace", "otlp_endpoint", wrong)
     }
 
     /// By their names: symbolic links are followed nowhere.

@@ -12,6 +12,9 @@ const RECORD_MAX: u64 = 64 * MIB;
 /// Zero would be a timeout that always ends, a loop that never rests, or a promise that is not kept.
 const NOT_ZERO: Kind = Kind::Period { min_ms: 1 };
 
+/// The number of the oldest log file; a rotation renames as many.
+const LOG_FILES: Kind = Kind::Number { min: 1, max: 1000 };
+
 /// One setting of a section.
 #[derive(Debug)]
 pub(crate) struct Setting {
@@ -40,7 +43,7 @@ impl Setting {
 }
 
 /// The sections that hold settings, and what each is for.
-pub(crate) const SECTIONS: [(&str, &str); 7] = [
+pub(crate) const SECTIONS: [(&str, &str); 10] = [
     ("server", "Listeners, users and TLS."),
     ("store", "The local disks."),
     ("cache", "Pages, the memory tier, persistence and leftovers."),
@@ -48,6 +51,9 @@ pub(crate) const SECTIONS: [(&str, &str); 7] = [
     ("under_store_limits", "How hard each under store may be used. Reads for clients obey the circuit breaker only."),
     ("under_store_s3", "How S3 under stores are spoken to."),
     ("log", "What goes to standard error."),
+    ("access_log", "One line for each S3 request, in the format of Amazon S3's server access logs."),
+    ("audit_log", "Who changed what, and who was refused: one JSON object for each line."),
+    ("trace", "Spans of requests, for an OpenTelemetry collector."),
 ];
 
 const fn setting(
@@ -132,6 +138,18 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Abort all multipart uploads that stay incomplete for `cache.leftover_timeout`, whoever began them: for places that nobody else writes to. S3 does not tell who began an upload."),
     setting("log", "level", Kind::LogFilter, "info", "`error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter such as `info,forebay_s3=debug`."),
     setting("log", "format", Kind::Choice(&["text", "json"]), "text", "How log lines are written."),
+    setting("access_log", "file", Kind::Path, "", "Where it goes. Empty: no access log. SIGHUP opens it anew, for logrotate."),
+    setting("access_log", "max_size", at_least(0), "256 MiB", "A file that would grow beyond this is renamed to `file.1`, and a new one begun. `0 B`: never."),
+    setting("access_log", "max_files", LOG_FILES, "10", "Renamed files that are kept."),
+    setting("audit_log", "file", Kind::Path, "", "Where it goes. Empty: no audit log. SIGHUP opens it anew, for logrotate."),
+    setting("audit_log", "max_size", at_least(0), "256 MiB", "A file that would grow beyond this is renamed to `file.1`, and a new one begun. `0 B`: never."),
+    setting("audit_log", "max_files", LOG_FILES, "10", "Renamed files that are kept."),
+    setting("audit_log", "include", Kind::Choice(&["writes", "all"]), "writes", "`writes`: what changes something, what was denied, and logins. `all`: reads too."),
+    setting("trace", "otlp_endpoint", Kind::Text, "",
+        "Where spans go by OTLP over HTTP, such as `http://127.0.0.1:4318`. Empty: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`; without those, no traces."),
+    setting("trace", "sample_ratio", Kind::Ratio { min: 0.0, max: 1.0 }, "1.0", "Share of requests that are traced, where the client does not say: a `traceparent` decides for its request."),
+    setting("trace", "service_name", Kind::Text, "forebay", "What the spans call this service."),
+    setting("trace", "headers", Kind::Secret, "", "Headers for the collector: `name=value,name=value`, values percent-encoded."),
 ];
 
 /// The settings of a section.

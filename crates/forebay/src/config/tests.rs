@@ -201,6 +201,29 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
+fn logs_and_traces_that_cannot_be_are_refused() {
+    let both = "[access_log]\nfile = \"/var/log/x\"\n[audit_log]\nfile = \"/var/log/x\"\n";
+    check_refused(both, &["forebay.toml:4", "audit_log.file", "access_log.file"]);
+    check_refused("[access_log]\nmax_files = 0\n", &["forebay.toml:2", "access_log.max_files", "from 1 to 1000"]);
+    check_refused("[audit_log]\ninclude = \"reads\"\n", &["audit_log.include", "writes, all"]);
+    check_refused("[trace]\nsample_ratio = 2\n", &["trace.sample_ratio"]);
+    for endpoint in ["127.0.0.1:4318", "grpc://x", "http://", "http://a b"] {
+        let text = format!("[trace]\notlp_endpoint = {endpoint:?}\n");
+        check_refused(&text, &["forebay.toml:2", "trace.otlp_endpoint", endpoint, "http://127.0.0.1:4318"]);
+    }
+    load("[trace]\notlp_endpoint = \"https://collector:4318/path\"\nheaders = \"a=b\"\n").unwrap();
+    load("[access_log]\nmax_size = \"0 B\"\n").unwrap();
+}
+
+#[test]
+fn what_was_given_is_told_without_secrets() {
+    let config = load("[store]\nsize = \"64 MiB\"\n[trace]\nheaders = \"authorization=hunter2\"\n").unwrap();
+    let given = config.effective.iter().filter(|entry| entry.source != "default");
+    let given: Vec<_> = given.map(|entry| (entry.name.as_str(), entry.value.as_str())).collect();
+    assert_eq!(given, [("store.size", "64 MiB"), ("trace.headers", "…")]);
+}
+
+#[test]
 fn keys_and_endpoints_that_cannot_be_are_refused() {
     check_refused("[server]\nroot_access_key = \"a/b\"\n", &["forebay.toml:2", "server.root_access_key", "3 to 128"]);
     let token = "[under_store]\nsession_token = \"hunter2\"\n";

@@ -31,7 +31,7 @@ const fn labelled(name: &'static str, kind: &'static str, labels: &'static str, 
 }
 
 #[rustfmt::skip]
-const LABELLED: [Labelled; 23] = [
+const LABELLED: [Labelled; 24] = [
     labelled("forebay_requests", "counter", "`operation`, `code`", "S3 requests answered"),
     labelled("forebay_request_duration_seconds", "histogram", "`operation`, `until`: `first_byte`, `total`", "Time that S3 requests took"),
     labelled("forebay_request_bytes", "counter", "`direction`: `in`, `out`", "Bytes of bodies of S3 requests and answers"),
@@ -54,6 +54,7 @@ const LABELLED: [Labelled; 23] = [
     labelled("forebay_requests_avoided", "counter", "`operation`: `get`, `head`", "Reads answered without a request to the under store, by what it would have been asked"),
     labelled("forebay_disk_busy_ratio", "gauge", "`directory`", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell"),
     labelled("forebay_disk_saturated", "gauge", "`directory`", "1 while the disk cannot keep up, by directory"),
+    labelled("forebay_log_lines_dropped", "counter", "`log`: `access`, `audit`", "Lines that a log has lost, since its disk was full or too slow"),
     labelled("forebay_build_info", "gauge", "`version`", "Always 1; the version is a label"),
 ];
 

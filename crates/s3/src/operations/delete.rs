@@ -1,5 +1,7 @@
 //! DeleteObject, DeleteObjects.
 
+use std::sync::Arc;
+
 use forebay_auth::{Action, User};
 use forebay_cache::{Conditions, TagCondition};
 use forebay_types::{ETag, limits};
@@ -12,7 +14,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::{Failure, Operations, not_implemented, only_null_version};
 use crate::authorize::require;
-use crate::context::caller;
+use crate::context::{RequestContext, caller};
 use crate::convert;
 
 /// Deletes of one request that run at once: they share group commits.
@@ -41,6 +43,7 @@ impl Operations {
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "DeleteObjects");
+        let context = request.extensions.get::<Arc<RequestContext>>().cloned();
         let bucket = request.input.bucket;
         self.need_bucket(&bucket, &failure).await?;
         let delete = request.input.delete;
@@ -50,9 +53,13 @@ impl Operations {
         let quiet = delete.quiet.unwrap_or(false);
         let outcomes: Vec<(ObjectIdentifier, S3Result<()>)> = stream::iter(delete.objects)
             .map(|object| {
-                let (bucket, user, failure) = (&bucket, &user, &failure);
+                let (bucket, user, failure, context) = (&bucket, &user, &failure, context.as_deref());
                 async move {
+                    let number = context.map(|context| context.deleting(&object.key));
                     let outcome = self.remove_one(bucket, &object, user, failure).await;
+                    if let Some((context, number)) = context.zip(number) {
+                        context.deleted(number, &outcome);
+                    }
                     (object, outcome)
                 }
             })

@@ -79,7 +79,7 @@ pub async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint {
     let users = Users::open(root, Some(path)).expect("users");
     let mut settings = S3Settings::new(Secret::new(ROOT_SECRET));
     change(&mut settings);
-    let service = S3Service::new(cache.clone(), users, settings, env, &mut registry);
+    let service = S3Service::new(cache.clone(), users, settings, env, &mut registry, forebay_logs::Logs::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let address = listener.local_addr().expect("address");
     let shutdown = CancellationToken::new();

@@ -7,6 +7,8 @@ use std::time::Duration;
 use forebay_env::Env;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tracing::Instrument;
+use tracing::field::{Empty, debug};
 
 use super::state::{Circuit, GovernorState, LastError};
 use super::{CallObserver, GovernorSettings, Lane, is_an_answer, is_trouble};
@@ -135,7 +137,21 @@ impl Governor {
             Lane::Background => Some(self.take_turn(bytes).await),
         };
         let started = self.env.clock.monotonic();
-        let result = call.await;
+        // The names of RPC conventions: the under store is another service.
+        let span = tracing::info_span!(
+            target: forebay_env::SPANS,
+            "under_store",
+            otel.name = %format_args!("under_store.{operation}"),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            rpc.method = operation,
+            error.type = Empty,
+        );
+        let result = call.instrument(span.clone()).await;
+        if let Err(error) = &result {
+            span.record("error.type", debug(error.kind));
+            span.record("otel.status_code", "error");
+        }
         let elapsed = self.env.clock.monotonic().saturating_sub(started);
         if let Some(observer) = &self.observer {
             observer.called(operation, result.as_ref().err().map(|error| error.kind), elapsed);
