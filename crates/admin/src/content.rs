@@ -33,7 +33,12 @@ const EXTENDED_VALUE: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remo
 struct Range {
     /// One range of bytes.
     #[expect(dead_code, reason = "read from the headers, where its absence shows")]
-    #[param(rename = "Range", nullable = false, pattern = r"^bytes=([0-9]{1,15}-|-[0-9]{1,15})$", example = "bytes=0-")]
+    #[param(
+        rename = "Range",
+        nullable = false,
+        pattern = r"^bytes=([0-9]{1,15}-|-[0-9]{1,15})$",
+        example = "bytes=0-"
+    )]
     range: Option<String>,
 }
 
