@@ -82,8 +82,11 @@ pub(crate) fn description() -> OpenApi {
     openapi
 }
 
+/// A type of the API, one of its fields, and what that is.
+type Written = (&'static str, &'static str, fn() -> Schema);
+
 /// Fields whose types of Rust do not tell what they may be.
-const WRITTEN: [(&str, &str, fn() -> Schema); 11] = [
+const WRITTEN: [Written; 11] = [
     ("JobRequest", "path", place),
     ("JobRequest", "rateLimit", byte_size),
     ("PolicyRule", "path", rule_path),

@@ -1,9 +1,11 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use forebay_cache::ErrorKind;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 
 use crate::api::ProblemBody;
 
@@ -15,13 +17,13 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
-    /// Headers that say more of it, such as `Retry-After`.
-    pub(crate) headers: HeaderMap,
+    /// When to try again, where that is known.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), headers: HeaderMap::new() }
+        Self { status, detail: detail.into(), retry_after: None }
     }
 
     pub(crate) fn bad(detail: impl Into<String>) -> Self {
@@ -41,9 +43,12 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or("Error").to_owned();
         let body = ProblemBody { title, status: self.status.as_u16(), detail: self.detail };
-        let mut response = (self.status, self.headers, Json(&body)).into_response();
+        let mut response = (self.status, Json(&body)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(period) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(period.as_secs()));
+        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(
                 header::WWW_AUTHENTICATE,

@@ -90,7 +90,7 @@ impl Sampler {
     pub(crate) fn drain_seconds(&self) -> Option<f64> {
         let taken = self.taken.lock();
         let newest = taken.samples.back()?;
-        let oldest = taken.samples.iter().rev().take(DRAIN_SAMPLES).last()?;
+        let oldest = taken.samples.get(taken.samples.len().saturating_sub(DRAIN_SAMPLES))?;
         let seconds = newest.time_ms.checked_sub(oldest.time_ms)? as f64 / 1000.0;
         let waiting = |sample: &Sample| if newest.dirty_bytes > 0 { sample.dirty_bytes } else { sample.dirty_objects };
         let (before, left) = (waiting(oldest) as f64, waiting(newest) as f64);

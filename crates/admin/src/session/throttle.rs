@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use forebay_env::Env;
-use http::{HeaderValue, StatusCode, header};
+use http::StatusCode;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -65,7 +65,7 @@ impl Throttle {
             return Ok(Attempt(pair));
         }
         let mut problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many logins have failed; try again later");
-        problem.headers.insert(header::RETRY_AFTER, HeaderValue::from(FORGIVE_PERIOD.as_secs()));
+        problem.retry_after = Some(FORGIVE_PERIOD);
         Err(problem)
     }
 
