@@ -20,6 +20,7 @@ def test_a_dry_run_changes_nothing(cli, objects):
     cli.text("load", "s3://shelf")
     before = cli.json("check-cached", "s3://shelf")
     assert "would be freed" in cli.text("free", "s3://shelf", "--dry-run")
+    assert "free (dry run)" in cli.text("jobs", "list")
     assert cli.json("check-cached", "s3://shelf") == before
 
 

@@ -157,7 +157,9 @@ impl Interval<'_> {
     fn operation(&self, operation: &str) -> OperationSample {
         let rate = |code: &str| self.rate("forebay_requests_total", &[("operation", operation), ("code", code)]);
         let codes = self.new.values("forebay_requests_total", "code");
-        let errors = codes.into_iter().filter(|code| code.starts_with('5') && *code != "503").map(&rate).sum();
+        let errors = codes.into_iter().filter(|code| code.starts_with('5') && *code != "503");
+        // The sum of nothing would be -0.
+        let errors = errors.fold(0.0, |sum, code| sum + rate(code));
         let labels = [("operation", operation), ("until", "first_byte")];
         let latencies = Latencies::between(self.old, self.new, "forebay_request_duration_seconds_bucket", &labels);
         let percentile = |share| latencies.quantile(share).map(|seconds| seconds * 1000.0);

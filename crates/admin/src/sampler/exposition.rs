@@ -77,7 +77,8 @@ impl Exposition {
 
     /// Over all series that have these labels; 0 when there is none.
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.series(name).iter().filter(|series| series.has(labels)).map(|series| series.value).sum()
+        // The sum of nothing would be -0.
+        self.series(name).iter().filter(|series| series.has(labels)).fold(0.0, |sum, series| sum + series.value)
     }
 
     pub(super) fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {

@@ -128,7 +128,7 @@ fn table(jobs: &[Job]) -> String {
         let progress = &job.progress;
         table.row([
             escaped(&job.id),
-            kind(job.request.kind).to_owned(),
+            kind(job.request.kind).to_owned() + if job.request.dry_run { " (dry run)" } else { "" },
             state(job.state).to_owned(),
             count(progress.objects_seen),
             count(progress.objects_done),

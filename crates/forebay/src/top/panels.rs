@@ -92,7 +92,9 @@ fn request(operation: &OperationSample, width: usize) -> Line<'static> {
 
 fn reads(sample: &Sample, width: usize) -> Vec<Line<'static>> {
     let of = |wanted: &dyn Fn(&str, &str) -> bool| -> f64 {
-        sample.reads.iter().filter(|read| wanted(&read.tier, &read.path)).map(|read| read.rate).sum()
+        // The sum of nothing would be -0.
+        let wanted = sample.reads.iter().filter(|read| wanted(&read.tier, &read.path));
+        wanted.fold(0.0, |sum, read| sum + read.rate)
     };
     let all = of(&|_, _| true);
     if all <= 0.0 {
