@@ -96,6 +96,10 @@ impl FromRequestParts<Admin> for Caller {
         let running = admin.running().ok_or_else(Problem::starting)?;
         if parts.headers.contains_key(header::AUTHORIZATION) {
             origin::refuse_other_sites(parts)?;
+            // A browser that has once asked for keys sends them along with whatever a page asks.
+            if !parts.method.is_safe() {
+                origin::refuse_other_origins(parts)?;
+            }
             let user = by_keys(admin, &running.users, parts)?;
             note(parts, &user);
             return Ok(Self { admin: admin.clone(), user, session: None });

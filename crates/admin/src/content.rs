@@ -62,7 +62,8 @@ pub(crate) async fn read_content(
     let cache = &caller.may_administer(&path)?.cache;
     let file_name = object.key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     let range = range::requested(&headers)?;
-    let get = GetObject { path: object, range, part_number: None, conditions: Conditions::default() };
+    let conditions = Conditions { if_range: range::condition(&headers), ..Conditions::default() };
+    let get = GetObject { path: object, range, part_number: None, conditions };
     if method == Method::HEAD {
         let head = cache.head(get).await?;
         let length = [(header::CONTENT_LENGTH, head.range.len())];

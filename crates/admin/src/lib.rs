@@ -18,6 +18,7 @@ mod objects;
 mod openapi;
 mod origin;
 mod overview;
+mod patience;
 mod persist;
 mod policies;
 mod problem;
@@ -166,6 +167,7 @@ impl Admin {
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .layer(middleware::from_fn(finish))
             .layer(middleware::from_fn_with_state(self.clone(), audit::record))
+            .layer(middleware::from_fn_with_state(self.clone(), patience::end_stalled_bodies))
             .with_state(self.clone())
     }
 }

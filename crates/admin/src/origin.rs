@@ -37,7 +37,7 @@ pub(crate) fn refuse_other_origins(parts: &Parts) -> Answer<()> {
     if from_here {
         return Ok(());
     }
-    Err(Problem::new(StatusCode::FORBIDDEN, "a page of another origin may not change anything with this session"))
+    Err(Problem::new(StatusCode::FORBIDDEN, "a page of another origin may not change anything"))
 }
 
 /// Whether a browser's script asks: then it shows a form of its own, and the browser should not.

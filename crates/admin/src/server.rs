@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use forebay_env::TimedIo;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,6 +23,8 @@ use crate::{Admin, sampler};
 const CONNECTIONS_MAX: usize = 256;
 /// How long a client may take to send the head of a request, and for the handshake of TLS before it.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may let us wait for the next piece of a body, and take none of an answer.
+pub(crate) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait after a failed accept: with no descriptor left, trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,6 +68,7 @@ async fn accept(
 }
 
 async fn connection(stream: TcpStream, peer: SocketAddr, admin: &Admin, router: Router) {
+    let stream = TimedIo::new(stream, Arc::clone(&admin.env().clock), PROGRESS_TIMEOUT);
     let Some(tls) = &admin.shared.tls else { return requests(stream, peer, router).await };
     tokio::select! {
         accepted = tls.accept(stream) => match accepted {

@@ -106,7 +106,7 @@ pub struct Job {
     pub progress: JobProgress,
     /// All findings there were; [`Cache::job_findings`] has the first ten thousand.
     pub findings: u64,
-    /// Why it failed, in one line.
+    /// Why it failed, or what it waits for, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

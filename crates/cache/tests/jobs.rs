@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_cache::{
-    Attributes, CacheTier, CreateUpload, ErrorKind, Job, JobFinding, JobKind, JobRequest, JobState, ListObjects,
-    UploadRef,
+    Attributes, CacheTier, Conditions, CreateUpload, ErrorKind, Job, JobFinding, JobKind, JobRequest, JobState,
+    ListObjects, PutObject, UploadRef,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_store::{Annotation, Commit, ValueWrite};
-use forebay_types::{BucketName, ByteSize, Durability, PolicyRule, WriteMode};
-use forebay_ufs::ErrorKind as UfsKind;
+use forebay_types::{BucketName, ByteSize, Durability, ObjectPath, PolicyRule, WriteMode};
+use forebay_ufs::memory::{MemoryRoot, Mood};
+use forebay_ufs::{BucketRoot, ErrorKind as UfsKind};
 
 use support::gate::Way;
-use support::{BUCKET, Bench, incoming, kind, path, pattern, rule, until};
+use support::{BUCKET, Bench, Setup, incoming, kind, path, pattern, rule, until};
 
 fn request(kind: JobKind, path: &str) -> JobRequest {
     JobRequest { kind, path: path.to_owned(), rate_limit: None, concurrency: None, dry_run: false }
@@ -412,9 +413,10 @@ async fn verify_finds_each_difference_and_changes_nothing() {
     // The persister waits at the gate with the locks of these; its requests fail now and are tried again later.
     bench.background.set(Way::Cut);
     bench.advancing("nothing is under way", || bench.background.refusals() > 0).await;
+    bench.foreground.set(Way::Cut);
     let cut = run(&bench, request(JobKind::Verify, "/")).await;
     assert!(cut.1.iter().any(|finding| finding.kind == "failed"), "an under store that is gone says nothing: {cut:?}");
-    bench.background.set(Way::Refuse(String::new(), UfsKind::Unavailable));
+    bench.foreground.set(Way::Open);
     let mut last = Vec::new();
     for _ in 0..2 {
         let (job, found) = run(&bench, request(JobKind::Verify, "/")).await;
@@ -538,4 +540,51 @@ async fn too_many_jobs_are_told_to_wait() {
     assert_eq!(kind(refused), Some(ErrorKind::SlowDown));
     bench.foreground.set(Way::Open);
     bench.advancing("all end", || bench.cache.jobs().iter().all(|job| job.state == JobState::Done)).await;
+}
+
+/// Copies of a bucket that is not there any more are nobody's: they are not compared with another bucket's objects.
+#[tokio::test]
+async fn verify_and_load_pass_by_what_a_bucket_that_is_gone_has_left() {
+    let root = MemoryRoot::default();
+    let mut setup = Setup::new(WriteMode::WriteThrough);
+    setup.root = Some(Arc::new(root.clone()) as Arc<dyn BucketRoot>);
+    let bench = setup.open().await;
+    // Before the name of the bucket that stays, and of another length.
+    let gone = BucketName::new("a-bucket-of-old").unwrap();
+    bench.cache.create_bucket(&gone).await.unwrap();
+    for number in 0..1100 {
+        let path = ObjectPath::parse(gone.as_str(), &format!("{number:05}")).unwrap();
+        let (body, attributes) = (incoming("old".into()), Attributes::default());
+        bench.cache.put(PutObject { path, body, attributes, conditions: Conditions::default() }).await.unwrap();
+    }
+    bench.put("kept", "kept").await.unwrap();
+    let behind = root.bucket(&gone).unwrap();
+    behind.contents().keys().for_each(|key| behind.delete_outside(key));
+    root.delete(&gone).await.unwrap();
+    for kind in [JobKind::Verify, JobKind::Load] {
+        let (job, findings) = run(&bench, request(kind, "/")).await;
+        assert_eq!((job.state, job.progress.objects_seen), (JobState::Done, 1), "{kind:?}: {job:?}");
+        assert_eq!(told(&findings), [], "{kind:?}");
+    }
+    bench.under.put_outside("kept", "other".into());
+    let (_, findings) = run(&bench, request(JobKind::Verify, "/")).await;
+    assert_eq!(told(&findings), [("/bucket/kept", "stale-copy")]);
+}
+
+/// An under store that is away for a while costs a job time, not its work.
+#[tokio::test]
+async fn a_job_waits_for_an_under_store_that_is_out_of_reach() {
+    for kind in [JobKind::Load, JobKind::Verify] {
+        let bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.under.put_outside("theirs", "theirs".into());
+        bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+        let id = start(&bench, request(kind, "/bucket")).await;
+        let waits = || job(&bench, &id).error.is_some_and(|why| why.starts_with("waits: "));
+        bench.advancing("the job says that it waits", waits).await;
+        assert_eq!(job(&bench, &id).state, JobState::Running, "{kind:?}");
+        bench.under.set_mood(Mood::Well);
+        bench.advancing("the job ends", || has_ended(&bench, &id)).await;
+        let ended = job(&bench, &id);
+        assert_eq!((ended.state, ended.error, ended.progress.objects_seen), (JobState::Done, None, 1), "{kind:?}");
+    }
 }

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod disk;
 pub mod random;
 mod tasks;
+mod timed_io;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
 pub use random::Random;
 pub use tasks::{Task, spawn};
+pub use timed_io::TimedIo;
 
 /// The target of all spans that are parts of traces: they are made only when somebody wants traces, see `forebay_logs::spans`.
 pub const SPANS: &str = "forebay::spans";

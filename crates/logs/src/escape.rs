@@ -52,6 +52,7 @@ fn encode(text: &[u8], stands_for_itself: impl Fn(u8) -> bool) -> String {
 
 /// A key as Amazon S3 writes it: encoded twice, but once in the lines of a multi-object delete.
 pub(crate) fn key(key: &str, twice: bool) -> String {
+    let key = &key[..key.floor_char_boundary(QUOTED_BYTES_MAX)];
     let once = utf8_percent_encode(key, KEY).to_string();
     if twice { utf8_percent_encode(&once, KEY).to_string() } else { once }
 }

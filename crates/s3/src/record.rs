@@ -120,9 +120,15 @@ impl Record {
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
         let Some(content) = &mut self.0 else { return };
         content.bytes_sent += bytes.len() as u64;
-        // An answer that took long has begun with 200 and blanks.
+        // An answer that took long has begun with 200 and blanks. Other bodies may be anybody's.
+        let took_long =
+            matches!(content.context.operation(), "CompleteMultipartUpload" | "CopyObject" | "UploadPartCopy");
         let Some(answer) = &mut content.answer else { return };
-        if answer.status == 200 && answer.error_code.is_none() && bytes.trim_ascii_start().starts_with(b"<Error") {
+        if took_long
+            && answer.status == 200
+            && answer.error_code.is_none()
+            && bytes.trim_ascii_start().starts_with(b"<Error")
+        {
             answer.error_code = error_code(bytes);
         }
     }

@@ -2,12 +2,12 @@
 
 pub(crate) mod rest;
 mod timed_body;
-mod timed_io;
 
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use forebay_env::TimedIo;
 use futures::future::{Either, select};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,7 +22,6 @@ use tokio_util::task::TaskTracker;
 use crate::connection::Connection;
 use crate::service::{ACCEPT_PAUSE, S3Service};
 pub(crate) use timed_body::TimedBody;
-use timed_io::TimedIo;
 
 impl S3Service {
     /// Serves the listener until `shutdown` is cancelled; then takes no more connections, lets requests in flight end within

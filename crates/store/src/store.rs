@@ -344,7 +344,18 @@ impl Store {
 
     /// Keys of all objects, in no order, with generation and whether pinned; for checks at start and for tools.
     pub fn for_each_object(&self, visit: &mut dyn FnMut(&Bytes, Generation, bool)) {
-        for shard in self.inner.objects.shards() {
+        (0..self.shards()).for_each(|shard| self.for_each_object_in(shard, visit));
+    }
+
+    /// In how many shards the index of objects is.
+    pub fn shards(&self) -> usize {
+        self.inner.objects.shards().count()
+    }
+
+    /// As [`Store::for_each_object`], for one shard of the index, which takes no writes meanwhile. A shard that is not there has
+    /// no objects.
+    pub fn for_each_object_in(&self, shard: usize, visit: &mut dyn FnMut(&Bytes, Generation, bool)) {
+        if let Some(shard) = self.inner.objects.shards().nth(shard) {
             shard.read().iter().for_each(|(key, entry)| visit(key, entry.generation, entry.pinned));
         }
     }

@@ -1,6 +1,9 @@
 //! The header `Range`.
 
-use forebay_cache::RangeRequest;
+use std::time::UNIX_EPOCH;
+
+use forebay_cache::{IfRange, RangeRequest};
+use forebay_types::ETag;
 use http::{HeaderMap, header};
 
 use crate::problem::{Answer, Problem};
@@ -14,6 +17,17 @@ pub(super) fn requested(headers: &HeaderMap) -> Answer<Option<RangeRequest>> {
     let Some(value) = headers.get(header::RANGE) else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(parse);
     parsed.map(Some).ok_or_else(|| Problem::bad("Range must be bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH"))
+}
+
+/// `If-Range`: the version that the client has a part of. A range of another one would not go with it.
+pub(super) fn condition(headers: &HeaderMap) -> Option<IfRange> {
+    let text = headers.get(header::IF_RANGE)?.to_str().unwrap_or_default().trim();
+    let date = httpdate::parse_http_date(text).ok().and_then(|date| date.duration_since(UNIX_EPOCH).ok());
+    Some(match date {
+        Some(date) => IfRange::UnchangedSince(date.as_millis() as u64),
+        // What is neither date nor tag is no version of any object.
+        None => IfRange::Tag(ETag::new(text)),
+    })
 }
 
 fn parse(text: &str) -> Option<RangeRequest> {

@@ -133,6 +133,18 @@ async fn pages_of_other_sites_are_refused_even_with_keys() {
         let answer = server.send("GET", "/api/v1/status", ROOT, &header, "").await;
         assert_eq!(answer.status, status, "{relation}");
     }
+    // What changes something must come from no page but ours, since browsers send keys along that they were once given.
+    for (header, status) in [
+        ("Sec-Fetch-Site: same-site\r\n", 403),
+        ("Sec-Fetch-Site: same-origin\r\n", 204),
+        ("Origin: http://evil.example\r\n", 403),
+        ("Origin: null\r\n", 403),
+        ("Origin: http://admin\r\n", 204),
+        ("", 204),
+    ] {
+        let answer = server.send("POST", "/api/v1/persist?prefix=/", ROOT, header, "").await;
+        assert_eq!(answer.status, status, "{header:?}");
+    }
 }
 
 #[tokio::test]

@@ -95,3 +95,37 @@ async fn a_body_must_say_its_length_and_have_it() {
     huge.detail();
     assert_eq!(get(&server, "x", "").await.status, 404);
 }
+
+/// A client that goes on with a download gets the rest of the version that it has, or all of the new one.
+#[tokio::test]
+async fn a_range_is_of_the_version_that_it_is_asked_for() {
+    let server = Server::ready().await;
+    let old = put(&server, "resumed", "", "0123456789").await.json()["etag"].as_str().unwrap().to_owned();
+    let wanted = |condition: &str| format!("Range: bytes=5-\r\nIf-Range: {condition}\r\n");
+    let rest = get(&server, "resumed", &wanted(&old)).await;
+    assert_eq!((rest.status, rest.body.as_str()), (206, "56789"));
+    put(&server, "resumed", "", "abcdefghij").await;
+    for condition in [old.as_str(), "Sat, 01 Jan 2000 00:00:00 GMT", "neither"] {
+        let whole = get(&server, "resumed", &wanted(condition)).await;
+        assert_eq!((whole.status, whole.body.as_str()), (200, "abcdefghij"), "{condition}");
+    }
+}
+
+/// There are few connections, and probes need one. The body of a login is read before anybody is known.
+#[tokio::test]
+async fn a_body_that_stops_coming_is_given_up() {
+    let server = Server::ready().await;
+    let head =
+        "POST /api/v1/session HTTP/1.1\r\nHost: admin\r\nConnection: close\r\nContent-Type: application/json\r\n";
+    let request = format!("{head}Content-Length: 100\r\n\r\n{{");
+    let passing = async {
+        loop {
+            server.clock.advance(std::time::Duration::from_secs(1));
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        answer = server.send_raw(&request) => assert_eq!(answer.status, 400, "{}", answer.body),
+        () = passing => {}
+    }
+}

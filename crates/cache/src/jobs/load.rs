@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_store::{Object, Piece};
 use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
 use super::run::{BATCH_OBJECTS, Run};
@@ -44,7 +44,8 @@ pub(super) async fn run(run: &Run) -> Result<()> {
             Some(after) if bucket == after.bucket => Some(after.key.as_str().to_owned()),
             Some(_) | None => None,
         };
-        load.load_bucket(&bucket, start_after).await?;
+        let result = load.load_bucket(&bucket, start_after).await;
+        run.bucket_ended(&bucket, result)?;
     }
     if run.request.dry_run {
         tell_if_too_much(run);
@@ -79,14 +80,17 @@ impl Load<'_> {
         loop {
             let prefix = run.scope.prefix.clone();
             let request = ListObjects { prefix, start_after, limit: BATCH_OBJECTS, ..ListObjects::default() };
-            let page = run.worker.list(bucket, &request).await?;
+            let page = run.patiently(|| run.worker.list(bucket, &request)).await?;
             let Some(last) = page.objects.last().map(|object| object.key.clone()) else { return Ok(()) };
             let keys = page.objects.into_iter().filter_map(|object| ObjectKey::new(&object.key).ok());
             let paths = keys.map(|key| ObjectPath::new(bucket.clone(), key));
             let loads = paths.map(|path| async move { self.load(path).await });
             let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(run.concurrency(CONCURRENCY));
             while loads.next().await.is_some() {}
-            run.checkpoint(&format!("/{bucket}/{last}")).await?;
+            // No restart goes on behind a name that is no key.
+            if ObjectKey::new(&last).is_ok() {
+                run.checkpoint(&format!("/{bucket}/{last}")).await?;
+            }
             match page.next {
                 Some(next) => start_after = Some(next),
                 None => return Ok(()),
@@ -207,8 +211,9 @@ impl Load<'_> {
                 self.run.count(|progress| progress.bytes_done += window.len());
                 Ok(())
             }
+            .boxed()
         });
-        let mut fetches = stream::iter(fetches.collect::<Vec<_>>()).buffer_unordered(PAGES);
+        let mut fetches = stream::iter(fetches).buffer_unordered(PAGES);
         loop {
             match fetches.try_next().await {
                 Ok(Some(())) => {}

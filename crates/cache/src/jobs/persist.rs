@@ -3,7 +3,7 @@
 
 use forebay_catalog::records::State;
 use forebay_types::ObjectPath;
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 
 use super::run::Run;
@@ -21,12 +21,17 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     });
     let concurrency = run.concurrency(run.worker.settings.persist_concurrency as usize);
     let first_error = Mutex::new(None);
-    let tries = waiting.into_iter().map(|path| async {
-        if let Err(error) = persist(run, path).await {
-            first_error.lock().get_or_insert(error);
+    // Made one by one: there may be millions.
+    let tries = waiting.into_iter().map(|path| {
+        let first_error = &first_error;
+        async move {
+            if let Err(error) = persist(run, path).await {
+                first_error.lock().get_or_insert(error);
+            }
         }
+        .boxed()
     });
-    let mut tries = stream::iter(tries.collect::<Vec<_>>()).buffer_unordered(concurrency);
+    let mut tries = stream::iter(tries).buffer_unordered(concurrency);
     while tries.next().await.is_some() {}
     drop(tries);
     first_error.into_inner().map_or(Ok(()), Err)
@@ -68,7 +73,10 @@ async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
         let result = run.worker.persist_object(path, &upload).await;
         drop(upload);
         match result {
-            Ok(()) => return Ok(true),
+            Ok(()) => {
+                run.worker.queue.hurry(path);
+                return Ok(true);
+            }
             Err(Failure::Unsettled(pause)) => {
                 tokio::select! {
                     () = run.worker.env.clock.sleep(pause) => {}

@@ -1,5 +1,6 @@
 //! One job under way: how far it has come, what it has found, and when it must stop.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ pub(super) const BATCH_OBJECTS: usize = 256;
 
 /// Scrubs read as fast as this unless asked otherwise: a fraction of what an NVMe drive gives, so that clients hardly notice.
 const SCRUB_BYTES_PER_SECOND: u64 = 100 << 20;
+
+/// Pauses of a job whose under store is out of reach: short at first, since a circuit opens again within seconds.
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// What a job is run with.
 pub(super) struct Run {
@@ -59,7 +64,15 @@ impl Worker {
             Ok(run) => run,
             Err(error) => return self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
         };
-        let ended = run.to_its_end().await;
+        // A job is in the catalog: a fault that ended the process would end each one after it.
+        let ended = match AssertUnwindSafe(run.to_its_end()).catch_unwind().await {
+            Ok(ended) => ended,
+            Err(_) => {
+                tracing::error!(job = run.entry.job().id, "a job has panicked");
+                let error = Some("a fault of Forebay's own; the log on standard error has more".to_owned());
+                return self.end_job(&entry, JobState::Failed, error).await;
+            }
+        };
         match ended {
             Ended::Done => self.end_job(&entry, JobState::Done, None).await,
             Ended::Stopped if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
@@ -148,6 +161,42 @@ impl Run {
         let mut buckets: Vec<_> = self.worker.list_buckets().await?.into_iter().map(|bucket| bucket.name).collect();
         buckets.sort_unstable();
         Ok(buckets)
+    }
+
+    /// Repeats a request until the under store answers. The job says meanwhile what it waits for.
+    pub(super) async fn patiently<T, F: Future<Output = Result<T>>>(
+        &self,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T> {
+        let mut pause = RETRY_PAUSE_MIN;
+        loop {
+            let result = request().await;
+            let waits_for = match &result {
+                Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown) => {
+                    Some(format!("waits: {error}"))
+                }
+                Ok(_) | Err(_) => None,
+            };
+            let is_over = waits_for.is_none();
+            self.entry.state.lock().job.error = waits_for;
+            if is_over {
+                return result;
+            }
+            self.worker.env.clock.sleep(pause).await;
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
+    }
+
+    /// A bucket of several that can't be worked on is told, and does not keep those behind it from their turn.
+    pub(super) fn bucket_ended(&self, bucket: &BucketName, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error) if self.scope.bucket.is_none() => {
+                self.count(|progress| progress.objects_failed += 1);
+                self.find(format!("/{bucket}"), "failed", error.to_string());
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Changes what is told of the progress.

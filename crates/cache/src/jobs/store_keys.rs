@@ -25,21 +25,34 @@ impl StoreKeys {
         Self { from, to, held: VecDeque::new(), is_last: false }
     }
 
-    fn refill(&mut self, worker: &Worker) {
+    /// What is below `from` is not wanted any more.
+    pub(super) fn skip_to(&mut self, from: &Bytes) {
+        let below = self.held.iter().take_while(|key| *key < from).count();
+        self.held.drain(..below);
+        if self.from < *from {
+            self.from = from.clone();
+        }
+    }
+
+    async fn refill(&mut self, worker: &Worker) {
         // The smallest so far, the largest of them on top.
-        let mut smallest = BinaryHeap::with_capacity(KEYS_HELD + 1);
-        worker.store.for_each_object(&mut |key, _, _| {
-            if *key < self.from || *key >= self.to {
-                return;
-            }
-            if smallest.len() == KEYS_HELD && smallest.peek().is_some_and(|largest| key >= largest) {
-                return;
-            }
-            smallest.push(key.clone());
-            if smallest.len() > KEYS_HELD {
-                smallest.pop();
-            }
-        });
+        let mut smallest = BinaryHeap::new();
+        for shard in 0..worker.store.shards() {
+            worker.store.for_each_object_in(shard, &mut |key, _, _| {
+                if *key < self.from || *key >= self.to {
+                    return;
+                }
+                if smallest.len() == KEYS_HELD && smallest.peek().is_some_and(|largest| key >= largest) {
+                    return;
+                }
+                smallest.push(key.clone());
+                if smallest.len() > KEYS_HELD {
+                    smallest.pop();
+                }
+            });
+            // Requests go on between two shards.
+            tokio::task::yield_now().await;
+        }
         self.is_last = smallest.len() < KEYS_HELD;
         self.held = smallest.into_sorted_vec().into();
         if let Some(last) = self.held.back() {
@@ -48,11 +61,11 @@ impl StoreKeys {
     }
 
     /// The next keys that are below `end`, at most `limit`.
-    pub(super) fn take(&mut self, worker: &Worker, end: Option<&Bytes>, limit: usize) -> Vec<Bytes> {
+    pub(super) async fn take(&mut self, worker: &Worker, end: Option<&Bytes>, limit: usize) -> Vec<Bytes> {
         let mut taken = Vec::new();
         loop {
             if self.held.is_empty() && !self.is_last {
-                self.refill(worker);
+                self.refill(worker).await;
             }
             let left = limit - taken.len();
             let inside = self.held.iter().take(left).take_while(|key| end.is_none_or(|end| *key < end)).count();

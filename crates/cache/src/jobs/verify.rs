@@ -48,7 +48,8 @@ pub(super) async fn run(run: &Run) -> Result<()> {
             Some(after) if bucket == after.bucket => Some(after.key.as_str().to_owned()),
             Some(_) | None => None,
         };
-        compare_bucket(run, &bucket, start_after, &mut keys).await?;
+        let result = compare_bucket(run, &bucket, start_after, &mut keys).await;
+        run.bucket_ended(&bucket, result)?;
     }
     let mut uploads = Uploads::new(run);
     while let Some(parts) = uploads.next(run).await? {
@@ -89,13 +90,14 @@ async fn compare_bucket(
             start_after: start_after.clone(),
             limit: PAGE,
         };
-        let page = mount.background.list(&request).await?;
+        let page = run.patiently(|| async { Ok(mount.background.list(&request).await?) }).await?;
         let mut end = page.next.as_ref().map_or(last.clone(), |next| records::successor(&key_of(bucket, next)));
         let found = run.worker.engine.scan(&from, &end, PAGE).await?;
         if let (Some((key, _)), PAGE) = (found.last(), found.len()) {
             end = records::successor(key);
         }
-        let copies = keys.take(&run.worker, Some(&end), PAGE);
+        keys.skip_to(&from);
+        let copies = keys.take(&run.worker, Some(&end), PAGE).await;
         if let (Some(key), PAGE) = (copies.last(), copies.len()) {
             end = records::successor(key);
         }
@@ -152,8 +154,9 @@ async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remo
         return Ok(());
     }
     let _no_request = worker.uploads.lock(&path).await;
-    let _no_write = worker.locks.lock(&path).await;
-    let remote = match mount.background.head(&path.key).await {
+    let fence = worker.fence.read(&path);
+    // As a client would ask, and without the lock of writes, which nobody may hold for as long as an under store likes.
+    let remote = match mount.foreground.head(&path.key).await {
         Ok(remote) => Some(Remote { size: remote.info.size, remote_etag: remote.remote_etag }),
         Err(error) if error.kind == UfsKind::NotFound => None,
         Err(error) => {
@@ -162,6 +165,10 @@ async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remo
             return Ok(());
         }
     };
+    let _no_write = worker.locks.lock(&path).await;
+    if worker.fence.read(&path) != fence {
+        return Ok(());
+    }
     let (record, object) = look(worker, &path).await?;
     // A request without an answer may change the under store at any time.
     let is_settled = worker.settle.wait(&path).is_zero();

@@ -152,6 +152,19 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// Somebody else has persisted the object: it goes at once instead of after its pause, when there will be nothing to do for it.
+    pub(crate) fn hurry(&self, path: &ObjectPath) {
+        let mut state = self.state.lock();
+        state.close_circuit(&path.bucket);
+        if let Some(Slot { place: Place::Delayed { until, .. }, .. }) = state.slots.get(path) {
+            let until = *until;
+            state.delayed.remove(&(until, path.clone()));
+            state.release(path.clone());
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
     /// The object stays for a later try. Returns the pause.
     pub(crate) fn failed(&self, path: &ObjectPath, blame: Blame) -> Duration {
         let now = self.env.clock.monotonic();

@@ -15,8 +15,11 @@ const ENDPOINT_DEFAULT: &str = "http://127.0.0.1:9701";
 
 /// Environment variables of access key and secret key that are asked when neither flags nor their own variables are set, in this
 /// order. A pair comes from one place: the access key of one and the secret key of another are never what is meant.
-const KEY_VARIABLES: [(&str, &str); 2] =
-    [("FOREBAY_ROOT_ACCESS_KEY", "FOREBAY_ROOT_SECRET_KEY"), ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")];
+const KEY_VARIABLES: [(&str, &str); 2] = [("FOREBAY_ROOT_ACCESS_KEY", "FOREBAY_ROOT_SECRET_KEY"), AWS_VARIABLES];
+
+/// They may be the keys to somebody's cloud, which every other tool signs with and never sends: they go to this machine, or
+/// encrypted, and else nowhere.
+const AWS_VARIABLES: (&str, &str) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
@@ -24,11 +27,11 @@ pub(crate) struct Connection {
     /// URL of the admin API [default: http://127.0.0.1:9701]
     #[arg(long, global = true, value_name = "URL", env = "FOREBAY_ADMIN_ENDPOINT")]
     endpoint: Option<String>,
-    /// Access key of a user with an admin grant; else FOREBAY_ROOT_ACCESS_KEY or AWS_ACCESS_KEY_ID
+    /// Access key of a user with an admin grant; else FOREBAY_ROOT_ACCESS_KEY, or AWS_ACCESS_KEY_ID for this machine and https
     #[arg(long, global = true, value_name = "KEY", env = "FOREBAY_ACCESS_KEY", hide_env_values = true)]
     access_key: Option<String>,
     /// Its secret key, better given by the variable: others can see flags in the list of processes; else
-    /// FOREBAY_ROOT_SECRET_KEY or AWS_SECRET_ACCESS_KEY
+    /// FOREBAY_ROOT_SECRET_KEY, or AWS_SECRET_ACCESS_KEY for this machine and https
     #[arg(long, global = true, value_name = "KEY", env = "FOREBAY_SECRET_KEY", hide_env_values = true, value_parser = secret)]
     secret_key: Option<Secret>,
     /// PEM file of the authorities that the server's certificate may come from, instead of the usual ones
@@ -82,7 +85,10 @@ impl Keys {
         let secret_key = given(connection.secret_key.as_ref().map(|secret| secret.expose().to_owned()));
         let own =
             (("--access-key or FOREBAY_ACCESS_KEY", "--secret-key or FOREBAY_SECRET_KEY"), (access_key, secret_key));
-        let others = KEY_VARIABLES.map(|names| (names, (given(variable(names.0)), given(variable(names.1)))));
+        let endpoint = connection.endpoint()?;
+        let is_safe = is_loopback(&endpoint) || endpoint.starts_with("https://");
+        let others = KEY_VARIABLES.into_iter().filter(|names| is_safe || *names != AWS_VARIABLES);
+        let others = others.map(|names| (names, (given(variable(names.0)), given(variable(names.1)))));
         let wanted = |what: &str| Failure::Refused(format!("{what} is wanted: the keys of a user with an admin grant"));
         for ((access_name, secret_name), keys) in std::iter::once(own).chain(others) {
             match keys {
@@ -136,6 +142,11 @@ mod tests {
         let aws = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
         let find = |own: (&str, &str), names: &[&str]| Keys::find_in(&connection("", own.0, own.1), &variables(names));
         let access_key = |keys: Result<Keys, Failure>| keys.expect("a pair").access_key;
+        for (endpoint, is_taken) in
+            [("https://far.test:1", true), ("http://[::1]:1", true), ("http://far.test:1", false)]
+        {
+            assert_eq!(Keys::find_in(&connection(endpoint, "", ""), &variables(&aws)).is_ok(), is_taken, "{endpoint}");
+        }
         assert_eq!(access_key(find(("mine", "secret"), &root)), "mine");
         assert_eq!(access_key(find(("", ""), &[root, aws].concat())), "of FOREBAY_ROOT_ACCESS_KEY");
         assert_eq!(access_key(find(("", ""), &aws)), "of AWS_ACCESS_KEY_ID");

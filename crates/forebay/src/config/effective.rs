@@ -2,6 +2,7 @@
 
 use forebay_admin::ConfigurationEntry;
 use forebay_types::WriteMode;
+use forebay_ufs::UnderStoreUrl;
 use toml::Value;
 
 use super::kind::Kind;
@@ -43,7 +44,7 @@ fn setting_entry(setting: &Setting, Sourced { value, origin }: &Sourced) -> Conf
 fn shown(kind: Kind, value: &Value) -> String {
     match value {
         Value::String(text) if kind == Kind::Secret && !text.is_empty() => HIDDEN.to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => without_user(text),
         Value::Array(values) => values.iter().map(|value| shown(kind, value)).collect::<Vec<_>>().join(", "),
         Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Table(_) => {
             value.to_string()
@@ -77,10 +78,28 @@ fn policy_entry(Sourced { value, origin }: &Sourced) -> ConfigurationEntry {
     }
 }
 
+/// A URL without what stands before the `@`: somebody's name and password.
+fn without_user(text: &str) -> String {
+    if !text.contains('@') {
+        return text.to_owned();
+    }
+    if let Ok(url) = text.parse::<UnderStoreUrl>() {
+        return url.to_string();
+    }
+    match text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
+        Some((scheme, rest)) => format!("{scheme}://{rest}"),
+        None => text.to_owned(),
+    }
+}
+
 /// In one line, without secrets.
 fn shown_table(table: &toml::Table, secrets: &[&str]) -> String {
     let pair = |(key, value): (&String, &Value)| {
-        let value = if secrets.contains(&key.as_str()) { Value::from(HIDDEN) } else { value.clone() };
+        let value = match value {
+            _ if secrets.contains(&key.as_str()) => Value::from(HIDDEN),
+            Value::String(text) => Value::from(without_user(text)),
+            other => other.clone(),
+        };
         format!("{key} = {value}")
     };
     table.iter().map(pair).collect::<Vec<_>>().join(", ")
@@ -162,6 +181,18 @@ metadataTtl = \"5 s\"
         let config = Config::load(None, &BTreeMap::new(), &Overrides::default()).unwrap();
         for entry in config.effective {
             assert_eq!((entry.value, entry.source.as_str()), (entry.default, "default"), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn users_in_urls_are_not_shown() {
+        for (given, shown) in [
+            ("s3://b/a@b?endpoint=http://me:hunter2@host:1/x&region=r", "s3://b/a@b?endpoint=http://host:1/x&region=r"),
+            ("https://me:hunter2@collector:4318/v1", "https://collector:4318/v1"),
+            ("file:///data/a@b", "file:///data/a@b"),
+            ("https://collector:4318", "https://collector:4318"),
+        ] {
+            assert_eq!(without_user(given), shown);
         }
     }
 }

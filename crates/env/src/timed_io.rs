@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use forebay_env::Clock;
-use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::Clock;
+
 /// A connection on which a write that makes no progress for the limit fails, so that a client that does not read holds nothing
-/// for ever. Reads have their own limits: for headers in the server, for bodies in [`super::TimedBody`].
-pub(crate) struct TimedIo<S> {
+/// for ever. Reads have limits of their own in the servers, for headers and for bodies.
+pub struct TimedIo<S> {
     stream: S,
     clock: Arc<dyn Clock>,
     limit: Duration,
-    waiting: Option<BoxFuture<'static, ()>>,
+    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl<S> TimedIo<S> {
-    pub(crate) fn new(stream: S, clock: Arc<dyn Clock>, limit: Duration) -> Self {
+    pub fn new(stream: S, clock: Arc<dyn Clock>, limit: Duration) -> Self {
         Self { stream, clock, limit, waiting: None }
     }
 
@@ -81,17 +81,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_env::Env;
     use tokio::io::AsyncWriteExt;
 
     use super::*;
+    use crate::Env;
 
     #[tokio::test]
     async fn a_write_that_nobody_reads_fails_in_the_end() {
         let (env, clock) = Env::simulated(1);
         let (ours, _theirs) = tokio::io::duplex(16);
         let mut stream = TimedIo::new(ours, env.clock, Duration::from_secs(30));
-        let task = forebay_env::spawn(async move { stream.write_all(&[0; 64]).await });
+        let task = crate::spawn(async move { stream.write_all(&[0; 64]).await });
         while !task.is_finished() {
             clock.advance(Duration::from_secs(10));
             tokio::task::yield_now().await;
