@@ -112,7 +112,8 @@ def test_policies_change_at_run_time_and_survive_a_restart(start):
     refused("AccessDenied", s3.put_object, Bucket="demo", Key="frozen/object", Body=b"x")
     s3.put_object(Bucket="demo", Key="object", Body=b"x")
     status, resolved = admin(server, "GET", "/api/v1/policies/resolve?path=/demo/frozen/object")
-    assert (status, resolved["writeMode"]) == (200, "READ_ONLY")
+    mode = next(setting for setting in resolved["settings"] if setting["setting"] == "writeMode")
+    assert (status, mode["value"], mode["from"]) == (200, "READ_ONLY", "/demo/frozen/")
     status, problem = admin(server, "PUT", "/api/v1/policies", [{"path": "demo"}])
     assert status == 400 and "demo" in problem["detail"]
     assert admin(server, "GET", "/api/v1/policies") == (200, rules)

@@ -28,7 +28,8 @@ def admin(server, method, path, body=None, keys=None, headers=None):
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{server.admin}{path}", method=method, data=data)
     credentials = base64.b64encode(f"{access_key}:{secret_key}".encode()).decode()
-    for name, value in ({"Authorization": f"Basic {credentials}"} | (headers or {})).items():
+    own = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
+    for name, value in (own | (headers or {})).items():
         request.add_header(name, value)
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
