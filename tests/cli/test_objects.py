@@ -82,5 +82,11 @@ def test_check_cached_counts_what_is_here(cli, objects):
     cli.text("free", "s3://shelf/b/")
     report = cli.json("check-cached", "s3://shelf/")
     assert (report["cachedObjects"], report["cachedBytes"], report["byTier"]["under_store"]["objects"]) == (3, 3001, 1)
-    lines = {line.split("  ")[0]: line for line in cli.text("check-cached", "s3://shelf").splitlines()}
+    assert [object["cachedBytes"] == object["size"] for object in report["objects"]].count(False) == 1
+    sums = {name: value for name, value in report.items() if name != "objects"}
+    assert cli.json("check-cached", "s3://shelf/", "--summary") == sums
+    assert cli.json("check-cached", "s3://shelf/none")["objects"] == []
+    text = cli.text("check-cached", "s3://shelf")
+    assert all(object["key"] in text for object in report["objects"]) and "dirty" not in text
+    lines = {line.split("  ")[0]: line for line in cli.text("check-cached", "s3://shelf", "--summary").splitlines()}
     assert "4" in lines["all"] and "100.0 %" in lines["all"] and "under store" in lines

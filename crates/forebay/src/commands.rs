@@ -64,14 +64,8 @@ pub(crate) enum ClientCommand {
     },
     /// Lists buckets, or objects with what the cache holds of each
     Ls(objects::ListOptions),
-    /// Counts how much of what lies under a path is in the cache
-    CheckCached {
-        /// s3://bucket/prefix or /bucket/prefix
-        #[arg(value_name = "PATH")]
-        path: String,
-        #[command(flatten)]
-        target: Target,
-    },
+    /// Tells how much of each object under a path is in the cache, in which tier, dirty or clean, and the sums
+    CheckCached(cached::CheckOptions),
     /// Shows and changes path policies
     Policy {
         #[command(subcommand)]
@@ -105,7 +99,7 @@ pub(crate) fn dispatch(command: ClientCommand) -> Result<(), Failure> {
         ClientCommand::Status { target } => status::status(&target),
         ClientCommand::Stat { path, target } => objects::stat(&path, &target),
         ClientCommand::Ls(options) => objects::list(&options),
-        ClientCommand::CheckCached { path, target } => cached::check_cached(&path, &target),
+        ClientCommand::CheckCached(options) => cached::check_cached(&options),
         ClientCommand::Policy { command, target } => policy::policy(command, &target),
         ClientCommand::Load(options) => run::run(JobKind::Load, &options),
         ClientCommand::Free(options) => run::run(JobKind::Free, &options),

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use clap::Args;
 use forebay_cache::{CacheTier, CachedObject};
 use serde::Serialize;
 
-use super::objects::{Pages, state, tier};
-use super::output::print;
+use super::objects::{self, Pages, json, state, tier};
+use super::output::{print, print_part};
 use super::units::{count, escaped, share, size};
 use super::{Table, Target};
 use crate::client::prefix_path;
@@ -70,19 +71,51 @@ impl Report {
     }
 }
 
-pub(super) fn check_cached(path: &str, target: &Target) -> Result<(), Failure> {
-    let path = prefix_path(path)?;
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    /// s3://bucket/prefix or /bucket/prefix
+    #[arg(value_name = "PATH")]
+    path: String,
+    /// Only the sums, without a line for each object
+    #[arg(long)]
+    summary: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) fn check_cached(options: &CheckOptions) -> Result<(), Failure> {
+    let path = prefix_path(&options.path)?;
     if path == "/" {
         return Err(Failure::Refused("\"/\": name a bucket: s3://bucket or s3://bucket/prefix".to_owned()));
     }
     let path = if path[1..].contains('/') { path } else { path + "/" };
-    let client = target.client()?;
+    let client = options.target.client()?;
     let mut report = Report { path: path.clone(), ..Report::default() };
+    let is_json = options.target.is_json();
+    // Behind the braces of the report, which is complete only at the end.
+    let mut separator = "{\"objects\":[";
     for page in Pages::new(&client, path, false) {
-        page?.objects.iter().for_each(|object| report.add(object));
+        let page = page?;
+        page.objects.iter().for_each(|object| report.add(object));
+        match (options.summary, is_json) {
+            (true, _) => {}
+            (false, false) => print(&objects::page_text(&page))?,
+            (false, true) => {
+                for object in &page.objects {
+                    print_part(&format!("{separator}{}", json(object)))?;
+                    separator = ",";
+                }
+            }
+        }
     }
-    if target.is_json() {
-        return print(&serde_json::to_string(&report).expect("the report has text keys only"));
+    let sums = json(&report);
+    match (is_json, options.summary) {
+        (true, true) => print(&sums),
+        (true, false) => {
+            let begin = if separator == "," { "" } else { separator };
+            print(&format!("{begin}],{}", sums.trim_start_matches('{')))
+        }
+        (false, true) => print(&report.text()),
+        (false, false) => print(&format!("\n{}", report.text())),
     }
-    print(&report.text())
 }

@@ -104,15 +104,19 @@ impl Iterator for Pages<'_> {
 /// Page by page, so that a bucket of any size needs the memory of one.
 fn list_as_text(pages: Pages<'_>) -> Result<(), Failure> {
     for page in pages {
-        let page = page?;
-        let mut lines: Vec<_> = page.objects.iter().map(|object| (object.key.as_str(), object_cells(object))).collect();
-        lines.extend(page.prefixes.iter().map(|prefix| (prefix.as_str(), prefix_cells(prefix))));
-        lines.sort_by_key(|(name, _)| *name);
-        let mut table = Table::new(&["STATE", "TIER", ">CACHED", ">SIZE", "MODIFIED", "KEY"]);
-        lines.into_iter().for_each(|(_, cells)| table.row(cells));
-        print(&table.text())?;
+        print(&page_text(&page?))?;
     }
     Ok(())
+}
+
+/// A page as a table, in order of the names.
+pub(super) fn page_text(page: &CachedPage) -> String {
+    let mut lines: Vec<_> = page.objects.iter().map(|object| (object.key.as_str(), object_cells(object))).collect();
+    lines.extend(page.prefixes.iter().map(|prefix| (prefix.as_str(), prefix_cells(prefix))));
+    lines.sort_by_key(|(name, _)| *name);
+    let mut table = Table::new(&["STATE", "TIER", ">CACHED", ">SIZE", "MODIFIED", "KEY"]);
+    lines.into_iter().for_each(|(_, cells)| table.row(cells));
+    table.text()
 }
 
 fn object_cells(object: &CachedObject) -> [String; 6] {
@@ -131,7 +135,7 @@ fn prefix_cells(prefix: &str) -> [String; 6] {
     ["prefix".to_owned(), none(), none(), none(), none(), escaped(prefix)]
 }
 
-fn json(value: &impl serde::Serialize) -> String {
+pub(super) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("the API's types have text keys only")
 }
 
