@@ -10,6 +10,7 @@ use forebay_cache::{Cache, Mount, Mounts, Parts};
 use forebay_catalog::EmbeddedEngine;
 use forebay_env::Env;
 use forebay_env::disk::memory::MemoryDisk;
+use forebay_logs::Logs;
 use forebay_s3::{S3Service, S3Settings};
 use forebay_store::{Settings, Store};
 use forebay_types::{BucketName, PolicyRule, WriteMode};
@@ -93,7 +94,7 @@ async fn service() -> S3Service {
     let root = RootUser { access_key: "root".to_owned(), secret_key: Secret::new("root secret") };
     let users = Users::open(root, Some(users_file().clone())).expect("a valid file");
     let settings = S3Settings { domain: Some("s3.example.com".to_owned()), ..S3Settings::new(Secret::new("tokens")) };
-    S3Service::new(cache, users, settings, env, &mut registry)
+    S3Service::new(cache, users, settings, env, &mut registry, Logs::default())
 }
 
 fn split<'a>(data: &'a [u8], between: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
