@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { ConfigurationEntry } from "../api";
 import { plural } from "../format";
-import { Empty, Loaded, Prose, Scroll } from "../parts/basic";
+import { Empty, Loaded, Prose, Table } from "../parts/basic";
 import { usePoll } from "../poll";
 
 const matches = (entry: ConfigurationEntry, word: string) =>
@@ -52,33 +52,20 @@ export function Configuration() {
 
 function Entries({ entries }: { entries: ConfigurationEntry[] }) {
   return (
-    <Scroll label="Settings">
-      <table class="configuration">
-        <thead>
-          <tr>
-            <th scope="col">Setting</th>
-            <th scope="col">Value</th>
-            <th scope="col">Default</th>
-            <th scope="col">Source</th>
-            <th scope="col">Meaning</th>
-          </tr>
-        </thead>
-        <tbody>
-          {entries.map(({ name, value, default: usual, source, about }) => (
-            <tr key={name} class={source === "default" ? "" : "set"}>
-              <th scope="row">
-                <code>{name}</code>
-              </th>
-              <td class="wrap">{value === "" ? <i>empty</i> : value}</td>
-              <td class="wrap muted">{usual}</td>
-              <td class="wrap">{source}</td>
-              <td class="about">
-                <Prose text={about} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Scroll>
+    <Table label="Settings" kind="configuration" columns={["Setting", "Value", "Default", "Source", "Meaning"]}>
+      {entries.map(({ name, value, default: usual, source, about }) => (
+        <tr key={name} class={source === "default" ? "" : "set"}>
+          <th scope="row">
+            <code>{name}</code>
+          </th>
+          <td class="wrap">{value === "" ? <i>empty</i> : value}</td>
+          <td class="wrap muted">{usual}</td>
+          <td class="wrap">{source}</td>
+          <td class="about">
+            <Prose text={about} />
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { Job, JobFinding } from "../api";
 import { bytes, bytesPerSecond, count, duration } from "../format";
-import { Empty, ErrorLine, Facts, Loaded, Scroll, Time, useNow } from "../parts/basic";
+import { Empty, ErrorLine, Facts, Loaded, Table, Time, useNow } from "../parts/basic";
 import { Confirm } from "../parts/dialog";
 import { tell } from "../parts/toast";
 import { useAction, usePoll } from "../poll";
@@ -137,30 +137,19 @@ function FindingRows({ job, first }: { job: Job; first: JobFinding[] }) {
   });
   return (
     <>
-      <Scroll label="Findings">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Path</th>
-              <th scope="col">Kind</th>
-              <th scope="col">Detail</th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row, at) => (
-              <tr key={at}>
-                <th scope="row">
-                  <a href={hrefOf("objects", { object: row.path })}>
-                    <code>{row.path}</code>
-                  </a>
-                </th>
-                <td class="nowrap">{row.kind}</td>
-                <td>{row.detail}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </Scroll>
+      <Table label="Findings" columns={["Path", "Kind", "Detail"]}>
+        {rows.map((row, at) => (
+          <tr key={at}>
+            <th scope="row">
+              <a href={hrefOf("objects", { object: row.path })}>
+                <code>{row.path}</code>
+              </a>
+            </th>
+            <td class="nowrap">{row.kind}</td>
+            <td>{row.detail}</td>
+          </tr>
+        ))}
+      </Table>
       <ErrorLine error={loading.error} />
       {!last && (
         <div class="row">

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import * as api from "../api";
 import { JOB_KINDS, type Job, type JobKind } from "../api";
 import { bytes, count, percent } from "../format";
-import { Badge, Empty, ErrorLine, Loaded, Progress, Scroll, Time, type Tone } from "../parts/basic";
+import { Badge, Empty, ErrorLine, Loaded, Progress, Table, Time, type Tone } from "../parts/basic";
 import { tell } from "../parts/toast";
 import { useAction, usePoll } from "../poll";
 import { goTo, hrefOf, pathOf, route } from "../route";
@@ -36,7 +36,7 @@ function Jobs({ path }: { path: string }) {
       <NewJob key={path} path={path} />
       <section aria-labelledby="jobs-title">
         <h2 id="jobs-title">All jobs</h2>
-        <Loaded from={jobs}>{(all) => (all.length === 0 ? <Empty>No jobs yet.</Empty> : <Table jobs={all} />)}</Loaded>
+        <Loaded from={jobs}>{(all) => (all.length === 0 ? <Empty>No jobs yet.</Empty> : <JobsTable jobs={all} />)}</Loaded>
       </section>
     </>
   );
@@ -148,50 +148,33 @@ export function JobBar({ job }: { job: Job }) {
   );
 }
 
-function Table({ jobs }: { jobs: Job[] }) {
+function JobsTable({ jobs }: { jobs: Job[] }) {
   return (
-    <Scroll label="Jobs">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Job</th>
-            <th scope="col">State</th>
-            <th scope="col">Path</th>
-            <th scope="col">Progress</th>
-            <th scope="col" class="number">
-              Findings
-            </th>
-            <th scope="col">Created</th>
-            <th scope="col">By</th>
-          </tr>
-        </thead>
-        <tbody>
-          {jobs.map((job) => (
-            <tr key={job.id}>
-              <th scope="row" class="nowrap">
-                <a href={hrefOf("jobs", { id: job.id })}>
-                  {job.request.kind} <span class="unseen">job {job.id}</span>
-                </a>
-                {job.request.dryRun && <span class="hint"> dry run</span>}
-              </th>
-              <td>
-                <JobState job={job} />
-              </td>
-              <td>
-                <code>{job.request.path}</code>
-              </td>
-              <td>
-                <JobBar job={job} />
-              </td>
-              <td class={`number ${job.findings > 0 ? "warning-text" : ""}`}>{count(job.findings)}</td>
-              <td>
-                <Time ms={job.createdMs} />
-              </td>
-              <td>{job.createdBy}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Scroll>
+    <Table label="Jobs" columns={["Job", "State", "Path", "Progress", ">Findings", "Created", "By"]}>
+      {jobs.map((job) => (
+        <tr key={job.id}>
+          <th scope="row" class="nowrap">
+            <a href={hrefOf("jobs", { id: job.id })}>
+              {job.request.kind} <span class="unseen">job {job.id}</span>
+            </a>
+            {job.request.dryRun && <span class="hint"> dry run</span>}
+          </th>
+          <td>
+            <JobState job={job} />
+          </td>
+          <td>
+            <code>{job.request.path}</code>
+          </td>
+          <td>
+            <JobBar job={job} />
+          </td>
+          <td class={`number ${job.findings > 0 ? "warning-text" : ""}`}>{count(job.findings)}</td>
+          <td>
+            <Time ms={job.createdMs} />
+          </td>
+          <td>{job.createdBy}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }

@@ -5,7 +5,7 @@ import * as api from "../api";
 import type { ObjectDetail, PersistEvent } from "../api";
 import { contentUrl } from "../client";
 import { bytes, count, duration, milliseconds, percent, plural } from "../format";
-import { Ago, Badge, Empty, Facts, Loaded, Scroll, Time, type Tone } from "../parts/basic";
+import { Ago, Badge, Empty, Facts, Loaded, Table, Time, type Tone } from "../parts/basic";
 import { Confirm } from "../parts/dialog";
 import { PagesMap } from "../parts/pages-map";
 import { StateBadge, stateAbout, tierName } from "../parts/object-state";
@@ -135,38 +135,22 @@ function Persistence({ events }: { events: PersistEvent[] }) {
       {events.length === 0 ? (
         <Empty>None is remembered: since the start, only the last ten thousand of all objects are.</Empty>
       ) : (
-        <Scroll label="Persistence">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Time</th>
-                <th scope="col">Outcome</th>
-                {["Generation", "Bytes", "Took"].map((name) => (
-                  <th key={name} scope="col" class="number">
-                    {name}
-                  </th>
-                ))}
-                <th scope="col">Error</th>
-              </tr>
-            </thead>
-            <tbody>
-              {events.map((event) => (
-                <tr key={`${event.timeMs} ${event.generation} ${event.outcome}`}>
-                  <td>
-                    <Time ms={event.timeMs} />
-                  </td>
-                  <td>
-                    <Badge tone={OUTCOMES[event.outcome] ?? "plain"}>{event.outcome}</Badge>
-                  </td>
-                  <td class="number">{event.generation}</td>
-                  <td class="number">{bytes(event.bytes)}</td>
-                  <td class="number">{milliseconds(event.durationMs)}</td>
-                  <td class="wrap">{event.error}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table label="Persistence" columns={["Time", "Outcome", ">Generation", ">Bytes", ">Took", "Error"]}>
+          {events.map((event) => (
+            <tr key={`${event.timeMs} ${event.generation} ${event.outcome}`}>
+              <td>
+                <Time ms={event.timeMs} />
+              </td>
+              <td>
+                <Badge tone={OUTCOMES[event.outcome] ?? "plain"}>{event.outcome}</Badge>
+              </td>
+              <td class="number">{event.generation}</td>
+              <td class="number">{bytes(event.bytes)}</td>
+              <td class="number">{milliseconds(event.durationMs)}</td>
+              <td class="wrap">{event.error}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </section>
   );

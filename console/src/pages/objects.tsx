@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { CachedObject, CachedPage } from "../api";
 import { bytes, percent, plural } from "../format";
-import { Empty, ErrorLine, Loaded, Scroll, Time } from "../parts/basic";
+import { Empty, ErrorLine, Loaded, Table, Time } from "../parts/basic";
 import { StateBadge, tierName } from "../parts/object-state";
 import { Upload } from "../parts/upload";
 import { useAction, usePoll } from "../poll";
@@ -73,28 +73,18 @@ function Buckets() {
           all.length === 0 ? (
             <Empty>There are no buckets. A client makes one by S3: aws s3 mb s3://name</Empty>
           ) : (
-            <Scroll label="Buckets">
-              <table>
-                <thead>
-                  <tr>
-                    <th scope="col">Bucket</th>
-                    <th scope="col">Created</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {all.map(({ name, createdMs }) => (
-                    <tr key={name}>
-                      <th scope="row">
-                        <a href={hrefOf("objects", { path: `/${name}/` })}>{name}</a>
-                      </th>
-                      <td>
-                        <Time ms={createdMs} />
-                      </td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </Scroll>
+            <Table label="Buckets" columns={["Bucket", "Created"]}>
+              {all.map(({ name, createdMs }) => (
+                <tr key={name}>
+                  <th scope="row">
+                    <a href={hrefOf("objects", { path: `/${name}/` })}>{name}</a>
+                  </th>
+                  <td>
+                    <Time ms={createdMs} />
+                  </td>
+                </tr>
+              ))}
+            </Table>
           )
         }
       </Loaded>
@@ -161,36 +151,18 @@ function Entries({ path, pages }: { path: string; pages: CachedPage[] }) {
       <p class="hint">
         {plural(objects.length, "object")} and {plural(prefixes.length, "prefix", "prefixes")}{pages.at(-1)?.next ? " so far" : ""}
       </p>
-      <Scroll label="Objects">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Name</th>
-              <th scope="col">State</th>
-              <th scope="col">Nearest tier</th>
-              <th scope="col" class="number">
-                On disk
-              </th>
-              <th scope="col" class="number">
-                Size
-              </th>
-              <th scope="col">Modified</th>
-            </tr>
-          </thead>
-          <tbody>
-            {prefixes.map((name) => (
-              <tr key={`p ${name}`}>
-                <th scope="row" colSpan={6}>
-                  <a href={hrefOf("objects", { path: `/${bucket}/${name}` })}>{name.slice(prefix.length)}</a>
-                </th>
-              </tr>
-            ))}
-            {objects.map((object) => (
-              <ObjectRow key={`o ${object.key}`} bucket={bucket} prefix={prefix} object={object} />
-            ))}
-          </tbody>
-        </table>
-      </Scroll>
+      <Table label="Objects" columns={["Name", "State", "Nearest tier", ">On disk", ">Size", "Modified"]}>
+        {prefixes.map((name) => (
+          <tr key={`p ${name}`}>
+            <th scope="row" colSpan={6}>
+              <a href={hrefOf("objects", { path: `/${bucket}/${name}` })}>{name.slice(prefix.length)}</a>
+            </th>
+          </tr>
+        ))}
+        {objects.map((object) => (
+          <ObjectRow key={`o ${object.key}`} bucket={bucket} prefix={prefix} object={object} />
+        ))}
+      </Table>
     </>
   );
 }

@@ -2,7 +2,7 @@
 
 import type { Sample } from "../api";
 import { bytesPerSecond, milliseconds, percent, perSecond } from "../format";
-import { Badge, Empty, Scroll } from "../parts/basic";
+import { Badge, Empty, Table } from "../parts/basic";
 import { readsByPath } from "../samples";
 
 export function Operations({ samples }: { samples: Sample[] }) {
@@ -14,35 +14,21 @@ export function Operations({ samples }: { samples: Sample[] }) {
       {rows.length === 0 ? (
         <Empty>No requests.</Empty>
       ) : (
-        <Scroll label="Operations">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Operation</th>
-                {["Rate", "Errors", "Throttled", "p25", "p50", "p75", "p90", "p99"].map((name) => (
-                  <th key={name} scope="col" class="number">
-                    {name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((row) => (
-                <tr key={row.operation}>
-                  <th scope="row">{row.operation}</th>
-                  <td class="number">{perSecond(row.rate)}</td>
-                  <td class={`number ${row.errors > 0 ? "bad-text" : ""}`}>{perSecond(row.errors)}</td>
-                  <td class={`number ${row.throttled > 0 ? "warning-text" : ""}`}>{perSecond(row.throttled)}</td>
-                  {[row.p25Ms, row.p50Ms, row.p75Ms, row.p90Ms, row.p99Ms].map((value, at) => (
-                    <td key={at} class="number">
-                      {milliseconds(value)}
-                    </td>
-                  ))}
-                </tr>
+        <Table label="Operations" columns={["Operation", ">Rate", ">Errors", ">Throttled", ">p25", ">p50", ">p75", ">p90", ">p99"]}>
+          {rows.map((row) => (
+            <tr key={row.operation}>
+              <th scope="row">{row.operation}</th>
+              <td class="number">{perSecond(row.rate)}</td>
+              <td class={`number ${row.errors > 0 ? "bad-text" : ""}`}>{perSecond(row.errors)}</td>
+              <td class={`number ${row.throttled > 0 ? "warning-text" : ""}`}>{perSecond(row.throttled)}</td>
+              {[row.p25Ms, row.p50Ms, row.p75Ms, row.p90Ms, row.p99Ms].map((value, at) => (
+                <td key={at} class="number">
+                  {milliseconds(value)}
+                </td>
               ))}
-            </tbody>
-          </table>
-        </Scroll>
+            </tr>
+          ))}
+        </Table>
       )}
     </section>
   );
@@ -56,34 +42,20 @@ export function Reads({ samples }: { samples: Sample[] }) {
       {rows.length === 0 ? (
         <Empty>Nothing was read.</Empty>
       ) : (
-        <Scroll label="Reads">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Path</th>
-                {["Memory", "Disk", "Under store", "From here", "Bytes"].map((name) => (
-                  <th key={name} scope="col" class="number">
-                    {name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((row) => (
-                <tr key={row.path}>
-                  <th scope="row">
-                    <code>{row.path}</code>
-                  </th>
-                  <td class="number">{perSecond(row.memory)}</td>
-                  <td class="number">{perSecond(row.disk)}</td>
-                  <td class="number">{perSecond(row.underStore)}</td>
-                  <td class="number">{percent(row.hitRatio)}</td>
-                  <td class="number">{bytesPerSecond(row.bytes)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table label="Reads" columns={["Path", ">Memory", ">Disk", ">Under store", ">From here", ">Bytes"]}>
+          {rows.map((row) => (
+            <tr key={row.path}>
+              <th scope="row">
+                <code>{row.path}</code>
+              </th>
+              <td class="number">{perSecond(row.memory)}</td>
+              <td class="number">{perSecond(row.disk)}</td>
+              <td class="number">{perSecond(row.underStore)}</td>
+              <td class="number">{percent(row.hitRatio)}</td>
+              <td class="number">{bytesPerSecond(row.bytes)}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </section>
   );
@@ -102,34 +74,19 @@ export function Disks({ sample, failed }: { sample: Sample | undefined; failed: 
       {disks.length === 0 ? (
         <Empty>No sample yet.</Empty>
       ) : (
-        <Scroll label="Cache directories">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Directory</th>
-                <th scope="col">State</th>
-                {["Device busy", "Write and sync", "Written"].map((name) => (
-                  <th key={name} scope="col" class="number">
-                    {name}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {disks.map((disk) => (
-                <tr key={disk.directory}>
-                  <th scope="row">
-                    <code>{disk.directory}</code>
-                  </th>
-                  <td>{disk.failed ? <Badge tone="bad">failed</Badge> : <Badge tone="good">writing</Badge>}</td>
-                  <td class="number">{percent(disk.busy)}</td>
-                  <td class="number">{milliseconds(disk.syncMs)}</td>
-                  <td class="number">{bytesPerSecond(disk.writtenBytes)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table label="Cache directories" columns={["Directory", "State", ">Device busy", ">Write and sync", ">Written"]}>
+          {disks.map((disk) => (
+            <tr key={disk.directory}>
+              <th scope="row">
+                <code>{disk.directory}</code>
+              </th>
+              <td>{disk.failed ? <Badge tone="bad">failed</Badge> : <Badge tone="good">writing</Badge>}</td>
+              <td class="number">{percent(disk.busy)}</td>
+              <td class="number">{milliseconds(disk.syncMs)}</td>
+              <td class="number">{bytesPerSecond(disk.writtenBytes)}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </section>
   );

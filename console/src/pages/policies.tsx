@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import * as api from "../api";
 import type { PolicyRule, VersionedRules } from "../api";
-import { Badge, Empty, Loaded, Scroll } from "../parts/basic";
+import { Badge, Empty, Loaded, Table } from "../parts/basic";
 import { PolicyEditor } from "../parts/policy-editor";
 import { usePoll } from "../poll";
 import { goTo, pathOf, route } from "../route";
@@ -61,28 +61,18 @@ function Rules({ present, onEdit }: { present: VersionedRules; onEdit: () => voi
       {present.rules.length === 0 ? (
         <Empty>There are no rules: the defaults hold everywhere.</Empty>
       ) : (
-        <Scroll label="Rules">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Path</th>
-                <th scope="col">Settings</th>
-              </tr>
-            </thead>
-            <tbody>
-              {present.rules.map((rule) => (
-                <tr key={rule.path}>
-                  <th scope="row">
-                    <code>{rule.path}</code>
-                  </th>
-                  <td>
-                    <Settings rule={rule} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </Scroll>
+        <Table label="Rules" columns={["Path", "Settings"]}>
+          {present.rules.map((rule) => (
+            <tr key={rule.path}>
+              <th scope="row">
+                <code>{rule.path}</code>
+              </th>
+              <td>
+                <Settings rule={rule} />
+              </td>
+            </tr>
+          ))}
+        </Table>
       )}
     </section>
   );
@@ -138,26 +128,15 @@ function Resolved({ path }: { path: string }) {
           <p>
             <code class="wrap">{path}</code> falls under {rule ? <code>{rule}</code> : "no rule"}.
           </p>
-          <Scroll label="Settings that hold">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Setting</th>
-                  <th scope="col">Value</th>
-                  <th scope="col">From</th>
-                </tr>
-              </thead>
-              <tbody>
-                {settings.map(({ setting, value, from }) => (
-                  <tr key={setting}>
-                    <th scope="row">{setting}</th>
-                    <td>{unquoted(value) ?? <i>none</i>}</td>
-                    <td>{from ? <code>{from}</code> : <i>default</i>}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </Scroll>
+          <Table label="Settings that hold" columns={["Setting", "Value", "From"]}>
+            {settings.map(({ setting, value, from }) => (
+              <tr key={setting}>
+                <th scope="row">{setting}</th>
+                <td>{unquoted(value) ?? <i>none</i>}</td>
+                <td>{from ? <code>{from}</code> : <i>default</i>}</td>
+              </tr>
+            ))}
+          </Table>
         </>
       )}
     </Loaded>

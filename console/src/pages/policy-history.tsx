@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import * as api from "../api";
 import type { PolicyVersion, VersionedRules } from "../api";
 import { plural } from "../format";
-import { Badge, Empty, Loaded, Scroll, Time } from "../parts/basic";
+import { Badge, Empty, Loaded, Table, Time } from "../parts/basic";
 import { Changes } from "../parts/changes";
 import { Confirm, Dialog } from "../parts/dialog";
 import { tell } from "../parts/toast";
@@ -28,56 +28,38 @@ export function History({ history, present, onRolledBack }: HistoryProps) {
           versions.length === 0 ? (
             <Empty>No version is kept yet.</Empty>
           ) : (
-            <Scroll label="History">
-              <table>
-                <thead>
-                  <tr>
-                    <th scope="col" class="number">
-                      Version
-                    </th>
-                    <th scope="col">Time</th>
-                    <th scope="col">By</th>
-                    <th scope="col">Reason</th>
-                    <th scope="col">Changes</th>
-                    <th scope="col">
-                      <span class="unseen">Actions</span>
-                    </th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {versions.map((version) => (
-                    <tr key={version.version}>
-                      <th scope="row" class="number">
-                        {version.version}
-                      </th>
-                      <td>
-                        <Time ms={version.timeMs} />
-                      </td>
-                      <td>{version.by}</td>
-                      <td>{version.reason}</td>
-                      <td>{plural(version.changes.length, "change")}</td>
-                      <td class="actions">
-                        <button type="button" class="small" aria-label={`Show version ${version.version}`} onClick={() => setLooking(version)}>
-                          Show
-                        </button>
-                        {String(version.version) === present?.version ? (
-                          <Badge tone="good">in force</Badge>
-                        ) : (
-                          <button
-                            type="button"
-                            class="small"
-                            aria-label={`Roll back to version ${version.version}`}
-                            onClick={() => setReturning(version)}
-                          >
-                            Roll back …
-                          </button>
-                        )}
-                      </td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </Scroll>
+            <Table label="History" columns={[">Version", "Time", "By", "Reason", "Changes", "~Actions"]}>
+              {versions.map((version) => (
+                <tr key={version.version}>
+                  <th scope="row" class="number">
+                    {version.version}
+                  </th>
+                  <td>
+                    <Time ms={version.timeMs} />
+                  </td>
+                  <td>{version.by}</td>
+                  <td>{version.reason}</td>
+                  <td>{plural(version.changes.length, "change")}</td>
+                  <td class="actions">
+                    <button type="button" class="small" aria-label={`Show version ${version.version}`} onClick={() => setLooking(version)}>
+                      Show
+                    </button>
+                    {String(version.version) === present?.version ? (
+                      <Badge tone="good">in force</Badge>
+                    ) : (
+                      <button
+                        type="button"
+                        class="small"
+                        aria-label={`Roll back to version ${version.version}`}
+                        onClick={() => setReturning(version)}
+                      >
+                        Roll back …
+                      </button>
+                    )}
+                  </td>
+                </tr>
+              ))}
+            </Table>
           )
         }
       </Loaded>

@@ -103,6 +103,36 @@ export function Scroll({ label, children }: { label: string; children: Component
   );
 }
 
+/** The head of a table. Columns of numbers begin with `>`, columns whose name only screen readers need with `~`. */
+export function Head({ columns }: { columns: string[] }) {
+  return (
+    <thead>
+      <tr>
+        {columns.map((column) => {
+          const name = column.replace(/^[>~]/, "");
+          return (
+            <th key={column} scope="col" class={column.startsWith(">") ? "number" : undefined}>
+              {column.startsWith("~") ? <span class="unseen">{name}</span> : name}
+            </th>
+          );
+        })}
+      </tr>
+    </thead>
+  );
+}
+
+/** A table that scrolls sideways by itself where the page is narrow. Its children are the rows. */
+export function Table(props: { label: string; kind?: string; columns: string[]; children: ComponentChildren }) {
+  return (
+    <Scroll label={props.label}>
+      <table class={props.kind}>
+        <Head columns={props.columns} />
+        <tbody>{props.children}</tbody>
+      </table>
+    </Scroll>
+  );
+}
+
 export interface Fact {
   name: string;
   value: ComponentChildren;

@@ -1,34 +1,22 @@
 import type { PolicyChange } from "../api";
 import { unquoted } from "../rules";
-import { Empty, Scroll } from "./basic";
+import { Empty, Table } from "./basic";
 
 /** What changes from one version of the rules to another. */
 export function Changes({ changes }: { changes: PolicyChange[] }) {
   if (changes.length === 0) return <Empty>Nothing changes.</Empty>;
   return (
-    <Scroll label="Changes">
-      <table class="changes">
-        <thead>
-          <tr>
-            <th scope="col">Path</th>
-            <th scope="col">Setting</th>
-            <th scope="col">Before</th>
-            <th scope="col">After</th>
-          </tr>
-        </thead>
-        <tbody>
-          {changes.map((change) => (
-            <tr key={`${change.path} ${change.setting}`}>
-              <th scope="row">
-                <code>{change.path}</code>
-              </th>
-              <td>{change.setting || "the rule itself"}</td>
-              <td>{change.before == null ? <i>not set</i> : <del>{unquoted(change.before)}</del>}</td>
-              <td>{change.after == null ? <i>not set</i> : <ins>{unquoted(change.after)}</ins>}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Scroll>
+    <Table label="Changes" kind="changes" columns={["Path", "Setting", "Before", "After"]}>
+      {changes.map((change) => (
+        <tr key={`${change.path} ${change.setting}`}>
+          <th scope="row">
+            <code>{change.path}</code>
+          </th>
+          <td>{change.setting || "the rule itself"}</td>
+          <td>{change.before == null ? <i>not set</i> : <del>{unquoted(change.before)}</del>}</td>
+          <td>{change.after == null ? <i>not set</i> : <ins>{unquoted(change.after)}</ins>}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }

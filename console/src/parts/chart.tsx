@@ -1,3 +1,4 @@
+import { Head } from "./basic";
 /** Lines over time, with their numbers beside them for eyes and for readers of screens. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -114,16 +115,7 @@ function Numbers({ title, lines, values, format }: NumbersProps) {
   return (
     <table class="compact">
       <caption class="unseen">{title}</caption>
-      <thead>
-        <tr>
-          <th scope="col">Line</th>
-          {["Now", "Least", "Mean", "Most"].map((name) => (
-            <th key={name} scope="col" class="number">
-              {name}
-            </th>
-          ))}
-        </tr>
-      </thead>
+      <Head columns={["Line", ">Now", ">Least", ">Mean", ">Most"]} />
       <tbody>
         {lines.map(({ name }, number) => {
           const { last, least, mean, most } = summary(values[number] ?? []);
