@@ -110,19 +110,8 @@ impl Worker {
         if fresh { Self::remote_etag_of(&object) } else { None }
     }
 
-    /// Finds out what the under store has, asking it only when the copy's time is over.
+    /// Finds out what the under store has, asking it only when the copy's time is over. A copy that begins is counted as read or not.
     pub(crate) async fn know(
-        &self,
-        path: &ObjectPath,
-        policy: &PathPolicy,
-        mount: &Mount,
-        copy: Option<Object>,
-    ) -> Result<Known> {
-        self.know_for(path, policy, mount, copy, Purpose::Read).await
-    }
-
-    /// As [`Worker::know`]; a copy that begins is counted as read or not.
-    pub(crate) async fn know_for(
         &self,
         path: &ObjectPath,
         policy: &PathPolicy,

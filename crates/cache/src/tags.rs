@@ -11,7 +11,7 @@ use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode, header_bytes};
 use crate::memory_tier::MemoryObject;
 use crate::persist::Entry;
 use crate::put::{Change, new_object};
-use crate::remote::Known;
+use crate::remote::{Known, Purpose};
 use crate::worker::{Current, Located, Worker};
 use crate::{Error, ErrorKind, Result};
 
@@ -47,7 +47,7 @@ impl Worker {
             Located::Deleted => Err(not_found(path)),
             Located::Elsewhere { copy } => {
                 let mount = self.buckets.mount(&path.bucket).await?;
-                if let Known::Absent = self.know(path, &policy, &mount, copy).await? {
+                if let Known::Absent = self.know(path, &policy, &mount, copy, Purpose::Read).await? {
                     return Err(not_found(path));
                 }
                 self.check_settled(path)?;

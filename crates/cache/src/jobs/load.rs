@@ -135,7 +135,7 @@ impl Load<'_> {
         if self.run.request.dry_run {
             return self.count_missing(path, &policy, &mount, copy).await;
         }
-        let known = worker.know_for(path, &policy, &mount, copy, Purpose::Load).await?;
+        let known = worker.know(path, &policy, &mount, copy, Purpose::Load).await?;
         let object = match known {
             Known::Copy(object) => object,
             Known::Absent => return Ok(Step::Skipped),
