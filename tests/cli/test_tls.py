@@ -1,12 +1,10 @@
 """The admin API over TLS, with a certificate of its own."""
 
 import contextlib
-import shutil
 import socket
 import ssl
 import subprocess
 
-import pytest
 from command_line import CommandLine
 from harness.servers import Forebay
 
@@ -38,7 +36,6 @@ class TlsForebay(Forebay):
         return False
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificate, is not installed")
 def test_a_private_authority_is_believed_when_it_is_named(tmp_path):
     server = TlsForebay(tmp_path).start()
     cli = CommandLine(server)

@@ -182,7 +182,6 @@ def test_an_endpoint_out_of_reach_is_told(tmp_path):
     assert f"127.0.0.1:{port}" in finding["measured"]
 
 
-@pytest.mark.skipif(not MEMORY.is_dir(), reason="no tmpfs here")
 def test_memory_is_no_place_for_a_cache(tmp_path):
     code, _, report = doctor(tmp_path, "--quick", "--data-dir", str(MEMORY / "forebay-doctor"))
     assert code == 1
