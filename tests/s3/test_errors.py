@@ -39,6 +39,7 @@ class Scene:
     def __init__(self, server, s3, bucket, monkeypatch):
         self.server, self.s3, self.bucket, self.monkeypatch = server, s3, bucket, monkeypatch
         s3.put_object(Bucket=bucket, Key="kept", Body=b"kept as it is")
+        server.wait_until_drained()  # A listing shows the under store's time once it is there.
         self.upload = s3.create_multipart_upload(Bucket=bucket, Key="upload")["UploadId"]
         call = {"Bucket": bucket, "Key": "upload", "UploadId": self.upload}
         self.parts = [(number, s3.upload_part(PartNumber=number, Body=b"small", **call)["ETag"]) for number in (1, 2, 3)]
