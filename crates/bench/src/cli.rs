@@ -38,6 +38,10 @@ pub(crate) enum Command {
     Multipart(MultipartOptions),
     /// Runs a workload file of COSBench
     Cosbench(CosbenchOptions),
+    /// Measures what disk and processor of this machine can do
+    Limits(LimitsOptions),
+    /// Serves objects from memory over HTTP, and does nothing else: what a server could reach at most
+    BareServer(BareServerOptions),
 }
 
 /// Which server, and how.
@@ -207,6 +211,32 @@ pub(crate) struct CosbenchOptions {
     pub(crate) secret_key: Option<String>,
     #[command(flatten)]
     pub(crate) request: RequestOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LimitsOptions {
+    /// Directory on the disk to measure; what is written there has no name, and is gone at the end
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Size of the appends that are synced one by one
+    #[arg(long = "obj.size", value_name = "SIZE", default_value = "10KiB")]
+    pub(crate) size: ByteSize,
+    /// Length of each measurement
+    #[arg(long, value_name = "PERIOD", default_value = "2s", value_parser = duration)]
+    pub(crate) duration: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BareServerOptions {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9790")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// Size of what every GET gives
+    #[arg(long = "obj.size", value_name = "SIZE", default_value = "10KiB")]
+    pub(crate) size: ByteSize,
+    /// Threads of the server
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) threads: usize,
 }
 
 /// `10s`, and as warp writes it, `1m30s` or `5m`.

@@ -1,10 +1,12 @@
 //! The `forebay-bench` command: puts load on any server that speaks S3, and says what it took.
 
+mod bare_server;
 mod cli;
 mod cosbench;
 mod failure;
 mod http;
 mod keys;
+mod limits;
 mod load;
 mod pace;
 mod payload;
@@ -69,5 +71,7 @@ fn dispatch(command: &Command) -> Result<(), Failure> {
             run::run("multipart", Kind::Multipart { part_bytes: options.part_size.0 }, &options.run)
         }
         Command::Cosbench(options) => cosbench::run(options),
+        Command::Limits(options) => limits::run(options),
+        Command::BareServer(options) => bare_server::run(options),
     }
 }
