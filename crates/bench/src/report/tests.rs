@@ -31,7 +31,10 @@ pub(crate) fn report() -> Report {
         workload: "get <&>".to_owned(),
         started_unix_ms: 0,
         settings: BTreeMap::from([("bucket".to_owned(), "<b&\"c\">".to_owned())]),
-        runs: vec![Run::new("get".to_owned(), 1, None, rounds()), Run::new("get".to_owned(), 4, Some(5.0), rounds())],
+        runs: vec![
+            Run::new("get <&>".to_owned(), 1, None, rounds()),
+            Run::new("get <&>".to_owned(), 4, Some(5.0), rounds()),
+        ],
     }
 }
 
@@ -76,7 +79,7 @@ fn csv_has_as_many_fields_in_each_line_as_in_the_first() {
     assert_eq!(lines.len(), 1 + 2 * 4);
     let fields = lines[0].split(',').count();
     assert!(lines.iter().all(|line| line.split(',').count() == fields), "{text}");
-    assert!(lines[1].starts_with("get,1,,median,GET,10,"), "{text}");
+    assert!(lines[1].starts_with("get <&>,1,,median,GET,10,"), "{text}");
 }
 
 #[test]
