@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate with what it may know. A new crate or a new arrow is a decision: it's made here first.
-const MAY_KNOW: [(&str, &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str]); 13] = [
     ("forebay-types", &[]),
     ("forebay-env", &["forebay-types"]),
     ("forebay-store", &["forebay-types", "forebay-env"]),
@@ -33,6 +33,8 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
             "forebay-admin",
         ],
     ),
+    // It speaks to any server, and knows nothing of this one.
+    ("forebay-bench", &["forebay-types", "forebay-env"]),
     // In tests/: it speaks to the server, and knows nothing of it.
     ("forebay-test-clients", &[]),
 ];

@@ -1,0 +1,196 @@
+//! What disk and processor of this machine can do at most: what measurements of a server are compared with.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crc_fast::CrcAlgorithm;
+use forebay_env::Clock;
+use hdrhistogram::Histogram;
+use md5::{Digest, Md5};
+use rustix::fs::{Advice, OFlags};
+use sha2::Sha256;
+
+use crate::cli::LimitsOptions;
+use crate::failure::Failure;
+use crate::payload::Payload;
+
+/// One streaming write or read.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Streaming writes and reads at once.
+const DEPTH: usize = 8;
+/// What is streamed at most: more than the caches inside of disks that have no power-loss protection.
+const STREAM_BYTES_MAX: u64 = 4 << 30;
+/// Of the free space, this share may be used for a moment.
+const FREE_SHARE: u64 = 4;
+/// O_DIRECT wants memory, offsets and lengths in multiples of the logical block, which is 4 KiB at most.
+const ALIGNMENT: usize = 4096;
+/// An append is a record of a log: 64 MiB is far above any.
+const APPEND_BYTES_MAX: u64 = 64 << 20;
+
+/// Measures and prints a line for each limit.
+///
+/// # Errors
+/// When the directory can't be written, or an option is wrong.
+pub(crate) fn run(options: &LimitsOptions) -> Result<(), Failure> {
+    if !(1..=APPEND_BYTES_MAX).contains(&options.size.0) {
+        return Err(Failure::Refused(format!("--obj.size {}: give 1 B to 64 MiB", options.size)));
+    }
+    let directory = &options.directory;
+    if !directory.is_dir() {
+        return Err(Failure::Refused(format!("--directory {}: is not a directory", directory.display())));
+    }
+    let measure = Measure { clock: forebay_env::Env::real().clock, duration: options.duration };
+    let failed = |error: io::Error| Failure::of(directory.display(), &error);
+    let append = measure.appends(directory, options.size.0 as usize).map_err(failed)?;
+    let us = |percentile| append.value_at_percentile(percentile) as f64 / 1e3;
+    println!("append {} and fdatasync, one at once: p50 {:.0} us, p99 {:.0} us", options.size, us(50.0), us(99.0));
+    let (write, read) = measure.streams(directory).map_err(failed)?;
+    println!("O_DIRECT writes of 1 MiB, {DEPTH} at once: {:.0} MB/s", write / 1e6);
+    println!("O_DIRECT reads of 1 MiB, {DEPTH} at once: {:.0} MB/s", read / 1e6);
+    let sha256 = measure.hashing(|data| {
+        std::hint::black_box(Sha256::digest(data));
+    });
+    let md5 = measure.hashing(|data| {
+        std::hint::black_box(Md5::digest(data));
+    });
+    let crc32c = measure.hashing(|data| {
+        std::hint::black_box(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, data));
+    });
+    for (name, speed) in [("SHA-256", sha256), ("MD5", md5), ("CRC32C", crc32c)] {
+        println!("{name}, one core: {:.0} MB/s", speed / 1e6);
+    }
+    Ok(())
+}
+
+struct Measure {
+    clock: Arc<dyn Clock>,
+    duration: Duration,
+}
+
+impl Measure {
+    /// Latencies in nanoseconds of an append that is synced before the next one.
+    fn appends(&self, directory: &Path, size: usize) -> io::Result<Histogram<u64>> {
+        let file = nameless(directory, OFlags::empty())?;
+        let payload = bytes(size);
+        let mut latencies = Histogram::new(3).expect("three digits are valid");
+        let start = self.clock.monotonic();
+        let (mut now, mut offset) = (start, 0);
+        while now < start + self.duration {
+            file.write_all_at(&payload, offset)?;
+            file.sync_data()?;
+            offset += size as u64;
+            let end = self.clock.monotonic();
+            latencies.record((end - now).as_nanos() as u64).expect("the histogram grows");
+            now = end;
+        }
+        Ok(latencies)
+    }
+
+    /// Bytes per second, written and read past the page cache.
+    fn streams(&self, directory: &Path) -> io::Result<(f64, f64)> {
+        let file = nameless(directory, OFlags::DIRECT)?;
+        let space = rustix::fs::statvfs(directory)?;
+        let blocks = (space.f_bavail * space.f_frsize / FREE_SHARE).min(STREAM_BYTES_MAX) / BLOCK_BYTES as u64;
+        if blocks < DEPTH as u64 {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "too little free space to measure with"));
+        }
+        let (write, written) = self.stream(blocks, |block, offset| file.write_all_at(block, offset))?;
+        file.sync_data()?;
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
+        let (read, _) = self.stream(written, |block, offset| file.read_exact_at(block, offset))?;
+        Ok((write, read))
+    }
+
+    /// Moves blocks, [`DEPTH`] at once, until all are moved or the time is over; bytes per second, and how many it were.
+    fn stream(&self, blocks: u64, moved: impl Fn(&mut [u8], u64) -> io::Result<()> + Sync) -> io::Result<(f64, u64)> {
+        let mut memory = vec![bytes(BLOCK_BYTES + ALIGNMENT); DEPTH];
+        let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        let start = self.clock.monotonic();
+        // Each moves one block at least.
+        let work = |memory: &mut [u8]| -> io::Result<()> {
+            let aligned = memory.as_ptr().align_offset(ALIGNMENT);
+            let block = &mut memory[aligned..aligned + BLOCK_BYTES];
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= blocks {
+                    return Ok(());
+                }
+                moved(block, number * BLOCK_BYTES as u64)?;
+                done.fetch_add(1, Ordering::Relaxed);
+                if self.clock.monotonic() >= start + self.duration {
+                    return Ok(());
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            let threads: Vec<_> = memory.iter_mut().map(|memory| scope.spawn(move || work(memory))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<_>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().try_for_each(join)
+        })?;
+        let seconds = (self.clock.monotonic() - start).as_secs_f64();
+        let blocks = done.into_inner();
+        Ok(((blocks * BLOCK_BYTES as u64) as f64 / seconds, blocks))
+    }
+
+    /// Bytes per second of one thread.
+    fn hashing(&self, hash: impl Fn(&[u8])) -> f64 {
+        let data = bytes(BLOCK_BYTES);
+        let (start, mut total) = (self.clock.monotonic(), 0);
+        loop {
+            // Else the compiler may see that the result is always the same.
+            hash(std::hint::black_box(&data));
+            total += data.len();
+            let elapsed = self.clock.monotonic() - start;
+            if elapsed >= self.duration {
+                return total as f64 / elapsed.as_secs_f64();
+            }
+        }
+    }
+}
+
+/// Bytes that no disk can compress.
+fn bytes(length: usize) -> Vec<u8> {
+    let payload = Payload::new(1);
+    let content = Payload::content("", 0, length as u64);
+    payload.slices(content, 0, length as u64).flatten().copied().collect()
+}
+
+/// Opens a file that no directory names, so that it's gone whatever happens to this process.
+fn nameless(directory: &Path, more: OFlags) -> io::Result<File> {
+    let flags = (OFlags::TMPFILE | more).bits() as i32;
+    OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_measured_and_nothing_is_left() {
+        // Beside the binary, since a file system in memory may not know O_DIRECT.
+        let directory =
+            std::env::current_exe().unwrap().parent().unwrap().join(format!("limits-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let measure = Measure { clock: forebay_env::Env::real().clock, duration: Duration::from_millis(50) };
+        let appends = measure.appends(&directory, 100).unwrap();
+        // Two system calls are not done in a microsecond.
+        assert!(appends.value_at_percentile(50.0) > 1000 && appends.max() < 60_000_000_000, "{appends:?}");
+        let (write, read) = measure.streams(&directory).unwrap();
+        assert!(write > 0.0 && read > 0.0);
+        assert!(
+            measure.hashing(|data| {
+                std::hint::black_box(Sha256::digest(data));
+            }) > 1e6
+        );
+        // It fails when something is in it.
+        std::fs::remove_dir(&directory).unwrap();
+    }
+}
