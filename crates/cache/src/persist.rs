@@ -105,8 +105,10 @@ impl Worker {
     pub(crate) async fn persist_loop(self: Arc<Self>) {
         loop {
             let path = tokio::select! {
-                path = self.queue.next() => path,
+                biased;
+                // First: a worker that stops takes nothing up.
                 () = self.stop.cancelled() => return,
+                path = self.queue.next() => path,
             };
             let guard = self.uploads.lock(&path).await;
             let result = self.persist_object(&path, &guard).await;
