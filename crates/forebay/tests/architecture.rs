@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate with what it may know. A new crate or a new arrow is a decision: it's made here first.
-const MAY_KNOW: [(&str, &[&str]); 12] = [
+const MAY_KNOW: [(&str, &[&str]); 13] = [
     ("forebay-types", &[]),
     ("forebay-env", &["forebay-types"]),
     ("forebay-store", &["forebay-types", "forebay-env"]),
@@ -32,6 +32,11 @@ const MAY_KNOW: [(&str, &[&str]); 12] = [
             "forebay-s3",
             "forebay-admin",
         ],
+    ),
+    // Stands beside the binary: it is made of the same parts, on simulated disks and under stores.
+    (
+        "forebay-sim",
+        &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog", "forebay-ufs", "forebay-cache"],
     ),
     // In tests/: it speaks to the server, and knows nothing of it.
     ("forebay-test-clients", &[]),
