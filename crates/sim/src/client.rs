@@ -365,7 +365,11 @@ impl Client {
             Ok(written) => {
                 let Some(content) = self.content_of(from, &written.etag, written.size) else { return };
                 let name = format!("client {} copies {content} to {to}", self.number);
-                self.world.history.lock().read(from, name, begun, Some(content));
+                let mut history = self.world.history.lock();
+                if !history.is_copy_of_parts(content) {
+                    history.read(from, name, begun, Some(content));
+                }
+                drop(history);
                 self.written(to, number, Some(content), Guard::None, Ok(written));
             }
             // The source, or its bucket, is not there.
@@ -402,7 +406,8 @@ impl Client {
         if abort {
             return self.tell("abort upload", self.cache.abort_upload(&upload).await);
         }
-        let content = self.world.contents.lock().add_parts(&bodies);
+        let (content, copy) = self.world.contents.lock().add_parts(&bodies);
+        self.world.history.lock().made_of_parts(content, copy);
         let name = format!("client {} completes an upload of {content}", self.number);
         let number = self.world.history.lock().begin(key, name, Some(content), Guard::None);
         let first = self.complete(&upload, &sent).await;

@@ -179,8 +179,7 @@ mod tests {
             for sleeper in sleepers {
                 sleeper.join().await;
             }
-            let order = order.lock().clone();
-            order
+            order.lock().clone()
         });
         assert_eq!(order, [1, 2, 3].map(|hours| (hours, Duration::from_secs(hours * 3600))));
     }
@@ -191,7 +190,7 @@ mod tests {
         let (happened, at) = (Arc::new(Mutex::new(None)), Arc::clone(&clock));
         let note = Arc::clone(&happened);
         clock.after(Duration::from_secs(5), move || *note.lock() = Some(at.now()));
-        drop(futures::FutureExt::now_or_never(clock.sleep(Duration::from_secs(1))));
+        assert_eq!(futures::FutureExt::now_or_never(clock.sleep(Duration::from_secs(1))), None);
         clock.jump_wall(-10_000);
         clock.pass(Duration::from_secs(60));
         assert_eq!(*happened.lock(), Some(Duration::from_secs(5)));

@@ -52,16 +52,18 @@ impl Contents {
     }
 
     /// Notes an object made of parts, under the tag that S3 gives it: conditions tell it from the same bytes in one piece.
-    pub(crate) fn add_parts(&mut self, parts: &[Bytes]) -> ContentId {
+    /// Returns it, and what a copy of it is: the same bytes in one piece.
+    pub(crate) fn add_parts(&mut self, parts: &[Bytes]) -> (ContentId, ContentId) {
+        let copy = self.add(parts.concat().into());
         let md5s: Vec<u8> = parts.iter().flat_map(|part| Md5::digest(part).to_vec()).collect();
         let etag = ETag::from_parts(Md5::digest(md5s).into(), parts.len());
         if let Some(known) = self.by_etag.get(&etag) {
-            return *known;
+            return (*known, copy);
         }
         let id = self.bytes.len() as ContentId;
-        self.bytes.push(parts.concat().into());
+        self.bytes.push(self.bytes(copy));
         self.by_etag.insert(etag, id);
-        id
+        (id, copy)
     }
 
     pub(crate) fn of_etag(&self, etag: &ETag) -> Option<ContentId> {

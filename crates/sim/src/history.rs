@@ -59,6 +59,8 @@ pub(crate) struct History {
     moment: u64,
     keys: BTreeMap<String, Vec<Entry>>,
     open: BTreeMap<u64, Open>,
+    /// What copies of objects made of parts are.
+    copies: BTreeMap<ContentId, ContentId>,
 }
 
 /// A write without an answer yet.
@@ -78,6 +80,16 @@ impl History {
     /// The moment now, for operations of many keys.
     pub(crate) fn now(&mut self) -> u64 {
         self.tick()
+    }
+
+    /// Notes what a copy of an object made of parts is.
+    pub(crate) fn made_of_parts(&mut self, content: ContentId, copy: ContentId) {
+        self.copies.insert(content, copy);
+    }
+
+    /// Whether such a content may come from an object made of parts as well.
+    pub(crate) fn is_copy_of_parts(&self, content: ContentId) -> bool {
+        self.copies.values().any(|copy| *copy == content)
     }
 
     /// Notes that a write begins. Returns its number.
@@ -113,7 +125,8 @@ impl History {
     pub(crate) fn end_without_answer(&mut self, number: u64) {
         let Some(Open { key, mut entry, source }) = self.open.remove(&number) else { return };
         if let (Some(source), Effect::Maybe { to, .. }) = (source, &mut entry.effect) {
-            *to = self.values_of(&source);
+            let copy = |value: Value| value.map(|content| self.copies.get(&content).copied().unwrap_or(content));
+            *to = self.values_of(&source).into_iter().map(copy).collect();
         }
         self.keys.entry(key).or_default().push(entry);
     }
