@@ -377,6 +377,11 @@ impl Client {
                 self.world.history.lock().end_without_effect(number);
                 self.not_read(from, begun, &error);
             }
+            // The source has changed while it was copied.
+            Err(error) if error.kind == ErrorKind::PreconditionFailed => {
+                self.tell("copy", Err::<(), _>(error));
+                self.world.history.lock().end_without_effect(number);
+            }
             Err(error) => self.written(to, number, None, Guard::None, Err(error)),
         }
     }
@@ -394,8 +399,9 @@ impl Client {
             Err(error) => return self.tell("create upload", Err::<(), _>(error)),
         };
         let upload = UploadRef { path: path(key), upload_id };
-        // Only the last part may be empty.
-        let bodies: Vec<Bytes> = parts.iter().map(|part| Body { size: part.size.max(1), ..*part }.bytes()).collect();
+        // Other bytes than those of objects in one piece: the under store's tag, which names a version too, must not be that of another.
+        let part = |part: &Body| Body { size: part.size.max(1), seed: part.seed | 1 << 31 };
+        let bodies: Vec<Bytes> = parts.iter().map(|body| part(body).bytes()).collect();
         let mut sent = Vec::new();
         for (bytes, number) in bodies.iter().zip(1..) {
             match self.cache.put_part(&upload, number, self.incoming(bytes, 4000, false)).await {
