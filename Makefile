@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup fuzz measure reference references
+.PHONY: run test setup fuzz measure reference references sim
 
 run:
 	@scripts/run
@@ -26,3 +26,8 @@ references:
 # Ten minutes of random input for each parser: FUZZ_SECONDS=60 make fuzz. Tests do a few seconds of it.
 fuzz:
 	@scripts/fuzz $(or $(FUZZ_SECONDS),600)
+
+# Simulates whole workers from fresh seeds, for an hour: SIM_MINUTES=600 make sim. Tests do a minute of it.
+sim:
+	@cargo build --release --locked -p forebay-sim
+	@$(or $(CARGO_TARGET_DIR),target)/release/forebay-sim --minutes $(or $(SIM_MINUTES),60) --jobs $(shell nproc)

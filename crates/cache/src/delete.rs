@@ -6,7 +6,7 @@ use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteM
 use forebay_ufs::Condition;
 
 use crate::persist::Entry;
-use crate::put::{Change, answered};
+use crate::put::{Change, answered, unnoted};
 use crate::worker::{Current, Worker};
 use crate::{Conditions, Error, ErrorKind, Mount, Result};
 
@@ -79,7 +79,7 @@ impl Worker {
         }
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
         let change = Change { writes: vec![answered(path)], ..Change::to(None, local) };
-        self.change_record(path, current, change, Durability::Fsync).await
+        self.change_record(path, current, change, Durability::Fsync).await.map_err(|error| unnoted(path, error))
     }
 }
 

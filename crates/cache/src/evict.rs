@@ -55,8 +55,9 @@ impl Worker {
     pub(crate) async fn quota_loop(self: Arc<Self>) {
         loop {
             tokio::select! {
-                () = self.env.clock.sleep(QUOTA_INTERVAL) => self.enforce_quotas(),
+                biased;
                 () = self.stop.cancelled() => return,
+                () = self.env.clock.sleep(QUOTA_INTERVAL) => self.enforce_quotas(),
             }
             self.observe();
         }

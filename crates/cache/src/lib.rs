@@ -231,6 +231,7 @@ impl Cache {
     pub async fn close(&self) -> Result<()> {
         self.worker.stop.cancel();
         tokio::select! {
+            biased;
             () = self.tasks.join() => {}
             // For the next start, requests without an outcome are like those that a crash has cut off.
             () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {

@@ -1,11 +1,11 @@
 //! Per-key locks for writers, and the fence that keeps late readers from undoing a write.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_env::HashState;
 use forebay_types::ObjectPath;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -21,7 +21,7 @@ type Slot = Arc<AsyncMutex<()>>;
 /// One asynchronous lock for each key that somebody holds or waits for.
 pub(crate) struct KeyLocks {
     shards: Vec<Mutex<HashMap<ObjectPath, Slot>>>,
-    hasher: RandomState,
+    hasher: HashState,
 }
 
 /// Holds the lock of a key.
@@ -32,9 +32,9 @@ pub(crate) struct KeyGuard {
 }
 
 impl KeyLocks {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(hasher: HashState) -> Arc<Self> {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Arc::new(Self { shards, hasher: RandomState::new() })
+        Arc::new(Self { shards, hasher })
     }
 
     fn shard(&self, path: &ObjectPath) -> &Mutex<HashMap<ObjectPath, Slot>> {
@@ -74,12 +74,12 @@ impl Drop for KeyGuard {
 /// key ended in between.
 pub(crate) struct WriteFence {
     slots: Vec<AtomicU64>,
-    hasher: RandomState,
+    hasher: HashState,
 }
 
 impl WriteFence {
-    pub(crate) fn new() -> Self {
-        Self { slots: (0..FENCE_SLOTS).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+    pub(crate) fn new(hasher: HashState) -> Self {
+        Self { slots: (0..FENCE_SLOTS).map(|_| AtomicU64::new(0)).collect(), hasher }
     }
 
     fn slot(&self, path: &ObjectPath) -> &AtomicU64 {
@@ -98,11 +98,13 @@ impl WriteFence {
 
 #[cfg(test)]
 mod tests {
+    use forebay_env::random::SystemRandom;
+
     use super::*;
 
     #[tokio::test]
     async fn one_holder_at_a_time_and_nothing_left_behind() {
-        let locks = KeyLocks::new();
+        let locks = KeyLocks::new(HashState::new(&SystemRandom));
         let path = ObjectPath::parse("bucket", "key").unwrap();
         let other = ObjectPath::parse("bucket", "other").unwrap();
         let guard = locks.lock(&path).await;

@@ -9,10 +9,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_env::HashState;
 use forebay_types::{Generation, ObjectInfo, PathPolicy, PolicySet};
 use parking_lot::RwLock;
 use quick_cache::Weighter;
-use quick_cache::sync::Cache as QuickCache;
+use quick_cache::sync::{Cache as QuickCache, DefaultLifecycle};
 
 use crate::metadata::encode_info;
 
@@ -48,23 +49,25 @@ impl Weighter<u64, MemoryObject> for ByBytes {
     }
 }
 
-type Tier = Arc<QuickCache<u64, MemoryObject, ByBytes>>;
+type Tier = Arc<QuickCache<u64, MemoryObject, ByBytes, HashState>>;
 
 pub(crate) struct MemoryTier {
     shared: Tier,
     /// By the path of the rule that sets the quota.
     reserved: RwLock<HashMap<String, (u64, Tier)>>,
     object_bytes_max: u64,
+    hasher: HashState,
 }
 
-fn tier(bytes: u64, object_bytes_max: u64) -> Tier {
+fn tier(bytes: u64, object_bytes_max: u64, hasher: HashState) -> Tier {
     let items = (bytes / (ENTRY_BYTES + object_bytes_max / 64)).clamp(64, 1 << 22);
-    Arc::new(QuickCache::with_weighter(items as usize, bytes, ByBytes))
+    Arc::new(QuickCache::with(items as usize, bytes, ByBytes, hasher, DefaultLifecycle::default()))
 }
 
 impl MemoryTier {
-    pub(crate) fn new(bytes: u64, object_bytes_max: u64) -> Self {
-        Self { shared: tier(bytes, object_bytes_max), reserved: RwLock::default(), object_bytes_max }
+    pub(crate) fn new(bytes: u64, object_bytes_max: u64, hasher: HashState) -> Self {
+        let shared = tier(bytes, object_bytes_max, hasher.clone());
+        Self { shared, reserved: RwLock::default(), object_bytes_max, hasher }
     }
 
     /// Makes the reserved tiers those of `policies`; tiers whose quota stays keep what they hold.
@@ -74,7 +77,7 @@ impl MemoryTier {
         for rule in policies.rules() {
             let Some(quota) = rule.memory_quota else { continue };
             let kept = before.remove(&rule.path).filter(|(bytes, _)| *bytes == quota.0);
-            let entry = kept.unwrap_or_else(|| (quota.0, tier(quota.0, self.object_bytes_max)));
+            let entry = kept.unwrap_or_else(|| (quota.0, tier(quota.0, self.object_bytes_max, self.hasher.clone())));
             reserved.insert(rule.path.clone(), entry);
         }
     }
@@ -120,9 +123,14 @@ impl MemoryTier {
 
 #[cfg(test)]
 mod tests {
+    use forebay_env::random::SeededRandom;
     use forebay_types::{ByteSize, Checksums, ETag, ObjectPath, PartInfo, PolicyRule};
 
     use super::*;
+
+    fn memory(bytes: u64, object_bytes_max: u64) -> MemoryTier {
+        MemoryTier::new(bytes, object_bytes_max, HashState::new(&SeededRandom::new(1)))
+    }
 
     fn object(size: usize) -> MemoryObject {
         let info = Arc::new(ObjectInfo::new(size as u64, ETag::new("e"), 0));
@@ -131,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_scan_does_not_push_out_what_is_hot_and_the_limit_holds() {
-        let memory = MemoryTier::new(1 << 20, 64 << 10);
+        let memory = memory(1 << 20, 64 << 10);
         let policy = PathPolicy::default();
         for generation in 0..100 {
             memory.insert(&policy, Generation(generation), object(4096));
@@ -150,7 +158,7 @@ mod tests {
     /// An object of many parts has megabytes of metadata.
     #[test]
     fn metadata_counts() {
-        let memory = MemoryTier::new(1 << 20, 1024);
+        let memory = memory(1 << 20, 1024);
         let part = PartInfo { number: 1, size: 5 << 20, checksums: Checksums::none() };
         let info = ObjectInfo { parts: vec![part; 1000], ..ObjectInfo::new(1, ETag::new("e"), 0) };
         let user = ObjectInfo {
@@ -179,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_path_with_a_quota_is_not_touched_by_other_paths() {
-        let memory = MemoryTier::new(256 << 10, 64 << 10);
+        let memory = memory(256 << 10, 64 << 10);
         let quota = PolicyRule { memory_quota: Some(ByteSize(256 << 10)), ..PolicyRule::for_path("/hot/") };
         let policies = PolicySet::new(vec![quota]).unwrap();
         memory.configure(&policies);
@@ -194,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_large_object_leaves_only_its_metadata() {
-        let memory = MemoryTier::new(1 << 20, 1024);
+        let memory = memory(1 << 20, 1024);
         memory.insert(&PathPolicy::default(), Generation(1), object(2000));
         assert!(memory.get(&PathPolicy::default(), Generation(1)).unwrap().data.is_none());
     }

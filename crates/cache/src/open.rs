@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, LocalChange, Transaction};
-use forebay_env::{Env, Task};
+use forebay_env::{Env, HashState, Task};
 use forebay_store::{Store, ValueWrite};
 use forebay_types::{Durability, PolicyRule};
 use parking_lot::Mutex;
@@ -69,22 +69,23 @@ impl Cache {
     pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
         let Parts { env, store, engine, mounts, settings, policies } = parts;
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
+        let hasher = HashState::new(env.random.as_ref());
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
             policies: Policies::load(&env, engine.as_ref(), policies).await?,
-            memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0),
+            memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
             metrics: Metrics::register(registry),
-            locks: KeyLocks::new(),
-            part_locks: KeyLocks::new(),
-            uploads: KeyLocks::new(),
-            fence: WriteFence::new(),
+            locks: KeyLocks::new(hasher.clone()),
+            part_locks: KeyLocks::new(hasher.clone()),
+            uploads: KeyLocks::new(hasher.clone()),
+            fence: WriteFence::new(hasher.clone()),
             space: Space::new(settings.pinned_ratio),
             queue: Queue::new(env.clone(), backoff),
             persist_events: PersistEvents::default(),
             backlog: Backlog::default(),
             jobs: Jobs::load(engine.as_ref()).await?,
             settle: Settle::new(env.clone(), settings.settle_time.0),
-            remote: Remote::new(env.clone()),
+            remote: Remote::new(env.clone(), &hasher),
             activity: Activity::new(env.clone()),
             generation_base: generation_base(&env, engine.as_ref()).await?,
             last_write_ms: AtomicU64::new(0),

@@ -105,8 +105,10 @@ impl Worker {
     pub(crate) async fn persist_loop(self: Arc<Self>) {
         loop {
             let path = tokio::select! {
-                path = self.queue.next() => path,
+                biased;
+                // First: a worker that stops takes nothing up.
                 () = self.stop.cancelled() => return,
+                path = self.queue.next() => path,
             };
             let guard = self.uploads.lock(&path).await;
             let result = self.persist_object(&path, &guard).await;
@@ -186,6 +188,10 @@ impl Worker {
         if !wait.is_zero() {
             return Err(Failure::Unsettled(wait));
         }
+        if current.record.as_ref().is_some_and(|record| self.settle.is_left(path, record.generation)) {
+            let context = format!("the under store has {path}, and only a restart tells whether that could be noted");
+            return Err(Error::new(ErrorKind::Unavailable, context).into());
+        }
         let noted = self.note_request(path).await;
         if noted {
             // It took its time.
@@ -201,7 +207,12 @@ impl Worker {
         self.note_try(path, record, &result, started);
         let done = result?;
         self.fence.advance(path);
-        self.record_outcome(path, record, done, noted).await?;
+        if let Err(error) = self.record_outcome(path, record, done, noted).await {
+            if error.kind != ErrorKind::InsufficientStorage {
+                self.settle.leave(path, record.generation);
+            }
+            return Err(error.into());
+        }
         self.metrics.persist_done(record.size, self.env.clock.monotonic().saturating_sub(started));
         Ok(())
     }

@@ -229,7 +229,7 @@ impl Worker {
         writes.push(answered(&path));
         let change = Change { after: None, local, checks: with.checks, writes };
         match self.change_record(&path, &current, change, durability).await {
-            Err(error) if must_hold => return Err(error),
+            Err(error) if must_hold => return Err(unnoted(&path, error)),
             Err(error) => tracing::warn!(%path, %error, "a written object could not be kept in the cache"),
             Ok(()) if keep => {
                 self.remote.mark_valid(generation);
@@ -369,6 +369,13 @@ pub(crate) fn under_way(path: &ObjectPath) -> ValueWrite {
 /// The end of [`under_way`].
 pub(crate) fn answered(path: &ObjectPath) -> ValueWrite {
     ValueWrite { key: records::request_key(path), value: None }
+}
+
+/// The under store has done what was asked, and the local store can't note it. Not what the local store says: "full" would mean that
+/// nothing was done.
+pub(crate) fn unnoted(path: &ObjectPath, error: Error) -> Error {
+    let context = format!("the under store has the change of {path}, and it could not be noted here: {error}");
+    Error { source: Some(error.into()), ..Error::new(ErrorKind::Unavailable, context) }
 }
 
 /// An object's description, before its time is known.

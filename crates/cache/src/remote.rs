@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use forebay_env::Env;
+use forebay_env::{Env, HashState};
 use forebay_store::{Class, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody, RemoteObject, UnderStore};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
-use quick_cache::sync::Cache as QuickCache;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::sync::Semaphore;
 
 use crate::memory_tier::MemoryObject;
@@ -31,15 +32,17 @@ const READERS_MAX: usize = 16_384;
 /// Pages on their way from under stores at once: with pages of 1 MiB this bounds the memory that they take to 64 MiB.
 const FETCHES_MAX: usize = 64;
 
+type QuickCache<V> = Cache<u64, V, UnitWeighter, HashState>;
+
 type Flight = Shared<BoxFuture<'static, Result<Bytes, Arc<Error>>>>;
 
 /// What is remembered of under-store objects, and the fetches under way.
 pub(crate) struct Remote {
     env: Env,
     /// When a generation was last known to be what the under store has.
-    valid: QuickCache<u64, Duration>,
+    valid: QuickCache<Duration>,
     /// Where the last range request of an object ended.
-    readers: QuickCache<u64, u64>,
+    readers: QuickCache<u64>,
     flights: Mutex<HashMap<(Generation, u64), Flight>>,
     fetches: Arc<Semaphore>,
 }
@@ -77,12 +80,16 @@ pub(crate) struct Version {
     pub(crate) under_store: Arc<dyn UnderStore>,
 }
 
+fn remembering<V: Clone>(items: usize, hasher: &HashState) -> QuickCache<V> {
+    Cache::with(items, items as u64, UnitWeighter, hasher.clone(), DefaultLifecycle::default())
+}
+
 impl Remote {
-    pub(crate) fn new(env: Env) -> Self {
+    pub(crate) fn new(env: Env, hasher: &HashState) -> Self {
         Self {
             env,
-            valid: QuickCache::new(VALIDATIONS_MAX),
-            readers: QuickCache::new(READERS_MAX),
+            valid: remembering(VALIDATIONS_MAX, hasher),
+            readers: remembering(READERS_MAX, hasher),
             flights: Mutex::default(),
             fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use forebay_env::Env;
-use forebay_types::ObjectPath;
+use forebay_types::{Generation, ObjectPath};
 use parking_lot::Mutex;
 
 /// Keys with a request that may land late.
@@ -13,11 +13,13 @@ pub(crate) struct Settle {
     env: Env,
     period: Duration,
     unsettled: Mutex<HashMap<ObjectPath, Duration>>,
+    /// Generations that the under store has, and whose record may be gone after a restart or not: a disk has failed.
+    left: Mutex<HashMap<ObjectPath, Generation>>,
 }
 
 impl Settle {
     pub(crate) fn new(env: Env, period: Duration) -> Self {
-        Self { env, period, unsettled: Mutex::default() }
+        Self { env, period, unsettled: Mutex::default(), left: Mutex::default() }
     }
 
     /// A request for this key has got no answer, or may have been cut off by a crash.
@@ -39,6 +41,16 @@ impl Settle {
             Some(until) => until - now,
             None => Duration::ZERO,
         }
+    }
+
+    /// The under store has this generation, and the commit that says so got no answer. Nothing more is sent for it in this life: the next
+    /// one may find no record, and would know of no request that may still land.
+    pub(crate) fn leave(&self, path: &ObjectPath, generation: Generation) {
+        self.left.lock().insert(path.clone(), generation);
+    }
+
+    pub(crate) fn is_left(&self, path: &ObjectPath, generation: Generation) -> bool {
+        self.left.lock().get(path) == Some(&generation)
     }
 
     /// Drops what is settled by now.

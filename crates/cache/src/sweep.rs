@@ -17,8 +17,9 @@ impl Worker {
     pub(crate) async fn sweep_loop(self: Arc<Self>) {
         loop {
             tokio::select! {
-                () = self.env.clock.sleep(self.settings.leftover_interval.0) => {}
+                biased;
                 () = self.stop.cancelled() => return,
+                () = self.env.clock.sleep(self.settings.leftover_interval.0) => {}
             }
             if let Err(error) = self.sweep().await {
                 tracing::warn!(%error, "leftovers could not be removed");
@@ -104,6 +105,7 @@ impl Worker {
                 pinned.push((key.clone(), generation));
             }
         });
+        pinned.sort_unstable();
         for (key, generation) in pinned {
             if self.recorded_generation(&key).await? != Some(generation) {
                 tracing::warn!(key = %String::from_utf8_lossy(&key), "bytes without a record are removed");

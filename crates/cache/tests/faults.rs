@@ -448,3 +448,25 @@ async fn an_outage_slows_nobody_down_and_ends_by_itself() {
     bench.drain().await;
     assert_eq!(bench.under.contents().len(), 100);
 }
+
+/// The next start may take the commit for done, and would not wait for a second request.
+#[tokio::test]
+async fn what_could_not_be_noted_is_not_sent_again() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "value").await.unwrap();
+    until("the upload is under way", || bench.background.waiting() == 1).await;
+    bench.disk.fail_syncs(1);
+    bench.background.set(Way::Open);
+    until("the disk has failed", || !bench.cache.status().failed_directories.is_empty()).await;
+    bench.background.set(Way::Late);
+    for _ in 0..20 {
+        bench.clock.advance(Duration::from_secs(10));
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::Unavailable));
+    assert_eq!(bench.background.stragglers(), 0, "sent again");
+    assert_eq!(bench.get("key").await.unwrap(), "value");
+}

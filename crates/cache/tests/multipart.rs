@@ -303,3 +303,22 @@ async fn a_completion_is_taken_when_pinned_data_fills_its_share() {
     bench.drain().await;
     assert_eq!(bench.cache.status().pinned_bytes, 0);
 }
+
+/// "Full" would say that nothing was done.
+#[tokio::test]
+async fn a_full_disk_does_not_deny_what_the_under_store_has_done() {
+    let bench = small_parts(WriteMode::WriteThrough).open().await;
+    let upload = create(&bench, "key").await;
+    let parts = [put_part(&bench, &upload, 1, PART).await];
+    bench.foreground.set(Way::Closed);
+    let (cache, request) = (bench.cache.clone(), completion(&upload, &parts));
+    let completing = forebay_env::spawn(async move { cache.complete_upload(request).await });
+    until("the object is on its way", || bench.foreground.waiting() == 1).await;
+    bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+    bench.foreground.set(Way::Open);
+    assert_eq!(kind(completing.join().await), Some(ErrorKind::Unavailable));
+    assert_eq!(bench.get("key").await.unwrap(), whole(&[(1, PART)]));
+    bench.disk.fail_writes(None);
+    complete(&bench, &upload, &parts).await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), whole(&[(1, PART)]));
+}

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
-pub use random::Random;
+pub use random::{HashState, Random};
 pub use tasks::{Task, spawn};
 pub use timed_io::TimedIo;
 

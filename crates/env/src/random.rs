@@ -1,5 +1,7 @@
 //! Random numbers and ids.
 
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
+
 use parking_lot::Mutex;
 
 /// A source of random numbers.
@@ -55,6 +57,29 @@ impl Random for SeededRandom {
     }
 }
 
+/// Makes hashers that are all keyed alike, by a random number: as hard to collide on as those of the standard library, and
+/// reproducible where the random numbers are.
+#[derive(Clone)]
+pub struct HashState {
+    key: [u64; 2],
+}
+
+impl HashState {
+    pub fn new(random: &dyn Random) -> Self {
+        Self { key: [random.next_u64(), random.next_u64()] }
+    }
+}
+
+impl BuildHasher for HashState {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        self.key.iter().for_each(|word| hasher.write_u64(*word));
+        hasher
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +90,12 @@ mod tests {
         assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
         assert_ne!(SeededRandom::new(8).next_u64(), SeededRandom::new(7).next_u64());
         assert_ne!(SystemRandom.hex_id(), SystemRandom.hex_id());
+    }
+
+    #[test]
+    fn hashes_differ_from_key_to_key_only() {
+        let hash = |seed: u64| HashState::new(&SeededRandom::new(seed)).hash_one("text");
+        assert_eq!(hash(1), hash(1));
+        assert_ne!(hash(1), hash(2));
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate with what it may know. A new crate or a new arrow is a decision: it's made here first.
-const MAY_KNOW: [(&str, &[&str]); 13] = [
+const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("forebay-types", &[]),
     ("forebay-env", &["forebay-types"]),
     ("forebay-store", &["forebay-types", "forebay-env"]),
@@ -35,6 +35,11 @@ const MAY_KNOW: [(&str, &[&str]); 13] = [
     ),
     // It speaks to any server, and knows nothing of this one.
     ("forebay-bench", &["forebay-types", "forebay-env"]),
+    // Stands beside the binary: it is made of the same parts, on simulated disks and under stores.
+    (
+        "forebay-sim",
+        &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog", "forebay-ufs", "forebay-cache"],
+    ),
     // In tests/: it speaks to the server, and knows nothing of it.
     ("forebay-test-clients", &[]),
 ];

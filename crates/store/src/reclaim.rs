@@ -56,7 +56,7 @@ impl Inner {
         let mut unreadable = HashSet::new();
         while !self.closed.load(Ordering::SeqCst) {
             let sleep = self.env.clock.sleep(INTERVAL);
-            tokio::select! { () = self.maintenance.notified() => {}, () = sleep => {} }
+            tokio::select! { biased; () = self.maintenance.notified() => {}, () = sleep => {} }
             let appended = self.counters.lock().appended_bytes;
             if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed)
                 && let Err(error) = self.snapshot().await

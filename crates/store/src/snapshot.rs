@@ -165,7 +165,9 @@ impl Inner {
             };
             put(start).await?;
             for shard in self.objects.shards() {
-                let keys: Vec<Bytes> = shard.read().keys().cloned().collect();
+                let mut keys: Vec<Bytes> = shard.read().keys().cloned().collect();
+                // One seed makes one file.
+                keys.sort_unstable();
                 for keys in keys.chunks(CHUNK_ENTRIES) {
                     let shard = || shard.read();
                     let row = |key: &Bytes| shard().get(key).map(|entry| ObjectRow::new(key, entry));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use forebay_env::{Disk, Env, Task};
+use forebay_env::{Disk, Env, HashState, Task};
 use forebay_types::{Durability, Generation};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -209,10 +209,9 @@ impl Store {
             places.iter().enumerate().map(|(index, place)| (place.directory.identity.number, index)).collect();
         let permits = Semaphore::new((settings.write_buffer_bytes_max / PERMIT_BYTES).max(1) as usize);
         let inner = Arc::new(Inner {
-            env,
             places,
             by_number,
-            objects: Objects::new(),
+            objects: Objects::new(HashState::new(env.random.as_ref())),
             values: Values::default(),
             sequence,
             fills: Arc::clone(&fills),
@@ -231,6 +230,7 @@ impl Store {
             snapshot_positions: Mutex::new(recovered.snapshot_positions),
             settings,
             task: Mutex::default(),
+            env,
         });
         inner.load(recovered.tables);
         *inner.task.lock() = Some(forebay_env::spawn(Arc::clone(&inner).maintain()));
@@ -263,7 +263,7 @@ impl Store {
             let room = self.inner.room.notified();
             self.inner.maintenance.notify_one();
             let stuck = self.inner.env.clock.sleep(std::time::Duration::from_millis(100));
-            tokio::select! { () = room => {}, () = stuck => break }
+            tokio::select! { biased; () = room => {}, () = stuck => break }
         }
         let directory = self.inner.roomiest()?;
         if self.inner.has_room(directory, size_hint) {

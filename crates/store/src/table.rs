@@ -1,6 +1,5 @@
 //! The two tables in memory.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::ops::Bound;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use forebay_env::HashState;
 use forebay_types::Generation;
 use parking_lot::RwLock;
 
@@ -98,16 +98,16 @@ type Shard = HashMap<Bytes, Arc<Entry>>;
 /// Key → object.
 pub(crate) struct Objects {
     shards: Vec<RwLock<Shard>>,
-    hasher: RandomState,
+    hasher: HashState,
     ticks: AtomicU32,
     pub(crate) count: AtomicU64,
 }
 
 impl Objects {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(hasher: HashState) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            hasher: RandomState::new(),
+            hasher,
             ticks: AtomicU32::new(1),
             count: AtomicU64::new(0),
         }

@@ -12,8 +12,7 @@ use crate::persist::Failure;
 
 /// What waits when the job begins is what it does, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
-    let mut waiting = run.worker.queue.waiting(&run.scope);
-    waiting.sort_unstable();
+    let waiting = run.worker.queue.waiting(&run.scope);
     // A restart begins anew: what was done does not wait any more.
     run.count(|progress| {
         *progress = Default::default();
@@ -79,8 +78,9 @@ async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
             }
             Err(Failure::Unsettled(pause)) => {
                 tokio::select! {
-                    () = run.worker.env.clock.sleep(pause) => {}
+                    biased;
                     () = run.stopped() => {}
+                    () = run.worker.env.clock.sleep(pause) => {}
                 }
             }
             Err(failure) => return Err(failure.into()),

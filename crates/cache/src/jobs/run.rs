@@ -51,8 +51,10 @@ impl Worker {
     pub(crate) async fn job_loop(self: Arc<Self>) {
         loop {
             let entry = tokio::select! {
-                entry = self.jobs.next(|| self.env.clock.unix_ms()) => entry,
+                biased;
+                // First: a worker that stops begins no job.
                 () = self.stop.cancelled() => return,
+                entry = self.jobs.next(|| self.env.clock.unix_ms()) => entry,
             };
             self.jobs.observe(&self.metrics);
             self.run_job(entry).await;
@@ -119,6 +121,8 @@ impl Run {
             result
         } else {
             tokio::select! {
+                biased;
+                // First: what has ended is not stopped any more.
                 result = work => result,
                 () = self.stopped() => return Ended::Stopped,
             }
@@ -136,6 +140,7 @@ impl Run {
     /// Waits until the job is cancelled or the process stops.
     pub(super) async fn stopped(&self) {
         tokio::select! {
+            biased;
             () = self.entry.cancel.cancelled() => {}
             () = self.worker.stop.cancelled() => {}
         }

@@ -257,6 +257,7 @@ impl Worker {
         }
         entry.cancel.cancel();
         tokio::select! {
+            biased;
             () = entry.over.cancelled() => {}
             () = self.stop.cancelled() => {}
         }

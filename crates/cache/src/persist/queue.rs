@@ -132,7 +132,7 @@ impl Queue {
                 None => woken.await,
                 Some(pause) => {
                     let sleep = self.env.clock.sleep(pause.max(Duration::from_millis(1)));
-                    tokio::select! { () = woken => {}, () = sleep => {} }
+                    tokio::select! { biased; () = woken => {}, () = sleep => {} }
                 }
             }
         }
@@ -209,10 +209,12 @@ impl Queue {
         doubled / 2 + Duration::from_millis(jitter_ms)
     }
 
-    /// Paths of a scope that wait.
+    /// Paths of a scope that wait, in their order.
     pub(crate) fn waiting(&self, scope: &Scope) -> Vec<ObjectPath> {
         let state = self.state.lock();
-        state.slots.keys().filter(|path| scope.contains(path)).cloned().collect()
+        let mut waiting: Vec<_> = state.slots.keys().filter(|path| scope.contains(path)).cloned().collect();
+        waiting.sort_unstable();
+        waiting
     }
 
     /// How long a key waits at least before it is tried: zero when it is its turn or under way, `None` when it does not wait.

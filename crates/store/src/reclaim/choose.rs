@@ -64,7 +64,7 @@ impl Inner {
         candidates.into_iter().find(|segment| segment.doom()).cloned()
     }
 
-    /// The objects that need a segment.
+    /// The objects that need a segment, in the order of their keys.
     pub(crate) fn members(&self, segment: SegmentKey) -> Vec<(Bytes, Generation)> {
         let mut members = Vec::new();
         for shard in self.objects.shards() {
@@ -74,6 +74,7 @@ impl Inner {
                 shard.iter().filter(|(_, entry)| uses(entry)).map(|(key, entry)| (key.clone(), entry.generation)),
             );
         }
+        members.sort_unstable();
         members
     }
 

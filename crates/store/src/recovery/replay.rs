@@ -119,7 +119,10 @@ struct Applying<'a> {
 impl Applying<'_> {
     fn apply(&mut self, sequence: u64, step: Step) {
         match step {
-            Step::Object { key, entry, stands_alone: true } => self.publish(key, entry),
+            Step::Object { key, entry, stands_alone: true } => {
+                let is_fill = !entry.pinned;
+                self.publish(key, entry, is_fill);
+            }
             Step::Object { key, entry, stands_alone: false } => {
                 self.staged.insert((key, entry.generation), entry);
             }
@@ -130,10 +133,12 @@ impl Applying<'_> {
 
     /// Of one generation there may be several records: the first, and copies that reclaim made. All that still exist say the
     /// same, so any will do, and extents are taken from wherever they are.
-    fn publish(&mut self, key: Bytes, mut entry: Entry) {
+    fn publish(&mut self, key: Bytes, mut entry: Entry, is_fill: bool) {
         entry.extents.retain(|extent| self.known.contains(&extent.segment));
         match self.tables.objects.get_mut(&key) {
             Some(present) if present.generation > entry.generation => {}
+            // The commit of the pinned one got no answer, so that what is read stood for the key again. Here it counts.
+            Some(present) if is_fill && present.pinned => {}
             Some(present) if present.generation == entry.generation => {
                 if !self.known.contains(&present.record.segment) {
                     present.record = entry.record;
@@ -160,7 +165,7 @@ impl Applying<'_> {
     fn commit(&mut self, sequence: u64, body: CommitBody, segment: SegmentKey) {
         for (key, generation) in body.publish {
             if let Some(entry) = self.staged.remove(&(key.clone().into(), generation)) {
-                self.publish(key.into(), entry);
+                self.publish(key.into(), entry, false);
             }
         }
         for key in body.forget {

@@ -147,3 +147,23 @@ async fn one_failed_directory_leaves_the_others_at_work() {
         assert_eq!(read(&store, &format!("after{index}")).await.unwrap(), pattern(index, 100));
     }
 }
+
+/// The value that the same commit wrote names the pinned object, and a fill that came later would leave it without bytes.
+#[tokio::test]
+async fn a_commit_that_survives_a_failed_sync_keeps_its_object() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let settings = || Settings { capacity_bytes: vec![4 << 20, 4 << 20], ..small() };
+    let store = try_open_all(&disks, settings()).await.unwrap();
+    for index in 0..4 {
+        put(&store, &format!("before{index}"), &pattern(index, 100)).await;
+    }
+    disks.iter().for_each(|disk| disk.fail_syncs(1));
+    check_error(try_put(&store, "key", &pattern(1, 100)).await, ErrorKind::Failed, "sync");
+    disks.iter().for_each(|disk| disk.fail_syncs(0));
+    put_fill(&store, "key", &pattern(2, 100)).await;
+    assert_eq!(read(&store, "key").await.unwrap(), pattern(2, 100));
+    drop(store);
+    let store = try_open_all(&disks, settings()).await.unwrap();
+    assert!(store.peek(b"key").unwrap().is_pinned());
+    assert_eq!(read(&store, "key").await.unwrap(), pattern(1, 100));
+}

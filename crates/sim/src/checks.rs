@@ -1,0 +1,182 @@
+//! What must hold in the end, when nothing fails any more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_cache::{Cache, Conditions, ErrorKind, GetObject, ListUploads, UploadRef};
+use forebay_env::Clock;
+use forebay_types::{BucketName, Generation, ObjectPath, StorageState};
+use forebay_ufs::memory::Applied;
+
+use crate::client::{Client, path};
+use crate::life::{Machine, bucket};
+use crate::linear::{self, Verdict};
+use crate::plan::{BUCKET, OTHER_BUCKET, Op, Step};
+use crate::under_store::Weather;
+
+/// In which all that waits must have gone to the under store.
+const DRAIN_MAX: Duration = Duration::from_secs(2 * 3600);
+
+/// A last life without faults, and then the checks of all that was seen. Returns how many keys could not be decided on.
+pub(crate) fn last(machine: &Machine) -> u32 {
+    let world = &machine.world;
+    world.note(format_args!("nothing fails any more"));
+    world.calm.store(true, Ordering::Relaxed);
+    *machine.root.weather.lock() = Weather::Fair;
+    // A crash between the two halves of its deletion leaves things in a bucket that is gone: it comes back.
+    if machine.root.memory(&bucket(OTHER_BUCKET)).is_none() {
+        machine.root.begin_with(&bucket(OTHER_BUCKET));
+    }
+    let ended = machine.process(2 * DRAIN_MAX, async {
+        match machine.open().await {
+            Ok((cache, _)) => check_all(machine, cache).await,
+            Err(_) if world.is_flipped() => {}
+            Err(error) => world.broken(format!("the worker does not start: {error}")),
+        }
+    });
+    if !ended {
+        world.broken("the last life does not end".to_owned());
+    }
+    world.history.lock().crash();
+    check_order(machine);
+    if world.is_flipped() { 0 } else { check_histories(machine) }
+}
+
+async fn check_all(machine: &Machine, cache: Cache) {
+    let world = &machine.world;
+    let keys: Vec<String> = world.keys.iter().cloned().collect();
+    let gets = || keys.iter().map(|key| Step { pause_ms: 0, op: Op::Get { key: key.clone(), range: None } });
+    let list = Step { pause_ms: 0, op: Op::List { prefix: String::new(), delimiter: false, limit: 1000 } };
+    let read_all = || Client::new(Arc::clone(world), cache.clone(), 99).run(gets().chain([list.clone()]).collect());
+    read_all().await;
+    abort_uploads(machine, &cache).await;
+    let drained = drain(machine, &cache).await;
+    if world.is_flipped() {
+        return;
+    }
+    if !drained {
+        world.broken(format!("what waits for the under store does not get there: {:?}", cache.status()));
+    }
+    read_all().await;
+    check_under_store(machine, &cache, &keys).await;
+    if cache.has_failed() {
+        world.broken("background work has ended by itself".to_owned());
+    }
+    if let Err(error) = cache.close().await {
+        world.broken(format!("the worker does not close: {error}"));
+    }
+}
+
+async fn drain(machine: &Machine, cache: &Cache) -> bool {
+    let world = &machine.world;
+    let until = world.clock.now() + DRAIN_MAX;
+    while world.clock.now() < until {
+        let status = cache.status();
+        if status.dirty_objects == 0 && status.tombstones == 0 {
+            return true;
+        }
+        world.clock.sleep(Duration::from_secs(1)).await;
+    }
+    false
+}
+
+async fn abort_uploads(machine: &Machine, cache: &Cache) {
+    for name in [BUCKET, OTHER_BUCKET].map(bucket) {
+        let request = ListUploads { limit: 1000, ..ListUploads::default() };
+        let Ok(page) = cache.list_uploads(&name, &request).await else { continue };
+        for upload in page.uploads {
+            let path = ObjectPath::parse(name.as_str(), &upload.key).expect("keys that are listed are valid");
+            if let Err(error) = cache.abort_upload(&UploadRef { path, upload_id: upload.upload_id }).await {
+                machine.world.broken(format!("an upload can't be aborted: {error}"));
+            }
+        }
+    }
+}
+
+/// The under store has what clients read, nothing is pinned but what never goes there, and nobody was taken for somebody else.
+async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
+    let world = &machine.world;
+    let mut has_transient = false;
+    for key in keys {
+        let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
+        let wanted = match cache.head(request).await {
+            Ok(head) if head.state == StorageState::Transient => {
+                has_transient = true;
+                continue;
+            }
+            Ok(head) => Some(head.info.etag.clone()),
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket) => None,
+            Err(error) => {
+                world.broken(format!("{key} can't be read although nothing fails: {error}"));
+                continue;
+            }
+        };
+        let ObjectPath { bucket, key: name } = path(key);
+        let held = machine.root.memory(&bucket).and_then(|store| store.contents().get(name.as_str()).cloned());
+        let contents = world.contents.lock();
+        let wanted = wanted.map(|etag| contents.of_etag(&etag).map(|content| contents.bytes(content)));
+        drop(contents);
+        if held.clone().map(Some) != wanted {
+            let held = held.map(|bytes| bytes.len());
+            world.broken(format!("the under store has another {key} than clients read: {held:?} bytes"));
+        }
+    }
+    let status = cache.status();
+    if status.conflicts > 0 {
+        world.broken(format!("{} conflicts, and nobody else writes", status.conflicts));
+    }
+    if status.pinned_bytes > 0 && !has_transient {
+        world.broken(format!("{} bytes are pinned, and nothing waits", status.pinned_bytes));
+    }
+}
+
+/// What the under store carried out of each key: never an older write after a newer.
+fn check_order(machine: &Machine) {
+    for name in [BUCKET, OTHER_BUCKET].map(bucket) {
+        let Some(store) = machine.root.memory(&name) else { continue };
+        let mut newest: BTreeMap<String, Generation> = BTreeMap::new();
+        for applied in store.applied() {
+            if let Applied::Put { key, generation } = applied {
+                check_newer(machine, &name, &mut newest, key, generation);
+            }
+        }
+    }
+}
+
+fn check_newer(
+    machine: &Machine,
+    bucket: &BucketName,
+    newest: &mut BTreeMap<String, Generation>,
+    key: String,
+    generation: Generation,
+) {
+    if let Some(before) = newest.get(&key).filter(|before| **before > generation) {
+        machine.world.broken(format!("the under store got {generation} of {bucket}/{key} after {before}"));
+    }
+    newest.insert(key, generation);
+}
+
+fn check_histories(machine: &Machine) -> u32 {
+    let world = &machine.world;
+    let history = world.history.lock();
+    let mut undecided = 0;
+    for (key, entries) in history.keys() {
+        match linear::check(entries) {
+            Verdict::Linearizable => {}
+            Verdict::TooHard => undecided += 1,
+            Verdict::Broken => {
+                let mut sorted: Vec<_> = entries.iter().collect();
+                sorted.sort_by_key(|entry| entry.begun);
+                let line = |entry: &&crate::history::Entry| {
+                    let ended = entry.ended.map_or("never answered".to_owned(), |ended| ended.to_string());
+                    format!("\n    {}..{ended}: {} ({:?})", entry.begun, entry.name, entry.effect)
+                };
+                let lines: String = sorted.iter().map(line).collect();
+                world.broken(format!("what clients saw of {key} fits no order of their requests:{lines}"));
+            }
+        }
+    }
+    undecided
+}

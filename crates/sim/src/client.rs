@@ -1,0 +1,490 @@
+//! A client: asks for one thing after the other, and notes what it is told.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_cache::{
+    Attributes, Cache, CompletePart, CompleteUpload, Conditions, CopyObject, CreateUpload, Error, ErrorKind, GetObject,
+    Incoming, JobKind, JobRequest, ListObjects, ObjectPage, PutObject, RangeRequest, Result, TagCondition, UploadRef,
+    Written,
+};
+use forebay_env::Clock;
+use forebay_types::{ETag, ObjectPath, WriteMode};
+use futures::{StreamExt, stream};
+
+use crate::content::{Body, ContentId, pieces};
+use crate::history::{Effect, Guard, Value};
+use crate::life::bucket;
+use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When};
+use crate::world::World;
+
+/// Pages of a listing that are asked for at most: more keys than this there are not.
+const PAGES_MAX: usize = 40;
+
+pub(crate) struct Client {
+    world: Arc<World>,
+    cache: Cache,
+    number: usize,
+    /// The tag that this client saw last, by key.
+    seen: HashMap<String, ETag>,
+}
+
+/// A full name in parts.
+pub(crate) fn path(key: &str) -> ObjectPath {
+    let (bucket, key) = key.split_once('/').expect("keys of plans are full names");
+    ObjectPath::parse(bucket, key).expect("keys of plans are valid")
+}
+
+/// What an error of a write says of its effect.
+enum Failed {
+    /// Surely nothing was changed.
+    Surely,
+    /// A condition did not hold.
+    Refused,
+    /// It may have been done, or may yet be.
+    Unknown,
+}
+
+fn failed(kind: ErrorKind) -> Option<Failed> {
+    match kind {
+        ErrorKind::PreconditionFailed => Some(Failed::Refused),
+        ErrorKind::AccessDenied
+        | ErrorKind::SlowDown
+        | ErrorKind::InsufficientStorage
+        | ErrorKind::NoSuchBucket
+        | ErrorKind::BucketBusy
+        | ErrorKind::Conflict => Some(Failed::Surely),
+        ErrorKind::Unavailable => Some(Failed::Unknown),
+        _ => None,
+    }
+}
+
+impl Client {
+    pub(crate) fn new(world: Arc<World>, cache: Cache, number: usize) -> Self {
+        Self { world, cache, number, seen: HashMap::new() }
+    }
+
+    pub(crate) async fn run(mut self, steps: Vec<Step>) {
+        for step in steps {
+            if step.pause_ms > 0 {
+                self.world.clock.sleep(Duration::from_millis(step.pause_ms)).await;
+            }
+            self.world.note(format_args!("client {}: {:?}", self.number, step.op));
+            self.step(step.op).await;
+        }
+    }
+
+    async fn step(&mut self, op: Op) {
+        match op {
+            Op::Put { key, body, when, breaks, piece } => self.put(&key, body, when, breaks, piece).await,
+            Op::Get { key, range } => self.get(&key, range).await,
+            Op::Head { key } => self.head(&key).await,
+            Op::Delete { key, when } => self.delete(&key, when).await,
+            Op::List { prefix, delimiter, limit } => self.list(&prefix, delimiter, limit).await,
+            Op::Copy { from, to } => self.copy(&from, &to).await,
+            Op::Multipart { key, parts, abort, twice } => self.multipart(&key, &parts, abort, twice).await,
+            Op::Persist { prefix } => self.tell("persist", self.cache.persist(&prefix).await),
+            Op::Job { kind } => self.job(kind).await,
+            Op::Sweep => self.tell("sweep", self.cache.sweep().await),
+            Op::Policy { prefix, mode } => self.set_policy(prefix, mode).await,
+            Op::CreateBucket => self.tell("create bucket", self.cache.create_bucket(&bucket(OTHER_BUCKET)).await),
+            Op::DeleteBucket => self.delete_bucket().await,
+            Op::JumpWall { by_ms } => self.world.clock.jump_wall(by_ms),
+        }
+    }
+
+    /// Notes an answer that promises nothing by itself.
+    fn tell<T>(&self, what: &str, result: Result<T, impl Borrow<Error>>) {
+        let answer = result.err().map(|error| error.borrow().kind);
+        self.world.note(format_args!("client {}: {what} -> {answer:?}", self.number));
+    }
+
+    /// What a client asks for with a write, and what that means.
+    fn conditions(&self, key: &str, when: When) -> (Conditions, Guard) {
+        let none = Conditions::default();
+        match (when, self.seen.get(key)) {
+            (When::IfAbsent, _) => (Conditions { if_none_match: Some(TagCondition::Any), ..none }, Guard::Absent),
+            (When::IfSeen, Some(etag)) => {
+                let content = self.world.contents.lock().of_etag(etag).expect("what was seen is known");
+                let tags = TagCondition::OneOf(vec![etag.clone()]);
+                (Conditions { if_match: Some(tags), ..none }, Guard::Is(content))
+            }
+            (When::IfSeen, None) | (When::Always, _) => (none, Guard::None),
+        }
+    }
+
+    fn incoming(&self, bytes: &Bytes, piece: usize, breaks: bool) -> Incoming {
+        let clock = Arc::clone(&self.world.clock);
+        let stream = stream::iter(pieces(bytes, piece, breaks)).then(move |data| {
+            let clock = Arc::clone(&clock);
+            async move {
+                clock.sleep(Duration::from_micros(100)).await;
+                Ok(data)
+            }
+        });
+        Incoming {
+            stream: stream.boxed(),
+            size: bytes.len() as u64,
+            md5: None,
+            sha256: None,
+            checksums: Vec::new(),
+            compute: Vec::new(),
+            trailers: None,
+        }
+    }
+
+    async fn put(&mut self, key: &str, body: Body, when: When, breaks: bool, piece: usize) {
+        let bytes = body.bytes();
+        let content = self.world.contents.lock().add(bytes.clone());
+        let (conditions, guard) = self.conditions(key, when);
+        let breaks = breaks && !bytes.is_empty();
+        let name = format!("client {} puts {content} ({} bytes, {guard:?})", self.number, bytes.len());
+        let number = self.world.history.lock().begin(key, name, Some(content), guard);
+        let body = self.incoming(&bytes, piece, breaks);
+        let put = PutObject { path: path(key), body, attributes: Attributes::default(), conditions };
+        let result = self.cache.put(put).await;
+        if breaks {
+            self.tell("broken put", result.as_ref());
+            match result {
+                Ok(_) => self.world.broken(format!("half of a body was taken for the whole: {key}")),
+                Err(_) => self.world.history.lock().end_without_effect(number),
+            }
+            return;
+        }
+        self.written(key, number, Some(content), guard, result);
+    }
+
+    /// Notes what came of a write of `content`.
+    fn written(&mut self, key: &str, number: u64, content: Value, guard: Guard, result: Result<Written>) {
+        if let Ok(written) = &result {
+            let etag = written.etag.clone();
+            if self.world.contents.lock().of_etag(&etag) != content {
+                self.world.broken(format!("a write of {key} was acknowledged with the tag {etag}"));
+            }
+            self.seen.insert(key.to_owned(), etag);
+        }
+        self.ended(key, number, content, guard, result.map(drop));
+    }
+
+    fn ended(&self, key: &str, number: u64, to: Value, guard: Guard, result: Result<()>) {
+        self.tell(&format!("write {number} of {key}"), result.as_ref());
+        let mut history = self.world.history.lock();
+        let error = match result {
+            Ok(()) => return history.end(number, Effect::Write { to, guard }),
+            Err(error) => error,
+        };
+        // If-Match on a key that holds nothing is answered with 404.
+        let is_absent = error.kind == ErrorKind::NotFound && matches!(guard, Guard::Is(_));
+        match failed(error.kind) {
+            _ if is_absent => history.end(number, Effect::Refused(guard)),
+            Some(Failed::Refused) if guard != Guard::None => history.end(number, Effect::Refused(guard)),
+            Some(Failed::Surely) => history.end_without_effect(number),
+            Some(Failed::Unknown) => history.end_without_answer(number),
+            Some(Failed::Refused) | None => {
+                history.end_without_answer(number);
+                drop(history);
+                self.unexpected(&format!("a write of {key}"), &error);
+            }
+        }
+    }
+
+    /// Only damage excuses errors of these kinds.
+    fn unexpected(&self, what: &str, error: &Error) {
+        let is_unreadable = !self.world.is_calm() && self.world.unreadable.load(Ordering::Relaxed);
+        let excused = match error.kind {
+            ErrorKind::Corrupt => self.world.is_flipped() || is_unreadable,
+            ErrorKind::Internal => self.world.is_flipped(),
+            _ => false,
+        };
+        if !excused {
+            self.world.broken(format!("{what} failed with {:?}: {error}", error.kind));
+        }
+    }
+
+    async fn get(&mut self, key: &str, range: Option<(u32, u32)>) {
+        let begun = self.world.history.lock().now();
+        let range = range.map(|(first, length)| {
+            let first = u64::from(first);
+            RangeRequest::From { first, last: Some(first + u64::from(length) - 1) }
+        });
+        let request = GetObject { path: path(key), range, part_number: None, conditions: Conditions::default() };
+        let body = match self.cache.get(request).await {
+            Ok(body) => body,
+            Err(error) => return self.not_read(key, begun, &error),
+        };
+        let (etag, range) = (body.head.info.etag.clone(), body.head.range);
+        let Some(content) = self.content_of(key, &etag, body.head.info.size) else { return };
+        let (read, end) = collect(body.stream).await;
+        let expected = self.world.contents.lock().bytes(content).slice(range.start as usize..range.end as usize);
+        let is_whole = end.is_ok();
+        if (is_whole && read != expected) || !expected.starts_with(&read) {
+            self.world.broken(format!("bytes of {key} are not those of {etag}, which they claim to be"));
+        }
+        match end {
+            Ok(()) => self.saw(key, begun, Some((content, etag)), "reads"),
+            // An object that changes in the under store while it is read breaks the answer off.
+            Err(error) if matches!(error.kind, ErrorKind::PreconditionFailed | ErrorKind::NotFound) => {
+                self.tell(&format!("read of {key}, broken off"), Err::<(), _>(error));
+            }
+            Err(error) => self.not_read(key, begun, &error),
+        }
+    }
+
+    async fn head(&mut self, key: &str) {
+        let begun = self.world.history.lock().now();
+        let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
+        match self.cache.head(request).await {
+            Ok(head) => {
+                let etag = head.info.etag.clone();
+                let Some(content) = self.content_of(key, &etag, head.info.size) else { return };
+                self.saw(key, begun, Some((content, etag)), "heads");
+            }
+            Err(error) => self.not_read(key, begun, &error),
+        }
+    }
+
+    /// The content that a tag names.
+    fn content_of(&self, key: &str, etag: &ETag, size: u64) -> Option<ContentId> {
+        let contents = self.world.contents.lock();
+        let found = contents.of_etag(etag).filter(|content| contents.bytes(*content).len() as u64 == size);
+        drop(contents);
+        if found.is_none() {
+            self.world.broken(format!("{key} has the tag {etag} and {size} bytes: nobody has written that"));
+        }
+        found
+    }
+
+    fn saw(&mut self, key: &str, begun: u64, found: Option<(ContentId, ETag)>, how: &str) {
+        let value = found.as_ref().map(|(content, _)| *content);
+        self.world.note(format_args!("client {}: {how} {key}: {value:?}", self.number));
+        let name = format!("client {} {how} {value:?}", self.number);
+        self.world.history.lock().read(key, name, begun, value);
+        match found {
+            Some((_, etag)) => self.seen.insert(key.to_owned(), etag),
+            None => self.seen.remove(key),
+        };
+    }
+
+    fn not_read(&mut self, key: &str, begun: u64, error: &Error) {
+        match error.kind {
+            ErrorKind::NotFound | ErrorKind::NoSuchBucket => self.saw(key, begun, None, "reads"),
+            ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::InsufficientStorage if !self.world.is_calm() => {
+                self.tell(&format!("read of {key}"), Err::<(), _>(error));
+            }
+            ErrorKind::InvalidRange => {}
+            // The under store answers 409 to what it does not like now.
+            ErrorKind::Conflict => {}
+            _ => self.unexpected(&format!("a read of {key}"), error),
+        }
+    }
+
+    async fn delete(&mut self, key: &str, when: When) {
+        let when = if when == When::IfAbsent { When::Always } else { when };
+        let (conditions, guard) = self.conditions(key, when);
+        let name = format!("client {} deletes ({guard:?})", self.number);
+        let number = self.world.history.lock().begin(key, name, None, guard);
+        let result = self.cache.delete(&path(key), &conditions).await;
+        self.ended(key, number, None, guard, result);
+    }
+
+    async fn list(&mut self, prefix: &str, delimiter: bool, limit: usize) {
+        let delimiter = delimiter.then(|| "/".to_owned());
+        let mut after: Option<String> = None;
+        for _ in 0..PAGES_MAX {
+            let request = ListObjects {
+                prefix: prefix.to_owned(),
+                delimiter: delimiter.clone(),
+                start_after: after.clone(),
+                limit,
+            };
+            let begun = self.world.history.lock().now();
+            let page = match self.cache.list(&bucket(BUCKET), &request).await {
+                Ok(page) => page,
+                Err(error) => return self.tell("list", Err::<(), _>(error)),
+            };
+            self.listed(&request, begun, &page);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return,
+            }
+        }
+        self.world.broken("a listing does not end".to_owned());
+    }
+
+    /// What a page says of each key that belongs on it.
+    fn listed(&mut self, request: &ListObjects, begun: u64, page: &ObjectPage) {
+        self.world.note(format_args!("client {}: listed {} and {:?}", self.number, page.objects.len(), page.prefixes));
+        let names: Vec<&str> = page.objects.iter().map(|object| object.key.as_str()).collect();
+        if !names.is_sorted_by(|a, b| a < b) || !page.prefixes.is_sorted_by(|a, b| a < b) {
+            self.world.broken(format!("a listing is not in order: {names:?}, {:?}", page.prefixes));
+        }
+        let world = Arc::clone(&self.world);
+        let prefix = format!("{BUCKET}/");
+        for full in world.keys.iter().filter(|full| full.starts_with(&prefix)) {
+            let key = &full[prefix.len()..];
+            let Some(rest) = key.strip_prefix(request.prefix.as_str()) else { continue };
+            let group = request.delimiter.as_ref().and_then(|delimiter| rest.find(delimiter.as_str()));
+            let name = group.map_or(key, |at| &key[..request.prefix.len() + at + 1]);
+            let is_behind = request.start_after.as_deref().is_none_or(|after| name > after);
+            let is_before = page.next.as_deref().is_none_or(|next| name <= next);
+            if !is_behind || !is_before || page.prefixes.iter().any(|listed| listed == name) {
+                continue;
+            }
+            match page.objects.iter().find(|object| object.key == key) {
+                Some(object) => {
+                    let Some(content) = self.content_of(full, &object.etag, object.size) else { return };
+                    self.saw(full, begun, Some((content, object.etag.clone())), "lists");
+                }
+                None => self.saw(full, begun, None, "lists"),
+            }
+        }
+    }
+
+    async fn copy(&mut self, from: &str, to: &str) {
+        let name = format!("client {} copies {from}", self.number);
+        let (begun, number) = {
+            let mut history = self.world.history.lock();
+            (history.now(), history.begin_copy(from, to, name))
+        };
+        let request = CopyObject {
+            source: path(from),
+            source_conditions: Conditions::default(),
+            target: path(to),
+            replace_metadata: None,
+            storage_class: None,
+            website_redirect_location: None,
+            replace_tags: None,
+            checksum_algorithm: None,
+            conditions: Conditions::default(),
+        };
+        match self.cache.copy(request).await {
+            Ok(written) => {
+                let Some(content) = self.content_of(from, &written.etag, written.size) else { return };
+                let name = format!("client {} copies {content} to {to}", self.number);
+                let mut history = self.world.history.lock();
+                if !history.is_copy_of_parts(content) {
+                    history.read(from, name, begun, Some(content));
+                }
+                drop(history);
+                self.written(to, number, Some(content), Guard::None, Ok(written));
+            }
+            // The source, or its bucket, is not there.
+            Err(error) if error.kind == ErrorKind::NotFound => {
+                self.world.history.lock().end_without_effect(number);
+                self.not_read(from, begun, &error);
+            }
+            // The source has changed while it was copied.
+            Err(error) if error.kind == ErrorKind::PreconditionFailed => {
+                self.tell("copy", Err::<(), _>(error));
+                self.world.history.lock().end_without_effect(number);
+            }
+            Err(error) => self.written(to, number, None, Guard::None, Err(error)),
+        }
+    }
+
+    async fn multipart(&mut self, key: &str, parts: &[Body], abort: bool, twice: bool) {
+        let create = CreateUpload {
+            path: path(key),
+            attributes: Attributes::default(),
+            checksum_algorithm: None,
+            checksum_kind: None,
+            owner: "owner".to_owned(),
+        };
+        let upload_id = match self.cache.create_upload(create).await {
+            Ok(upload_id) => upload_id,
+            Err(error) => return self.tell("create upload", Err::<(), _>(error)),
+        };
+        let upload = UploadRef { path: path(key), upload_id };
+        // Other bytes than those of objects in one piece: the under store's tag, which names a version too, must not be that of another.
+        let part = |part: &Body| Body { size: part.size.max(1), seed: part.seed | 1 << 31 };
+        let bodies: Vec<Bytes> = parts.iter().map(|body| part(body).bytes()).collect();
+        let mut sent = Vec::new();
+        for (bytes, number) in bodies.iter().zip(1..) {
+            match self.cache.put_part(&upload, number, self.incoming(bytes, 4000, false)).await {
+                Ok(written) => sent.push(CompletePart { number, etag: written.etag, checksums: Vec::new() }),
+                Err(error) => return self.tell("put part", Err::<(), _>(error)),
+            }
+        }
+        if abort {
+            return self.tell("abort upload", self.cache.abort_upload(&upload).await);
+        }
+        let (content, copy) = self.world.contents.lock().add_parts(&bodies);
+        self.world.history.lock().made_of_parts(content, copy);
+        let name = format!("client {} completes an upload of {content}", self.number);
+        let number = self.world.history.lock().begin(key, name, Some(content), Guard::None);
+        let first = self.complete(&upload, &sent).await;
+        let acknowledged = first.is_ok();
+        let result = if twice { self.complete(&upload, &sent).await } else { first };
+        match result {
+            Err(error) if acknowledged => {
+                // What is acknowledged once is done, whatever the second answer is.
+                self.world.history.lock().end(number, Effect::Write { to: Some(content), guard: Guard::None });
+                self.tell("complete again", Err::<(), _>(error));
+            }
+            Err(error) if error.kind == ErrorKind::NoSuchUpload => {
+                self.world.history.lock().end_without_answer(number);
+            }
+            // The first try may have done it.
+            Err(error) if twice => {
+                self.tell("complete", Err::<(), _>(error));
+                self.world.history.lock().end_without_answer(number);
+            }
+            result => self.written(key, number, Some(content), Guard::None, result),
+        }
+    }
+
+    async fn complete(&self, upload: &UploadRef, parts: &[CompletePart]) -> Result<Written> {
+        let request = CompleteUpload {
+            upload: upload.clone(),
+            parts: parts.to_vec(),
+            checksums: Vec::new(),
+            checksum_kind: None,
+            size: None,
+            conditions: Conditions::default(),
+        };
+        self.cache.complete_upload(request).await
+    }
+
+    async fn job(&self, kind: JobKind) {
+        let path = format!("/{BUCKET}");
+        let request = JobRequest { kind, path, rate_limit: None, concurrency: None, dry_run: false };
+        self.tell("job", self.cache.create_job(request, "client").await);
+    }
+
+    async fn set_policy(&self, prefix: usize, mode: WriteMode) {
+        let path = format!("/{BUCKET}/{}", PREFIXES[prefix]);
+        let mut rules = self.cache.policies().0.rules().to_vec();
+        for rule in rules.iter_mut().filter(|rule| rule.path == path) {
+            rule.write_mode = Some(mode);
+        }
+        self.tell("policy", self.cache.set_policies(rules, None, "client", "simulated").await);
+    }
+
+    async fn delete_bucket(&mut self) {
+        let begun = self.world.history.lock().now();
+        let result = self.cache.delete_bucket(&bucket(OTHER_BUCKET)).await;
+        if result.is_ok() {
+            let world = Arc::clone(&self.world);
+            for key in world.keys.iter().filter(|key| key.starts_with(OTHER_BUCKET)) {
+                self.saw(key, begun, None, "deletes the bucket of");
+            }
+        }
+        self.tell("delete bucket", result);
+    }
+}
+
+/// All bytes until the end, and whether that was a clean one.
+async fn collect(mut stream: forebay_cache::ByteStream) -> (Bytes, Result<()>) {
+    let mut data = Vec::new();
+    while let Some(next) = stream.next().await {
+        match next {
+            Ok(bytes) => data.extend_from_slice(&bytes),
+            Err(error) => return (data.into(), Err(error)),
+        }
+    }
+    (data.into(), Ok(()))
+}

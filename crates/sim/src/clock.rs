@@ -1,0 +1,199 @@
+//! A clock that jumps to the next sleeper whenever nothing else is left to do.
+
+use std::collections::BTreeMap;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_env::Clock;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// 2020-01-01T00:00:00Z.
+const START_UNIX_MS: i64 = 1_577_836_800_000;
+
+/// What happens at some time: somebody wakes, or the world outside of the process does something.
+enum Due {
+    Wake(oneshot::Sender<()>),
+    Event(Box<dyn FnOnce() + Send>),
+}
+
+/// Simulated time. It outlives the processes that run in it, and so do events.
+pub(crate) struct SimClock {
+    state: Mutex<State>,
+}
+
+struct State {
+    now: Duration,
+    wall_ahead_ms: i64,
+    /// By time and a number that keeps equal times apart.
+    due: BTreeMap<(Duration, u64), Due>,
+    next: u64,
+    /// Of all jumps so far.
+    hash: u64,
+    /// Of the process that runs.
+    process: Option<Waker>,
+}
+
+impl SimClock {
+    pub(crate) fn new() -> Self {
+        let state =
+            State { now: Duration::ZERO, wall_ahead_ms: 0, due: BTreeMap::new(), next: 0, hash: 0, process: None };
+        Self { state: Mutex::new(state) }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.state.lock().now
+    }
+
+    /// Sets the wall clock forward or back. The monotonic clock knows nothing of it.
+    pub(crate) fn jump_wall(&self, by_ms: i64) {
+        self.state.lock().wall_ahead_ms += by_ms;
+    }
+
+    /// Does something after a pause, whatever process runs then.
+    pub(crate) fn after(&self, pause: Duration, event: impl FnOnce() + Send + 'static) {
+        self.state.lock().add(pause, Due::Event(Box::new(event)));
+    }
+
+    /// Goes on until somebody wakes. Called by the runtime before it would sleep: nothing else can happen until then.
+    pub(crate) fn advance(&self) {
+        while let Some(due) = self.next_due(Duration::MAX) {
+            if due.happen() {
+                break;
+            }
+        }
+        // Who wakes may be a future that nobody asks any more.
+        if let Some(process) = self.state.lock().process.take() {
+            process.wake();
+        }
+    }
+
+    /// Never ends. A process waits for it beside all else, so that the clock goes on as long as the process does.
+    pub(crate) async fn run(&self) {
+        std::future::poll_fn(|context| {
+            self.state.lock().process = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Goes on by `period` while no process runs, and lets events happen.
+    pub(crate) fn pass(&self, period: Duration) {
+        let until = self.now() + period;
+        while let Some(due) = self.next_due(until) {
+            due.happen();
+        }
+        let mut state = self.state.lock();
+        state.now = state.now.max(until);
+    }
+
+    fn next_due(&self, until: Duration) -> Option<Due> {
+        self.state.lock().next_due(until)
+    }
+
+    /// Of all times that the clock has jumped to.
+    pub(crate) fn hash(&self) -> u64 {
+        self.state.lock().hash
+    }
+}
+
+impl Due {
+    /// Whether somebody has woken.
+    fn happen(self) -> bool {
+        match self {
+            Self::Wake(sleeper) => sleeper.send(()).is_ok(),
+            Self::Event(event) => {
+                event();
+                false
+            }
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, pause: Duration, due: Due) {
+        let at = self.now + pause;
+        self.due.insert((at, self.next), due);
+        self.next += 1;
+    }
+
+    fn next_due(&mut self, until: Duration) -> Option<Due> {
+        loop {
+            let at = self.due.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until)?;
+            let (_, due) = self.due.pop_first()?;
+            // Whoever has given up waiting moves no clock.
+            if matches!(&due, Due::Wake(sleeper) if sleeper.is_closed()) {
+                continue;
+            }
+            self.now = at;
+            self.hash = self.hash.rotate_left(5).wrapping_mul(0x517c_c1b7_2722_0a95) ^ at.as_nanos() as u64;
+            return Some(due);
+        }
+    }
+}
+
+#[async_trait]
+impl Clock for SimClock {
+    fn unix_ms(&self) -> u64 {
+        let state = self.state.lock();
+        (START_UNIX_MS + state.wall_ahead_ms + state.now.as_millis() as i64).max(0) as u64
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.now()
+    }
+
+    async fn sleep(&self, period: Duration) {
+        let (sender, receiver) = oneshot::channel();
+        self.state.lock().add(period, Due::Wake(sender));
+        // The clock outlives everybody who sleeps on it.
+        let _ = receiver.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn an_idle_runtime_jumps_to_the_next_sleeper() {
+        let clock = Arc::new(SimClock::new());
+        let jumping = Arc::clone(&clock);
+        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || jumping.advance()).build();
+        let order = runtime.expect("a runtime").block_on(async {
+            let running = Arc::clone(&clock);
+            forebay_env::spawn(async move { running.run().await });
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let sleepers: Vec<_> = [3, 1, 2]
+                .map(|hours: u64| {
+                    let (clock, order) = (Arc::clone(&clock), Arc::clone(&order));
+                    forebay_env::spawn(async move {
+                        clock.sleep(Duration::from_secs(hours * 3600)).await;
+                        order.lock().push((hours, clock.now()));
+                    })
+                })
+                .into();
+            for sleeper in sleepers {
+                sleeper.join().await;
+            }
+            order.lock().clone()
+        });
+        assert_eq!(order, [1, 2, 3].map(|hours| (hours, Duration::from_secs(hours * 3600))));
+    }
+
+    #[test]
+    fn events_happen_while_no_process_runs_and_lost_sleepers_move_nothing() {
+        let clock = Arc::new(SimClock::new());
+        let (happened, at) = (Arc::new(Mutex::new(None)), Arc::clone(&clock));
+        let note = Arc::clone(&happened);
+        clock.after(Duration::from_secs(5), move || *note.lock() = Some(at.now()));
+        assert_eq!(futures::FutureExt::now_or_never(clock.sleep(Duration::from_secs(1))), None);
+        clock.jump_wall(-10_000);
+        clock.pass(Duration::from_secs(60));
+        assert_eq!(*happened.lock(), Some(Duration::from_secs(5)));
+        assert_eq!((clock.now(), clock.unix_ms()), (Duration::from_secs(60), START_UNIX_MS as u64 + 50_000));
+    }
+}

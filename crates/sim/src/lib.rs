@@ -1,0 +1,20 @@
+//! The whole worker in one thread, from one seed: its clock, randomness, disks and under store are simulated, its clients are
+//! made up, and what they see is checked against a model. See `docs/simulation.md`.
+
+mod checks;
+mod client;
+mod clock;
+mod content;
+mod disk;
+mod history;
+mod life;
+mod linear;
+mod plan;
+mod run;
+mod shrink;
+mod under_store;
+mod world;
+
+pub use plan::Plan;
+pub use run::{Failure, Report, run};
+pub use shrink::shrink;

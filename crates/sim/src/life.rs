@@ -1,0 +1,233 @@
+//! One life of a process: opens the worker on what the disks hold, lets the clients loose, and ends as the plan says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
+use forebay_catalog::EmbeddedEngine;
+use forebay_env::{Clock, Disk};
+use forebay_store::Store;
+use forebay_types::{BucketName, ByteSize, Durability, Period, PolicyRule};
+use forebay_ufs::governor::{Governed, GovernedRoot, GovernorSettings, Lane, govern};
+use forebay_ufs::{BucketRoot, UnderStore};
+use prometheus_client::registry::Registry;
+
+use crate::client::Client;
+use crate::disk::SimDisk;
+use crate::plan::{BUCKET, Config, End, Fault, Life, PREFIXES};
+use crate::under_store::SimRoot;
+use crate::world::World;
+
+/// Nothing that clients ask for takes longer, in simulated time: whatever fails is given up before.
+const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
+
+/// The machine and what is behind it: all but the process.
+pub(crate) struct Machine {
+    pub(crate) world: Arc<World>,
+    pub(crate) config: Config,
+    pub(crate) disks: Vec<SimDisk>,
+    pub(crate) root: SimRoot,
+}
+
+/// How a life went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    AsPlanned,
+    /// The worker refused to start, which only damage and failing disks excuse.
+    Refused,
+}
+
+pub(crate) fn bucket(name: &str) -> BucketName {
+    BucketName::new(name).expect("a valid name")
+}
+
+impl Machine {
+    pub(crate) fn new(world: Arc<World>, config: Config) -> Self {
+        let disks = (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number)).collect();
+        let root = SimRoot::new(Arc::clone(&world));
+        root.begin_with(&bucket(BUCKET));
+        Self { world, config, disks, root }
+    }
+
+    /// Opens the worker as the server does.
+    pub(crate) async fn open(&self) -> Result<(Cache, Store), String> {
+        let env = self.world.env();
+        let config = &self.config;
+        let capacity = config.segments * config.segment;
+        let store_settings = forebay_store::Settings {
+            segment_bytes: config.segment,
+            inline_bytes_max: config.inline,
+            extent_bytes_max: config.extent,
+            snapshot_log_bytes: config.snapshot_log,
+            write_buffer_bytes_max: 64 << 10,
+            ..forebay_store::Settings::new(vec![capacity; config.disks])
+        };
+        let disks = self.disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        let store = Store::open(env.clone(), disks, store_settings, None).await.map_err(|error| error.to_string())?;
+        let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+        let (mounts, policies) = (self.mounts(&env), self.policies());
+        let parts = Parts { env, store: store.clone(), engine, mounts, settings: self.settings(), policies };
+        match Cache::open(parts, &mut Registry::default()).await {
+            Ok(cache) => Ok((cache, store)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn mounts(&self, env: &forebay_env::Env) -> Mounts {
+        let settings = GovernorSettings { concurrency_max: 4, ..GovernorSettings::default() };
+        let governor = govern(env, &settings, None);
+        let lane = |lane| {
+            let store = self.root.assume(&bucket(BUCKET));
+            Arc::new(Governed::new(store, Arc::clone(&governor), lane)) as Arc<dyn UnderStore>
+        };
+        let root = |lane| {
+            let root: Arc<dyn BucketRoot> = Arc::new(self.root.clone());
+            Arc::new(GovernedRoot::new(root, Arc::clone(&governor), lane)) as Arc<dyn BucketRoot>
+        };
+        let mount = Mount { foreground: lane(Lane::Foreground), background: lane(Lane::Background) };
+        Mounts {
+            mounts: BTreeMap::from([(bucket(BUCKET), mount)]),
+            root: Some(root(Lane::Foreground)),
+            background_root: Some(root(Lane::Background)),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let config = &self.config;
+        Settings {
+            page_size: ByteSize(config.page),
+            read_ahead_pages: 2,
+            memory_size: ByteSize(config.memory),
+            memory_object_max: ByteSize(config.memory_object),
+            pinned_ratio: config.pinned_ratio,
+            persist_concurrency: config.persist_concurrency,
+            persist_backoff_min: Period::from_secs(1),
+            persist_backoff_max: Period::from_secs(60),
+            settle_time: Period::from_secs(config.settle_s),
+            part_size_min: ByteSize(1),
+            ..Settings::default()
+        }
+    }
+
+    /// The rules of the configuration.
+    pub(crate) fn policies(&self) -> Vec<PolicyRule> {
+        let config = &self.config;
+        let durability = if config.os_durability { Durability::Os } else { Durability::Fsync };
+        let all = PolicyRule {
+            write_mode: Some(config.modes[0]),
+            eviction: Some(config.eviction),
+            metadata_ttl: Some(Period::from_secs(config.ttl_s)),
+            cache_reads: Some(config.cache_reads),
+            pinned_full: Some(config.pinned_full),
+            durability: Some(durability),
+            ..PolicyRule::for_path("/")
+        };
+        let of_prefix = PREFIXES.iter().zip(config.modes).map(|(prefix, mode)| PolicyRule {
+            write_mode: Some(mode),
+            ..PolicyRule::for_path(&format!("/{BUCKET}/{prefix}"))
+        });
+        [all].into_iter().chain(of_prefix).collect()
+    }
+
+    /// Runs `work` as a process of its own: until it ends or, when that is first, for `most`. Says whether it ended. Whatever
+    /// the process does beside is dropped with it.
+    pub(crate) fn process(&self, most: Duration, work: impl Future<Output = ()>) -> bool {
+        let clock = Arc::clone(&self.world.clock);
+        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || clock.advance()).build();
+        let runtime = runtime.expect("a runtime without drivers needs nothing of the system");
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = work => true,
+                () = self.world.clock.sleep(most) => false,
+                () = self.world.clock.run() => unreachable!("a clock runs for ever"),
+            }
+        })
+    }
+
+    /// Lives one life of the plan.
+    pub(crate) fn live(&self, life: &Life) -> Ending {
+        let mut ending = Ending::AsPlanned;
+        let most = match life.end {
+            End::PowerCut { after_ms } | End::Kill { after_ms } => Duration::from_millis(after_ms),
+            End::Stop => LIFE_MAX,
+        };
+        let ended = self.process(most, async {
+            match self.open().await {
+                Ok((cache, _)) => self.serve(life, cache).await,
+                Err(error) => {
+                    self.world.note(format_args!("could not start: {error}"));
+                    ending = Ending::Refused;
+                }
+            }
+        });
+        if !ended && life.end == End::Stop {
+            self.world.broken("clients wait for answers that do not come".to_owned());
+        }
+        self.world.history.lock().crash();
+        if let (false, End::PowerCut { .. }) = (ended, life.end) {
+            self.world.note(format_args!("the power goes"));
+            for disk in &self.disks {
+                disk.inner.power_loss(self.world.below(1 << 32));
+            }
+        }
+        self.disks.iter().for_each(SimDisk::mend);
+        ending
+    }
+
+    /// A crash comes at its time, also when the clients have nothing to do any more.
+    async fn serve(&self, life: &Life, cache: Cache) {
+        let faults = self.cause(&life.faults);
+        let clients = life.clients.iter().enumerate().map(|(number, steps)| {
+            let client = Client::new(Arc::clone(&self.world), cache.clone(), number);
+            forebay_env::spawn(client.run(steps.clone())).join()
+        });
+        let clients = futures::future::join_all(clients);
+        futures::future::join(faults, clients).await;
+        if cache.has_failed() {
+            self.world.broken("background work has ended by itself".to_owned());
+        }
+        match life.end {
+            End::PowerCut { .. } | End::Kill { .. } => std::future::pending().await,
+            End::Stop => {
+                let closed = cache.close().await;
+                self.world.note(format_args!("closed: {:?}", closed.err().map(|error| error.kind)));
+            }
+        }
+    }
+
+    async fn cause(&self, faults: &[(u64, Fault)]) {
+        let mut now_ms = 0;
+        for (at_ms, fault) in faults {
+            self.world.clock.sleep(Duration::from_millis(at_ms - now_ms)).await;
+            now_ms = *at_ms;
+            self.world.note(format_args!("fault: {fault:?}"));
+            match fault {
+                Fault::Weather(weather) => *self.root.weather.lock() = *weather,
+                Fault::SlowDisk { disk, slow } => self.disks[*disk].faults.lock().slow = *slow,
+                Fault::FailSyncs { disk } => self.disks[*disk].inner.fail_syncs(1),
+                Fault::FailWrites { disk } => self.disks[*disk].faults.lock().writes = 1,
+                Fault::FailReads { disk, count } => {
+                    self.world.unreadable.store(true, Ordering::Relaxed);
+                    self.disks[*disk].faults.lock().reads = *count;
+                }
+                Fault::Full { disk, room } => self.fill(*disk, *room).await,
+                Fault::FlipBit { disk } => {
+                    self.world.flipped.store(true, Ordering::Relaxed);
+                    let place = self.disks[*disk].flip_bit().await;
+                    self.world.note(format_args!("flipped a bit: {place:?}"));
+                }
+            }
+        }
+    }
+
+    async fn fill(&self, disk: usize, room: Option<u64>) {
+        let disk = &self.disks[disk].inner;
+        disk.set_capacity(u64::MAX / 2);
+        if let (Some(room), Ok(space)) = (room, disk.space().await) {
+            disk.set_capacity(space.total - space.free + room);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Linearizability of one register, after Wing and Gong, "Testing and verifying concurrent objects" (1993), with the memo of Lowe,
+//! "Testing for linearizability" (2017).
+//!
+//! A history is linearizable when its operations can be put in an order that keeps what ended before something else began, and in
+//! which every answer is right. The search takes operations one by one; that the same ones were taken and left the same value
+//! before is remembered, so that no dead end is searched twice.
+
+use std::collections::HashSet;
+
+use crate::history::{Effect, Entry, Value};
+
+/// More states than this are not searched: the history then counts as unknown, which is told.
+const STATES_MAX: usize = 2_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Linearizable,
+    Broken,
+    /// Too many operations without an answer.
+    TooHard,
+}
+
+/// What an operation may leave; empty when it could not have happened then.
+fn after(effect: &Effect, value: Value) -> Vec<Value> {
+    match effect {
+        Effect::Read(seen) if *seen == value => vec![value],
+        Effect::Refused(guard) if !guard.holds(value) => vec![value],
+        Effect::Write { to, guard } if guard.holds(value) => vec![*to],
+        Effect::Maybe { to, guard } if guard.holds(value) => to.clone(),
+        Effect::Read(_) | Effect::Refused(_) | Effect::Write { .. } | Effect::Maybe { .. } => Vec::new(),
+    }
+}
+
+/// Which operations were taken, one bit each.
+type Taken = Box<[u64]>;
+
+fn has(taken: &Taken, index: usize) -> bool {
+    taken[index / 64] >> (index % 64) & 1 == 1
+}
+
+fn with(taken: &Taken, index: usize) -> Taken {
+    let mut taken = taken.clone();
+    taken[index / 64] |= 1 << (index % 64);
+    taken
+}
+
+/// Checks the operations on one key, which held nothing in the beginning.
+pub(crate) fn check(entries: &[Entry]) -> Verdict {
+    let mut sorted: Vec<&Entry> = entries.iter().collect();
+    sorted.sort_by_key(|entry| entry.begun);
+    let none: Taken = vec![0; sorted.len().div_ceil(64)].into();
+    let mut seen: HashSet<(Taken, Value)> = HashSet::new();
+    let mut stack = vec![(none, None)];
+    while let Some((taken, value)) = stack.pop() {
+        let left = || sorted.iter().enumerate().filter(|(index, _)| !has(&taken, *index));
+        let Some(first_end) = left().filter_map(|(_, entry)| entry.ended).min() else {
+            // What had no answer need not have happened.
+            return Verdict::Linearizable;
+        };
+        for (index, entry) in left().take_while(|(_, entry)| entry.begun < first_end) {
+            for next in after(&entry.effect, value) {
+                let state = (with(&taken, index), next);
+                if seen.insert(state.clone()) {
+                    stack.push(state);
+                }
+            }
+        }
+        if seen.len() > STATES_MAX {
+            return Verdict::TooHard;
+        }
+    }
+    Verdict::Broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Guard;
+
+    fn entry(effect: Effect, begun: u64, ended: Option<u64>) -> Entry {
+        Entry { name: String::new(), effect, begun, ended }
+    }
+
+    fn put(content: u32, begun: u64, ended: u64) -> Entry {
+        entry(Effect::Write { to: Some(content), guard: Guard::None }, begun, Some(ended))
+    }
+
+    fn maybe(content: u32, begun: u64) -> Entry {
+        entry(Effect::Maybe { to: vec![Some(content)], guard: Guard::None }, begun, None)
+    }
+
+    fn delete(begun: u64, ended: u64) -> Entry {
+        entry(Effect::Write { to: None, guard: Guard::None }, begun, Some(ended))
+    }
+
+    fn read(value: Value, begun: u64, ended: u64) -> Entry {
+        entry(Effect::Read(value), begun, Some(ended))
+    }
+
+    fn swap(from: u32, to: u32, begun: u64, ended: u64) -> Entry {
+        entry(Effect::Write { to: Some(to), guard: Guard::Is(from) }, begun, Some(ended))
+    }
+
+    #[test]
+    fn good_histories_pass() {
+        let absent = |begun, ended| entry(Effect::Refused(Guard::Absent), begun, Some(ended));
+        for (what, history) in [
+            ("nothing", vec![]),
+            ("one after the other", vec![put(1, 1, 2), read(Some(1), 3, 4), delete(5, 6), read(None, 7, 8)]),
+            ("a read beside a write sees either", vec![put(1, 1, 6), read(None, 2, 3), read(Some(1), 4, 5)]),
+            ("writes beside each other in any order", vec![put(1, 1, 4), put(2, 2, 3), read(Some(1), 5, 6)]),
+            ("what got no answer was done", vec![put(1, 1, 2), maybe(2, 3), read(Some(2), 4, 5)]),
+            ("or was not", vec![put(1, 1, 2), maybe(2, 3), read(Some(1), 4, 5)]),
+            ("or is done later", vec![put(1, 1, 2), maybe(2, 3), read(Some(1), 4, 5), read(Some(2), 6, 7)]),
+            ("one swap of two wins", vec![put(1, 1, 2), swap(1, 2, 3, 6), absent(4, 5), read(Some(2), 7, 8)]),
+            ("the same again", vec![put(1, 1, 2), put(2, 3, 4), put(1, 5, 6), read(Some(1), 7, 8)]),
+        ] {
+            assert_eq!(check(&history), Verdict::Linearizable, "{what}");
+        }
+    }
+
+    #[test]
+    fn bad_histories_do_not() {
+        for (what, history) in [
+            ("an old value", vec![put(1, 1, 2), put(2, 3, 4), read(Some(1), 5, 6)]),
+            ("lost", vec![put(1, 1, 2), read(None, 3, 4)]),
+            ("back from the dead", vec![put(1, 1, 2), delete(3, 4), read(Some(1), 5, 6)]),
+            ("there and gone again", vec![put(1, 1, 8), read(Some(1), 2, 3), read(None, 4, 5)]),
+            ("back and forth", vec![put(1, 1, 2), maybe(2, 3), read(Some(2), 4, 5), read(Some(1), 6, 7)]),
+            ("never written", vec![put(1, 1, 2), read(Some(2), 3, 4)]),
+            ("both swaps win", vec![put(1, 1, 2), swap(1, 2, 3, 6), swap(1, 3, 4, 5)]),
+            ("refused for nothing", vec![entry(Effect::Refused(Guard::Absent), 1, Some(2)), put(1, 3, 4)]),
+        ] {
+            assert_eq!(check(&history), Verdict::Broken, "{what}");
+        }
+    }
+
+    /// Without the memo this takes 12! steps.
+    #[test]
+    fn many_operations_beside_each_other_are_no_trouble() {
+        let mut history: Vec<Entry> = (0..12).map(|n| put(n % 3, u64::from(n) + 1, 1000)).collect();
+        history.push(read(Some(7), 2000, 2001));
+        assert_eq!(check(&history), Verdict::Broken);
+    }
+}

@@ -1,0 +1,151 @@
+//! `forebay-sim`: runs of the simulation, many or one. See `docs/simulation.md`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::Parser;
+use forebay_env::{Clock, Env};
+use forebay_sim::{Failure, Plan, Report, run, shrink};
+
+/// Lines of the trace of a failed run that are shown.
+const LINES_SHOWN: usize = 400;
+
+/// Simulates a worker, its clients, its disks and its under store from seeds, and checks what clients see.
+#[derive(Parser)]
+#[command(name = "forebay-sim")]
+struct Options {
+    /// Runs this seed alone and shows what happens.
+    #[arg(long, conflicts_with_all = ["seeds", "runs", "minutes"])]
+    seed: Option<u64>,
+    /// Runs these seeds: FROM..TO, without TO.
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_seeds, conflicts_with_all = ["runs", "minutes"])]
+    seeds: Option<(u64, u64)>,
+    /// Runs so many fresh seeds.
+    #[arg(long, conflicts_with = "minutes")]
+    runs: Option<u64>,
+    /// Runs fresh seeds for so many minutes.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Threads.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Runs every seed twice and compares their traces.
+    #[arg(long)]
+    twice: bool,
+}
+
+fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
+    let parsed = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    parsed.filter(|(from, to)| from < to).ok_or_else(|| format!("{text:?} is not FROM..TO, such as 1..1000"))
+}
+
+/// Which seeds are run, and until when.
+struct Task {
+    next: AtomicU64,
+    end: u64,
+    until: Option<Duration>,
+    failed: AtomicBool,
+    runs: AtomicU64,
+    undecided: AtomicU64,
+    clock: Arc<dyn Clock>,
+    twice: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Some(seed) = options.seed {
+        return run_one(seed, options.twice);
+    }
+    let env = Env::real();
+    // Short enough to type again.
+    let base = options.seeds.map_or_else(|| env.random.next_u64() >> 24, |(from, _)| from);
+    let end = match (options.seeds, options.runs) {
+        (Some((_, to)), _) => to,
+        (None, Some(runs)) => base + runs,
+        (None, None) => u64::MAX,
+    };
+    let minutes = options.minutes.or_else(|| (end == u64::MAX).then_some(1.0));
+    let until = minutes.map(|minutes| env.clock.monotonic() + Duration::from_secs_f64(minutes * 60.0));
+    println!("seeds from {base}");
+    let task = Task {
+        next: AtomicU64::new(base),
+        end,
+        until,
+        failed: AtomicBool::new(false),
+        runs: AtomicU64::new(0),
+        undecided: AtomicU64::new(0),
+        clock: env.clock,
+        twice: options.twice,
+    };
+    let started = task.clock.monotonic();
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| work(&task));
+        }
+    });
+    let (runs, elapsed) = (task.runs.load(Ordering::SeqCst), task.clock.monotonic() - started);
+    let undecided = task.undecided.load(Ordering::SeqCst);
+    println!(
+        "{runs} runs in {:.1} s, {:.0} a second; {undecided} keys undecided",
+        elapsed.as_secs_f64(),
+        runs as f64 / elapsed.as_secs_f64()
+    );
+    if task.failed.load(Ordering::SeqCst) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Takes seeds until they end, the time is over, or one fails.
+fn work(task: &Task) {
+    while !task.failed.load(Ordering::SeqCst) && task.until.is_none_or(|until| task.clock.monotonic() < until) {
+        let seed = task.next.fetch_add(1, Ordering::SeqCst);
+        if seed >= task.end {
+            return;
+        }
+        let report = run_seed(seed, task.twice, false);
+        task.runs.fetch_add(1, Ordering::SeqCst);
+        task.undecided.fetch_add(u64::from(report.undecided), Ordering::SeqCst);
+        if let Some(failure) = report.failure
+            && !task.failed.swap(true, Ordering::SeqCst)
+        {
+            explain(seed, &failure);
+        }
+    }
+}
+
+fn run_seed(seed: u64, twice: bool, keeps_lines: bool) -> Report {
+    let plan = Plan::new(seed);
+    let mut report = run(&plan, keeps_lines);
+    if twice && run(&plan, false).hash != report.hash {
+        report.failure = Some(Failure { what: "the same seed makes two different traces".to_owned() });
+    }
+    report
+}
+
+fn run_one(seed: u64, twice: bool) -> ExitCode {
+    let report = run_seed(seed, twice, true);
+    report.lines.iter().for_each(|line| println!("{line}"));
+    println!("trace {:016x}", report.hash);
+    match report.failure {
+        None => ExitCode::SUCCESS,
+        Some(failure) => {
+            explain(seed, &failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Shows a failure, and the smallest plan that fails as well.
+fn explain(seed: u64, failure: &Failure) {
+    println!("seed {seed} failed: {}", failure.what);
+    println!("again: forebay-sim --seed {seed}; looking for the smallest plan that fails");
+    let plan = shrink(&Plan::new(seed));
+    let report = run(&plan, true);
+    let from = report.lines.len().saturating_sub(LINES_SHOWN);
+    println!("{plan}");
+    report.lines[from..].iter().for_each(|line| println!("{line}"));
+    println!(
+        "the smallest plan fails so: {}",
+        report.failure.map_or("not any more".to_owned(), |failure| failure.what)
+    );
+}

@@ -1,0 +1,398 @@
+//! What happens in a run: sizes and modes, clients and what they ask for, faults, and how each process ends. Made from a seed
+//! before anything begins, so that parts of it can be left out.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use forebay_cache::JobKind;
+use forebay_env::Random;
+use forebay_env::random::SeededRandom;
+use forebay_types::{EvictionOrder, PinnedFull, WriteMode};
+
+use crate::content::Body;
+use crate::under_store::Weather;
+
+/// The bucket that is always there.
+pub(crate) const BUCKET: &str = "data";
+/// The bucket that clients create and delete.
+pub(crate) const OTHER_BUCKET: &str = "other";
+
+/// Path prefixes in [`BUCKET`], each with a write mode of its own.
+pub(crate) const PREFIXES: [&str; 4] = ["a/", "b/", "c/", "d/"];
+
+const KIB: u64 = 1 << 10;
+
+/// Sizes, limits and modes of one run, in bytes unless the name says otherwise.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub disks: usize,
+    pub segments: u64,
+    pub segment: u64,
+    pub inline: u64,
+    pub extent: u64,
+    pub snapshot_log: u64,
+    pub memory: u64,
+    pub memory_object: u64,
+    pub page: u64,
+    pub pinned_ratio: f64,
+    pub persist_concurrency: u32,
+    pub settle_s: u64,
+    pub ttl_s: u64,
+    /// Whether writes are acknowledged before they are on stable storage.
+    pub os_durability: bool,
+    /// Of each prefix.
+    pub modes: [WriteMode; 4],
+    pub pinned_full: PinnedFull,
+    pub eviction: EvictionOrder,
+    pub cache_reads: bool,
+}
+
+/// The condition of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Always,
+    IfAbsent,
+    /// If the key has the tag that this client saw last.
+    IfSeen,
+}
+
+/// What a client asks for; keys are full names `bucket/key`.
+#[derive(Debug, Clone)]
+pub enum Op {
+    Put {
+        key: String,
+        body: Body,
+        when: When,
+        breaks: bool,
+        piece: usize,
+    },
+    /// Of a range when given: first byte and length.
+    Get {
+        key: String,
+        range: Option<(u32, u32)>,
+    },
+    Head {
+        key: String,
+    },
+    Delete {
+        key: String,
+        when: When,
+    },
+    List {
+        prefix: String,
+        delimiter: bool,
+        limit: usize,
+    },
+    Copy {
+        from: String,
+        to: String,
+    },
+    Multipart {
+        key: String,
+        parts: Vec<Body>,
+        abort: bool,
+        twice: bool,
+    },
+    Persist {
+        prefix: String,
+    },
+    Job {
+        kind: JobKind,
+    },
+    Sweep,
+    /// Gives a prefix another mode.
+    Policy {
+        prefix: usize,
+        mode: WriteMode,
+    },
+    CreateBucket,
+    DeleteBucket,
+    JumpWall {
+        by_ms: i64,
+    },
+}
+
+#[derive(Debug, Clone)]
+pub struct Step {
+    pub pause_ms: u64,
+    pub op: Op,
+}
+
+#[derive(Debug, Clone)]
+pub enum Fault {
+    Weather(Weather),
+    SlowDisk {
+        disk: usize,
+        slow: bool,
+    },
+    FailSyncs {
+        disk: usize,
+    },
+    FailWrites {
+        disk: usize,
+    },
+    FailReads {
+        disk: usize,
+        count: u32,
+    },
+    /// The file system takes so many more bytes; all it has when `None`.
+    Full {
+        disk: usize,
+        room: Option<u64>,
+    },
+    FlipBit {
+        disk: usize,
+    },
+}
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    PowerCut {
+        after_ms: u64,
+    },
+    Kill {
+        after_ms: u64,
+    },
+    /// When all clients have what they asked for.
+    Stop,
+}
+
+/// One life of the process.
+#[derive(Debug, Clone)]
+pub struct Life {
+    pub clients: Vec<Vec<Step>>,
+    /// With the time since the start at which they begin, in milliseconds.
+    pub faults: Vec<(u64, Fault)>,
+    pub end: End,
+}
+
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub config: Config,
+    pub lives: Vec<Life>,
+}
+
+/// Draws.
+struct Dice(SeededRandom);
+
+impl Dice {
+    fn below(&self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+
+    fn once_in(&self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn one_of<T: Clone>(&self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize].clone()
+    }
+}
+
+impl Op {
+    fn keys(&self) -> Vec<&String> {
+        match self {
+            Self::Put { key, .. }
+            | Self::Get { key, .. }
+            | Self::Head { key }
+            | Self::Delete { key, .. }
+            | Self::Multipart { key, .. } => vec![key],
+            Self::Copy { from, to } => vec![from, to],
+            Self::List { .. }
+            | Self::Persist { .. }
+            | Self::Job { .. }
+            | Self::Sweep
+            | Self::Policy { .. }
+            | Self::CreateBucket
+            | Self::DeleteBucket
+            | Self::JumpWall { .. } => Vec::new(),
+        }
+    }
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Self {
+        let dice = Dice(SeededRandom::new(seed));
+        let config = config(&dice);
+        let keys = keys(&dice);
+        let faulty = !dice.once_in(4);
+        let flips = faulty && dice.once_in(8);
+        let lives = 1 + dice.below(3);
+        let lives = (0..lives).map(|_| life(&dice, &config, &keys, faulty, flips)).collect();
+        Self { seed, config, lives }
+    }
+
+    /// All keys that clients name.
+    pub(crate) fn keys(&self) -> BTreeSet<String> {
+        let steps = self.lives.iter().flat_map(|life| life.clients.iter().flatten());
+        steps.flat_map(|step| step.op.keys()).cloned().collect()
+    }
+
+    /// Operations of all clients, and faults.
+    pub fn size(&self) -> usize {
+        self.lives.iter().map(|life| life.clients.iter().map(Vec::len).sum::<usize>() + life.faults.len() + 1).sum()
+    }
+}
+
+fn config(dice: &Dice) -> Config {
+    let segment = dice.one_of(&[16 * KIB, 32 * KIB, 64 * KIB]);
+    let mode = || match dice.below(20) {
+        0..9 => WriteMode::WriteBack,
+        9..14 => WriteMode::WriteThrough,
+        14..17 => WriteMode::NoCache,
+        17..19 => WriteMode::Transient,
+        _ => WriteMode::ReadOnly,
+    };
+    Config {
+        disks: 1 + dice.below(2) as usize,
+        segments: dice.one_of(&[8, 10, 16, 64]),
+        segment,
+        inline: dice.one_of(&[512, 2 * KIB, 4 * KIB]),
+        extent: dice.one_of(&[2 * KIB, 4 * KIB, 8 * KIB]),
+        snapshot_log: dice.one_of(&[8 * KIB, 64 * KIB, 1 << 30]),
+        memory: dice.one_of(&[1, 8 * KIB, 1 << 20]),
+        memory_object: dice.one_of(&[0, KIB, 16 * KIB]),
+        page: dice.one_of(&[KIB, 4 * KIB, 16 * KIB]),
+        pinned_ratio: dice.one_of(&[0.1, 0.3, 0.6]),
+        persist_concurrency: dice.one_of(&[1, 2, 4]),
+        settle_s: dice.one_of(&[10, 30]),
+        ttl_s: dice.one_of(&[0, 1, 60]),
+        os_durability: dice.once_in(12),
+        modes: [(); 4].map(|()| mode()),
+        pinned_full: dice.one_of(&[PinnedFull::Reject, PinnedFull::WriteThrough]),
+        eviction: dice.one_of(&[EvictionOrder::Lru, EvictionOrder::Fifo, EvictionOrder::S3Fifo]),
+        cache_reads: !dice.once_in(6),
+    }
+}
+
+/// Few keys, so that much happens to each.
+fn keys(dice: &Dice) -> Vec<String> {
+    let each = 1 + dice.below(3);
+    let main = PREFIXES.iter().flat_map(|prefix| (0..each).map(move |n| format!("{BUCKET}/{prefix}{n}")));
+    main.chain([format!("{OTHER_BUCKET}/a/0")]).collect()
+}
+
+fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool) -> Life {
+    let count = 1 + dice.below(5) as usize;
+    let hurry = dice.one_of(&[2, 30, 3000]);
+    let client = |_| {
+        let steps = 3 + dice.below(12);
+        let step = |_| Step { pause_ms: dice.below(hurry), op: op(dice, config, keys) };
+        (0..steps).map(step).collect()
+    };
+    let clients: Vec<Vec<Step>> = (0..count).map(client).collect();
+    let length_ms = hurry * 6 + 200;
+    let mut faults: Vec<(u64, Fault)> = Vec::new();
+    for _ in 0..if faulty { dice.below(5) } else { 0 } {
+        faults.push((dice.below(length_ms), fault(dice, config)));
+    }
+    if flips && dice.once_in(2) {
+        let disk = dice.below(config.disks as u64) as usize;
+        faults.push((dice.below(length_ms), Fault::FlipBit { disk }));
+    }
+    faults.sort_by_key(|(at, _)| *at);
+    let after_ms = dice.below(length_ms);
+    let end = match dice.below(4) {
+        0 | 1 if !config.os_durability => End::PowerCut { after_ms },
+        2 | 1 => End::Kill { after_ms },
+        _ => End::Stop,
+    };
+    Life { clients, faults, end }
+}
+
+fn fault(dice: &Dice, config: &Config) -> Fault {
+    let disk = dice.below(config.disks as u64) as usize;
+    match dice.below(16) {
+        0..5 => Fault::Weather(Weather::Stormy),
+        5 => Fault::Weather(Weather::Gone),
+        6 => Fault::Weather(Weather::Silent),
+        7..9 => Fault::Weather(Weather::Fair),
+        9 => Fault::SlowDisk { disk, slow: true },
+        10 => Fault::SlowDisk { disk, slow: false },
+        11 => Fault::FailSyncs { disk },
+        12 => Fault::FailWrites { disk },
+        13 => Fault::FailReads { disk, count: 1 + dice.below(3) as u32 },
+        14 => Fault::Full { disk, room: Some(dice.below(32 * KIB)) },
+        _ => Fault::Full { disk, room: None },
+    }
+}
+
+fn body(dice: &Dice, config: &Config) -> Body {
+    let size = match dice.below(10) {
+        0 => 0,
+        1..5 => 1 + dice.below(600),
+        5..8 => 1 + dice.below(2 * config.inline),
+        8 => 1 + dice.below(4 * config.extent),
+        _ => 1 + dice.below(2 * config.segment),
+    };
+    // Few seeds and sizes that come again: the same bytes have the same tag.
+    let seed = if dice.once_in(3) { dice.below(2) } else { dice.below(1 << 30) };
+    let size = if seed < 2 { 100 + seed } else { size };
+    Body { seed: seed as u32, size: size as u32 }
+}
+
+fn when(dice: &Dice) -> When {
+    match dice.below(8) {
+        0 => When::IfAbsent,
+        1 => When::IfSeen,
+        _ => When::Always,
+    }
+}
+
+fn op(dice: &Dice, config: &Config, keys: &[String]) -> Op {
+    let key = dice.one_of(keys);
+    match dice.below(100) {
+        0..32 => {
+            let (breaks, piece) = (dice.once_in(20), dice.one_of(&[100, 1000, 1 << 20]));
+            Op::Put { key, body: body(dice, config), when: when(dice), breaks, piece }
+        }
+        32..48 => Op::Get { key, range: None },
+        48..54 => Op::Get { key, range: Some((dice.below(8000) as u32, 1 + dice.below(8000) as u32)) },
+        54..58 => Op::Head { key },
+        58..70 => Op::Delete { key, when: when(dice) },
+        70..77 => {
+            let prefix = dice.one_of(&["", "a/", "b", "c/0"]).to_owned();
+            Op::List { prefix, delimiter: dice.once_in(3), limit: dice.one_of(&[1, 3, 1000]) }
+        }
+        77..82 => Op::Copy { from: key, to: dice.one_of(keys) },
+        82..88 => {
+            let parts = (0..1 + dice.below(3)).map(|_| body(dice, config)).collect();
+            Op::Multipart { key, parts, abort: dice.once_in(5), twice: dice.once_in(3) }
+        }
+        88..90 => Op::Persist { prefix: dice.one_of(&["/".to_owned(), format!("/{BUCKET}/a/")]) },
+        90..94 => Op::Job {
+            kind: dice.one_of(&[JobKind::Load, JobKind::Free, JobKind::Persist, JobKind::Verify, JobKind::Scrub]),
+        },
+        94 => Op::Sweep,
+        95 => {
+            let mode =
+                dice.one_of(&[WriteMode::WriteBack, WriteMode::WriteThrough, WriteMode::NoCache, WriteMode::Transient]);
+            Op::Policy { prefix: dice.below(4) as usize, mode }
+        }
+        96 | 97 => Op::CreateBucket,
+        98 => Op::DeleteBucket,
+        _ => Op::JumpWall { by_ms: dice.below(7_200_000) as i64 - 3_600_000 },
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}\n{:?}", self.seed, self.config)?;
+        for (number, life) in self.lives.iter().enumerate() {
+            writeln!(f, "life {number}, which ends with {:?}", life.end)?;
+            for (at, fault) in &life.faults {
+                writeln!(f, "  fault at {at} ms: {fault:?}")?;
+            }
+            for (number, steps) in life.clients.iter().enumerate() {
+                writeln!(f, "  client {number}")?;
+                for step in steps {
+                    writeln!(f, "    after {} ms: {:?}", step.pause_ms, step.op)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

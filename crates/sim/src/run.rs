@@ -1,0 +1,89 @@
+//! A run from its plan to what came of it.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use crate::checks;
+use crate::life::{Ending, Machine};
+use crate::plan::{Fault, Life, Plan};
+use crate::world::World;
+
+/// A promise that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub what: String,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// Of every operation, every jump of the clock and every answer: equal for equal plans.
+    pub hash: u64,
+    pub failure: Option<Failure>,
+    /// The trace, when it was asked for.
+    pub lines: Vec<String>,
+    /// What a checker could not decide.
+    pub undecided: u32,
+}
+
+thread_local! {
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// A panic in a task that nobody waits for is one, too. Panics outside of runs go where they went before.
+fn catch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if RUNNING.get() {
+                PANIC.with_borrow_mut(|panic| panic.get_or_insert_with(|| info.to_string()).truncate(2000));
+            } else {
+                before(info);
+            }
+        }));
+    });
+}
+
+/// Runs a plan in this thread.
+pub fn run(plan: &Plan, keeps_lines: bool) -> Report {
+    catch_panics();
+    let settle = Duration::from_secs(plan.config.settle_s);
+    let world = World::new(plan.seed, plan.keys(), settle, keeps_lines);
+    RUNNING.set(true);
+    let result = catch_unwind(AssertUnwindSafe(|| go(plan, &world)));
+    RUNNING.set(false);
+    if let Some(panic) = PANIC.take() {
+        world.broken(panic);
+    }
+    let failure = world.what_is_broken().map(|what| Failure { what });
+    Report { hash: world.hash(), failure, lines: world.lines(), undecided: result.unwrap_or(0) }
+}
+
+fn go(plan: &Plan, world: &Arc<World>) -> u32 {
+    let machine = Machine::new(Arc::clone(world), plan.config.clone());
+    for (number, life) in plan.lives.iter().enumerate() {
+        world.note(format_args!("life {number} begins"));
+        match machine.live(life) {
+            Ending::AsPlanned => {}
+            Ending::Refused if world.is_flipped() => return 0,
+            Ending::Refused if !has_disk_faults(life) => {
+                world.broken("the worker does not start, although nothing is damaged".to_owned());
+            }
+            Ending::Refused => {}
+        }
+        if world.what_is_broken().is_some() {
+            return 0;
+        }
+        // Whoever starts it again takes a moment, or longer than anything is on its way.
+        world.clock.pass(Duration::from_millis(world.below(2000) * (1 + world.below(2) * 30)));
+    }
+    checks::last(&machine)
+}
+
+fn has_disk_faults(life: &Life) -> bool {
+    life.faults.iter().any(|(_, fault)| !matches!(fault, Fault::Weather(_)))
+}
