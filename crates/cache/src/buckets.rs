@@ -148,10 +148,12 @@ impl Buckets {
         Ok(mount)
     }
 
-    /// After the bucket was deleted.
+    /// Before the bucket is deleted, so that a crash leaves none that takes writes and is gone; and after that, for those who
+    /// have found it in between.
     async fn forget(&self, bucket: &BucketName) -> Result<()> {
         self.deletions.fetch_add(1, Ordering::SeqCst);
-        self.remove(bucket).await
+        let is_known = self.known.lock().contains_key(bucket);
+        if is_known { self.remove(bucket).await } else { Ok(()) }
     }
 
     async fn remove(&self, bucket: &BucketName) -> Result<()> {
@@ -233,10 +235,14 @@ impl Worker {
         };
         self.persist_deletes(bucket).await?;
         let uploads = self.uploads_of(bucket).await?;
+        self.buckets.forget(bucket).await?;
         root.delete(bucket).await?;
         self.buckets.forget(bucket).await?;
         drop(nobody_writes);
-        self.abort_all(uploads).await
+        if let Err(error) = self.abort_all(uploads).await {
+            tracing::warn!(%bucket, %error, "the bucket is deleted, and parts of its uploads stay until they are swept");
+        }
+        Ok(())
     }
 
     /// Brings the deletes in a bucket without objects to the under store.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_types::limits::PUT_BYTES_MAX;
 use forebay_types::{ObjectInfo, ObjectPath, SystemHeaders};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 
 use crate::worker::Worker;
 use crate::{
@@ -69,7 +69,7 @@ impl Worker {
             ));
         }
         let incoming = Incoming {
-            stream: body.stream.boxed(),
+            stream: body.stream.map_err(changed).boxed(),
             size: body.head.range.len(),
             md5: None,
             sha256: None,
@@ -78,5 +78,15 @@ impl Worker {
             trailers: None,
         };
         Ok(CopySource { incoming, info })
+    }
+}
+
+/// The source was replaced while it was read: the next try copies the new one. Not a precondition of the client's.
+fn changed(error: Error) -> Error {
+    match error.kind {
+        ErrorKind::PreconditionFailed => {
+            Error::new(ErrorKind::Unavailable, format!("the source changed while it was copied: {error}"))
+        }
+        _ => error,
     }
 }

@@ -25,10 +25,6 @@ pub(crate) fn last(machine: &Machine) -> u32 {
     world.note(format_args!("nothing fails any more"));
     world.calm.store(true, Ordering::Relaxed);
     *machine.root.weather.lock() = Weather::Fair;
-    // A crash between the two halves of its deletion leaves things in a bucket that is gone: it comes back.
-    if machine.root.memory(&bucket(OTHER_BUCKET)).is_none() {
-        machine.root.begin_with(&bucket(OTHER_BUCKET));
-    }
     let ended = machine.process(2 * DRAIN_MAX, async {
         match machine.open().await {
             Ok((cache, _)) => check_all(machine, cache).await,

@@ -377,11 +377,6 @@ impl Client {
                 self.world.history.lock().end_without_effect(number);
                 self.not_read(from, begun, &error);
             }
-            // The source has changed while it was copied.
-            Err(error) if error.kind == ErrorKind::PreconditionFailed => {
-                self.tell("copy", Err::<(), _>(error));
-                self.world.history.lock().end_without_effect(number);
-            }
             Err(error) => self.written(to, number, None, Guard::None, Err(error)),
         }
     }
