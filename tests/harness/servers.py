@@ -1,6 +1,8 @@
 """Starts the real servers: Forebay, and the S3 server that stands behind it."""
 
+import base64
 import contextlib
+import json
 import os
 import pathlib
 import secrets
@@ -137,14 +139,17 @@ class Forebay(Server):
 
     binary = pathlib.Path(os.environ.get("FOREBAY_BIN", ROOT / "target" / "debug" / "forebay"))
 
-    def __init__(self, directory, mode="WRITE_THROUGH", behind=None, config="", arguments=()):
-        """`behind` is an S3Server, or None for a directory; `config` is TOML; `arguments` go to `forebay serve`."""
+    def __init__(self, directory, mode="WRITE_THROUGH", behind=None, config="", arguments=(), before=(), variables=None):
+        """`behind` is an S3Server, or None for a directory; `config` is TOML; `arguments` go to `forebay serve`; `before` is
+        a command that starts it, such as `prlimit`; `variables` are for its environment."""
         super().__init__(directory)
         assert self.binary.exists(), f"{self.binary} is not built: run `cargo build -p forebay`"
         self.admin_port = free_port()
         self.mode = mode
         self.behind = behind
         self.arguments = list(arguments)
+        self.before = list(before)
+        self.variables = variables or {}
         self.under = directory / "under"
         self.under.mkdir(exist_ok=True)
         self.data = directory / "data"
@@ -169,10 +174,11 @@ class Forebay(Server):
             "--under-store": self.under_store_url(),
             "--mode": self.mode,
         }
-        return [str(self.binary), "serve", *(str(word) for pair in options.items() for word in pair), *self.arguments]
+        words = [str(word) for pair in options.items() for word in pair]
+        return [*self.before, str(self.binary), "serve", *words, *self.arguments]
 
     def environment(self):
-        keys = {"FOREBAY_ROOT_ACCESS_KEY": self.access_key, "FOREBAY_ROOT_SECRET_KEY": self.secret_key}
+        keys = {"FOREBAY_ROOT_ACCESS_KEY": self.access_key, "FOREBAY_ROOT_SECRET_KEY": self.secret_key} | self.variables
         if self.behind is not None:
             keys |= {"AWS_ACCESS_KEY_ID": self.behind.access_key, "AWS_SECRET_ACCESS_KEY": self.behind.secret_key}
         return keys
@@ -180,9 +186,24 @@ class Forebay(Server):
     def is_ready(self):
         return answers(f"{self.admin}/readyz")
 
+    def is_healthy(self):
+        return answers(f"{self.admin}/healthz")
+
+    def status(self):
+        """What `GET /api/v1/status` says."""
+        return self.ask("status")
+
+    def ask(self, page):
+        """A page of the admin API, with the root keys."""
+        request = urllib.request.Request(f"{self.admin}/api/v1/{page}")
+        keys = base64.b64encode(f"{self.access_key}:{self.secret_key}".encode()).decode()
+        request.add_header("Authorization", f"Basic {keys}")
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.loads(response.read())
+
     def metrics(self):
         """All samples of /metrics as {'name{labels}': value}."""
-        with urllib.request.urlopen(f"{self.admin}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"{self.admin}/metrics", timeout=60) as response:
             lines = response.read().decode().splitlines()
         samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, value in samples}
