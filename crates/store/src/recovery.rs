@@ -151,7 +151,10 @@ async fn open_segments(directory: &Directory) -> Result<Vec<Arc<Segment>>> {
                 tracing::warn!(segment = name, length, "the header of a segment is damaged or was never written");
                 SegmentHeader { store: identity.store, key, kind, sequence: 0 }
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                let context = format!("{}/{name}: {}", directory.disk.label(), error.context);
+                return Err(Error { context, ..error });
+            }
         };
         segments.push(Segment::new(header, file, length.max(SEGMENT_HEADER_BYTES), true));
     }
