@@ -35,6 +35,8 @@ pub(crate) struct Directory {
     failed: Mutex<Option<String>>,
     /// Bytes of all segments.
     used_bytes: AtomicU64,
+    /// What the segments may take as far as the file system goes: it may be full before the settings say so.
+    possible_bytes: AtomicU64,
 }
 
 impl Identity {
@@ -106,6 +108,7 @@ impl Directory {
             next_segment: AtomicU32::new(1),
             failed: Mutex::default(),
             used_bytes: AtomicU64::new(0),
+            possible_bytes: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -135,8 +138,25 @@ impl Directory {
         self.used_bytes.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn free_bytes(&self) -> u64 {
+    /// What the settings leave.
+    pub(crate) fn unused_bytes(&self) -> u64 {
         self.capacity_bytes.saturating_sub(self.used_bytes())
+    }
+
+    /// What can be written: the file system may leave less than the settings.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let possible = self.possible_bytes.load(Ordering::SeqCst);
+        self.unused_bytes().min(possible.saturating_sub(self.used_bytes()))
+    }
+
+    /// Looks how much room the file system has left. Segments that grow afterwards are counted without another look.
+    pub(crate) async fn look_at_space(&self) {
+        // Before the look: what is written meanwhile may count twice, and is never left out.
+        let used = self.used_bytes();
+        match self.disk.space().await {
+            Ok(space) => self.possible_bytes.store(used.saturating_add(space.free), Ordering::SeqCst),
+            Err(error) => tracing::warn!(directory = self.disk.label(), %error, "could not see how full the disk is"),
+        }
     }
 
     pub(crate) fn grew(&self, bytes: u64) {
@@ -209,6 +229,8 @@ impl Directory {
     pub(crate) fn refused(&self, doing: &str, error: std::io::Error) -> Error {
         let context = format!("{} in {}", doing, self.disk.label());
         if matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
+            // Until the next look: somebody else has filled it.
+            self.possible_bytes.store(self.used_bytes(), Ordering::SeqCst);
             return Error { kind: ErrorKind::Full, ..Error::io(context, error) };
         }
         self.fail(&format!("{doing}: {error}"));

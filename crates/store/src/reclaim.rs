@@ -64,6 +64,7 @@ impl Inner {
                 tracing::warn!(%error, "no snapshot could be written; a restart will take longer");
             }
             for index in 0..self.places.len() {
+                self.places[index].directory.look_at_space().await;
                 self.make_room(index, &mut unreadable).await;
             }
             self.room.notify_waiters();

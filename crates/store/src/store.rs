@@ -112,7 +112,8 @@ impl Inner {
         best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
     }
 
-    /// Segments that commits alone may use: deletes work in a full store, and reclaim has somewhere to write.
+    /// Segments that commits alone may use: deletes work in a full store, what has become clean can be noted, and reclaim has
+    /// somewhere to write.
     fn reserve_bytes(&self) -> u64 {
         2 * self.settings.segment_bytes
     }
@@ -162,7 +163,8 @@ impl Inner {
 
     pub(crate) fn is_tight(&self, directory: &Directory) -> bool {
         let kept_free = (directory.capacity_bytes as f64 * self.settings.free_ratio) as u64;
-        directory.free_bytes() < kept_free.max(self.reserve_bytes() + self.settings.segment_bytes)
+        directory.unused_bytes() < kept_free
+            || directory.free_bytes() < self.reserve_bytes() + self.settings.segment_bytes
     }
 }
 
@@ -204,6 +206,9 @@ impl Store {
                 fill: stream(SegmentKind::Fill),
             }
         };
+        for directory in &recovered.directories {
+            directory.look_at_space().await;
+        }
         let places: Vec<Place> = recovered.directories.iter().map(place).collect();
         let by_number =
             places.iter().enumerate().map(|(index, place)| (place.directory.identity.number, index)).collect();

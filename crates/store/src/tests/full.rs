@@ -22,7 +22,7 @@ async fn check_all(store: &Store, count: u64, size: usize) {
 #[tokio::test]
 async fn a_full_disk_refuses_keeps_what_it_has_and_goes_on_when_there_is_room() {
     for (seed, size) in [(1, 100), (2, 1000), (3, 20_000), (4, 50_000)] {
-        let disk = MemoryDisk::new(300 << 10);
+        let disk = MemoryDisk::new(500 << 10);
         let store = open(&disk).await;
         let count = fill_up(&store, size).await;
         assert!(count > 3);
@@ -63,6 +63,28 @@ async fn a_store_full_of_pinned_data_takes_deletes_and_then_writes() {
     assert_eq!(read(&store, "o0").await.unwrap(), pattern(199, size));
     assert_eq!(value(&store, "small").as_deref(), Some("commits still work"));
     assert!(store.counters().reclaimed_segments > 20);
+}
+
+/// The disk is smaller than the settings say, and somebody starts the store anew before anything could leave it.
+#[tokio::test]
+async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() {
+    for size in [500, 20_000] {
+        let disk = MemoryDisk::new(600 << 10);
+        let store = open(&disk).await;
+        let count = fill_up(&store, size).await;
+        store.close().await.unwrap();
+        let store = open(&disk).await;
+        check_all(&store, count, size).await;
+        write_value(&store, "small", Some("commits still work")).await;
+        for index in 0..count {
+            forget(&store, &format!("o{index}")).await;
+        }
+        for index in 0..100 {
+            put(&store, "o0", &pattern(index, size)).await;
+        }
+        assert_eq!(read(&store, "o0").await.unwrap(), pattern(99, size));
+        assert_eq!(value(&store, "small").as_deref(), Some("commits still work"));
+    }
 }
 
 #[tokio::test]
