@@ -214,28 +214,37 @@ impl Worker {
     fn stream_local(&self, path: &ObjectPath, policy: &PathPolicy, object: Object, range: ByteRange) -> ByteStream {
         self.metrics.read(Tier::disk, &path.bucket, &policy.rule, range.len());
         let pieces = object.pieces(range);
-        let read = move |piece| {
+        let largest = pieces.iter().map(|piece| piece.range().len()).max().unwrap_or(0);
+        let share = self.read_ahead.share(range.len(), LOCAL_READ_AHEAD, largest);
+        let at_once = share.pieces();
+        let cut = move |piece: Piece| {
+            let is_here = matches!(piece, Piece::Cached(_));
+            stream::iter(share.cut(piece.range()).map(move |range| (is_here, range)))
+        };
+        let read = move |(is_here, range)| {
             let object = object.clone();
             async move {
-                match piece {
-                    Piece::Cached(range) => object.read(range).await.map_err(Error::from),
-                    Piece::Missing(_) => Err(Error::new(ErrorKind::Corrupt, "bytes of the only copy are missing")),
+                match is_here {
+                    true => object.read(range).await.map_err(Error::from),
+                    false => Err(Error::new(ErrorKind::Corrupt, "bytes of the only copy are missing")),
                 }
             }
         };
-        stream::iter(pieces).map(read).buffered(LOCAL_READ_AHEAD).boxed()
+        stream::iter(pieces).flat_map(cut).map(read).buffered(at_once).boxed()
     }
 
     fn stream_pages(self: &Arc<Self>, version: Version, range: ByteRange) -> ByteStream {
         let worker = Arc::clone(self);
-        let ahead = 1 + self.settings.read_ahead_pages as usize;
-        let pages = pages_of(range, self.settings.page_size.0);
+        let page_size = self.settings.page_size.0;
+        let share = self.read_ahead.share(range.len(), 1 + self.settings.read_ahead_pages as usize, page_size);
+        let at_once = share.pieces();
+        let pages = pages_of(range, page_size).flat_map(move |page| share.cut(page));
         let read = move |wanted| Arc::clone(&worker).read_page(version.clone(), wanted);
         let unpack = |page: Result<Vec<Bytes>>| match page {
             Ok(chunks) => stream::iter(chunks.into_iter().map(Ok).collect::<Vec<_>>()),
             Err(error) => stream::iter(vec![Err(error)]),
         };
-        stream::iter(pages).map(read).buffered(ahead).flat_map(unpack).boxed()
+        stream::iter(pages).map(read).buffered(at_once).flat_map(unpack).boxed()
     }
 
     async fn open_remote(

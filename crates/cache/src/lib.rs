@@ -25,6 +25,7 @@ mod open;
 mod persist;
 mod policies;
 mod put;
+mod read_ahead;
 mod receive;
 mod remote;
 mod request;

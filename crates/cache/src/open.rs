@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::multipart::Activity;
 use crate::persist::{Backoff, Entry, PersistEvents, Queue};
 use crate::policies::Policies;
+use crate::read_ahead::ReadAhead;
 use crate::remote::Remote;
 use crate::settle::Settle;
 use crate::space::Space;
@@ -86,6 +87,7 @@ impl Cache {
             jobs: Jobs::load(engine.as_ref()).await?,
             settle: Settle::new(env.clone(), settings.settle_time.0),
             remote: Remote::new(env.clone(), &hasher),
+            read_ahead: ReadAhead::new(),
             activity: Activity::new(env.clone()),
             generation_base: generation_base(&env, engine.as_ref()).await?,
             last_write_ms: AtomicU64::new(0),

@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::multipart::Activity;
 use crate::persist::{PersistEvents, Queue};
 use crate::policies::Policies;
+use crate::read_ahead::ReadAhead;
 use crate::remote::Remote;
 use crate::settle::Settle;
 use crate::space::Space;
@@ -56,6 +57,7 @@ pub(crate) struct Worker {
     pub(crate) jobs: Jobs,
     pub(crate) settle: Settle,
     pub(crate) remote: Remote,
+    pub(crate) read_ahead: ReadAhead,
     pub(crate) activity: Activity,
     /// Added to the store's own numbers, see [`Worker::next_generation`].
     pub(crate) generation_base: u64,

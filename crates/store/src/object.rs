@@ -41,6 +41,14 @@ pub enum Piece {
     Missing(ByteRange),
 }
 
+impl Piece {
+    pub fn range(&self) -> ByteRange {
+        match self {
+            Self::Cached(range) | Self::Missing(range) => *range,
+        }
+    }
+}
+
 /// A part of the payload of a record.
 struct Place {
     segment: SegmentKey,

@@ -1,0 +1,83 @@
+//! How far answers are read ahead of their clients. A client that takes its bytes slowly holds what was read for it, and there may be
+//! thousands of them: together they get so much memory, and who comes later is read for in small pieces, one at a time.
+
+use std::sync::Arc;
+
+use forebay_types::ByteRange;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Memory of all answers that are read ahead. Some fifty answers of large objects at once get all they want of it.
+const BYTES_MAX: usize = 256 << 20;
+/// What is counted as one.
+const PERMIT_BYTES: usize = 64 << 10;
+/// A piece for an answer that gets nothing of it: a few reads for each page, and ten thousand of them are about a gigabyte.
+const PIECE_BYTES: u64 = 128 << 10;
+
+/// Shared by all answers.
+pub(crate) struct ReadAhead {
+    permits: Arc<Semaphore>,
+}
+
+/// What one answer may hold, given back when it ends.
+pub(crate) struct Share {
+    wanted_pieces: usize,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl ReadAhead {
+    pub(crate) fn new() -> Self {
+        Self { permits: Arc::new(Semaphore::new(BYTES_MAX / PERMIT_BYTES)) }
+    }
+
+    /// A share for an answer of `length` bytes that would like to have `pieces` of `piece` bytes in memory.
+    pub(crate) fn share(&self, length: u64, pieces: usize, piece: u64) -> Share {
+        let wanted = length.min(piece.saturating_mul(pieces as u64));
+        let permits = wanted.div_ceil(PERMIT_BYTES as u64).min((BYTES_MAX / PERMIT_BYTES) as u64);
+        let permit = Arc::clone(&self.permits).try_acquire_many_owned(permits as u32).ok();
+        Share { wanted_pieces: pieces, permit }
+    }
+}
+
+impl Share {
+    /// Reads under way at once.
+    pub(crate) fn pieces(&self) -> usize {
+        if self.permit.is_some() { self.wanted_pieces } else { 1 }
+    }
+
+    /// Cuts what would be read at once into what may be.
+    pub(crate) fn cut(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + Send + use<> {
+        let step = if self.permit.is_some() { range.len().max(1) } else { PIECE_BYTES };
+        let starts = (range.start..range.end).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+        starts.map(move |start| ByteRange::new(start, (start + step).min(range.end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn those_who_come_when_nothing_is_left_get_small_pieces_until_there_is_more() {
+        let ahead = ReadAhead::new();
+        let mut shares: Vec<Share> = (0..51).map(|_| ahead.share(100 * MIB, 5, MIB)).collect();
+        assert!(shares.iter().all(|share| share.pieces() == 5));
+        assert_eq!(shares[0].cut(ByteRange::new(5, MIB)).collect::<Vec<_>>(), [ByteRange::new(5, MIB)]);
+        let late = ahead.share(100 * MIB, 5, MIB);
+        assert_eq!(late.pieces(), 1);
+        let pieces: Vec<_> = late.cut(ByteRange::new(5, 300_000)).collect();
+        let borders = [(5, 131_077), (131_077, 262_149), (262_149, 300_000)];
+        assert_eq!(pieces, borders.map(|(start, end)| ByteRange::new(start, end)));
+        assert_eq!(ahead.share(MIB, 5, MIB).pieces(), 5, "a short answer may find what it needs");
+        shares.pop();
+        assert_eq!(ahead.share(100 * MIB, 5, MIB).pieces(), 5);
+    }
+
+    #[test]
+    fn pages_that_are_larger_than_all_of_it_are_read_one_answer_at_a_time() {
+        let ahead = ReadAhead::new();
+        let first = ahead.share(u64::MAX, 64, 64 * MIB);
+        assert_eq!((first.pieces(), ahead.share(MIB, 2, MIB).pieces()), (64, 1));
+    }
+}
