@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup fuzz measure reference references sim
+.PHONY: run test setup fuzz measure reference references sim soak
 
 run:
 	@scripts/run
@@ -31,3 +31,8 @@ fuzz:
 sim:
 	@cargo build --release --locked -p forebay-sim
 	@$(or $(CARGO_TARGET_DIR),target)/release/forebay-sim --minutes $(or $(SIM_MINUTES),60) --jobs $(shell nproc)
+
+# Load, kills, stops and outages for an hour, and a look whether anything grows: SOAK_MINUTES=600 make soak.
+soak: setup
+	@cargo build --release --locked -p forebay
+	@FOREBAY_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target)/release/forebay) .tools/venv/bin/python tests/soak/soak.py $(or $(SOAK_MINUTES),60)
