@@ -11,7 +11,7 @@ from harness.servers import eventually
 
 CONNECTIONS = 10_000
 # Measured: 1.1 GiB. 256 MiB are read ahead of readers, each of the other ones has a piece of 128 KiB; and there are buffers of
-# connections and bodies. 1.9 GiB and more with large objects were it when each reader had five pages.
+# connections and bodies. It was 1.9 GiB while each reader could hold five pages.
 MEMORY_BYTES_MAX = 1500 << 20
 USERS = """
 [[user]]
