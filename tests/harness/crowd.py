@@ -103,6 +103,6 @@ class Crowd:
         for _ in range(20):
             writer.write(bytes(SLOW_BYTES))
             await asyncio.sleep(SLOW_SECONDS)
-            if reader.at_eof():
+            if reader.at_eof() or writer.transport.is_closing():
                 return
         await reader.read(SLOW_BYTES)
