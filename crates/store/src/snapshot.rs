@@ -186,7 +186,11 @@ impl Inner {
             file.sync_data().await
         };
         let failed = |error| Error::io("could not write a snapshot", error);
-        write.await.map_err(failed)?;
+        if let Err(error) = write.await {
+            // On a full disk it would hold the room that commits need.
+            let _ = disk.remove(NAME_NEW).await;
+            return Err(failed(error));
+        }
         self.settle().await?;
         if self.failed_directories() > failed_directories {
             return Err(Error::new(
