@@ -25,7 +25,14 @@ fn one_line(event: &str) -> Cow<'_, str> {
     }
     let mut safe = String::with_capacity(event.len() + 16);
     for character in line.chars() {
-        if is_unsafe(character) { safe.extend(character.escape_default()) } else { safe.push(character) }
+        match character {
+            '\n' => safe.push_str("\\n"),
+            '\r' => safe.push_str("\\r"),
+            '\t' => safe.push_str("\\t"),
+            // As JSON writes it too; all of them have four digits.
+            other if is_unsafe(other) => safe.push_str(&format!("\\u{:04x}", u32::from(other))),
+            other => safe.push(other),
+        }
     }
     Cow::Owned(safe + "\n")
 }
@@ -45,7 +52,7 @@ mod tests {
         assert_eq!(one_line("two\nlines\n"), "two\\nlines\n");
         assert_eq!(
             one_line("\u{1b}[2J\r\t\0\u{7f}\u{85}\u{2028}\n"),
-            "\\u{1b}[2J\\r\\t\\u{0}\\u{7f}\\u{85}\\u{2028}\n"
+            r"\u001b[2J\r\t\u0000\u007f\u0085\u2028".to_owned() + "\n"
         );
         assert_eq!(one_line("no end\r"), "no end\\r\n");
     }
