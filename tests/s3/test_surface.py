@@ -5,12 +5,11 @@ import itertools
 import pytest
 from botocore import xform_name
 from botocore.exceptions import ClientError
-from botocore.loaders import Loader
 
 import surface
 from harness.clients import boto
+from harness.model import ELSEWHERE, MODEL, members, sample
 
-MODEL = Loader(extra_search_paths=[]).load_service_model("s3", "service-2")
 NUMBERS = itertools.count()
 
 pytestmark = [
@@ -19,16 +18,8 @@ pytestmark = [
 ]
 
 
-# They go to other hosts than the one of the bucket, which boto3 cannot be made to call here.
-ELSEWHERE = {"ListDirectoryBuckets", "WriteGetObjectResponse"}
 # What the S3 server of the tests does not keep, or answers with a document that is none.
 UNKNOWN_BEHIND = {"StorageClass", "GetBucketMetadataTableConfiguration"}
-
-
-def members(operation):
-    """The parameters of an operation."""
-    shape = MODEL["operations"][operation].get("input", {}).get("shape")
-    return MODEL["shapes"][shape]["members"] if shape else {}
 
 
 def call(s3, operation, parameters):
@@ -124,29 +115,6 @@ def test_no_line_is_for_nothing():
 
 def test_every_operation_is_decided_on():
     assert surface.OPERATIONS.keys() | surface.PASSED_OPERATIONS | surface.REFUSED_OPERATIONS == MODEL["operations"].keys()
-
-
-def sample(shape):
-    """The smallest value that boto3 takes for a shape."""
-    kind = MODEL["shapes"][shape]
-    match kind["type"]:
-        case "structure" if kind.get("union"):
-            name = next(iter(kind["members"]))
-            return {name: sample(kind["members"][name]["shape"])}
-        case "structure":
-            return {name: sample(kind["members"][name]["shape"]) for name in kind.get("required", [])}
-        case "list":
-            return [sample(kind["member"]["shape"])]
-        case "string":
-            return kind["enum"][0] if "enum" in kind else "x" * kind.get("min", 1)
-        case "blob":
-            return b"x"
-        case "timestamp":
-            return surface.PAST
-        case "boolean":
-            return True
-        case _:
-            return 1
 
 
 def told(answer):

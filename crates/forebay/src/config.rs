@@ -62,6 +62,7 @@ pub(crate) struct Server {
     pub(crate) domain: Option<String>,
     pub(crate) region: String,
     pub(crate) connections_max: usize,
+    pub(crate) connections_per_address_max: usize,
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) users_file: Option<PathBuf>,
     #[serde(deserialize_with = "empty_as_none")]
@@ -73,6 +74,7 @@ pub(crate) struct Server {
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) admin_tls: bool,
+    pub(crate) core_dumps: bool,
 }
 
 #[derive(Debug, Deserialize)]

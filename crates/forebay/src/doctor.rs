@@ -6,6 +6,7 @@
 mod bottleneck;
 mod clock;
 mod disk;
+mod exposure;
 mod filesystem;
 mod findings;
 mod network;
@@ -98,6 +99,7 @@ async fn examine(config: &Config, is_quick: bool) -> Result<(Report, bool), Fail
 fn quick(config: &Config, report: &mut Report) {
     filesystem::examine(config, report);
     process::examine(config, report);
+    exposure::examine(config, report);
     processor::count(report);
     clock::examine_synchronisation(Path::new("/"), report);
 }

@@ -1,5 +1,6 @@
 //! The log on standard error, and the logs of requests in files.
 
+mod one_line;
 mod requests;
 mod traces;
 
@@ -46,7 +47,7 @@ fn lines<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(|| one_line::OneLine).with_ansi(false);
     match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

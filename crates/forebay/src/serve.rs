@@ -35,7 +35,7 @@ const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
 /// Runs until a signal ends it.
 pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     let traces = logs::start(&config)?;
-    limits::prepare_process();
+    limits::prepare_process(config.server.core_dumps);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::of("runtime", &e))?;
     let ended = runtime.block_on(run(Arc::new(config)));
@@ -223,6 +223,10 @@ fn s3_settings(config: &Config, token_secret: Secret) -> S3Settings {
         domain: config.server.domain.clone(),
         region: config.server.region.clone(),
         connections_max: config.server.connections_max,
+        connections_per_address_max: match config.server.connections_per_address_max {
+            0 => config.server.connections_max.div_ceil(2),
+            most => most,
+        },
         shutdown_deadline: config.cache.drain_timeout.0,
         ..S3Settings::new(token_secret)
     }

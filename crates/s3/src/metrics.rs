@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     bytes_in: Counter,
     bytes_out: Counter,
     pub(crate) connections: Gauge<u64, AtomicU64>,
+    pub(crate) connections_refused: Counter,
 }
 
 impl Metrics {
@@ -55,11 +56,17 @@ impl Metrics {
             bytes_in: direction("in"),
             bytes_out: direction("out"),
             connections: Gauge::default(),
+            connections_refused: Counter::default(),
         };
         registry.register("forebay_requests", "S3 requests answered", metrics.requests.clone());
         registry.register("forebay_request_duration_seconds", "Time that S3 requests took", metrics.durations.clone());
         registry.register("forebay_request_bytes", "Bytes of bodies of S3 requests and answers", bytes);
         registry.register("forebay_connections", "Open connections of S3 clients", metrics.connections.clone());
+        registry.register(
+            "forebay_connections_refused",
+            "Connections closed because their address had too many",
+            metrics.connections_refused.clone(),
+        );
         metrics
     }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_auth::{Action, Users};
 use forebay_cache::Cache;
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
@@ -16,7 +17,7 @@ use s3s::host::S3Host;
 use s3s::path::{S3Path, parse_virtual_hosted_style};
 use s3s::route::S3Route;
 use s3s::service::S3ServiceBuilder;
-use s3s::{Body, HttpRequest, S3Request, S3Response, S3Result, s3_error};
+use s3s::{Body, HttpRequest, HttpResponse, S3Request, S3Response, S3Result, s3_error};
 use s3s_aws::Proxy;
 
 use crate::authorize::require;
@@ -126,11 +127,36 @@ impl S3Route for PassThrough {
             .call(unsigned(request))
             .await
             .map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;
+        if !answer.status().is_success() && answer.status() != StatusCode::NOT_MODIFIED {
+            return Ok(in_our_words(&answer, &id));
+        }
         let (parts, body) = answer.into_parts();
         let mut response = S3Response::with_headers(body, parts.headers);
         response.status = Some(parts.status);
         Ok(response)
     }
+}
+
+/// An error with its code and status alone. What the store behind says of it may name its users, hosts and keys, and goes to the log; a
+/// redirect is for us, and would send clients past the cache.
+fn in_our_words(answer: &HttpResponse, request_id: &str) -> S3Response<Body> {
+    let document = answer.body().bytes().unwrap_or_default();
+    let text = String::from_utf8_lossy(&document);
+    tracing::debug!(request_id, status = answer.status().as_u16(), said = %text, "error of the store behind");
+    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
+    let is_error = answer.status().is_client_error() || answer.status().is_server_error();
+    let (status, code) = match is_error {
+        true => (answer.status(), code.filter(|code| code.bytes().all(|byte| byte.is_ascii_alphanumeric()))),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, Some("InternalError")),
+    };
+    let body = code.map_or_else(Body::empty, |code| {
+        Body::from(format!(r#"<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code></Error>"#))
+    });
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    let mut response = S3Response::with_headers(body, headers);
+    response.status = Some(status);
+    response
 }
 
 /// Signature and grants have been checked; what is left is that nothing but what passes through does.

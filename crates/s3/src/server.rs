@@ -1,5 +1,6 @@
 //! The HTTP/1.1 server: connections, their limits, and their end.
 
+mod addresses;
 pub(crate) mod rest;
 mod timed_body;
 
@@ -18,6 +19,8 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use addresses::Addresses;
 
 use crate::connection::Connection;
 use crate::service::{ACCEPT_PAUSE, S3Service};
@@ -54,7 +57,9 @@ struct Server {
 
 impl Server {
     async fn accept(&self, listener: &TcpListener, connections: &TaskTracker) {
-        let places = Arc::new(Semaphore::new(self.service.inner.settings.connections_max));
+        let settings = &self.service.inner.settings;
+        let places = Arc::new(Semaphore::new(settings.connections_max));
+        let addresses = Addresses::new(settings.connections_per_address_max);
         loop {
             let next = async {
                 let place = Arc::clone(&places).acquire_owned().await;
@@ -63,13 +68,18 @@ impl Server {
             let Some((place, accepted)) = self.shutdown.run_until_cancelled(next).await else { return };
             match accepted {
                 Ok((stream, peer)) => {
+                    let Some(place_of_address) = addresses.enter(peer.ip()) else {
+                        tracing::debug!(%peer, "connection closed: its address has too many");
+                        self.service.inner.metrics.connections_refused.inc();
+                        continue;
+                    };
                     let server = self.clone();
                     // Ends with its connection, at the latest when `cut` is cancelled.
                     forebay_env::spawn(connections.track_future(async move {
                         server.service.inner.metrics.connections.inc();
                         server.cut.clone().run_until_cancelled(server.connection(stream, peer.ip())).await;
                         server.service.inner.metrics.connections.dec();
-                        drop(place);
+                        drop((place, place_of_address));
                     }));
                 }
                 Err(error) if concerns_one_connection(&error) => {}

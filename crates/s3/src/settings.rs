@@ -15,6 +15,8 @@ pub struct S3Settings {
     pub token_secret: Secret,
     /// Most connections at once; others wait in the kernel's queue.
     pub connections_max: usize,
+    /// Most of them from one address; more are closed at once.
+    pub connections_per_address_max: usize,
     /// How long the headers of a request may take, and how long a connection may stay idle before them.
     pub header_timeout: Duration,
     /// In every window of this length a body must move by `body_bytes_per_window_min`, or the connection ends.
@@ -32,6 +34,7 @@ impl S3Settings {
             region: "us-east-1".to_owned(),
             token_secret,
             connections_max: 4096,
+            connections_per_address_max: 2048,
             // A slow client must not hold a connection for free.
             header_timeout: Duration::from_secs(10),
             body_window: Duration::from_secs(30),

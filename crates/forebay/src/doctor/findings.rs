@@ -28,7 +28,7 @@ impl Kind {
 }
 
 #[rustfmt::skip]
-pub(crate) const KINDS: [Kind; 28] = [
+pub(crate) const KINDS: [Kind; 31] = [
     kind("directory-unusable", Critical, "files cannot be made in the data directory", "the server cannot start", "Give the user of the server write permission, or name another directory in `store.data_dirs`"),
     kind("filesystem-in-memory", Critical, "the data directory is in memory", "writes that were acknowledged are lost when the machine restarts", "Put `store.data_dirs` on a disk; memory is used as a tier by `cache.memory_size`"),
     kind("filesystem-overlay", Warning, "the data directory is in the writable layer of a container", "it is gone with the container, dirty objects included, and slower than the disk below", "Mount a volume and put `store.data_dirs` on it"),
@@ -38,6 +38,9 @@ pub(crate) const KINDS: [Kind; 28] = [
     kind("space-too-small", Critical, "the data directory holds fewer than 8 segments", "the server refuses to start", "Free space, or make `store.segment_size` smaller"),
     kind("space-less-than-asked", Info, "the percentage in `store.size` is cut to what is free", "the cache is smaller than the disk suggests", "Free space before the next start if the cache is to be larger"),
     kind("open-files-few", Warning, "the limit of open files is below what the settings may need", "connections are refused when it is reached", "Raise the hard limit (`LimitNOFILE=` of systemd, `ulimit -Hn`), or lower `server.connections_max`"),
+    kind("directory-open", Warning, "others than the server may write to the data directory", "they can put files in the place of its own, and read what it will serve after a restart", "`chmod 700`, and let it belong to the user of the server"),
+    kind("secrets-readable", Warning, "everybody on the machine can read a file with secrets", "whoever has the keys of a user may do what that user may", "`chmod 600`, and let it belong to the user of the server"),
+    kind("network-plain", Warning, "S3 is served to other machines without TLS", "secret keys are never sent, but objects are: others on the way see them, and change those whose hash is not signed (`UNSIGNED-PAYLOAD`)", "Set `server.tls_cert` and `server.tls_key`, or listen on the machine itself behind a proxy that speaks TLS"),
     kind("memory-missing", Critical, "the settings need more memory than there is", "the system ends the process when memory runs out", "Lower `cache.memory_size`, or give the machine or the container more memory"),
     kind("memory-tight", Warning, "the settings need more memory than is free now", "the machine may swap, or end a process, when the tiers have filled", "Lower `cache.memory_size`, or stop what else takes memory"),
     kind("cores-few", Warning, "there is only one processor", "hashing, the disks and the under store take turns", "Give the server two processors or more"),

@@ -2,8 +2,8 @@
 
 use forebay_types::Algorithm;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN,
-    TRANSFER_ENCODING,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, HOST,
+    ORIGIN, TRANSFER_ENCODING,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -133,9 +133,7 @@ fn check_headers(headers: &HeaderMap) -> Check {
         }
     }
     check_checksum_headers(headers)?;
-    if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
-        return Err(invalid("Transfer-Encoding and Content-Length must not come together."));
-    }
+    check_transfer(headers)?;
     if !headers.contains_key(HOST) {
         return Err(invalid("The Host header is missing."));
     }
@@ -145,6 +143,27 @@ fn check_headers(headers: &HeaderMap) -> Check {
         return Err(invalid("The header x-amz-decoded-content-length must be a number."));
     }
     Ok(())
+}
+
+/// `chunked`, once, is the only transfer coding that every reader between the client and us takes for the same. After anything else
+/// the connection ends: what follows may be another request to one and the rest of this one to another.
+fn check_transfer(headers: &HeaderMap) -> Check {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let wrong = match (codings.next(), codings.next()) {
+        (None, _) => return Ok(()),
+        (Some(_), _) if headers.contains_key(CONTENT_LENGTH) => {
+            "Transfer-Encoding and Content-Length must not come together."
+        }
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => return Ok(()),
+        (Some(_), _) => "Transfer-Encoding must be chunked, and nothing else.",
+    };
+    let mut error = invalid(wrong);
+    // `s3s` replaces all headers by these.
+    error.set_headers(HeaderMap::from_iter([
+        (CONTENT_TYPE, HeaderValue::from_static("application/xml")),
+        (CONNECTION, HeaderValue::from_static("close")),
+    ]));
+    Err(error)
 }
 
 /// The boundary of a form. It is the only signature of its request, and makes an object and nothing else: `s3s` would route by

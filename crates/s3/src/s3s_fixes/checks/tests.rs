@@ -96,6 +96,12 @@ fn payload_types_are_known_or_refused() {
 fn what_two_readers_could_read_differently_is_refused() {
     assert_eq!(check_request("/b/k", &[("x-amz-decoded-content-length", "12abc")]), Err(400));
     assert_eq!(check_request("/b/k", &[("content-length", "1"), ("transfer-encoding", "chunked")]), Err(400));
+    assert_eq!(check_request("/b/k", &[("transfer-encoding", "Chunked")]), Ok(framed(None)));
+    for codings in ["gzip, chunked", "chunked, chunked", "identity", ""] {
+        assert_eq!(check_request("/b/k", &[("transfer-encoding", codings)]), Err(400), "{codings}");
+    }
+    let twice = [("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")];
+    assert_eq!(check_request("/b/k", &twice), Err(400));
     assert_eq!(check_request("/b?prefix=a&prefix=b", &[]), Err(400));
     assert_eq!(check_request("/b/k", &[("x-amz-meta-a", "1"), ("x-amz-meta-a", "2")]), Err(400));
 }

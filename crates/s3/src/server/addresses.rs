@@ -1,0 +1,87 @@
+//! How many connections each address has.
+//!
+//! Without a bound, one client with half-open connections takes the places of all others.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Shared by clones.
+#[derive(Clone)]
+pub(super) struct Addresses {
+    most: usize,
+    /// Addresses without a connection are not in it.
+    open: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// A connection of an address, until it is dropped.
+pub(super) struct AddressPlace {
+    address: IpAddr,
+    addresses: Addresses,
+}
+
+impl Addresses {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, open: Arc::default() }
+    }
+
+    /// `None` when the address has as many as it may.
+    pub(super) fn enter(&self, peer: IpAddr) -> Option<AddressPlace> {
+        let address = subscriber(peer);
+        let mut open = self.open.lock();
+        let count = open.entry(address).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(AddressPlace { address, addresses: self.clone() })
+    }
+}
+
+impl Drop for AddressPlace {
+    fn drop(&mut self) {
+        let mut open = self.addresses.open.lock();
+        let count = open.get_mut(&self.address).expect("an address with a connection is in the table");
+        *count -= 1;
+        if *count == 0 {
+            open.remove(&self.address);
+        }
+    }
+}
+
+/// One subscriber has a whole /64 of IPv6.
+fn subscriber(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => (u128::from(address) >> 64 << 64).to_be_bytes().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_has_its_number_and_leaves_the_rest_to_others() {
+        let addresses = Addresses::new(2);
+        let [here, there] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let first = addresses.enter(here).unwrap();
+        let second = addresses.enter(here).unwrap();
+        assert!(addresses.enter(here).is_none());
+        assert!(addresses.enter(there).is_some());
+        drop(first);
+        assert!(addresses.enter(here).is_some());
+        drop(second);
+        assert!(addresses.open.lock().is_empty(), "what has ended is forgotten");
+    }
+
+    #[test]
+    fn one_network_of_ipv6_is_one_address() {
+        let of = |text: &str| subscriber(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+    }
+}

@@ -1,0 +1,163 @@
+"""Documents and bodies that are bombs: refused in little memory, and nothing is unpacked."""
+
+import gzip
+import http.server
+import json
+import threading
+import zlib
+
+import pytest
+
+from harness.clients import boto, md5_base64, send, sign
+
+KEY = "<Object><Key>kept</Key></Object>"
+LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
+# What a document that is refused may cost the process, in bytes: less than the smallest of them would take unpacked.
+MEMORY_BYTES_MAX = 100 << 20
+
+
+def entity(declaration, use="&x;"):
+    return f"<!DOCTYPE d [{declaration}]><Delete><Object><Key>{use}</Key></Object></Delete>".encode()
+
+
+BOMBS = {
+    "laughs": f'<!DOCTYPE d [<!ENTITY l0 "ha">{LAUGHS}]><Delete><Object><Key>&l9;</Key></Object></Delete>'.encode(),
+    "quadratic": entity(f'<!ENTITY x "{"a" * 100_000}">', "&x;" * 10_000),
+    "a file": entity('<!ENTITY x SYSTEM "file:///etc/passwd">'),
+    "parameters": entity('<!ENTITY % x SYSTEM "file:///etc/passwd"> %x;', "kept"),
+    "a document type": f"<!DOCTYPE d><Delete>{KEY}</Delete>".encode(),
+    "nested": b"<Delete>" * 100_000,
+    "nested and closed": b"<Delete>" * 100_000 + b"</Delete>" * 100_000,
+    "nested in a key": b"<Delete><Object><Key>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</Key></Object></Delete>",
+    "10 MiB": f"<Delete>{KEY}<Quiet>{' ' * (10 << 20)}</Quiet></Delete>".encode(),
+    "10 MiB of comment": f"<Delete><!--{'c' * (10 << 20)}-->{KEY}</Delete>".encode(),
+    "bad UTF-8": b"<Delete><Object><Key>\xff\xfe</Key></Object></Delete>",
+    "overlong UTF-8": b"<Delete><Object><Key>\xc1\xab\xc1\xa5pt</Key></Object></Delete>",
+    "UTF-16": f"<Delete>{KEY}</Delete>".encode("utf-16"),
+    "another encoding": f'<?xml version="1.0" encoding="UTF-7"?><Delete>{KEY}</Delete>'.encode(),
+    "a key twice": b"<Delete><Object><Key>kept</Key><Key>other</Key></Object></Delete>",
+    "quiet twice": f"<Delete><Quiet>true</Quiet><Quiet>false</Quiet>{KEY}</Delete>".encode(),
+    "a version twice": b"<Delete><Object><Key>kept</Key><VersionId>null</VersionId><VersionId>7</VersionId></Object></Delete>",
+    "NUL by reference": b"<Delete><Object><Key>a&#0;b</Key></Object></Delete>",
+    "no character": b"<Delete><Object><Key>&#x110000;</Key></Object></Delete>",
+    "half a pair": b"<Delete><Object><Key>&#xD800;</Key></Object></Delete>",
+    "unknown entity": b"<Delete><Object><Key>&nbsp;</Key></Object></Delete>",
+    "100,000 keys": b"<Delete>" + b"<Object><Key>k</Key></Object>" * 100_000 + b"</Delete>",
+}
+
+
+@pytest.fixture(scope="module")
+def worker(guarded):
+    s3 = boto(guarded)
+    s3.create_bucket(Bucket="bucket")
+    s3.put_object(Bucket="bucket", Key="kept", Body=b"kept", Tagging="a=1")
+    return guarded
+
+
+def post(server, method, target, body, headers=None):
+    headers = {"Content-MD5": md5_base64(body)} | (headers or {})
+    try:
+        return send(server, method, target, sign(server, method, target, headers, body), body)
+    except ConnectionError:
+        # It closes when it has seen enough.
+        return None
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_a_bomb_is_refused_and_costs_little(worker, bomb):
+    before = worker.metrics()["process_resident_memory_bytes"]
+    upload = boto(worker).create_multipart_upload(Bucket="bucket", Key="kept")["UploadId"]
+    for method, target, root in (
+        ("POST", "/bucket?delete=", b"Delete"),
+        ("PUT", "/bucket/kept?tagging=", b"Tagging"),
+        ("POST", f"/bucket/kept?uploadId={upload}", b"CompleteMultipartUpload"),
+    ):
+        answer = post(worker, method, target, bomb.replace(b"Delete", root))
+        refused = answer is None or 400 <= answer.status < 500
+        assert refused and (answer is None or b"root:" not in answer.body), (target, answer)
+    boto(worker).abort_multipart_upload(Bucket="bucket", Key="kept", UploadId=upload)
+    # The document of a new bucket may hold one word that matters, and what else it holds is read by nobody.
+    answer = post(worker, "PUT", "/another-bucket", bomb.replace(b"Delete", b"CreateBucketConfiguration"))
+    assert answer is None or b"root:" not in answer.body, answer
+    if answer is not None and answer.status == 200:
+        boto(worker).delete_bucket(Bucket="another-bucket")
+    assert worker.metrics()["process_resident_memory_bytes"] - before < MEMORY_BYTES_MAX
+    s3 = boto(worker)
+    assert s3.get_object(Bucket="bucket", Key="kept")["Body"].read() == b"kept"
+    assert s3.get_object_tagging(Bucket="bucket", Key="kept")["TagSet"] == [{"Key": "a", "Value": "1"}]
+    assert [found["Name"] for found in s3.list_buckets()["Buckets"]] == ["bucket"]
+
+
+def test_nothing_that_a_document_names_is_fetched(worker):
+    asked = []
+
+    class Listener(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Listener) as listener:
+        threading.Thread(target=listener.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.server_port}/evil"
+        for body in (
+            f'<!DOCTYPE d SYSTEM "{url}.dtd"><Delete>{KEY}</Delete>'.encode(),
+            entity(f'<!ENTITY x SYSTEM "{url}">'),
+            entity(f'<!ENTITY % x SYSTEM "{url}"> %x;', "kept"),
+            f'<?xml-stylesheet href="{url}"?><!DOCTYPE d><Delete xmlns="{url}" xmlns:i="{url}" i:schemaLocation="{url} {url}">{KEY}</Delete>'.encode(),
+        ):
+            answer = post(worker, "POST", "/bucket?delete=", body)
+            assert answer.status == 400, answer
+        listener.shutdown()
+    assert asked == []
+
+
+PACKED = {
+    "gzip": lambda data: gzip.compress(data),
+    "deflate": lambda data: zlib.compress(data),
+    "br": lambda data: data[:1000],
+    "zstd": lambda data: data[:1000],
+}
+
+
+@pytest.mark.parametrize("coding", PACKED)
+def test_nothing_is_unpacked(worker, coding):
+    """The encoding of an object is a word that is stored with it."""
+    packed = PACKED[coding](bytes(50 << 20))
+    s3 = boto(worker)
+    before = worker.metrics()["process_resident_memory_bytes"]
+    s3.put_object(Bucket="bucket", Key="packed", Body=packed, ContentEncoding=coding)
+    head = s3.head_object(Bucket="bucket", Key="packed")
+    assert (head["ContentLength"], head["ContentEncoding"]) == (len(packed), coding)
+    answer = send(worker, "GET", "/bucket/packed", sign(worker, "GET", "/bucket/packed", {"Accept-Encoding": "identity"}))
+    assert answer.body == packed
+    assert worker.metrics()["process_resident_memory_bytes"] - before < 40 << 20
+    # Nor is anything packed on its way out.
+    answer = send(worker, "GET", "/bucket/kept", sign(worker, "GET", "/bucket/kept", {"Accept-Encoding": "gzip, br"}))
+    assert answer.body == b"kept" and "content-encoding" not in answer.headers
+    s3.delete_object(Bucket="bucket", Key="packed")
+
+
+def test_a_packed_document_is_no_document(worker):
+    packed = gzip.compress(f"<Delete>{KEY}</Delete>".encode())
+    answer = post(worker, "POST", "/bucket?delete=", packed, {"Content-Encoding": "gzip"})
+    assert answer.status == 400 and b"<Code>MalformedXML<" in answer.body, answer
+    assert boto(worker).head_object(Bucket="bucket", Key="kept")
+
+
+def test_a_bomb_of_json_is_refused(worker):
+    import test_admin_routes as admin
+
+    root = admin.basic(worker.access_key, worker.secret_key)
+    for body in (
+        b"[" * 100_000 + b"]" * 100_000,
+        b'[{"path":' * 50_000,
+        b'[{"path":"/","path":"/a","writeMode":"READ_ONLY"}]',
+        b'[{"path":"/a","cacheQuota":1e400}]',
+        b'[{"path":"/a","cacheQuota":-1}]',
+        b'[{"path":"/\xff"}]',
+        json.dumps([{"path": "/a"}]).encode("utf-16"),
+        b" " * (2 << 20) + b"[]",
+        gzip.compress(b"[]"),
+    ):
+        status, _ = admin.ask(worker, "PUT", "/api/v1/policies", root, body)
+        assert 400 <= status < 500, (status, body[:50])

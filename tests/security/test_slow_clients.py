@@ -1,0 +1,131 @@
+"""Clients that open connections and take their time: everybody else is served all the while, and they are thrown out."""
+
+import contextlib
+import resource
+import socket
+import statistics
+import time
+
+import pytest
+
+from guarded import Guarded
+from harness import raw
+from harness.clients import boto, send, sign
+from harness.servers import eventually
+
+HALF_OPEN = 500
+# More than a request takes on a busy machine, and far less than what a queue behind slow clients would cost.
+PATIENCE_SECONDS = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def enough_files():
+    """On this side, where each of them is a file too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * HALF_OPEN
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard) if hard != resource.RLIM_INFINITY else wanted, hard))
+
+
+@contextlib.contextmanager
+def half_open(server, count, head):
+    """Connections on which somebody has begun and does not go on."""
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for _ in range(count):
+            connections.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60)))
+            connections[-1].sendall(head)
+        yield connections
+
+
+def served(server, times=50):
+    """How long each of some normal requests took, with a connection of its own."""
+    seconds = []
+    for number in range(times):
+        began = time.monotonic()
+        headers = sign(server, "PUT", f"/bucket/normal-{number}", body=b"x")
+        assert send(server, "PUT", f"/bucket/normal-{number}", headers, b"x").status == 200
+        seconds.append(time.monotonic() - began)
+    return seconds
+
+
+@pytest.fixture(scope="module")
+def worker(guarded):
+    boto(guarded).create_bucket(Bucket="bucket")
+    return guarded
+
+
+HEADS = {
+    "nothing": b"",
+    "half a line": b"GET /buck",
+    "half a head": b"GET /bucket HTTP/1.1\r\nHost: h\r\nX-A:",
+    "half a body": b"PUT /bucket/k HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nx",
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
+def test_a_normal_client_is_served_beside_half_open_ones(worker, head):
+    alone = statistics.quantiles(served(worker), n=100)[98]
+    with half_open(worker, HALF_OPEN, head):
+        beside = statistics.quantiles(served(worker), n=100)[98]
+    assert beside < PATIENCE_SECONDS, f"p99 {beside:.3f} s beside {HALF_OPEN} half-open connections, {alone:.3f} s without"
+
+
+def test_half_open_connections_end_by_themselves(worker):
+    """The server's limit for a head is 10 s; a client that sends a byte now and then gets no more time."""
+    with half_open(worker, 20, HEADS["half a head"]) as connections:
+        for connection in connections:
+            connection.settimeout(1)
+        began = time.monotonic()
+        while connections:
+            assert time.monotonic() - began < 40, f"{len(connections)} are still open"
+            connections = [connection for connection in connections if is_open(connection)]
+    eventually("all forgotten", lambda: worker.metrics()["forebay_connections"] == 0)
+
+
+def is_open(connection):
+    try:
+        connection.sendall(b"x")
+        return connection.recv(1000) != b""
+    except TimeoutError:
+        return True
+    except OSError:
+        return False
+
+
+def test_one_address_does_not_take_all_connections(tmp_path):
+    """Those above its number are closed at once, and are counted; what ends makes room."""
+    server = Guarded(tmp_path, config="connections_max = 200\nconnections_per_address_max = 20\n").start()
+    boto(server).create_bucket(Bucket="bucket")
+    eventually("no connection", lambda: server.metrics()["forebay_connections"] == 0)
+    with half_open(server, 20, HEADS["half a head"]):
+        eventually("all accepted", lambda: server.metrics()["forebay_connections"] == 20)
+        with contextlib.suppress(ConnectionError), raw.connect(server) as one_more:
+            one_more.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert one_more.recv(1000) == b""
+        assert server.metrics()["forebay_connections_refused_total"] >= 1
+        # Another address of this machine.
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60, source_address=("127.0.0.2", 0)) as other:
+            other.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert other.recv(1000).startswith(b"HTTP/1.1 403")
+    eventually("room again", lambda: server.metrics()["forebay_connections"] == 0)
+    assert send(server, "GET", "/").status == 403
+    assert server.stop() == 0
+
+
+def test_the_admin_port_answers_while_clients_of_s3_are_slow(worker):
+    with half_open(worker, HALF_OPEN, HEADS["half a head"]):
+        assert worker.is_ready() and worker.metrics()["forebay_connections"] >= HALF_OPEN
+
+
+def test_a_reader_that_takes_nothing_holds_no_memory(worker):
+    """An object is sent as it is read: what nobody takes stays on the disk."""
+    s3 = boto(worker)
+    size = 64 << 20
+    s3.put_object(Bucket="bucket", Key="large", Body=bytes(size))
+    before = worker.metrics()["process_resident_memory_bytes"]
+    request = raw.request("GET", "/bucket/large", {"Host": f"127.0.0.1:{worker.port}"} | sign(worker, "GET", "/bucket/large"))
+    with half_open(worker, 20, request):
+        served(worker, 10)
+        grown = worker.metrics()["process_resident_memory_bytes"] - before
+    assert grown < 5 * size, f"{grown >> 20} MiB for 20 readers of {size >> 20} MiB each"
