@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup fuzz measure reference references sim
+.PHONY: run test setup fuzz measure reference references sim breakage
 
 run:
 	@scripts/run
@@ -31,3 +31,7 @@ fuzz:
 sim:
 	@cargo build --release --locked -p forebay-sim
 	@$(or $(CARGO_TARGET_DIR),target)/release/forebay-sim --minutes $(or $(SIM_MINUTES),60) --jobs $(shell nproc)
+
+# Breaks one promise after the other, and looks whether the simulation or a test notices: an hour or more.
+breakage:
+	@scripts/check-breakage
