@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup fuzz measure reference references sim soak
+.PHONY: run test setup fuzz measure reference references sim breakage soak
 
 run:
 	@scripts/run
@@ -36,3 +36,7 @@ sim:
 soak: setup
 	@cargo build --release --locked -p forebay
 	@FOREBAY_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target)/release/forebay) .tools/venv/bin/python tests/soak/soak.py $(or $(SOAK_MINUTES),60)
+
+# Breaks one promise after the other, and looks whether the simulation or a test notices: an hour or more.
+breakage:
+	@scripts/check-breakage

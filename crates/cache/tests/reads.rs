@@ -5,13 +5,13 @@ mod support;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_cache::{ErrorKind, RangeRequest};
+use forebay_cache::{Conditions, CopyObject, ErrorKind, RangeRequest};
 use forebay_types::{ByteSize, StorageState, WriteMode};
 use forebay_ufs::memory::Mood;
 use futures::StreamExt;
 
 use support::gate::Way;
-use support::{Bench, Setup, collect, kind, pattern, until};
+use support::{Bench, Setup, collect, kind, path, pattern, until};
 
 const PAGE: u64 = 64 << 10;
 const PAGES: u64 = 16;
@@ -211,6 +211,36 @@ async fn an_object_that_changes_behind_while_it_is_read_is_not_mixed() {
     assert_eq!(ended, Some(ErrorKind::PreconditionFailed));
     assert!(old.starts_with(&got));
     assert_eq!(bench.get("key").await.unwrap(), pattern(8, old.len()), "the next reader sees the new one");
+}
+
+/// The client has named no condition: "precondition failed" would tell it not to try again.
+#[tokio::test]
+async fn a_copy_whose_source_changes_can_be_tried_again() {
+    let bench = small_pages().open().await;
+    let old = remote_object(&bench, "source");
+    bench.get_range("source", 0, PAGE - 1).await.unwrap();
+    bench.foreground.set(Way::HoldReads);
+    let copy = || CopyObject {
+        source: path("source"),
+        source_conditions: Conditions::default(),
+        target: path("target"),
+        replace_metadata: None,
+        storage_class: None,
+        website_redirect_location: None,
+        replace_tags: None,
+        checksum_algorithm: None,
+        conditions: Conditions::default(),
+    };
+    let (cache, request) = (bench.cache.clone(), copy());
+    let copying = forebay_env::spawn(async move { cache.copy(request).await });
+    until("the next pages are asked for", || bench.foreground.waiting() > 0).await;
+    let new = pattern(8, old.len());
+    bench.under.put_outside("source", new.clone());
+    bench.foreground.set(Way::Open);
+    assert_eq!(kind(copying.join().await), Some(ErrorKind::Unavailable));
+    assert_eq!(kind(bench.get("target").await), Some(ErrorKind::NotFound), "nothing half copied");
+    bench.cache.copy(copy()).await.unwrap();
+    assert_eq!(bench.get("target").await.unwrap(), new);
 }
 
 #[tokio::test]

@@ -34,6 +34,9 @@ struct Options {
     /// Runs every seed twice and compares their traces.
     #[arg(long)]
     twice: bool,
+    /// Tells of a failure without looking for the smallest plan that fails.
+    #[arg(long)]
+    no_shrink: bool,
 }
 
 fn parse_seeds(text: &str) -> Result<(u64, u64), String> {
@@ -51,12 +54,13 @@ struct Task {
     undecided: AtomicU64,
     clock: Arc<dyn Clock>,
     twice: bool,
+    no_shrink: bool,
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     if let Some(seed) = options.seed {
-        return run_one(seed, options.twice);
+        return run_one(seed, &options);
     }
     let env = Env::real();
     // Short enough to type again.
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         undecided: AtomicU64::new(0),
         clock: env.clock,
         twice: options.twice,
+        no_shrink: options.no_shrink,
     };
     let started = task.clock.monotonic();
     std::thread::scope(|scope| {
@@ -108,7 +113,7 @@ fn work(task: &Task) {
         if let Some(failure) = report.failure
             && !task.failed.swap(true, Ordering::SeqCst)
         {
-            explain(seed, &failure);
+            explain(seed, &failure, task.no_shrink);
         }
     }
 }
@@ -122,22 +127,25 @@ fn run_seed(seed: u64, twice: bool, keeps_lines: bool) -> Report {
     report
 }
 
-fn run_one(seed: u64, twice: bool) -> ExitCode {
-    let report = run_seed(seed, twice, true);
+fn run_one(seed: u64, options: &Options) -> ExitCode {
+    let report = run_seed(seed, options.twice, true);
     report.lines.iter().for_each(|line| println!("{line}"));
     println!("trace {:016x}", report.hash);
     match report.failure {
         None => ExitCode::SUCCESS,
         Some(failure) => {
-            explain(seed, &failure);
+            explain(seed, &failure, options.no_shrink);
             ExitCode::FAILURE
         }
     }
 }
 
-/// Shows a failure, and the smallest plan that fails as well.
-fn explain(seed: u64, failure: &Failure) {
+/// Shows a failure and, unless that is not wanted, the smallest plan that fails as well.
+fn explain(seed: u64, failure: &Failure, no_shrink: bool) {
     println!("seed {seed} failed: {}", failure.what);
+    if no_shrink {
+        return;
+    }
     println!("again: forebay-sim --seed {seed}; looking for the smallest plan that fails");
     let plan = shrink(&Plan::new(seed));
     let report = run(&plan, true);
