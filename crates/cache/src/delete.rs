@@ -63,7 +63,7 @@ impl Worker {
         if let Condition::Absent = condition {
             return Ok(());
         }
-        self.announce(path).await?;
+        self.announce(path, &current).await?;
         if let Err(error) = mount.foreground.delete(&path.key, condition).await {
             return Err(self.write_failed(path, error).await);
         }

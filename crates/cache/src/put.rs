@@ -206,7 +206,7 @@ impl Worker {
         self.check_settled(&path)?;
         info.last_modified_ms = self.write_time_ms();
         let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
-        self.announce(&path).await?;
+        self.announce(&path, &current).await?;
         let info = Arc::new(info);
         let upload_source = Arc::new(StoreSource::new(staged.object()));
         let upload = Upload { generation, info: Arc::clone(&info), source: upload_source, condition };
@@ -242,14 +242,17 @@ impl Worker {
 
     /// Before a request for the key goes to the under store. Drops a clean copy, durably: a crash in between must not bring the old
     /// version back. Also when no copy is here: one that was evicted is still in a log, where the next start would find it.
-    /// And notes the request: after a crash, nothing follows it before it can no longer land.
-    pub(crate) async fn announce(&self, path: &ObjectPath) -> Result<()> {
-        let key = Self::store_key(path);
+    /// And notes the request: after a crash, nothing follows it before it can no longer land. Where no record is, that is said too: one of
+    /// a write that got no answer, because its disk could not sync, may be there after the next start.
+    pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current) -> Result<()> {
         self.fence.advance(path);
-        let has_record = self.store.peek(&key).is_some_and(|object| object.is_pinned());
-        let forget = if has_record { Vec::new() } else { vec![key] };
-        let local = LocalChange { forget, ..LocalChange::default() };
-        self.engine.commit(Transaction { writes: vec![under_way(path)], local, ..Transaction::default() }).await?;
+        let mut writes = vec![under_way(path)];
+        let mut local = LocalChange::default();
+        if current.record.is_none() {
+            local.forget.push(Self::store_key(path));
+            writes.push(ValueWrite { key: records::object_key(path), value: None });
+        }
+        self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
         Ok(())
     }
 

@@ -51,7 +51,7 @@ impl Worker {
                     return Err(not_found(path));
                 }
                 self.check_settled(path)?;
-                self.announce(path).await?;
+                self.announce(path, &current).await?;
                 if let Err(error) = mount.foreground.set_tags(&path.key, &tags).await {
                     return Err(self.write_failed(path, error).await);
                 }

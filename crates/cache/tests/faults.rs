@@ -449,6 +449,39 @@ async fn an_outage_slows_nobody_down_and_ends_by_itself() {
     assert_eq!(bench.under.contents().len(), 100);
 }
 
+/// The next start may take the commit of the older one for done.
+#[tokio::test]
+async fn what_passes_the_catalog_by_outlasts_a_write_that_got_no_answer() {
+    for overwritten in [false, true] {
+        let mut bench = Setup::new(WriteMode::WriteBack).with_spare_disk().open().await;
+        bench.background.set(Way::Closed);
+        bench.disk.fail_syncs(1);
+        // Disks take turns.
+        let mut number = 0;
+        while bench.put(&format!("key-{number}"), "older").await.is_ok() {
+            number += 1;
+        }
+        let key = format!("key-{number}");
+        bench.background.set(Way::Open);
+        bench.cache.set_policies(vec![rule("/", WriteMode::WriteThrough)], None, "test", "edit").await.unwrap();
+        if overwritten {
+            bench.put(&key, "newer").await.unwrap();
+        } else {
+            bench.delete(&key).await.unwrap();
+        }
+        // The record of the older one is in a log, and nothing says that it does not count.
+        bench.restart().await;
+        bench.clock.advance(bench.setup.settings.settle_time.0);
+        if overwritten {
+            assert_eq!(bench.get(&key).await.unwrap(), "newer");
+        } else {
+            assert_eq!(kind(bench.get(&key).await), Some(ErrorKind::NotFound));
+        }
+        bench.drain().await;
+        assert_eq!(bench.under(&key).as_deref(), overwritten.then_some("newer".as_bytes()));
+    }
+}
+
 /// The next start may take the commit for done, and would not wait for a second request.
 #[tokio::test]
 async fn what_could_not_be_noted_is_not_sent_again() {

@@ -40,6 +40,8 @@ pub struct Setup {
     pub seed: u64,
     /// Where buckets beside [`BUCKET`] come from.
     pub root: Option<Arc<dyn BucketRoot>>,
+    /// A second disk, which goes on when the first has failed.
+    pub spare: Option<MemoryDisk>,
 }
 
 impl Setup {
@@ -47,12 +49,27 @@ impl Setup {
         let capacity = 256 << 20;
         let settings = Settings { persist_backoff_min: Period::from_secs(1), ..Settings::default() };
         let policies = vec![rule("/", mode)];
-        Self { capacity, store: forebay_store::Settings::new(vec![capacity]), settings, policies, seed: 1, root: None }
+        Self {
+            capacity,
+            store: forebay_store::Settings::new(vec![capacity]),
+            settings,
+            policies,
+            seed: 1,
+            root: None,
+            spare: None,
+        }
     }
 
     pub fn capacity(mut self, capacity: u64) -> Self {
         self.capacity = capacity;
         self.store = forebay_store::Settings::new(vec![capacity]);
+        self
+    }
+
+    /// Two disks of the same size.
+    pub fn with_spare_disk(mut self) -> Self {
+        self.spare = Some(MemoryDisk::new(self.capacity));
+        self.store = forebay_store::Settings::new(vec![self.capacity; 2]);
         self
     }
 
@@ -81,7 +98,8 @@ pub fn rule(path: &str, mode: WriteMode) -> PolicyRule {
 }
 
 async fn open_store(setup: &Setup, env: &Env, disk: &MemoryDisk) -> Store {
-    let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(disk.clone())];
+    let disks = [disk.clone()].into_iter().chain(setup.spare.clone());
+    let disks = disks.map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
     Store::open(env.clone(), disks, setup.store.clone(), None).await.expect("store")
 }
 
