@@ -21,15 +21,21 @@ use forebay_env::Env;
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
+use tokio::sync::Semaphore;
 
 use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
 };
+use body::Temporary;
 use meta::FileMeta;
+use paths::Durable;
 pub use root::DirectoryRoot;
 
 /// Holds what is not an object: files being written, and metadata that does not fit an attribute.
 pub(crate) const OWN_DIRECTORY: &str = ".forebay";
+
+/// More uploads at once only wait for the same disk.
+const UPLOADS_MAX: usize = 16;
 
 /// One bucket as a directory. Clones share it.
 #[derive(Clone)]
@@ -41,7 +47,9 @@ struct Inner {
     env: Env,
     root: PathBuf,
     /// Held while names change: conditions are checked and files put into place in one step.
-    names: Mutex<()>,
+    names: Mutex<Durable>,
+    /// Uploads at once: each keeps a thread while it waits for the disk.
+    uploads: Semaphore,
 }
 
 /// Turns a refusal of the file system into an error.
@@ -94,7 +102,7 @@ impl DirectoryStore {
 
     /// A directory that is believed to exist.
     pub(crate) fn assume(env: Env, root: PathBuf) -> Self {
-        Self { inner: Arc::new(Inner { env, root, names: Mutex::new(()) }) }
+        Self { inner: Arc::new(Inner { env, root, names: Mutex::default(), uploads: Semaphore::new(UPLOADS_MAX) }) }
     }
 }
 
@@ -140,34 +148,43 @@ impl Inner {
         if holds { Ok(present) } else { Err(Error::new(ErrorKind::Precondition, "a condition does not hold")) }
     }
 
-    /// Puts a finished file into its place.
-    fn place(&self, key: &str, temporary: &Path, condition: &Condition, etag: &ETag) -> Result<Stored> {
-        let _names = self.names.lock();
-        let before = self.check(key, condition)?;
-        let target = match &before {
-            Some(before) => before.path.clone(),
-            None => paths::make_place(&self.root, key).map_err(|error| failed("make a directory", error))?,
+    /// Puts a finished file into its place, durably.
+    fn place(&self, key: &str, temporary: Temporary, condition: &Condition, etag: ETag) -> Result<Stored> {
+        let (before, target) = {
+            let mut names = self.names.lock();
+            let before = self.check(key, condition)?;
+            let target = match &before {
+                Some(before) => before.path.clone(),
+                None => {
+                    let made = paths::make_place(&self.root, key, &mut names);
+                    made.map_err(|error| failed("make a directory", error))?
+                }
+            };
+            temporary.rename(&target)?;
+            (before, target)
         };
-        std::fs::rename(temporary, &target).map_err(|error| failed("rename a file", error))?;
+        // With the names free again: others sync meanwhile, and the file system does it for all of them at once.
         sync_directory(target.parent().unwrap_or(&self.root))?;
         if let Some(before) = before {
             meta::forget(self, &before.file);
         }
-        Ok(Stored { remote_etag: etag.clone() })
+        Ok(Stored { remote_etag: etag })
     }
 
     fn delete(&self, key: &str, condition: &Condition) -> Result<()> {
-        let _names = self.names.lock();
+        let mut names = self.names.lock();
         let Some(present) = self.check(key, condition)? else { return Ok(()) };
         std::fs::remove_file(&present.path).map_err(|error| failed("remove a file", error))?;
         meta::forget(self, &present.file);
         let mut directory = present.path.parent();
         while let Some(path) = directory.filter(|path| *path != self.root && path.starts_with(&self.root)) {
+            names.forget(path);
             if std::fs::remove_dir(path).is_err() {
                 break;
             }
             directory = path.parent();
         }
+        drop(names);
         sync_directory(directory.unwrap_or(&self.root))
     }
 
@@ -230,10 +247,27 @@ impl UnderStore for DirectoryStore {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
-        let temporary = body::Temporary::create(&self.inner).await?;
-        let etag = temporary.fill(&self.inner, &upload).await?;
-        let (inner, key) = (Arc::clone(&self.inner), key.clone());
-        blocking(move || inner.place(key.as_str(), temporary.path(), &upload.condition, &etag)).await
+        let _permit = self.inner.uploads.acquire().await.expect("this semaphore is never closed");
+        let mut source = body::Batches::new(&upload);
+        let mut temporary = None;
+        loop {
+            let (batch, is_last) = source.next().await?;
+            let (inner, key, upload) = (Arc::clone(&self.inner), key.clone(), upload.clone());
+            // One step for all of a small object: handing work to another thread costs more than most of these calls.
+            let step = move || {
+                let temporary = temporary.map_or_else(|| Temporary::create(&inner), Ok)?;
+                temporary.write(&batch)?;
+                if !is_last {
+                    return Ok((Some(temporary), None));
+                }
+                let etag = temporary.finish(&inner, &upload)?;
+                inner.place(key.as_str(), temporary, &upload.condition, etag).map(|stored| (None, Some(stored)))
+            };
+            match blocking(step).await? {
+                (_, Some(stored)) => return Ok(stored),
+                (written, None) => temporary = written,
+            }
+        }
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Bytes of files, in and out.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,63 +41,105 @@ fn read(file: &File, at: u64, length: usize) -> Result<Bytes> {
     Ok(buffer.freeze())
 }
 
-/// A file that is not an object yet; removed when dropped, unless it has been renamed.
+/// The bytes of an upload in pieces that are worth a step each.
+pub(crate) struct Batches {
+    stream: ByteStream,
+    size: u64,
+    taken: u64,
+}
+
+impl Batches {
+    pub(crate) fn new(upload: &Upload) -> Self {
+        let size = upload.info.size;
+        Self { stream: upload.source.stream(ByteRange::of_size(size)), size, taken: 0 }
+    }
+
+    /// The next bytes, and whether they are the last.
+    ///
+    /// # Errors
+    /// `Corrupt` when the source has more bytes or fewer than the object.
+    pub(crate) async fn next(&mut self) -> Result<(Vec<Bytes>, bool)> {
+        let begin = self.taken;
+        let mut batch = Vec::new();
+        while self.taken - begin < CHUNK_BYTES {
+            let Some(data) = self.stream.next().await.transpose()? else {
+                if self.taken == self.size {
+                    return Ok((batch, true));
+                }
+                let context = format!("the source of an upload has {} bytes, not {}", self.taken, self.size);
+                return Err(Error::new(ErrorKind::Corrupt, context));
+            };
+            self.taken += data.len() as u64;
+            batch.push(data);
+        }
+        Ok((batch, false))
+    }
+}
+
+/// A file that is not an object yet; removed when dropped, unless it has been renamed. Its functions block.
 pub(crate) struct Temporary {
     path: PathBuf,
-    file: Arc<File>,
+    file: File,
+    is_in_place: bool,
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Gone when it was renamed into place.
-        let _ = std::fs::remove_file(&self.path);
+        if !self.is_in_place {
+            // What can't be removed is swept later.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
 impl Temporary {
-    pub(crate) async fn create(inner: &Arc<Inner>) -> Result<Self> {
-        let inner = Arc::clone(inner);
-        blocking(move || {
-            let directory = inner.own("tmp");
-            if !inner.root.is_dir() {
-                return Err(Error::new(ErrorKind::NoBucket, "the directory behind the mount is gone"));
+    pub(crate) fn create(inner: &Inner) -> Result<Self> {
+        let directory = inner.own("tmp");
+        let path = directory.join(inner.env.random.hex_id());
+        let create = || OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path);
+        let created = create().or_else(|error| match error.kind() {
+            // The first one, or the whole directory is gone: that is not made anew.
+            io::ErrorKind::NotFound if inner.root.is_dir() => {
+                std::fs::create_dir_all(&directory).and_then(|()| create())
             }
-            std::fs::create_dir_all(&directory).map_err(|error| failed("make a directory", error))?;
-            let path = directory.join(inner.env.random.hex_id());
-            let created = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path);
-            let file = created.map_err(|error| failed("create a file", error))?;
-            Ok(Self { path, file: Arc::new(file) })
-        })
-        .await
+            _ => Err(error),
+        });
+        match created {
+            Ok(file) => Ok(Self { path, file, is_in_place: false }),
+            Err(_) if !inner.root.is_dir() => {
+                Err(Error::new(ErrorKind::NoBucket, "the directory behind the mount is gone"))
+            }
+            Err(error) => Err(failed("create a file", error)),
+        }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    pub(crate) fn write(&self, batch: &[Bytes]) -> Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = batch.iter().map(|data| IoSlice::new(data)).collect();
+        let mut rest = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match (&self.file).write_vectored(rest) {
+                Ok(0) => return Err(failed("write a file", io::ErrorKind::WriteZero.into())),
+                Ok(written) => IoSlice::advance_slices(&mut rest, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed("write a file", error)),
+            }
+        }
+        Ok(())
     }
 
-    /// Writes bytes and metadata, and makes both durable. Returns the tag.
-    pub(crate) async fn fill(&self, inner: &Arc<Inner>, upload: &Upload) -> Result<ETag> {
-        let mut stream = upload.source.stream(ByteRange::of_size(upload.info.size));
-        let mut written = 0;
-        while let Some(data) = stream.next().await {
-            let data = data?;
-            written += data.len() as u64;
-            let file = Arc::clone(&self.file);
-            blocking(move || file.as_ref().write_all(&data).map_err(|error| failed("write a file", error))).await?;
-        }
-        if written != upload.info.size {
-            let context = format!("the source of an upload has {written} bytes, not {}", upload.info.size);
-            return Err(Error::new(ErrorKind::Corrupt, context));
-        }
-        let (file, inner) = (Arc::clone(&self.file), Arc::clone(inner));
-        let (generation, info) = (upload.generation, Arc::clone(&upload.info));
-        blocking(move || {
-            let stat = file.metadata().map_err(|error| failed("look at a file", error))?;
-            let meta = meta::FileMeta::new(generation, info.as_ref().clone(), &stat);
-            meta::write(&inner, &file, &stat, &meta)?;
-            file.sync_all().map_err(|error| failed("sync a file", error))?;
-            Ok(meta::remote_etag(&stat, Some(&meta)))
-        })
-        .await
+    /// Adds the metadata and makes all of it durable. Returns the tag.
+    pub(crate) fn finish(&self, inner: &Inner, upload: &Upload) -> Result<ETag> {
+        let stat = self.file.metadata().map_err(|error| failed("look at a file", error))?;
+        let meta = meta::FileMeta::new(upload.generation, upload.info.as_ref().clone(), &stat);
+        meta::write(inner, &self.file, &stat, &meta)?;
+        self.file.sync_all().map_err(|error| failed("sync a file", error))?;
+        Ok(meta::remote_etag(&stat, Some(&meta)))
+    }
+
+    pub(crate) fn rename(mut self, target: &Path) -> Result<()> {
+        std::fs::rename(&self.path, target).map_err(|error| failed("rename a file", error))?;
+        self.is_in_place = true;
+        Ok(())
     }
 }

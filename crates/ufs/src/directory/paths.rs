@@ -5,7 +5,10 @@
 //! with `%2E`, and long components are cut into directories whose names end in `%+`. Where a file and a directory
 //! want one name, the file gets `%@` behind.
 
+use std::collections::HashMap;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::OWN_DIRECTORY;
@@ -90,15 +93,47 @@ pub(crate) fn is_inside(root: &Path, path: &Path) -> bool {
     parents.into_iter().all(|parent| std::fs::symlink_metadata(parent).is_ok_and(|stat| stat.is_dir()))
 }
 
-/// Makes the directories of a key that has no file yet, and says where the file goes. Files in the way move beside.
-pub(crate) fn make_place(root: &Path, key: &str) -> io::Result<PathBuf> {
+/// Directories below the root that are remembered to be durable; about 150 bytes each.
+const DURABLE_MAX: usize = 1 << 16;
+
+/// Directories whose names this process has made durable, with their inodes: one that was made anew by somebody else is another one.
+#[derive(Default)]
+pub(crate) struct Durable {
+    inodes: HashMap<PathBuf, u64>,
+}
+
+impl Durable {
+    /// Syncs the parent of a directory, unless that was done before.
+    fn ensure(&mut self, directory: &Path, stat: &Metadata) -> io::Result<()> {
+        if self.inodes.get(directory) == Some(&stat.ino()) {
+            return Ok(());
+        }
+        sync(directory.parent().unwrap_or(directory))?;
+        if self.inodes.len() >= DURABLE_MAX {
+            self.inodes.clear();
+        }
+        self.inodes.insert(directory.to_owned(), stat.ino());
+        Ok(())
+    }
+
+    /// The directory is about to be removed.
+    pub(crate) fn forget(&mut self, directory: &Path) {
+        self.inodes.remove(directory);
+    }
+}
+
+/// Makes the directories of a key that has no file yet, durably, and says where the file goes. Files in the way move beside.
+pub(crate) fn make_place(root: &Path, key: &str, durable: &mut Durable) -> io::Result<PathBuf> {
     let names = names(key);
     let (last, parents) = names.split_last().expect("splitting yields one piece at least");
     let mut directory = root.to_owned();
     for name in parents {
         directory.push(name);
         match std::fs::symlink_metadata(&directory) {
-            Ok(stat) if stat.is_dir() => {}
+            Ok(stat) if stat.is_dir() => {
+                durable.ensure(&directory, &stat)?;
+                continue;
+            }
             Ok(stat) if stat.is_file() => {
                 let mut beside = directory.clone().into_os_string();
                 beside.push(BESIDE);
@@ -109,7 +144,7 @@ pub(crate) fn make_place(root: &Path, key: &str) -> io::Result<PathBuf> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::create_dir(&directory)?,
             Err(error) => return Err(error),
         }
-        sync(directory.parent().unwrap_or(root))?;
+        durable.ensure(&directory, &std::fs::symlink_metadata(&directory)?)?;
     }
     let plain = directory.join(last);
     match std::fs::symlink_metadata(&plain) {

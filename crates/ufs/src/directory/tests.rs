@@ -89,8 +89,9 @@ async fn no_key_and_no_link_leads_out_of_the_directory() {
 #[tokio::test]
 async fn a_failed_upload_leaves_nothing() {
     let (directory, store) = store().await;
-    let info = ObjectInfo::new(10, ETag::new("tag"), 0);
-    let source = conformance::source(Bytes::from_static(b"short"));
+    let info = ObjectInfo::new(3 << 20, ETag::new("tag"), 0);
+    // Long enough that a file has been begun.
+    let source = conformance::source(Bytes::from(vec![b'a'; 2 << 20]));
     let upload = Upload { generation: Generation(1), info: Arc::new(info), source, condition: Condition::Always };
     let error = store.put(&ObjectKey::new("key").unwrap(), upload).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Corrupt);
