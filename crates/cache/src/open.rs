@@ -11,6 +11,7 @@ use forebay_store::{Store, ValueWrite};
 use forebay_types::{Durability, PolicyRule};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
@@ -21,7 +22,7 @@ use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::multipart::Activity;
-use crate::persist::{Backoff, Entry, PersistEvents, Queue};
+use crate::persist::{Backoff, Entry, LARGE_UPLOADS_MAX, PersistEvents, Queue};
 use crate::policies::Policies;
 use crate::read_ahead::ReadAhead;
 use crate::remote::Remote;
@@ -91,6 +92,7 @@ impl Cache {
             activity: Activity::new(env.clone()),
             generation_base: generation_base(&env, engine.as_ref()).await?,
             last_write_ms: AtomicU64::new(0),
+            large_uploads: Semaphore::new(LARGE_UPLOADS_MAX),
             stop: CancellationToken::new(),
             settings,
             store,

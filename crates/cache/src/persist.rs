@@ -28,6 +28,12 @@ use crate::scope::Scope;
 use crate::worker::{Current, Worker};
 use crate::{Error, ErrorKind, Mount, PersistEvent, Result};
 
+/// Uploads of objects above [`LARGE_BYTES`] at once: their bytes keep the way busy, whereas small ones mostly wait for answers.
+pub(crate) const LARGE_UPLOADS_MAX: usize = 16;
+
+/// One piece of a large object in memory.
+const LARGE_BYTES: u64 = 1 << 20;
+
 /// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
 /// under store in between.
 const CONDITION_TRIES: usize = 4;
@@ -252,6 +258,9 @@ impl Worker {
     }
 
     async fn upload(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
+        let is_large = record.size > LARGE_BYTES;
+        let large = async { self.large_uploads.acquire().await.expect("this semaphore is never closed") };
+        let _place = if is_large { Some(large.await) } else { None };
         let object = self.object_of(path, record)?;
         let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
         let mut condition = match &record.base {

@@ -37,7 +37,7 @@ pub struct Settings {
     pub memory_object_max: ByteSize,
     /// Share of the cache that data without a persisted copy may take, from 0 to 1.
     pub pinned_ratio: f64,
-    /// Uploads to the under stores at once.
+    /// Uploads to the under stores at once; of large objects fewer.
     pub persist_concurrency: u32,
     /// First pause after a failed upload; doubles with every failure.
     pub persist_backoff_min: Period,
@@ -63,7 +63,7 @@ impl Default for Settings {
             memory_size: ByteSize(256 << 20),
             memory_object_max: ByteSize(1 << 20),
             pinned_ratio: 0.3,
-            persist_concurrency: 16,
+            persist_concurrency: 256,
             persist_backoff_min: Period::from_secs(1),
             persist_backoff_max: Period::from_secs(3600),
             settle_time: Period::from_secs(30),

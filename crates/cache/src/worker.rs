@@ -9,6 +9,7 @@ use forebay_catalog::{Engine, Versioned};
 use forebay_env::Env;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
@@ -63,6 +64,8 @@ pub(crate) struct Worker {
     pub(crate) generation_base: u64,
     /// The last time that was given to a write, in milliseconds since the Unix epoch.
     pub(crate) last_write_ms: AtomicU64,
+    /// Places for uploads of large objects.
+    pub(crate) large_uploads: Semaphore,
     pub(crate) stop: CancellationToken,
 }
 

@@ -48,7 +48,7 @@ pub struct GovernorSettings {
 impl Default for GovernorSettings {
     fn default() -> Self {
         Self {
-            concurrency_max: 64,
+            concurrency_max: 256,
             requests_per_second: 0,
             upload_bandwidth: ByteSize(0),
             circuit_failures: 10,
