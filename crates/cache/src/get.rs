@@ -29,6 +29,8 @@ struct Found {
     /// Whether the under store was asked what it has.
     asked: bool,
     bytes: Source,
+    /// The whole object as the under store sends it, when it was asked for what it has and for the bytes at once.
+    body: Option<forebay_ufs::ByteStream>,
 }
 
 impl Found {
@@ -53,6 +55,23 @@ impl Found {
     }
 }
 
+/// What a reader wants of an object that is not known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Description,
+    /// All of it, whatever version it is: so its bytes may come with the answer to what it is.
+    Whole,
+    /// Something that depends on what it is.
+    Part,
+}
+
+impl Wanted {
+    fn of(request: &GetObject) -> Self {
+        let is_whole = request.range.is_none() && request.part_number.is_none() && request.conditions.is_empty();
+        if is_whole { Self::Whole } else { Self::Part }
+    }
+}
+
 /// Where its bytes are.
 enum Source {
     /// Dirty or transient: all here, and nowhere else.
@@ -69,7 +88,7 @@ impl Worker {
         let policy = self.policies.resolve(&request.path);
         let mut tries = 0;
         loop {
-            let found = self.find(&request.path, &policy).await?;
+            let found = self.find(&request.path, &policy, Wanted::of(&request)).await?;
             request.conditions.check_read(&found.info, found.remote_etag())?;
             let head = head_of(&found, &request)?;
             let range = head.range;
@@ -92,7 +111,7 @@ impl Worker {
 
     pub(crate) async fn head(&self, request: GetObject) -> Result<ObjectHead> {
         let policy = self.policies.resolve(&request.path);
-        let found = self.find(&request.path, &policy).await?;
+        let found = self.find(&request.path, &policy, Wanted::Description).await?;
         if !found.asked {
             self.metrics.avoided_heads.inc();
         }
@@ -102,16 +121,22 @@ impl Worker {
 
     /// # Errors
     /// `NotFound`, `NoSuchBucket`, and whatever keeps the present version from being told.
-    async fn find(&self, path: &ObjectPath, policy: &PathPolicy) -> Result<Found> {
+    async fn find(&self, path: &ObjectPath, policy: &PathPolicy, wanted: Wanted) -> Result<Found> {
         match self.locate(path).await? {
             Located::Here { record, object } => {
                 let info = self.info_of(policy, &object).await?;
                 let (state, cached_bytes) = (storage_state(record.state), object.size());
-                Ok(Found { info, state, cached_bytes, asked: false, bytes: Source::Here(object) })
+                Ok(Found { info, state, cached_bytes, asked: false, bytes: Source::Here(object), body: None })
             }
             Located::Deleted => Err(not_found(path)),
             Located::Elsewhere { copy } => {
                 let mount = self.buckets.mount(&path.bucket).await?;
+                if copy.is_none() && wanted == Wanted::Whole {
+                    let (known, body) = self.ask_for_all(path, policy, &mount).await?;
+                    let info = self.known_info(policy, &known).await?;
+                    let found = self.found_remote(path, policy, mount, known, info, true)?;
+                    return Ok(Found { body, ..found });
+                }
                 let (known, asked) = match copy {
                     Some(object) if self.is_believed(policy, &object) => (Known::Copy(object), false),
                     copy => (self.ask(path, policy, &mount, copy, Purpose::Read).await?, true),
@@ -144,7 +169,7 @@ impl Worker {
         match known {
             Known::Absent => Err(not_found(path)),
             Known::Remote(remote) => {
-                Ok(Found { info, state, cached_bytes: 0, asked, bytes: Source::Remote(remote, mount) })
+                Ok(Found { info, state, cached_bytes: 0, asked, bytes: Source::Remote(remote, mount), body: None })
             }
             Known::Copy(object) => {
                 let Some(remote_etag) = Self::remote_etag_of(&object) else {
@@ -161,6 +186,7 @@ impl Worker {
                     cached_bytes: object.cached_bytes(),
                     asked,
                     bytes: Source::Copy(object, Box::new(version)),
+                    body: None,
                 })
             }
         }
@@ -177,9 +203,16 @@ impl Worker {
         if range.is_empty() {
             return Ok(stream::empty().boxed());
         }
-        let generation = match &found.bytes {
-            Source::Here(object) | Source::Copy(object, _) => object.generation(),
-            Source::Remote(remote, mount) => return self.open_remote(path, policy, remote, mount, range).await,
+        let generation = match (&found.bytes, found.body) {
+            (Source::Here(object), _) | (Source::Copy(object, _), None) => object.generation(),
+            (Source::Copy(object, version), Some(body)) => {
+                self.expect_pages(version, body);
+                object.generation()
+            }
+            (Source::Remote(remote, mount), None) => {
+                return self.open_remote(path, policy, remote, mount, range).await;
+            }
+            (Source::Remote(..), Some(body)) => return Ok(self.pass_on(path, policy, range, body)),
         };
         if let Some(data) = self.memory.get(policy, generation).and_then(|object| object.data) {
             self.metrics.read(Tier::memory, &path.bucket, &policy.rule, range.len());
@@ -257,8 +290,19 @@ impl Worker {
     ) -> Result<ByteStream> {
         let body = mount.foreground.get(&path.key, Some(range), Some(&remote.remote_etag)).await?;
         body.object.must_be(remote.info.size, &remote.info.etag, &remote.remote_etag)?;
+        Ok(self.pass_on(path, policy, range, body.stream))
+    }
+
+    /// Bytes of the under store that are not kept.
+    fn pass_on(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        range: ByteRange,
+        body: forebay_ufs::ByteStream,
+    ) -> ByteStream {
         self.metrics.read(Tier::under_store, &path.bucket, &policy.rule, range.len());
-        Ok(body.stream.map(|data| data.map_err(Error::from)).boxed())
+        body.map(|data| data.map_err(Error::from)).boxed()
     }
 }
 

@@ -8,14 +8,15 @@ use bytes::{Bytes, BytesMut};
 use forebay_env::{Env, HashState};
 use forebay_store::{Class, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, WriteMode};
-use forebay_ufs::{ErrorKind as UfsKind, RemoteBody, RemoteObject, UnderStore};
+use forebay_ufs::{ByteStream, ErrorKind as UfsKind, RemoteBody, RemoteObject, UnderStore};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
+use crate::get::pages_of;
 use crate::memory_tier::MemoryObject;
 use crate::metadata::Annex;
 use crate::metrics::Tier;
@@ -28,6 +29,10 @@ const VALIDATIONS_MAX: usize = 1 << 20;
 
 /// Sequential readers that are followed from request to request.
 const READERS_MAX: usize = 16_384;
+
+/// Of a body that is asked for before its size is known, so much goes into pages; requests of their own fetch the pages behind it, several
+/// at once.
+const FIRST_BODY_BYTES_MAX: u64 = 4 << 20;
 
 /// Pages on their way from under stores at once: with pages of 1 MiB this bounds the memory that they take to 64 MiB.
 const FETCHES_MAX: usize = 64;
@@ -158,10 +163,9 @@ impl Worker {
             }
             (Ok(remote), copy) => {
                 self.outdated(path, copy);
-                let remote = Box::new(remote);
                 match is_settled {
-                    true => Ok(self.adopt(path, policy, remote, fence, purpose).await),
-                    false => Ok(Known::Remote(remote)),
+                    true => Ok(self.adopt(path, policy, Box::new(remote), fence, purpose).await),
+                    false => Ok(Known::Remote(Box::new(remote))),
                 }
             }
             (Err(error), copy) if error.kind == UfsKind::NotFound => {
@@ -174,6 +178,30 @@ impl Worker {
             }
             (Err(error), _) => Err(error.into()),
         }
+    }
+
+    /// Finds out what the under store has by asking for all of it: for a reader of the whole object, one round trip where [`Worker::ask`]
+    /// and the first page would be two. For a key without a copy.
+    pub(crate) async fn ask_for_all(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+    ) -> Result<(Known, Option<ByteStream>)> {
+        let fence = self.fence.read(path);
+        // As in `ask`.
+        let is_settled = self.settle.wait(path).is_zero();
+        let body = match mount.foreground.get(&path.key, None, None).await {
+            Ok(body) => body,
+            Err(error) if error.kind == UfsKind::NotFound => return Ok((Known::Absent, None)),
+            Err(error) => return Err(error.into()),
+        };
+        let remote = Box::new(body.object);
+        let known = match is_settled {
+            true => self.adopt(path, policy, remote, fence, Purpose::Read).await,
+            false => Known::Remote(remote),
+        };
+        Ok((known, Some(body.stream)))
     }
 
     fn outdated(&self, path: &ObjectPath, copy: Option<Object>) {
@@ -286,6 +314,43 @@ impl Worker {
         flight.await
     }
 
+    /// Takes the first pages of a version from a body that is on its way, in the place of requests of their own.
+    pub(crate) fn expect_pages(self: &Arc<Self>, version: &Version, body: ByteStream) {
+        let pages = pages_of(ByteRange::of_size(version.size), self.settings.page_size.0);
+        let pages = pages.take_while(|page| page.start < FIRST_BODY_BYTES_MAX);
+        let promised: Vec<_> = {
+            let mut flights = self.remote.flights.lock();
+            let promise = |window: ByteRange| {
+                let (sender, page) = oneshot::channel();
+                let page = page.map(|page| page.unwrap_or_else(|_| Err(Arc::new(broken_off()))));
+                // Who has found the new copy in this moment may fetch the page too: both bring the same.
+                flights.insert((version.generation, window.start), page.boxed().shared());
+                (window, sender)
+            };
+            pages.map(promise).collect()
+        };
+        let (worker, version) = (Arc::clone(self), version.clone());
+        // Ends with the body, or with what the under store's client allows it to take.
+        forebay_env::spawn(async move {
+            let _permit = worker.remote.fetches.acquire().await.expect("this semaphore is never closed");
+            let mut pages = Pages { body, rest: Bytes::new() };
+            let mut failed = None;
+            for (window, promise) in promised {
+                let result = match &failed {
+                    None => pages.expected(&version, window).await.map_err(Arc::new),
+                    Some(error) => Err(Arc::clone(error)),
+                };
+                match &result {
+                    Ok(page) => worker.keep(&version, window, page).await,
+                    Err(error) => failed = Some(Arc::clone(error)),
+                }
+                worker.remote.flights.lock().remove(&(version.generation, window.start));
+                // A reader that has gone away leaves the page in the cache.
+                let _ = promise.send(result);
+            }
+        });
+    }
+
     async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Bytes> {
         let _permit = self.remote.fetches.acquire().await.expect("this semaphore is never closed");
         // What is asked for whole comes with its checksum, where the under store has one, and is compared on the way.
@@ -302,21 +367,18 @@ impl Worker {
                 return Err(error.into());
             }
         };
-        let mut page = BytesMut::with_capacity(window.len() as usize);
-        let mut stream = body.stream;
-        while let Some(data) = stream.next().await {
-            page.extend_from_slice(&data?);
-        }
-        if page.len() as u64 != window.len() {
-            let context = format!("the under store sent {} of {} bytes of {}", page.len(), window.len(), version.path);
-            return Err(Error::new(ErrorKind::Unavailable, context));
-        }
-        let page = page.freeze();
-        if let Err(error) = self.fill(version, window, &page).await {
+        let mut pages = Pages { body: body.stream, rest: Bytes::new() };
+        let page = pages.next(version, window).await?;
+        pages.end(version).await?;
+        self.keep(version, window, &page).await;
+        Ok(page)
+    }
+
+    async fn keep(&self, version: &Version, window: ByteRange, page: &Bytes) {
+        if let Err(error) = self.fill(version, window, page).await {
             self.metrics.fill_failures.inc();
             tracing::debug!(path = %version.path, %error, "a page was not kept in the cache");
         }
-        Ok(page)
     }
 
     /// Keeps what is missing of a page.
@@ -374,6 +436,60 @@ impl Worker {
             Known::Absent => Ok(None),
         }
     }
+}
+
+/// A body cut into pages.
+struct Pages {
+    body: ByteStream,
+    /// What has come and belongs to the next page.
+    rest: Bytes,
+}
+
+impl Pages {
+    /// The next page of a whole object; the last one only when the body ends well behind it, since its checksum is compared there.
+    async fn expected(&mut self, version: &Version, window: ByteRange) -> Result<Bytes> {
+        let page = self.next(version, window).await?;
+        if window.end == version.size {
+            self.end(version).await?;
+        }
+        Ok(page)
+    }
+
+    /// # Errors
+    /// `Unavailable` when there are more bytes; what is wrong with those that came.
+    async fn end(&mut self, version: &Version) -> Result<()> {
+        while self.rest.is_empty() {
+            match self.body.next().await.transpose()? {
+                Some(data) => self.rest = data,
+                None => return Ok(()),
+            }
+        }
+        let context = format!("the under store sent more bytes of {} than it said", version.path);
+        Err(Error::new(ErrorKind::Unavailable, context))
+    }
+
+    /// # Errors
+    /// `Unavailable` when the body ends before the page does.
+    async fn next(&mut self, version: &Version, window: ByteRange) -> Result<Bytes> {
+        let length = window.len() as usize;
+        let mut page = BytesMut::with_capacity(length);
+        loop {
+            let taken = self.rest.split_to(self.rest.len().min(length - page.len()));
+            page.extend_from_slice(&taken);
+            if page.len() == length {
+                return Ok(page.freeze());
+            }
+            let Some(data) = self.body.next().await else {
+                let context = format!("the under store sent {} of {length} bytes of {}", page.len(), version.path);
+                return Err(Error::new(ErrorKind::Unavailable, context));
+            };
+            self.rest = data?;
+        }
+    }
+}
+
+fn broken_off() -> Error {
+    Error::new(ErrorKind::Unavailable, "the answer of the under store broke off")
 }
 
 /// An error that several readers of one page share.

@@ -56,6 +56,61 @@ async fn a_range_fetches_its_pages_and_no_others() {
     assert_eq!(bench.get("key").await.unwrap(), body, "all of it is here by now");
 }
 
+/// Head and bytes come with one answer; what is far behind is fetched beside it.
+#[tokio::test]
+async fn the_first_read_of_a_whole_object_is_one_round_trip() {
+    let bench = small_pages().open().await;
+    for (number, size) in [0, 1, PAGE as usize, 1 << 20, 4 << 20].into_iter().enumerate() {
+        let (key, body) = (format!("key-{size}"), pattern(9, size));
+        bench.under.put_outside(&key, body.clone());
+        assert_eq!(bench.get(&key).await.unwrap(), body);
+        assert_eq!((bench.foreground.heads(), bench.foreground.gets().len()), (0, number + 1), "{size} bytes");
+        let head = bench.head(&key).await.unwrap();
+        assert_eq!((head.cached_bytes, bench.foreground.heads()), (size as u64, 0), "{size} bytes");
+    }
+    let (gets, body) = (bench.foreground.gets().len(), pattern(10, 6 << 20));
+    bench.under.put_outside("large", body.clone());
+    assert_eq!(bench.get("large").await.unwrap(), body);
+    let behind = (2 << 20) / PAGE as usize;
+    assert_eq!((bench.foreground.heads(), bench.foreground.gets().len()), (0, gets + 1 + behind));
+}
+
+#[tokio::test]
+async fn a_first_answer_that_breaks_off_leaves_the_object_readable() {
+    for memory in [0, 1 << 20] {
+        let bench = small_pages().settings(|settings| settings.memory_object_max = ByteSize(memory)).open().await;
+        let body = remote_object(&bench, "key");
+        bench.foreground.set(Way::BreakReads(PAGE as usize + 100));
+        // What has come before may have been sent.
+        let broken = match bench.open_get("key", None).await {
+            Ok(opened) => collect(opened.stream).await,
+            Err(error) => Err(error),
+        };
+        assert_eq!(kind(broken), Some(ErrorKind::Unavailable));
+        bench.foreground.set(Way::Open);
+        assert_eq!(bench.get("key").await.unwrap(), body);
+        assert_eq!(bench.head("key").await.unwrap().cached_bytes, PAGE * PAGES);
+    }
+}
+
+/// The answer may be older than the write.
+#[tokio::test]
+async fn a_first_read_that_a_write_overtakes_is_not_kept() {
+    let bench = Arc::new(small_pages().open().await);
+    remote_object(&bench, "key");
+    bench.foreground.set(Way::HoldReads);
+    let reader = {
+        let bench = Arc::clone(&bench);
+        forebay_env::spawn(async move { bench.get("key").await })
+    };
+    until("a fetch is under way", || bench.foreground.waiting() == 1).await;
+    bench.put("key", "newer").await.unwrap();
+    bench.drain().await;
+    bench.foreground.set(Way::Open);
+    reader.join().await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), "newer");
+}
+
 #[tokio::test]
 async fn one_fetch_serves_all_who_ask_for_a_page() {
     let bench = Arc::new(small_pages().open().await);
@@ -198,6 +253,8 @@ async fn a_reader_gets_one_version_whole_whatever_happens_to_the_key() {
 async fn an_object_that_changes_behind_while_it_is_read_is_not_mixed() {
     let bench = small_pages().open().await;
     let old = remote_object(&bench, "key");
+    // Known from here on, so that each page is a request of its own.
+    bench.get_range("key", 0, PAGE - 1).await.unwrap();
     let mut stream = bench.open_get("key", None).await.unwrap().stream;
     let mut got = stream.next().await.unwrap().unwrap().to_vec();
     bench.under.put_outside("key", pattern(8, old.len()));
