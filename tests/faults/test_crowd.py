@@ -28,7 +28,7 @@ def connections(server):
 
 def test_ten_thousand_connections_leave_room_for_a_normal_client(start):
     allow_descriptors(CONNECTIONS + 2_000)
-    server = start(mode="WRITE_BACK", memory="32 MiB", more=f"[server]\nconnections_max = {CONNECTIONS + 1_000}\n")
+    server = start(mode="WRITE_BACK", memory="32 MiB", more=f"[server]\nconnections_max = {CONNECTIONS + 1_000}\nconnections_per_address_max = {CONNECTIONS + 1_000}\n")
     ledger = Ledger(server)
     with Crowd(server, CONNECTIONS - 2_400, 1_500, 1_500).present():
         eventually("a crowd", lambda: connections(server) >= CONNECTIONS, 90)
@@ -47,7 +47,7 @@ def test_ten_thousand_connections_leave_room_for_a_normal_client(start):
 
 
 def test_connections_beyond_the_limit_wait_and_are_served(start):
-    server = start(mode="WRITE_BACK", more="[server]\nconnections_max = 20\n")
+    server = start(mode="WRITE_BACK", more="[server]\nconnections_max = 20\nconnections_per_address_max = 20\n")
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
     eventually("no place is left", lambda: connections(server) == 20)
     ledger = Ledger(server)

@@ -37,7 +37,8 @@ def _parse_line(line):
 
 def parse_audit(text):
     assert text == "" or text.endswith("\n")
-    return [json.loads(line) for line in text.splitlines()]
+    # Not splitlines(): JSON leaves line separators of Unicode as they are.
+    return [json.loads(line) for line in text.split("\n") if line]
 
 
 class LoggedForebay(Forebay):

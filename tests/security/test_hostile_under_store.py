@@ -39,7 +39,7 @@ def stores():
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory, stores):
-    config = '[under_store_limits]\nread_tries = 1\ncircuit_failures = 10000\n[[policy]]\npath = "/"\nmetadataTtl = "0 s"\n'
+    config = '[under_store_s3]\nrequest_timeout = "2 s"\n[under_store_limits]\nread_tries = 1\ncircuit_failures = 10000\n[[policy]]\npath = "/"\nmetadataTtl = "0 s"\n'
     behind, _ = stores
     server = Guarded(tmp_path_factory.mktemp("hostile"), mode="NO_CACHE", behind=behind, config=config).start()
     # It knows the bucket before anything goes wrong.

@@ -8,7 +8,7 @@ import urllib.parse
 import pytest
 
 import test_admin_routes as admin
-from fake_store import FakeStore
+from fake_store import FakeStore, error
 from guarded import Guarded
 from harness import raw
 from harness.clients import boto, send, send_signed, sign
@@ -90,11 +90,12 @@ def check_server_log(server, kind):
 @pytest.mark.parametrize("kind", ["text", "json"])
 def test_lines_are_whole_whatever_an_under_store_says(tmp_path, kind):
     with FakeStore() as behind:
-        behind.fail_with(500, code="InternalError", message=f"down\n{FORGED}\n\x1b[2J")
+        evil = error("InternalError", f"down\n{FORGED}\n\u009b2J\u2028x")
+        behind.answer = lambda command, _: (200, {}, b"") if command == "HEAD" else (500, {}, evil)
         config = f'[log]\nformat = "{kind}"\nlevel = "debug"\n'
         server = Guarded(tmp_path, mode="WRITE_BACK", behind=behind, config=config).start()
-        assert send_signed(server, "PUT", "/bucket/key%0A2026").status >= 500
-        assert send_signed(server, "GET", "/bucket/key").status >= 500
+        assert send_signed(server, "GET", "/bucket?versions=").status >= 500
+        assert send_signed(server, "GET", "/bucket/key%0A2026").status >= 500
         eventually("a line about it", lambda: "forged" in server.log.read_text())
         server.kill()
     check_server_log(server, kind)

@@ -26,6 +26,7 @@ STORE_BYTES = 512 << 20
 CONFIG = f"""
 [server]
 connections_max = {CONNECTIONS + 1_000}
+connections_per_address_max = {CONNECTIONS + 1_000}
 [store]
 size = "{STORE_BYTES >> 20} MiB"
 segment_size = "8 MiB"
