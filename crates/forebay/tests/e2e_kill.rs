@@ -14,7 +14,7 @@ use harness::server::Home;
 
 const BUCKET: &str = "bucket";
 const WRITERS: u64 = 8;
-const KEYS_OF_A_WRITER: u64 = 400;
+const KEYS_OF_A_WRITER: u64 = 100;
 
 /// A hundred, or as many as `FOREBAY_TEST_ROUNDS` says.
 fn rounds() -> u64 {
