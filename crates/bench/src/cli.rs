@@ -23,7 +23,7 @@ pub(crate) enum Command {
     /// Writes objects
     Put(PutOptions),
     /// Reads objects that were written before
-    Get(RunOptions),
+    Get(GetOptions),
     /// Asks for the headers of objects
     Stat(RunOptions),
     /// Reads, asks for headers, writes and deletes
@@ -118,6 +118,9 @@ pub(crate) struct RunOptions {
     /// Leaves the objects in the bucket
     #[arg(long)]
     pub(crate) noclear: bool,
+    /// The objects are there already: writes none before it measures
+    #[arg(long)]
+    pub(crate) prepared: bool,
     /// Objects to work on
     #[arg(long, value_name = "NUMBER", default_value_t = 2500)]
     pub(crate) objects: u64,
@@ -148,6 +151,15 @@ pub(crate) struct PutOptions {
     /// Writes the same objects again, chosen by --keys, instead of new ones
     #[arg(long)]
     pub(crate) overwrite: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetOptions {
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    /// Reads ranges of this size, from multiples of it chosen at random, instead of whole objects
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) range: Option<ByteSize>,
 }
 
 #[derive(Debug, Args)]
@@ -224,6 +236,9 @@ pub(crate) struct LimitsOptions {
     /// Length of each measurement
     #[arg(long, value_name = "PERIOD", default_value = "2s", value_parser = duration)]
     pub(crate) duration: Duration,
+    /// Writes the results as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -237,6 +252,15 @@ pub(crate) struct BareServerOptions {
     /// Threads of the server
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) threads: usize,
+    /// How long every answer is kept back
+    #[arg(long, value_name = "PERIOD", default_value = "0s")]
+    pub(crate) delay: Period,
+    /// Bytes a second of each body of a GET, as one connection to a distant store carries. 0 is no limit
+    #[arg(long, value_name = "SIZE", default_value = "0B")]
+    pub(crate) stream_bandwidth: ByteSize,
+    /// Requests served in a second; the others get 503 SlowDown. 0 is no limit
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) rate: u32,
 }
 
 /// `10s`, and as warp writes it, `1m30s` or `5m`.

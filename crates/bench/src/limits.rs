@@ -10,14 +10,17 @@ use std::time::Duration;
 
 use crc_fast::CrcAlgorithm;
 use forebay_env::Clock;
+use forebay_types::ByteSize;
 use hdrhistogram::Histogram;
 use md5::{Digest, Md5};
 use rustix::fs::{Advice, OFlags};
+use serde::Serialize;
 use sha2::Sha256;
 
 use crate::cli::LimitsOptions;
 use crate::failure::Failure;
 use crate::payload::Payload;
+use crate::report::Latency;
 
 /// One streaming write or read.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -45,26 +48,37 @@ pub(crate) fn run(options: &LimitsOptions) -> Result<(), Failure> {
         return Err(Failure::Refused(format!("--directory {}: is not a directory", directory.display())));
     }
     let measure = Measure { clock: forebay_env::Env::real().clock, duration: options.duration };
-    let failed = |error: io::Error| Failure::of(directory.display(), &error);
-    let append = measure.appends(directory, options.size.0 as usize).map_err(failed)?;
-    let us = |percentile| append.value_at_percentile(percentile) as f64 / 1e3;
-    println!("append {} and fdatasync, one at once: p50 {:.0} us, p99 {:.0} us", options.size, us(50.0), us(99.0));
-    let (write, read) = measure.streams(directory).map_err(failed)?;
-    println!("O_DIRECT writes of 1 MiB, {DEPTH} at once: {:.0} MB/s", write / 1e6);
-    println!("O_DIRECT reads of 1 MiB, {DEPTH} at once: {:.0} MB/s", read / 1e6);
-    let sha256 = measure.hashing(|data| {
-        std::hint::black_box(Sha256::digest(data));
-    });
-    let md5 = measure.hashing(|data| {
-        std::hint::black_box(Md5::digest(data));
-    });
-    let crc32c = measure.hashing(|data| {
-        std::hint::black_box(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, data));
-    });
-    for (name, speed) in [("SHA-256", sha256), ("MD5", md5), ("CRC32C", crc32c)] {
-        println!("{name}, one core: {:.0} MB/s", speed / 1e6);
+    let limits = measure.all(options).map_err(|error| Failure::of(directory.display(), &error))?;
+    limits.print(options.size);
+    if let Some(file) = &options.json {
+        let json = serde_json::to_string_pretty(&limits).expect("numbers can be written");
+        std::fs::write(file, json).map_err(|error| Failure::of(file.display(), &error))?;
     }
     Ok(())
+}
+
+/// Latencies in milliseconds, speeds in bytes per second.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Limits {
+    append_ms: Latency,
+    direct_write_bytes_per_second: f64,
+    direct_read_bytes_per_second: f64,
+    sha256_bytes_per_second: f64,
+    md5_bytes_per_second: f64,
+    crc32c_bytes_per_second: f64,
+}
+
+impl Limits {
+    fn print(&self, size: ByteSize) {
+        let (p50, p99) = (self.append_ms.p50 * 1e3, self.append_ms.p99 * 1e3);
+        println!("append {size} and fdatasync, one at once: p50 {p50:.0} us, p99 {p99:.0} us");
+        println!("O_DIRECT writes of 1 MiB, {DEPTH} at once: {:.0} MB/s", self.direct_write_bytes_per_second / 1e6);
+        println!("O_DIRECT reads of 1 MiB, {DEPTH} at once: {:.0} MB/s", self.direct_read_bytes_per_second / 1e6);
+        println!("SHA-256, one core: {:.0} MB/s", self.sha256_bytes_per_second / 1e6);
+        println!("MD5, one core: {:.0} MB/s", self.md5_bytes_per_second / 1e6);
+        println!("CRC32C, one core: {:.0} MB/s", self.crc32c_bytes_per_second / 1e6);
+    }
 }
 
 struct Measure {
@@ -73,6 +87,25 @@ struct Measure {
 }
 
 impl Measure {
+    fn all(&self, options: &LimitsOptions) -> io::Result<Limits> {
+        let append = self.appends(&options.directory, options.size.0 as usize)?;
+        let (write, read) = self.streams(&options.directory)?;
+        Ok(Limits {
+            append_ms: Latency::of(&append),
+            direct_write_bytes_per_second: write,
+            direct_read_bytes_per_second: read,
+            sha256_bytes_per_second: self.hashing(|data| {
+                std::hint::black_box(Sha256::digest(data));
+            }),
+            md5_bytes_per_second: self.hashing(|data| {
+                std::hint::black_box(Md5::digest(data));
+            }),
+            crc32c_bytes_per_second: self.hashing(|data| {
+                std::hint::black_box(crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, data));
+            }),
+        })
+    }
+
     /// Latencies in nanoseconds of an append that is synced before the next one.
     fn appends(&self, directory: &Path, size: usize) -> io::Result<Histogram<u64>> {
         let file = nameless(directory, OFlags::empty())?;

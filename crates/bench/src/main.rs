@@ -58,7 +58,9 @@ fn end(failure: &Failure) -> ExitCode {
 fn dispatch(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Put(options) => run::run("put", Kind::Put { overwrite: options.overwrite }, &options.run),
-        Command::Get(options) => run::run("get", Kind::Get, options),
+        Command::Get(options) => {
+            run::run("get", Kind::Get { range_bytes: options.range.map(|range| range.0) }, &options.run)
+        }
         Command::Stat(options) => run::run("stat", Kind::Stat, options),
         Command::Mixed(options) => {
             let mix = Mix { get: options.get, stat: options.stat, put: options.put, delete: options.delete };

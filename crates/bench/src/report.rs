@@ -104,7 +104,8 @@ pub(crate) struct ServerFigures {
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
+    /// Of a histogram of nanoseconds.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let ms = |percentile| histogram.value_at_percentile(percentile) as f64 / 1e6;
         let mean = histogram.mean() / 1e6;
         Self { mean, p50: ms(50.0), p90: ms(90.0), p99: ms(99.0), p999: ms(99.9), max: histogram.max() as f64 / 1e6 }

@@ -74,6 +74,10 @@ fn check(kind: Kind, options: &RunOptions) -> Result<(), Failure> {
         Kind::Delete { batch } if !(1..=BATCH_MAX).contains(&batch) => {
             refuse(format!("--batch {batch}: give 1 to {BATCH_MAX}"))
         }
+        Kind::Get { range_bytes: Some(0) } => refuse("--range 0: a range has at least one byte".to_owned()),
+        Kind::Delete { .. } if options.prepared => {
+            refuse("--prepared: objects that are deleted are written anew for each round".to_owned())
+        }
         Kind::Multipart { part_bytes: 0 } => refuse("--part.size 0: a part has at least one byte".to_owned()),
         Kind::Mixed(mix) => check_mix(mix),
         _ => Ok(()),
@@ -248,7 +252,7 @@ impl Bench<'_> {
     fn measure(&self, name: &str, kind: Kind) -> Result<Vec<Run>, Failure> {
         let workload = Arc::new(Workload::new(kind, self.objects.clone(), self.options.keys));
         let is_deleting = matches!(kind, Kind::Delete { .. });
-        if workload.wants_objects() && !is_deleting {
+        if workload.wants_objects() && !is_deleting && !self.options.prepared {
             self.prepare()?;
         }
         let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); self.options.concurrent.len()];

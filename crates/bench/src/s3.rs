@@ -35,6 +35,8 @@ pub(crate) enum Operation {
     Get {
         target: Target,
         size: Option<u64>,
+        /// Start and length of what is read of it. Nothing of an empty object is read whole, since no range of it could be.
+        range: Option<(u64, u64)>,
     },
     Stat {
         target: Target,
@@ -153,7 +155,10 @@ enum Body<'a> {
 struct Check<'a> {
     payload: &'a Payload,
     target: &'a Target,
+    /// Of the whole object.
     size: Option<u64>,
+    /// Start and length of what was asked for, when that is not all.
+    range: Option<(u64, u64)>,
     content: Option<Content>,
     offset: u64,
     right: bool,
@@ -165,7 +170,8 @@ impl Sink for Check<'_> {
             self.right = false;
             return;
         };
-        self.right = length.is_none_or(|length| length == size);
+        let expected = self.range.map_or(size, |(_, length)| length);
+        self.right = length.is_none_or(|length| length == expected);
         self.content = Some(Payload::content(&self.target.key, self.target.version, size));
     }
 
@@ -178,7 +184,8 @@ impl Sink for Check<'_> {
 
 impl Check<'_> {
     fn is_right(&self) -> bool {
-        self.right && self.content.is_some_and(|content| content.size == self.offset)
+        let end = self.range.map(|(start, length)| start + length).or(self.content.map(|content| content.size));
+        self.right && self.content.is_some() && end == Some(self.offset)
     }
 }
 
@@ -212,7 +219,9 @@ impl Client {
     ) -> Outcome {
         match operation {
             Operation::Put { target, size } => self.put(target, *size, begin, record).await,
-            Operation::Get { target, size } => self.get(target, *size, self.shared.verify, begin, record).await,
+            Operation::Get { target, size, range } => {
+                self.get(target, *size, *range, self.shared.verify, begin, record).await
+            }
             Operation::Stat { target } => {
                 let result = self.send("HEAD", &path(target), "", Body::Nothing).await;
                 self.simple(Kind::Stat, begin, 1, result, record)
@@ -242,7 +251,7 @@ impl Client {
                     return written;
                 }
                 let begin = self.shared.clock.monotonic();
-                self.get(target, Some(*size), true, begin, record).await
+                self.get(target, Some(*size), None, true, begin, record).await
             }
             Operation::CreateBucket { bucket } => {
                 let result = self.send("PUT", &format!("/{bucket}"), "", Body::Nothing).await;
@@ -274,15 +283,19 @@ impl Client {
         &mut self,
         target: &Target,
         size: Option<u64>,
+        range: Option<(u64, u64)>,
         verify: bool,
         begin: Duration,
         record: &(dyn Fn(Sample) + Send + Sync),
     ) -> Outcome {
         let payload = Arc::clone(&self.shared.payload);
-        let mut check = Check { payload: &payload, target, size, content: None, offset: 0, right: true };
+        let range = range.filter(|(_, length)| *length > 0);
+        let offset = range.map_or(0, |(start, _)| start);
+        let mut check = Check { payload: &payload, target, size, range, content: None, offset, right: true };
         let sink: &mut dyn Sink = if verify { &mut check } else { &mut Discard };
-        let mut result = self.exchange("GET", &path(target), "", Body::Nothing, Some(sink)).await;
-        if verify && result.is_ok() && !check.is_right() {
+        let mut result = self.exchange("GET", &path(target), "", Body::Nothing, range, Some(sink)).await;
+        let is_whole = |answer: &Answer| range.is_none_or(|(_, length)| answer.body_bytes == length);
+        if result.as_ref().is_ok_and(|answer| !is_whole(answer) || verify && !check.is_right()) {
             result = Err("WrongContent".to_owned());
         }
         let mut sample = self.sample(Kind::Get, begin, result.as_ref().err().cloned());
@@ -388,7 +401,7 @@ impl Client {
     }
 
     async fn send(&mut self, method: &str, path: &str, query: &str, body: Body<'_>) -> Result<Answer, Failed> {
-        self.exchange(method, path, query, body, None).await
+        self.exchange(method, path, query, body, None, None).await
     }
 
     async fn exchange(
@@ -397,9 +410,10 @@ impl Client {
         path: &str,
         query: &str,
         body: Body<'_>,
+        range: Option<(u64, u64)>,
         sink: Option<&mut dyn Sink>,
     ) -> Result<Answer, Failed> {
-        self.write_head(method, path, query, body);
+        self.write_head(method, path, query, body, range);
         let payload = Arc::clone(&self.shared.payload);
         let (text, piece) = match body {
             Body::Nothing => (None, None),
@@ -419,7 +433,7 @@ impl Client {
         }
     }
 
-    fn write_head(&mut self, method: &str, path: &str, query: &str, body: Body<'_>) {
+    fn write_head(&mut self, method: &str, path: &str, query: &str, body: Body<'_>, range: Option<(u64, u64)>) {
         let length = match body {
             Body::Nothing => 0,
             Body::Text(text) => text.len() as u64,
@@ -437,6 +451,9 @@ impl Client {
              x-amz-content-sha256: {sha256}\r\nauthorization: {authorization}\r\n"
         )
         .expect("a string takes all");
+        if let Some((start, length)) = range {
+            write!(self.head, "range: bytes={start}-{}\r\n", start + length - 1).expect("a string takes all");
+        }
         if let Body::Text(text) = body {
             // Deletions of many must have it.
             let md5 = BASE64_STANDARD.encode(Md5::digest(text));
@@ -535,12 +552,20 @@ mod tests {
         let target = Target { bucket: "b".into(), key: "k".to_owned(), version: 1 };
         let bytes: Vec<u8> = payload.slices(Payload::content("k", 1, 100), 0, 100).flatten().copied().collect();
         let old: Vec<u8> = payload.slices(Payload::content("k", 0, 100), 0, 100).flatten().copied().collect();
-        let is_right = |body: &[u8], size, announced| {
-            let mut check = Check { payload: &payload, target: &target, size, content: None, offset: 0, right: true };
+        let part_is_right = |body: &[u8], size, range: Option<(u64, u64)>, announced| {
+            let offset = range.map_or(0, |(start, _)| start);
+            let (target, content) = (&target, None);
+            let mut check = Check { payload: &payload, target, size, range, content, offset, right: true };
             check.begin(announced);
             body.chunks(7).for_each(|piece| check.take(piece));
             check.is_right()
         };
+        let is_right = |body: &[u8], size, announced| part_is_right(body, size, None, announced);
+        let middle = Some((30, 20));
+        assert!(part_is_right(&bytes[30..50], Some(100), middle, Some(20)));
+        assert!(!part_is_right(&bytes[31..51], Some(100), middle, Some(20)), "another range");
+        assert!(!part_is_right(&bytes[30..49], Some(100), middle, Some(19)), "a shorter one");
+        assert!(!part_is_right(&bytes, Some(100), middle, Some(100)), "all of it");
         assert!(
             is_right(&bytes, Some(100), Some(100))
                 && is_right(&bytes, None, Some(100))

@@ -22,7 +22,10 @@ pub(crate) enum Kind {
     Put {
         overwrite: bool,
     },
-    Get,
+    /// Whole objects, or ranges of so many bytes.
+    Get {
+        range_bytes: Option<u64>,
+    },
     Stat,
     /// One page after the other, of so many keys.
     List {
@@ -68,6 +71,16 @@ impl Objects {
     fn put(&self, number: u64) -> Operation {
         Operation::Put { target: self.target(number, 0), size: self.sizes.of(number) }
     }
+
+    fn get(&self, number: u64, range: Option<(u64, u64)>) -> Operation {
+        Operation::Get { target: self.target(number, 0), size: Some(self.sizes.of(number)), range }
+    }
+}
+
+/// Start and length of `bytes` of an object, from a multiple of that on; less at its end, and none of it when it is empty.
+fn random_range(random: &dyn Random, size: u64, bytes: u64) -> (u64, u64) {
+    let start = random.below(size.div_ceil(bytes).max(1)) * bytes;
+    (start, bytes.min(size - start))
 }
 
 /// A workload at work; all its rounds share it, so that new objects are new in each.
@@ -129,10 +142,7 @@ impl Workload {
         let target = || self.objects.target(self.chooser.choose(&seat.random), 0);
         if at < get {
             let number = self.chooser.choose(&seat.random);
-            return Operation::Get {
-                target: self.objects.target(number, 0),
-                size: Some(self.objects.sizes.of(number)),
-            };
+            return self.objects.get(number, None);
         }
         if at < get + stat {
             return Operation::Stat { target: target() };
@@ -160,9 +170,10 @@ impl Source for Workload {
         match self.kind {
             Kind::Put { overwrite: false } => Some(objects.put(self.next_new())),
             Kind::Put { overwrite: true } => Some(objects.put(self.chooser.choose(&seat.random))),
-            Kind::Get => {
+            Kind::Get { range_bytes } => {
                 let number = self.chooser.choose(&seat.random);
-                Some(Operation::Get { target: objects.target(number, 0), size: Some(objects.sizes.of(number)) })
+                let range = range_bytes.map(|bytes| random_range(&seat.random, objects.sizes.of(number), bytes));
+                Some(objects.get(number, range))
             }
             Kind::Stat => Some(Operation::Stat { target: objects.target(self.chooser.choose(&seat.random), 0) }),
             Kind::List { keys_max } => {
@@ -344,8 +355,17 @@ mod tests {
     }
 
     #[test]
+    fn ranges_lie_in_their_objects_and_cover_them() {
+        let random = SeededRandom::new(1);
+        let ranges: BTreeSet<_> = (0..1000).map(|_| random_range(&random, 100, 30)).collect();
+        assert_eq!(ranges, BTreeSet::from([(0, 30), (30, 30), (60, 30), (90, 10)]));
+        assert_eq!(random_range(&random, 0, 30), (0, 0));
+    }
+
+    #[test]
     fn what_is_read_has_the_size_that_was_written() {
-        let (reads, prepare) = (workload(Kind::Get, 20), Prepare::new(workload(Kind::Get, 20).objects));
+        let get = Kind::Get { range_bytes: None };
+        let (reads, prepare) = (workload(get, 20), Prepare::new(workload(get, 20).objects));
         let mut seat = seat(0, 1);
         let mut written = std::collections::BTreeMap::new();
         while let Some(Operation::Put { target, size }) = prepare.next(&mut seat) {
@@ -353,7 +373,7 @@ mod tests {
         }
         assert_eq!(written.len(), 20);
         for _ in 0..100 {
-            let Some(Operation::Get { target, size }) = reads.next(&mut seat) else { panic!("a read") };
+            let Some(Operation::Get { target, size, range: None }) = reads.next(&mut seat) else { panic!("a read") };
             assert_eq!(size, Some(written[&target.key]));
         }
     }

@@ -150,7 +150,7 @@ impl Step {
         match &self.action {
             Action::Write(sizes) => Operation::Put { target, size: sizes.next(&seat.random, all) },
             Action::Delete => Operation::Delete { target },
-            Action::Read | Action::List => Operation::Get { target, size: None },
+            Action::Read | Action::List => Operation::Get { target, size: None, range: None },
         }
     }
 }
