@@ -117,10 +117,8 @@ impl Buckets {
                 }
                 return Ok(None);
             }
-            let mount = self.note(root, bucket).await?;
             noted = true;
-            // Found, and deleted before that was noted: then it must not come back.
-            if self.deletions.load(Ordering::SeqCst) == deletions {
+            if let Some(mount) = self.note(root, bucket, deletions).await? {
                 return Ok(Some(mount));
             }
         }
@@ -140,20 +138,30 @@ impl Buckets {
         });
     }
 
-    async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<Mount> {
+    /// Remembers a bucket that was there after so many deletions. `None` when there were more since: the bucket may be gone, and nobody
+    /// may write to it, not even until that is found out.
+    async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName, deletions: u64) -> Result<Option<Mount>> {
         write_record(self.engine.as_ref(), bucket, Some(Bytes::new())).await?;
         let mount = mount_of(&self.mounts, root, bucket);
         let until = self.env.clock.monotonic() + BUCKET_TTL;
-        self.known.lock().insert(bucket.clone(), Known { mount: mount.clone(), until });
-        Ok(mount)
+        let mut known = self.known.lock();
+        if self.deletions.load(Ordering::SeqCst) != deletions {
+            return Ok(None);
+        }
+        known.insert(bucket.clone(), Known { mount: mount.clone(), until });
+        Ok(Some(mount))
     }
 
     /// Before the bucket is deleted, so that a crash leaves none that takes writes and is gone; and after that, for those who
     /// have found it in between.
     async fn forget(&self, bucket: &BucketName) -> Result<()> {
-        self.deletions.fetch_add(1, Ordering::SeqCst);
-        let is_known = self.known.lock().contains_key(bucket);
-        if is_known { self.remove(bucket).await } else { Ok(()) }
+        let was_known = {
+            let mut known = self.known.lock();
+            // With the lock held: who notes a bucket does it before, and it is removed here, or sees the new number.
+            self.deletions.fetch_add(1, Ordering::SeqCst);
+            known.remove(bucket).is_some()
+        };
+        if was_known { write_record(self.engine.as_ref(), bucket, None).await } else { Ok(()) }
     }
 
     async fn remove(&self, bucket: &BucketName) -> Result<()> {
@@ -210,8 +218,11 @@ impl Worker {
                 "no under store takes new buckets: only mounts are configured",
             ));
         };
+        let deletions = self.buckets.deletions.load(Ordering::SeqCst);
         root.create(bucket).await?;
-        self.buckets.note(root, bucket).await?;
+        if self.buckets.note(root, bucket, deletions).await?.is_none() {
+            self.buckets.find(bucket).await?;
+        }
         Ok(())
     }
 
