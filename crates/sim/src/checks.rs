@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_cache::{Cache, Conditions, ErrorKind, GetObject, ListUploads, UploadRef};
+use forebay_cache::{Cache, Conditions, ErrorKind, GetObject, ListUploads, Settings, UploadRef};
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, StorageState};
 use forebay_ufs::memory::Applied;
@@ -79,15 +79,24 @@ async fn drain(machine: &Machine, cache: &Cache) -> bool {
 }
 
 async fn abort_uploads(machine: &Machine, cache: &Cache) {
+    let mut is_one_gone = false;
     for name in [BUCKET, OTHER_BUCKET].map(bucket) {
         let request = ListUploads { limit: 1000, ..ListUploads::default() };
-        let Ok(page) = cache.list_uploads(&name, &request).await else { continue };
+        let Ok(page) = cache.list_uploads(&name, &request).await else {
+            is_one_gone = true;
+            continue;
+        };
         for upload in page.uploads {
             let path = ObjectPath::parse(name.as_str(), &upload.key).expect("keys that are listed are valid");
             if let Err(error) = cache.abort_upload(&UploadRef { path, upload_id: upload.upload_id }).await {
                 machine.world.broken(format!("an upload can't be aborted: {error}"));
             }
         }
+    }
+    // A process that ends just after it has deleted a bucket leaves the bucket's uploads until they are swept.
+    if is_one_gone {
+        let Settings { leftover_timeout, leftover_interval, .. } = Settings::default();
+        machine.world.clock.sleep(leftover_timeout.0 + 2 * leftover_interval.0).await;
     }
 }
 
