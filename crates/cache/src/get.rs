@@ -58,17 +58,16 @@ impl Found {
 /// What a reader wants of an object that is not known here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    Description,
     /// All of it, whatever version it is: so its bytes may come with the answer to what it is.
     Whole,
-    /// Something that depends on what it is.
-    Part,
+    /// First what it is: the rest depends on that.
+    Description,
 }
 
 impl Wanted {
     fn of(request: &GetObject) -> Self {
         let is_whole = request.range.is_none() && request.part_number.is_none() && request.conditions.is_empty();
-        if is_whole { Self::Whole } else { Self::Part }
+        if is_whole { Self::Whole } else { Self::Description }
     }
 }
 

@@ -4,11 +4,14 @@ mod support;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use forebay_cache::{Attributes, Conditions, ErrorKind, PutObject};
 use forebay_types::{BucketName, ObjectPath, WriteMode};
-use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::{MemoryRoot, Mood};
+use forebay_ufs::{BucketInfo, BucketRoot, UnderStore};
 use futures::StreamExt;
+use futures::channel::oneshot;
+use parking_lot::Mutex;
 
 use support::{Bench, Setup, incoming, incoming_stream, kind, until};
 
@@ -115,4 +118,81 @@ async fn a_bucket_is_forgotten_before_it_is_deleted() {
     bench.cache.put(put_of("key", incoming("value".into()))).await.unwrap();
     bench.drain().await;
     assert_eq!(root.bucket(&bucket).unwrap().contents().get("key").unwrap(), "value");
+}
+
+/// Its answers about one bucket come late, when they no longer hold.
+#[derive(Default)]
+struct LateRoot {
+    root: MemoryRoot,
+    is_late: Mutex<bool>,
+    waiting: Mutex<Vec<oneshot::Sender<()>>>,
+}
+
+impl LateRoot {
+    fn answer(&self) {
+        self.waiting.lock().drain(..).for_each(|waiting| waiting.send(()).expect("somebody waits"));
+    }
+}
+
+#[async_trait]
+impl BucketRoot for LateRoot {
+    async fn list(&self) -> forebay_ufs::Result<Vec<BucketInfo>> {
+        self.root.list().await
+    }
+
+    async fn create(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        self.root.create(name).await
+    }
+
+    async fn delete(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        self.root.delete(name).await
+    }
+
+    async fn open(&self, name: &BucketName) -> forebay_ufs::Result<Option<Arc<dyn UnderStore>>> {
+        let found = self.root.open(name).await;
+        if *self.is_late.lock() {
+            let (answer, answered) = oneshot::channel();
+            self.waiting.lock().push(answer);
+            answered.await.expect("an answer");
+        }
+        found
+    }
+
+    fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
+        self.root.assume(name)
+    }
+
+    fn label(&self) -> String {
+        self.root.label()
+    }
+}
+
+/// Who has looked for the bucket before it was deleted hears of it after that, and looks again.
+#[tokio::test]
+async fn a_bucket_that_is_found_while_it_is_deleted_takes_no_writes() {
+    let root = Arc::new(LateRoot::default());
+    let mut setup = Setup::new(WriteMode::WriteBack);
+    setup.root = Some(Arc::clone(&root) as Arc<dyn BucketRoot>);
+    let bench = setup.open().await;
+    let bucket = BucketName::new("made").unwrap();
+    root.create(&bucket).await.unwrap();
+
+    *root.is_late.lock() = true;
+    let (cache, looked_for) = (bench.cache.clone(), bucket.clone());
+    let looking = forebay_env::spawn(async move { cache.bucket_exists(&looked_for).await });
+    until("somebody looks for the bucket", || root.waiting.lock().len() == 1).await;
+    *root.is_late.lock() = false;
+    bench.cache.delete_bucket(&bucket).await.unwrap();
+
+    *root.is_late.lock() = true;
+    root.answer();
+    until("it is looked for again", || root.waiting.lock().len() == 1).await;
+    let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
+    let putting = forebay_env::spawn(async move { cache.put(request).await });
+    until("the write looks for it too", || putting.is_finished() || root.waiting.lock().len() == 2).await;
+    *root.is_late.lock() = false;
+    root.answer();
+    assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket));
+    assert!(!looking.join().await.unwrap());
+    assert_eq!(bench.cache.status().dirty_objects, 0);
 }

@@ -41,6 +41,7 @@ impl Store {
     async fn refer_to(&self, piece: &Object, start: u64, extents: &mut Vec<Extent>, kept: &mut Kept) -> Result<()> {
         let mut piece = piece.clone();
         loop {
+            let reclaimed = self.inner.room.notified();
             let pins: Option<Vec<_>> =
                 piece.segments().iter().map(|segment| Some((Arc::clone(segment), segment.pin()?))).collect();
             if let Some(pins) = pins {
@@ -48,7 +49,7 @@ impl Store {
                 pins.into_iter().for_each(|(segment, pin)| kept.keep(segment, pin));
                 return Ok(());
             }
-            tokio::task::yield_now().await;
+            reclaimed.await;
             let moved = self.inner.object(piece.key()).filter(|moved| moved.generation() == piece.generation());
             piece = moved.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a piece is gone"))?;
         }

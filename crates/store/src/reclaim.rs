@@ -82,22 +82,33 @@ impl Inner {
                 self.renew(&victim, &members);
                 continue;
             }
-            match self.reclaim(directory, &victim, members).await {
-                Ok(()) => self.room.notify_waiters(),
-                Err(error) => {
-                    tracing::error!(segment = victim.header.name(), %error, "a segment could not be reclaimed");
-                    victim.spare();
-                    if error.kind != ErrorKind::Corrupt {
-                        return;
-                    }
-                    unreadable.insert(victim.key());
+            if let Err(error) = self.reclaim(directory, &victim, members).await {
+                tracing::error!(segment = victim.header.name(), %error, "a segment could not be reclaimed");
+                if error.kind != ErrorKind::Corrupt {
+                    return;
                 }
+                unreadable.insert(victim.key());
             }
         }
     }
 
-    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it.
+    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it. One that can't be taken back is
+    /// not doomed any more.
     pub(crate) async fn reclaim(
+        self: &Arc<Self>,
+        directory: &Directory,
+        victim: &Arc<Segment>,
+        members: Vec<(Bytes, Generation)>,
+    ) -> Result<()> {
+        let reclaimed = self.empty_and_delete(directory, victim, members).await;
+        if reclaimed.is_err() {
+            victim.spare();
+        }
+        self.room.notify_waiters();
+        reclaimed
+    }
+
+    async fn empty_and_delete(
         self: &Arc<Self>,
         directory: &Directory,
         victim: &Arc<Segment>,

@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     turn: AtomicUsize,
     /// Wakes the task that reclaims and takes snapshots.
     pub(crate) maintenance: Notify,
-    /// Wakes writers that wait for room.
+    /// Wakes writers that wait for room, and who waits until reclaim is done with a segment.
     pub(crate) room: Notify,
     pub(crate) closed: AtomicBool,
     pub(crate) snapshot_at_bytes: AtomicU64,

@@ -177,6 +177,9 @@ impl Bench {
     /// Cuts the power and starts again. What the dead process still tries reaches neither the disk nor the under store.
     pub async fn power_loss(&mut self, seed: u64) {
         self.disk.power_loss(seed);
+        if let Some(spare) = &self.setup.spare {
+            spare.power_loss(seed);
+        }
         self.foreground.set(Way::Cut);
         self.background.set(Way::Cut);
         (self.foreground, self.background) = (Gate::new(self.under.clone()), Gate::new(self.under.clone()));

@@ -36,18 +36,14 @@ fn mode_beyond(path: &Path, rights: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::config::Overrides;
+    use crate::doctor::report;
 
     fn found(text: &str) -> Vec<&'static str> {
-        let config = Config::load(Some(("test.toml", text)), &BTreeMap::new(), &Overrides::default()).unwrap();
-        let mut report = Report::default();
-        examine(&config, &mut report);
-        report.findings.iter().map(|finding| finding.id).collect()
+        report::found(text, examine)
     }
 
     #[test]

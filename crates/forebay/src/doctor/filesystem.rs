@@ -122,16 +122,11 @@ pub(super) fn capacity_bytes(config: &Config) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::config::Overrides;
+    use crate::doctor::report;
 
     fn found(text: &str) -> Vec<&'static str> {
-        let config = Config::load(Some(("test.toml", text)), &BTreeMap::new(), &Overrides::default()).unwrap();
-        let mut report = Report::default();
-        examine(&config, &mut report);
-        report.findings.iter().map(|finding| finding.id).collect()
+        report::found(text, examine)
     }
 
     #[test]

@@ -106,6 +106,17 @@ impl Report {
     }
 }
 
+/// What one part of the doctor finds in a configuration, by its text.
+#[cfg(test)]
+pub(super) fn found(text: &str, examine: fn(&crate::config::Config, &mut Report)) -> Vec<&'static str> {
+    let (environment, overrides) = (std::collections::BTreeMap::new(), crate::config::Overrides::default());
+    let config =
+        crate::config::Config::load(Some(("test.toml", text)), &environment, &overrides).expect("a configuration");
+    let mut report = Report::default();
+    examine(&config, &mut report);
+    report.findings.iter().map(|finding| finding.id).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

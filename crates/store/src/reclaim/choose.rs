@@ -102,5 +102,6 @@ impl Inner {
             });
         }
         segment.spare();
+        self.room.notify_waiters();
     }
 }

@@ -1,5 +1,7 @@
 //! Space comes back, and nothing else does.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use parking_lot::Mutex;
 
 use super::*;
@@ -256,4 +258,35 @@ async fn a_copy_never_stands_behind_the_delete_of_what_it_copies() {
     reclaiming.join().await.unwrap();
     assert!(store.peek(b"a").is_none());
     assert!(open(&disk).await.peek(b"a").is_none(), "the delete was acknowledged");
+}
+
+/// Reclaim may take long, on a slow disk.
+#[tokio::test]
+async fn a_concatenation_waits_for_reclaim_and_does_not_turn_in_circles() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "a", &pattern(1, 20_000)).await;
+    store.inner.places[0].bulk.seal().await;
+    disk.hold_syncs(true);
+    let reclaiming = store.clone();
+    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
+    settle().await;
+    let (joining, polls) = (store.clone(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&polls);
+    let joining = forebay_env::spawn(async move {
+        let piece = joining.peek(b"a").unwrap();
+        let object = named(&joining, "whole", 20_000);
+        let mut joined = Box::pin(joining.concatenate(std::slice::from_ref(&piece), object));
+        let count = |context: &mut std::task::Context<'_>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            joined.as_mut().poll(context)
+        };
+        let staged = std::future::poll_fn(count).await.unwrap();
+        read_object(&staged.object()).await.unwrap()
+    });
+    settle().await;
+    assert_eq!(polls.load(Ordering::SeqCst), 1);
+    disk.hold_syncs(false);
+    reclaiming.join().await.unwrap();
+    assert_eq!(joining.join().await, pattern(1, 20_000));
 }

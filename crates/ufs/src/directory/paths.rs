@@ -10,6 +10,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::OWN_DIRECTORY;
 
@@ -96,29 +97,34 @@ pub(crate) fn is_inside(root: &Path, path: &Path) -> bool {
 /// Directories below the root that are remembered to be durable; about 150 bytes each.
 const DURABLE_MAX: usize = 1 << 16;
 
-/// Directories whose names this process has made durable, with their inodes: one that was made anew by somebody else is another one.
+/// Directories whose names this process has made durable. One that somebody else has removed and made anew is another one: file
+/// systems give its inode's number again, and only the time of its birth differs.
 #[derive(Default)]
 pub(crate) struct Durable {
-    inodes: HashMap<PathBuf, u64>,
+    known: HashMap<PathBuf, (u64, SystemTime)>,
 }
 
 impl Durable {
     /// Syncs the parent of a directory, unless that was done before.
     fn ensure(&mut self, directory: &Path, stat: &Metadata) -> io::Result<()> {
-        if self.inodes.get(directory) == Some(&stat.ino()) {
+        // Where the file system does not tell that time, each upload syncs.
+        let identity = stat.created().ok().map(|born| (stat.ino(), born));
+        if identity.is_some() && self.known.get(directory) == identity.as_ref() {
             return Ok(());
         }
         sync(directory.parent().unwrap_or(directory))?;
-        if self.inodes.len() >= DURABLE_MAX {
-            self.inodes.clear();
+        if self.known.len() >= DURABLE_MAX {
+            self.known.clear();
         }
-        self.inodes.insert(directory.to_owned(), stat.ino());
+        if let Some(identity) = identity {
+            self.known.insert(directory.to_owned(), identity);
+        }
         Ok(())
     }
 
     /// The directory is about to be removed.
     pub(crate) fn forget(&mut self, directory: &Path) {
-        self.inodes.remove(directory);
+        self.known.remove(directory);
     }
 }
 
