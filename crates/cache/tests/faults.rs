@@ -470,7 +470,7 @@ async fn what_passes_the_catalog_by_outlasts_a_write_that_got_no_answer() {
             bench.delete(&key).await.unwrap();
         }
         // The record of the older one is in a log.
-        bench.power_loss(7).await;
+        bench.kill().await;
         bench.clock.advance(bench.setup.settings.settle_time.0);
         if overwritten {
             assert_eq!(bench.get(&key).await.unwrap(), "newer");

@@ -3,14 +3,18 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use clap::Parser;
 use forebay_env::{Clock, Env};
 use forebay_sim::{Failure, Plan, Report, run, shrink};
+use parking_lot::Mutex;
 
 /// Lines of the trace of a failed run that are shown.
 const LINES_SHOWN: usize = 400;
+/// Real time after which a run is taken for one that never ends; runs take some hundredths of a second.
+const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// Simulates a worker, its clients, its disks and its under store from seeds, and checks what clients see.
 #[derive(Parser)]
@@ -53,6 +57,8 @@ struct Task {
     runs: AtomicU64,
     undecided: AtomicU64,
     clock: Arc<dyn Clock>,
+    /// What each thread runs, and since when.
+    running: Mutex<Vec<Option<(u64, Duration)>>>,
     twice: bool,
     no_shrink: bool,
 }
@@ -81,14 +87,22 @@ fn main() -> ExitCode {
         runs: AtomicU64::new(0),
         undecided: AtomicU64::new(0),
         clock: env.clock,
+        running: Mutex::new(vec![None; options.jobs.max(1)]),
         twice: options.twice,
         no_shrink: options.no_shrink,
     };
     let started = task.clock.monotonic();
     std::thread::scope(|scope| {
-        for _ in 0..options.jobs.max(1) {
-            scope.spawn(|| work(&task));
+        let (working, all_ended) = channel::<()>();
+        for number in 0..options.jobs.max(1) {
+            let (task, working) = (&task, working.clone());
+            scope.spawn(move || {
+                work(task, number);
+                drop(working);
+            });
         }
+        drop(working);
+        watch(&task, &all_ended);
     });
     let (runs, elapsed) = (task.runs.load(Ordering::SeqCst), task.clock.monotonic() - started);
     let undecided = task.undecided.load(Ordering::SeqCst);
@@ -101,19 +115,33 @@ fn main() -> ExitCode {
 }
 
 /// Takes seeds until they end, the time is over, or one fails.
-fn work(task: &Task) {
+fn work(task: &Task, number: usize) {
     while !task.failed.load(Ordering::SeqCst) && task.until.is_none_or(|until| task.clock.monotonic() < until) {
         let seed = task.next.fetch_add(1, Ordering::SeqCst);
         if seed >= task.end {
             return;
         }
+        task.running.lock()[number] = Some((seed, task.clock.monotonic()));
         let report = run_seed(seed, task.twice, false);
+        task.running.lock()[number] = None;
         task.runs.fetch_add(1, Ordering::SeqCst);
         task.undecided.fetch_add(u64::from(report.undecided), Ordering::SeqCst);
         if let Some(failure) = report.failure
             && !task.failed.swap(true, Ordering::SeqCst)
         {
             explain(seed, &failure, task.no_shrink);
+        }
+    }
+}
+
+/// Until all threads have ended. A run that does not end can't be stopped: it is named, and all ends.
+fn watch(task: &Task, all_ended: &Receiver<()>) {
+    while let Err(RecvTimeoutError::Timeout) = all_ended.recv_timeout(Duration::from_secs(1)) {
+        let now = task.clock.monotonic();
+        let endless = task.running.lock().iter().flatten().find(|(_, since)| now - *since > RUN_MAX).copied();
+        if let Some((seed, _)) = endless {
+            println!("seed {seed} does not end");
+            std::process::exit(1);
         }
     }
 }

@@ -176,10 +176,17 @@ impl Bench {
 
     /// Cuts the power and starts again. What the dead process still tries reaches neither the disk nor the under store.
     pub async fn power_loss(&mut self, seed: u64) {
-        self.disk.power_loss(seed);
-        if let Some(spare) = &self.setup.spare {
-            spare.power_loss(seed);
-        }
+        self.crash(|disk| disk.power_loss(seed)).await;
+    }
+
+    /// Kills the process and starts it again: what it has written stays, synced or not.
+    pub async fn kill(&mut self) {
+        self.crash(MemoryDisk::kill).await;
+    }
+
+    async fn crash(&mut self, disk: impl Fn(&MemoryDisk)) {
+        disk(&self.disk);
+        self.setup.spare.iter().for_each(disk);
         self.foreground.set(Way::Cut);
         self.background.set(Way::Cut);
         (self.foreground, self.background) = (Gate::new(self.under.clone()), Gate::new(self.under.clone()));

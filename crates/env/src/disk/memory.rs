@@ -92,11 +92,20 @@ impl MemoryDisk {
         Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)) }
     }
 
+    /// Kills the process that uses the disk: its handles fail from now on, and all that it has written stays.
+    pub fn kill(&self) {
+        let mut state = self.state.lock();
+        state.life += 1;
+        state.fail_syncs = 0;
+        state.fail_writes = None;
+        drop(state);
+        self.hold_syncs(false);
+    }
+
     /// Cuts the power: what survives of unsynced writes is decided by the seed. Open handles fail from now on.
     pub fn power_loss(&self, seed: u64) {
         let random = SeededRandom::new(seed);
         let mut state = self.state.lock();
-        state.life += 1;
         let mut names = std::mem::take(&mut state.durable_names);
         for change in std::mem::take(&mut state.unsynced_names) {
             if random.below(2) == 0 {
@@ -111,10 +120,8 @@ impl MemoryDisk {
         }
         state.names = names.clone();
         state.durable_names = names;
-        state.fail_syncs = 0;
-        state.fail_writes = None;
         drop(state);
-        self.hold_syncs(false);
+        self.kill();
     }
 
     /// The next `count` syncs fail with an I/O error.
