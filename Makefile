@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup fuzz measure reference references sim breakage soak
+.PHONY: run test setup fuzz bench reference references sim breakage soak
 
 run:
 	@scripts/run
@@ -10,10 +10,12 @@ test:
 setup:
 	@scripts/setup
 
-# Measures a release build beside the raw disk and the S3 server of the tests.
-measure: setup
-	@cargo build --release --locked -p forebay
-	@FOREBAY_BIN=$(CURDIR)/target/release/forebay .tools/venv/bin/python scripts/measure
+# Measures a release build beside other S3 servers and what the machine can do, and writes docs/performance.md: an hour or two, on a
+# machine that does nothing else. BENCH="small-puts --print" measures one part and leaves the document alone.
+bench:
+	@scripts/setup compiler python server peers
+	@cargo build --release --locked -p forebay -p forebay-bench
+	@.tools/venv/bin/python benchmarks/run.py $(BENCH)
 
 # Runs the client tests against the real S3 server instead of Forebay: shows that they ask for what S3 does.
 reference: setup

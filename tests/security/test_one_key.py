@@ -45,7 +45,10 @@ def spelled():
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory):
-    server = Guarded(tmp_path_factory.mktemp("one-key"), config=POLICIES).start()
+    # What lies around it is nobody else's.
+    directory = tmp_path_factory.mktemp("one-key") / "worker"
+    directory.mkdir()
+    server = Guarded(directory, config=POLICIES).start()
     boto(server).create_bucket(Bucket="bucket")
     yield server
     assert server.stop() == 0, server.log.read_text()[-4000:]

@@ -13,6 +13,8 @@ pub(crate) struct Usage {
     pub(crate) memory_peak: u64,
     /// What was handed to storage (`write_bytes`), in bytes.
     pub(crate) written: u64,
+    /// What was fetched from storage (`read_bytes`), in bytes.
+    pub(crate) read: u64,
 }
 
 /// Reads what a process has used so far.
@@ -28,6 +30,7 @@ pub(crate) fn usage(pid: u32) -> Result<Usage, String> {
         usage.cpu += more.cpu;
         usage.memory_peak += more.memory_peak;
         usage.written += more.written;
+        usage.read += more.read;
     }
     Ok(usage)
 }
@@ -74,6 +77,7 @@ fn one(pid: u32) -> Result<Usage, String> {
         cpu: ticks,
         memory_peak: labelled(&status, "VmHWM:").unwrap_or_default() * 1024,
         written: labelled(&io, "write_bytes:").unwrap_or_default(),
+        read: labelled(&io, "read_bytes:").unwrap_or_default(),
     })
 }
 

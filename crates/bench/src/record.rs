@@ -145,7 +145,16 @@ impl Recorded {
 
     /// Bytes of objects that the server took.
     pub(crate) fn bytes_written(&self) -> u64 {
-        [Kind::Put, Kind::Multipart].iter().filter_map(|kind| self.kinds.get(kind)).map(|counted| counted.bytes).sum()
+        self.bytes_of(&[Kind::Put, Kind::Multipart])
+    }
+
+    /// Bytes of objects that the server sent.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_of(&[Kind::Get])
+    }
+
+    fn bytes_of(&self, kinds: &[Kind]) -> u64 {
+        kinds.iter().filter_map(|kind| self.kinds.get(kind)).map(|counted| counted.bytes).sum()
     }
 }
 
@@ -178,7 +187,7 @@ mod tests {
         let get = &one.kinds[&Kind::Get];
         assert_eq!((get.latency.len(), get.bytes, get.errors["SlowDown"]), (2, 20, 1));
         assert_eq!(get.latency.max() / 1_000_000, 250);
-        assert_eq!((one.operations(), one.failures(), one.bytes_written()), (3, 1, 10));
+        assert_eq!((one.operations(), one.failures(), one.bytes_written(), one.bytes_read()), (3, 1, 10, 20));
         let slots: Vec<_> = one.slots.iter().map(|slot| (slot.operations, slot.errors)).collect();
         assert_eq!(slots, [(1, 0), (0, 1), (2, 0)]);
     }

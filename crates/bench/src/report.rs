@@ -16,7 +16,7 @@ pub(crate) use table::table;
 
 use crate::load::Measured;
 use crate::process::Usage;
-use crate::record::{Counted, Slot};
+use crate::record::{Counted, Recorded, Slot};
 
 /// Percentiles of the chart.
 const CURVE: [f64; 13] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0];
@@ -101,6 +101,8 @@ pub(crate) struct ServerFigures {
     pub(crate) written_bytes: f64,
     /// Bytes that were written to storage for each byte of objects that the server took.
     pub(crate) write_amplification: Option<f64>,
+    /// Bytes that were read from storage for each byte of objects that the server sent.
+    pub(crate) read_amplification: Option<f64>,
 }
 
 impl Latency {
@@ -175,7 +177,7 @@ impl Round {
         let recorded = &measured.recorded;
         let operations = recorded.operations() as f64;
         let kinds = recorded.kinds.iter().map(|(kind, counted)| (kind.name(), Figures::of(counted, seconds)));
-        let used = |(before, after)| ServerFigures::of(&before, &after, operations, recorded.bytes_written() as f64);
+        let used = |(before, after)| ServerFigures::of(&before, &after, recorded);
         Self {
             seconds,
             operations_per_second: operations / seconds,
@@ -213,24 +215,31 @@ impl Round {
 }
 
 impl ServerFigures {
-    fn of(before: &Usage, after: &Usage, operations: f64, bytes: f64) -> Self {
-        let written = after.written.saturating_sub(before.written) as f64;
+    fn of(before: &Usage, after: &Usage, recorded: &Recorded) -> Self {
+        let written = after.written.saturating_sub(before.written);
+        let read = after.read.saturating_sub(before.read);
+        let ratio = |storage: u64, bytes: u64| (bytes > 0).then(|| storage as f64 / bytes as f64);
         Self {
-            cpu_us: each(after.cpu.saturating_sub(before.cpu), operations),
+            cpu_us: each(after.cpu.saturating_sub(before.cpu), recorded.operations() as f64),
             memory_peak_bytes: after.memory_peak as f64,
-            written_bytes: written,
-            write_amplification: (bytes > 0.0).then(|| written / bytes),
+            written_bytes: written as f64,
+            write_amplification: ratio(written, recorded.bytes_written()),
+            read_amplification: ratio(read, recorded.bytes_read()),
         }
     }
 
     fn median(all: &[Self]) -> Self {
         let of = |field: fn(&Self) -> f64| median(all.iter().map(field));
-        let amplifications: Vec<_> = all.iter().filter_map(|figures| figures.write_amplification).collect();
+        let ratio = |field: fn(&Self) -> Option<f64>| {
+            let ratios: Vec<_> = all.iter().filter_map(field).collect();
+            (!ratios.is_empty()).then(|| median(ratios.into_iter()))
+        };
         Self {
             cpu_us: of(|s| s.cpu_us),
             memory_peak_bytes: of(|s| s.memory_peak_bytes),
             written_bytes: of(|s| s.written_bytes),
-            write_amplification: (!amplifications.is_empty()).then(|| median(amplifications.into_iter())),
+            write_amplification: ratio(|s| s.write_amplification),
+            read_amplification: ratio(|s| s.read_amplification),
         }
     }
 }

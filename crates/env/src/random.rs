@@ -1,5 +1,6 @@
 //! Random numbers and ids.
 
+use std::cell::RefCell;
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
 use parking_lot::Mutex;
@@ -20,18 +21,27 @@ pub trait Random: Send + Sync + 'static {
     }
 }
 
+/// Numbers that a thread asks the kernel for at once: with less than 256 bytes a call is never cut short.
+const BATCH: usize = 31;
+
+thread_local! {
+    static BATCHED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The operating system's random numbers (`getrandom`), fit for secrets.
 pub struct SystemRandom;
 
 impl Random for SystemRandom {
     fn next_u64(&self) -> u64 {
-        let mut bytes = [0; 8];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-                .expect("the kernel has had random numbers since boot");
-        }
-        u64::from_ne_bytes(bytes)
+        BATCHED.with_borrow_mut(|batched| {
+            if batched.is_empty() {
+                let mut bytes = [0; 8 * BATCH];
+                let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+                assert_eq!(filled, Ok(bytes.len()), "the kernel has had random numbers since boot");
+                batched.extend(bytes.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)));
+            }
+            batched.pop().expect("just filled")
+        })
     }
 }
 

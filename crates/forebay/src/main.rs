@@ -25,11 +25,16 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use mimalloc::MiMalloc;
 
 use cli::{Cli, CliCommand, Command, ConfigCommand, MetricsCommand, ServeOptions};
 use commands::{Format, generate, print};
 use config::{Config, Overrides, Problem};
 use failure::Failure;
+
+/// A small GET takes a quarter less processor time with it than with that of the GNU C library: `docs/performance.md`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

@@ -2,7 +2,7 @@
 //!
 //! `s3s` reads and writes the protocol; what it gets wrong or leaves out is put right in one place, [`s3s_fixes`]. A request
 //! goes through [`service`] (identity, checks before the signature), `s3s` (signature, routing), [`authorize`] (grants) and
-//! one function of [`operations`], which asks the cache.
+//! one function of [`operations`], which asks the cache. Plain reads pass `s3s` by: [`short_path`].
 
 mod authorize;
 mod connection;
@@ -24,6 +24,7 @@ mod s3s_fixes;
 mod server;
 mod service;
 mod settings;
+mod short_path;
 mod token;
 mod trace;
 

@@ -35,8 +35,6 @@ fn buckets() -> impl Iterator<Item = f64> {
     exponential_buckets(0.000_062_5, 2.0, 21)
 }
 
-/// Shared by clones.
-#[derive(Clone)]
 pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<DurationLabels, Histogram, fn() -> Histogram>,
@@ -87,7 +85,7 @@ impl Metrics {
 
 /// Counts what an answer sends, and tells when it has ended, however it ends.
 pub(crate) struct Sending {
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     operation: &'static str,
     clock: Arc<dyn forebay_env::Clock>,
     began: Duration,
@@ -96,7 +94,7 @@ pub(crate) struct Sending {
 
 impl Sending {
     pub(crate) fn new(
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
         operation: &'static str,
         clock: Arc<dyn forebay_env::Clock>,
         began: Duration,

@@ -18,8 +18,10 @@ use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 use crate::context::request_id;
 use crate::error::from_cache;
 use crate::token::Tokens;
+pub(crate) use read::requested_range;
 
 /// Answers routed and authorized requests.
+#[derive(Clone)]
 pub(crate) struct Operations {
     pub(crate) cache: Cache,
     pub(crate) tokens: Tokens,
@@ -27,9 +29,9 @@ pub(crate) struct Operations {
 }
 
 /// Turns errors of the cache into answers to one request.
-struct Failure {
-    request_id: String,
-    operation: &'static str,
+pub(crate) struct Failure {
+    pub(crate) request_id: String,
+    pub(crate) operation: &'static str,
 }
 
 impl Failure {

@@ -42,6 +42,7 @@ use crate::s3s_fixes::{
 use crate::server::TimedBody;
 use crate::server::rest::{self, Rest};
 use crate::settings::S3Settings;
+use crate::short_path::ShortPath;
 use crate::token::Tokens;
 use crate::trace;
 
@@ -60,9 +61,11 @@ pub(crate) struct Inner {
     users: Users,
     pub(crate) settings: S3Settings,
     pub(crate) env: Env,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     forms: Semaphore,
     recorder: Recorder,
+    /// None when nothing goes that way.
+    short_path: Option<ShortPath>,
 }
 
 impl S3Service {
@@ -77,10 +80,9 @@ impl S3Service {
     ) -> Self {
         let tokens = Tokens::new(&settings.token_secret);
         let domain = || settings.domain.as_deref().map(Domain::new);
+        let operations = Operations { cache: cache.clone(), tokens, region: settings.region.clone() };
         let builder = || {
-            let operations =
-                Operations { cache: cache.clone(), tokens: tokens.clone(), region: settings.region.clone() };
-            let mut builder = S3ServiceBuilder::new(operations);
+            let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
             builder.set_auth(Authentication::new(users.clone(), &*env.random));
             builder.set_access(Authorization { users: users.clone() });
@@ -92,12 +94,14 @@ impl S3Service {
         let pass_through = PassThrough { cache: cache.clone(), users: users.clone(), domain: domain() };
         let mut outer = builder();
         outer.set_route(Routes { pass_through, operations: builder().build() });
-        let metrics = Metrics::register(registry);
+        let metrics = Arc::new(Metrics::register(registry));
         let protocol = outer.build();
         let forms = Semaphore::new(FORMS_AT_ONCE);
         let recorder = Recorder { logs, bucket_owner: users.root().owner_id.clone() };
-        let (domain, users) = (domain(), users.clone());
-        Self { inner: Arc::new(Inner { protocol, domain, users, settings, env, metrics, forms, recorder }) }
+        let short_path = || ShortPath::new(operations.clone(), users.clone(), domain(), &env);
+        let short_path = settings.short_path.then(short_path);
+        let domain = domain();
+        Self { inner: Arc::new(Inner { protocol, domain, users, settings, env, metrics, forms, recorder, short_path }) }
     }
 
     /// Answers one request. The error ends the connection.
@@ -111,7 +115,7 @@ impl S3Service {
         let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), connection.scheme));
         let mut record = inner.recorder.begin(&request, &context, &inner.env, connection, inner.domain.as_ref());
         let span = trace::begin(&request, &context, connection);
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let told = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
         let response = self.route(request, &context).instrument(span.clone()).await.map_err(io::Error::other)?;
         let response = answer::finish(response, &context, &inner.settings.region);
         record.answered(&response);
@@ -119,13 +123,33 @@ impl S3Service {
         let took = inner.env.clock.monotonic().saturating_sub(began);
         let status = response.status().as_u16();
         inner.metrics.answered(context.operation(), status, took);
-        tracing::debug!(request_id = context.id, operation = context.operation(), %method, path, status, ?took, "request answered");
-        let sending = Sending::new(inner.metrics.clone(), context.operation(), Arc::clone(&inner.env.clock), began);
-        Ok(response.map(|body| SentBody { body: Box::pin(body), sending, record, span }))
+        if let Some((method, uri)) = told {
+            let (request_id, operation, path) = (&context.id, context.operation(), uri.path());
+            tracing::debug!(request_id, operation, %method, path, status, ?took, "request answered");
+        }
+        let sending =
+            Sending::new(Arc::clone(&inner.metrics), context.operation(), Arc::clone(&inner.env.clock), began);
+        Ok(response.map(|body| SentBody { body, sending, record, span }))
     }
 
     async fn route(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Result<HttpResponse, StdError> {
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
+        if let Some(short_path) = &self.inner.short_path
+            && http_body::Body::is_end_stream(&body)
+            && let Some(response) = short_path.answer(&parts, context).await
+        {
+            return Ok(response);
+        }
+        // In a box, so that what goes the short way does not move the state of the long one about.
+        Box::pin(self.go_the_long_way(parts, body, context)).await
+    }
+
+    async fn go_the_long_way(
+        &self,
+        mut parts: Parts,
+        body: Incoming,
+        context: &Arc<RequestContext>,
+    ) -> Result<HttpResponse, StdError> {
         let waits = parts.headers.contains_key(EXPECT);
         let watched = match self.inner.check(&mut parts) {
             Ok(watched) => watched,
@@ -185,7 +209,7 @@ impl S3Service {
         }
         let inner = &self.inner;
         let window = (inner.settings.body_window, inner.settings.body_bytes_per_window_min);
-        let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, inner.metrics.clone());
+        let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, Arc::clone(&inner.metrics));
         let (body, rest) = rest::share(body);
         let (told, clock) = (Arc::clone(context), Arc::clone(&inner.env.clock));
         let body = body.inspect(move |_| told.received(clock.monotonic()));
@@ -283,7 +307,7 @@ fn takes_long(parts: &Parts) -> bool {
 
 /// The body of an answer, counted as it is sent.
 pub(crate) struct SentBody {
-    body: Pin<Box<Body>>,
+    body: Body,
     sending: Sending,
     record: Record,
     span: Span,
@@ -297,7 +321,7 @@ impl http_body::Body for SentBody {
         let this = &mut *self;
         // Objects are read as they are sent.
         let _entered = this.span.enter();
-        let frame = this.body.as_mut().poll_frame(context).map_err(io::Error::other);
+        let frame = Pin::new(&mut this.body).poll_frame(context).map_err(io::Error::other);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(bytes) = frame.data_ref()
         {

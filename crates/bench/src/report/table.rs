@@ -57,6 +57,10 @@ fn remarks(run: &Run) -> String {
         if let Some(amplification) = server.write_amplification {
             write!(text, " ({amplification:.2} for each byte sent)").expect("a string takes all");
         }
+        if let Some(amplification) = server.read_amplification {
+            write!(text, ", read {amplification:.2} bytes from storage for each that it sent")
+                .expect("a string takes all");
+        }
     }
     text.push('\n');
     if median.missed > 0 {

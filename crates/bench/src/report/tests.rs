@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Recorded, Window};
+use crate::record::Window;
 use crate::s3::{Kind, Sample};
 
 /// A load of ten GETs, of 1 to 10 times `factor` milliseconds, and a failed one.
@@ -24,7 +24,12 @@ fn measured(factor: u64) -> Measured {
 
 /// A report of two runs, of three rounds each.
 pub(crate) fn report() -> Report {
-    let used = |seconds: u64| Usage { cpu: Duration::from_secs(seconds), memory_peak: 5 << 20, written: 1 << 20 };
+    let used = |seconds: u64| Usage {
+        cpu: Duration::from_secs(seconds),
+        memory_peak: 5 << 20,
+        written: 1 << 20,
+        read: 11 << 10,
+    };
     let rounds = || [30, 10, 20].map(|factor| Round::new(&measured(factor), Some((used(1), used(2))))).to_vec();
     Report {
         version: "0",
@@ -50,7 +55,7 @@ fn medians_are_of_each_number_and_errors_are_summed() {
     assert_eq!((get.failed(), median.missed, report.failed()), (3, 3, 6));
     assert!((median.generator_cpu_us - 40.0).abs() < 1e-6);
     let server = median.server.unwrap();
-    assert_eq!((server.cpu_us, server.write_amplification), (100_000.0, None));
+    assert_eq!((server.cpu_us, server.write_amplification, server.read_amplification), (100_000.0, None, Some(0.0)));
     assert_eq!(super::median([4.0, 1.0, 3.0, 2.0].into_iter()), 2.5);
 }
 

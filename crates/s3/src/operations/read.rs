@@ -1,9 +1,9 @@
 //! GetObject, HeadObject, GetObjectAttributes.
 
-use forebay_auth::Action;
+use forebay_auth::{Action, User};
 use forebay_cache::{ErrorKind, GetObject, ObjectHead, RangeRequest};
 use forebay_types::{Checksums, ObjectInfo};
-use futures::TryStreamExt;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES, HeaderName,
 };
@@ -35,7 +35,7 @@ macro_rules! get_request {
         }
         GetObject {
             path: convert::path(&input.bucket, &input.key)?,
-            range: input.range.map(range),
+            range: input.range.map(requested_range),
             part_number: input.part_number.map(part_number).transpose()?,
             conditions: convert::read_conditions(
                 &$request.headers,
@@ -98,19 +98,37 @@ impl Operations {
         let get = get_request!(request);
         let user = caller(&request)?;
         refuse_anonymous(!is_signed(&request), &overrides!(request.input))?;
-        let (path, part) = (get.path.clone(), get.part_number);
         let failure = Failure::of(&request, "GetObject");
-        let body = self.cache.get(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
-        let checksum_mode = request.input.checksum_mode.is_some();
+        self.send_object(get, &user, failure, request.input.checksum_mode.is_some()).await
+    }
+
+    /// GetObject of a user who may do it.
+    pub(crate) async fn send_object(
+        &self,
+        get: GetObject,
+        user: &User,
+        failure: Failure,
+        checksum_mode: bool,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let (path, part) = (get.path.clone(), get.part_number);
+        let body = self.cache.get(get).await.map_err(|error| hide(error, user, &path, &failure))?;
         let mut output = describe!(GetObjectOutput, &body.head, part, checksum_mode);
         output.content_range = content_range(&body.head);
         output.tag_count = (!body.head.info.tags.is_empty()).then(|| body.head.info.tags.len() as i32);
-        let (request_id, operation) = (failure.request_id.clone(), failure.operation);
-        let stream = body.stream.map_ok(Frame::data).inspect_err(move |error| {
-            // The status has been sent: all that is left is to break off, and to say why in the log.
-            tracing::warn!(request_id, operation, %error, "answer broken off");
-        });
-        output.body = Some(StreamingBlob::from(Body::http_body_unsync(StreamBody::new(stream))));
+        let Failure { request_id, operation } = failure;
+        let mut stream = body.stream;
+        let sent = match stream.next().now_or_never() {
+            Some(Some(Ok(all))) if all.len() as u64 == body.head.range.len() => Body::from(all),
+            first => {
+                let first = futures::stream::iter(first.flatten());
+                let stream = first.chain(stream).map_ok(Frame::data).inspect_err(move |error| {
+                    // The status has been sent: all that is left is to break off, and to say why in the log.
+                    tracing::warn!(request_id, operation, %error, "answer broken off");
+                });
+                Body::http_body_unsync(StreamBody::new(stream))
+            }
+        };
+        output.body = Some(StreamingBlob::from(sent));
         Ok(answer(output, &body.head))
     }
 
@@ -175,7 +193,7 @@ impl Operations {
 /// Who may not list must not learn which names there are.
 pub(super) fn hide(
     error: forebay_cache::Error,
-    user: &forebay_auth::User,
+    user: &User,
     path: &forebay_types::ObjectPath,
     failure: &Failure,
 ) -> s3s::S3Error {
@@ -185,7 +203,7 @@ pub(super) fn hide(
     failure.answer(error)
 }
 
-fn range(range: Range) -> RangeRequest {
+pub(crate) fn requested_range(range: Range) -> RangeRequest {
     match range {
         Range::Int { first, last } => RangeRequest::From { first, last },
         Range::Suffix { length } => RangeRequest::Suffix { length },

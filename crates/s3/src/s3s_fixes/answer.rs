@@ -16,7 +16,10 @@ pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext, regio
     if context.operation() == "HeadObject" && response.headers().contains_key(CONTENT_RANGE) {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
-    escape_returns(&mut response);
+    let is_object = context.operation() == "GetObject" && response.status().is_success();
+    if !is_object {
+        escape_returns(&mut response);
+    }
     complete_error(&mut response, context, region);
     if response.status() == StatusCode::NOT_MODIFIED {
         *response.body_mut() = Body::empty();
@@ -32,7 +35,6 @@ pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext, regio
 }
 
 /// A carriage return in a key: what reads XML takes a plain one for a line feed, and so for another key.
-/// Objects are streams; only documents have all their bytes here.
 fn escape_returns(response: &mut HttpResponse) {
     let is_document = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/xml");
     let Some(document) = response.body().bytes().filter(|document| is_document && document.contains(&b'\r')) else {

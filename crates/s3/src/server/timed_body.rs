@@ -24,12 +24,12 @@ pub(crate) struct TimedBody<B> {
     least: u64,
     came: u64,
     timer: Option<BoxFuture<'static, ()>>,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 impl<B> TimedBody<B> {
     /// `window` is its length and the least bytes in it.
-    pub(crate) fn new(body: B, clock: Arc<dyn Clock>, window: (Duration, u64), metrics: Metrics) -> Self {
+    pub(crate) fn new(body: B, clock: Arc<dyn Clock>, window: (Duration, u64), metrics: Arc<Metrics>) -> Self {
         Self { body: Box::pin(body), clock, window: window.0, least: window.1, came: 0, timer: None, metrics }
     }
 
@@ -87,7 +87,7 @@ mod tests {
     async fn a_body_that_stands_still_ends_and_one_that_moves_does_not() {
         let (env, clock) = Env::simulated(1);
         let (mut sender, receiver) = futures::channel::mpsc::channel::<Result<Frame<Bytes>, StdError>>(1);
-        let metrics = Metrics::register(&mut Registry::default());
+        let metrics = Arc::new(Metrics::register(&mut Registry::default()));
         let mut body = TimedBody::new(StreamBody::new(receiver), env.clock, (Duration::from_secs(30), 4), metrics);
         for _ in 0..5 {
             assert!(futures::poll!(body.next()).is_pending());

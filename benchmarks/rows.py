@@ -1,0 +1,416 @@
+"""What is measured: a function for each section of the report. Each starts its servers and stops them."""
+
+import contextlib
+import time
+
+import load
+import peers
+from harness.clients import boto
+from load import figures, interleaved, medians
+from report import Section
+
+KIB, MIB, GIB = "KiB", "MiB", "GiB"
+
+
+class Setting:
+    """Where servers lie, and for how long they are measured."""
+
+    def __init__(self, directory, rounds, seconds):
+        self.directory, self.rounds, self.seconds = directory, rounds, seconds
+        self.number = 0
+
+    @contextlib.contextmanager
+    def started(self, kind, *arguments, **options):
+        self.number += 1
+        server = kind(self.directory / f"{self.number}-{kind.__name__.lower()}", *arguments, **options).start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+    def peers(self, stack):
+        """The S3 servers of others, by name."""
+        kinds = {"MinIO": peers.MinIO, "versitygw": peers.servers.S3Server, "rclone serve s3": peers.Rclone}
+        return {name: stack.enter_context(self.started(kind)) for name, kind in kinds.items()}
+
+    def words(self, size, concurrent, *more):
+        return ["--obj.size", size, "--concurrent", concurrent, "--duration", f"{self.seconds}s", *more]
+
+
+def putting(setting, server, size, concurrent, drain=None):
+    """Measures PUTs of new objects in each round; `drain` is what must be empty before the next one begins."""
+
+    def measure(number):
+        prefix = f"put/{size}/{concurrent}/{number}/"
+        words = ["put", *setting.words(size, concurrent), "--bucket", "bench", "--prefix", prefix, "--noclear"]
+        measured = figures(load.run(server, *words), "PUT")
+        if drain is not None:
+            drain.wait_until_drained(600)
+        return measured
+
+    return measure
+
+
+def getting(setting, server, size, concurrent, objects, *more):
+    """Measures GETs of objects that are written before the first round."""
+
+    def measure(number):
+        words = ["get", *setting.words(size, concurrent), "--bucket", "bench", "--prefix", f"get/{size}/", "--noclear"]
+        again = ["--prepared"] if number or more else []
+        return figures(load.run(server, *words, "--objects", objects, *again, *more), "GET")
+
+    return measure
+
+
+def small_puts(setting):
+    """PUT of 10 KiB at 1 and at 64 connections."""
+    size = "10KiB"
+    with contextlib.ExitStack() as stack:
+        others = setting.peers(stack)
+        store = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms"))
+        near = stack.enter_context(setting.started(peers.Forebay, behind=store))
+        local = stack.enter_context(setting.started(peers.Forebay))
+        pure = stack.enter_context(setting.started(peers.Forebay, mode="TRANSIENT"))
+        distant = peers.Distant(others["MinIO"]).start()
+        stack.callback(distant.stop)
+
+        def contenders(concurrent):
+            ours = {
+                "Forebay": putting(setting, near, size, concurrent, drain=near),
+                "Forebay before a directory": putting(setting, local, size, concurrent, drain=local),
+                "Forebay, TRANSIENT": putting(setting, pure, size, concurrent),
+            }
+            return ours | {name: putting(setting, server, size, concurrent) for name, server in others.items()}
+
+        def raw(_):
+            append = load.limits(setting.directory, "--obj.size", size, "--duration", f"{setting.seconds}s")["appendMs"]
+            return {"p50": append["p50"], "p99": append["p99"], "rate": 1000 / append["mean"], "cpu": None}
+
+        alone = {"append and fdatasync": raw} | contenders(1) | {"MinIO at 30 ms": putting(setting, distant, size, 1)}
+        one = interleaved(setting.rounds, alone)
+        many = interleaved(setting.rounds, contenders(64))
+    columns = ("p50", "p99", "rate", "cpu")
+    first = Section("put-1", "PUT 10 KiB, 1 connection", columns, one)
+    over = one["Forebay"]["p50"] - one["append and fdatasync"]["p50"]
+    first.at_most("p50 at most 0.3 ms above that of an append with `fdatasync`", over, 0.3, " ms")
+    first.at_least("15x faster than S3 at 30 ms", one["MinIO at 30 ms"]["p50"] / one["Forebay"]["p50"], 15)
+    second = Section("put-64", "PUT 10 KiB, 64 connections", columns, many, chart="cpu")
+    ours = many["Forebay"]
+    second.at_least("15x MinIO's rate", ours["rate"] / many["MinIO"]["rate"], 15)
+    second.at_least("MinIO's processor time for each PUT at least 20x", many["MinIO"]["cpu"] / ours["cpu"], 20)
+    second.at_least("versitygw's at least 8x", many["versitygw"]["cpu"] / ours["cpu"], 8)
+    second.at_most("p99 at most 5x p50", ours["p99"] / ours["p50"], 5)
+    second.notes.append(
+        "Forebay's processor time holds the uploads that happen meanwhile, to an S3 that answers in 30 ms, or to a directory on the same disk, "
+        "which syncs each file and its name; under TRANSIENT there are none."
+    )
+    return [first, second]
+
+
+def small_gets(setting):
+    """GET of 10 KiB that was just written."""
+    size, objects = "10KiB", 2000
+    with contextlib.ExitStack() as stack:
+        servers = setting.peers(stack) | {"Forebay": stack.enter_context(setting.started(peers.Forebay))}
+        bare = stack.enter_context(setting.started(peers.Bare, "--obj.size", size, "--threads", "2"))
+
+        def contenders(concurrent):
+            known = {name: getting(setting, server, size, concurrent, objects) for name, server in servers.items()}
+            return known | {"hyper alone": getting(setting, bare, size, concurrent, objects)}
+
+        one = interleaved(setting.rounds, contenders(1))
+        many = interleaved(setting.rounds, contenders(64))
+    columns = ("p50", "p99", "rate", "cpu")
+    first = Section("get-1", "GET 10 KiB just written, 1 connection", columns, one)
+    first.at_most("p50 at most 0.3 ms", one["Forebay"]["p50"], 0.3, " ms")
+    second = Section("get-64", "GET 10 KiB just written, 64 connections", columns, many, chart="cpu")
+    ours = many["Forebay"]["cpu"]
+    second.at_least("MinIO's processor time for each GET at least 15x", many["MinIO"]["cpu"] / ours, 15)
+    second.at_least("versitygw's at least 4x", many["versitygw"]["cpu"] / ours, 4)
+    second.at_most("at most 2.5x that of hyper alone", ours / many["hyper alone"]["cpu"], 2.5)
+    return [first, second]
+
+
+def large_puts(setting):
+    """PUT of 10 MiB, and uploads of 1 GiB in parts."""
+    size = "10MiB"
+    with contextlib.ExitStack() as stack:
+        # Uploads to a directory would take the disk's time too: here only what clients wait for is measured.
+        servers = {"Forebay, TRANSIENT": stack.enter_context(setting.started(peers.Forebay, mode="TRANSIENT"))}
+        servers |= setting.peers(stack)
+
+        def uploading(server):
+            def measure(number):
+                words = ["multipart", *setting.words("1GiB", 2), "--part.size", "16MiB", "--bucket", "bench"]
+                words += ["--prefix", f"multipart/{number}/"]
+                return figures(load.run(server, *words), "MULTIPART")
+
+            return measure
+
+        def cleared(server, concurrent):
+            def measure(number):
+                words = ["put", *setting.words(size, concurrent), "--bucket", "bench", "--prefix", f"large/{number}/"]
+                return figures(load.run(server, *words), "PUT")
+
+            return measure
+
+        puts = interleaved(setting.rounds, {name: cleared(server, 4) for name, server in servers.items()})
+        parts = interleaved(setting.rounds, {name: uploading(server) for name, server in servers.items()})
+        found = medians([load.limits(setting.directory, "--duration", "2s") | {"appendMs": 0} for _ in range(setting.rounds)])
+    hashing = 1 / (1 / found["sha256BytesPerSecond"] + 1 / found["md5BytesPerSecond"])
+    disk = found["directWriteBytesPerSecond"]
+    sections = []
+    for name, title, rows in (
+        ("put-large", "PUT 10 MiB, 4 connections", puts),
+        ("multipart", "Uploads of 1 GiB in parts of 16 MiB, 2 connections", parts),
+    ):
+        section = Section(name, title, ("p50", "p99", "bytes", "cpu"), rows, chart="bytes")
+        ours = rows["Forebay, TRANSIENT"]
+        section.at_least("MinIO's processor time for each byte at least 4x", rows["MinIO"]["cpu"] / ours["cpu"], 4)
+        share = 100 * ours["bytes"] / min(hashing, disk)
+        section.at_least("at least 60 % of the disk's bandwidth or of hashing, whichever is lower", share, 60, " %")
+        section.notes.append(
+            f"The disk takes {disk / 1e6:,.0f} MB/s; one core makes SHA-256 and MD5 of {hashing / 1e6:,.0f} MB/s, both of all bytes."
+        )
+        sections.append(section)
+    return sections
+
+
+def large_gets(setting):
+    """GET of 10 MiB that are cached."""
+    size, objects = "10MiB", 60
+    with contextlib.ExitStack() as stack:
+        servers = setting.peers(stack) | {"Forebay": stack.enter_context(setting.started(peers.Forebay))}
+        bare = stack.enter_context(setting.started(peers.Bare, "--obj.size", size, "--threads", "2"))
+        reads = {name: getting(setting, server, size, 16, objects) for name, server in servers.items()}
+        rows = interleaved(setting.rounds, reads | {"hyper alone": getting(setting, bare, size, 16, objects)})
+    section = Section("get-large", "GET 10 MiB cached, 16 connections", ("p50", "p99", "bytes", "cpu"), rows, chart="cpu")
+    ours = rows["Forebay"]
+    section.at_most("processor time at most 1.5x that of hyper alone", ours["cpu"] / rows["hyper alone"]["cpu"], 1.5)
+    section.at_most("no more than versitygw's", ours["cpu"] / rows["versitygw"]["cpu"], 1)
+    section.at_least("3x MinIO's rate", ours["bytes"] / rows["MinIO"]["bytes"], 3)
+    return [section]
+
+
+def ranges(setting):
+    """Ranges of 64 KiB of a cached object of 1 GiB."""
+    with setting.started(peers.Forebay) as server:
+        read = getting(setting, server, "1GiB", 1, 1, "--range", "64KiB")
+        words = ["put", "--obj.size", "1GiB", "--concurrent", 1, "--duration", "1ms", "--bucket", "bench", "--overwrite"]
+        load.run(server, *words, "--objects", 1, "--prefix", "get/1GiB/", "--noclear")
+        rows = {"Forebay": medians([read(number) for number in range(setting.rounds)])}
+    section = Section("ranges", "Ranges of 64 KiB of 1 GiB, 1 connection", ("p50", "p99", "rate", "cpu", "read"), rows)
+    section.at_most("p50 at most 0.5 ms", rows["Forebay"]["p50"], 0.5, " ms")
+    # Ranges begin anywhere, and the disk is read in blocks of 4 KiB.
+    section.at_most("bytes read from disk for each byte sent at most 1 + 2 blocks", rows["Forebay"]["read"], 1 + 2 * 4 / 64)
+    return [section]
+
+
+def persisting(setting):
+    """How fast the backlog goes to an S3 that answers in 30 ms, and what clients see of it."""
+    size = "10KiB"
+    with contextlib.ExitStack() as stack:
+        distant = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms", "--threads", "1"))
+        near = stack.enter_context(setting.started(peers.Forebay, behind=distant))
+
+        def paced(number, name):
+            words = ["put", *setting.words(size, 64, "--rate", 200), "--bucket", "bench", "--noclear"]
+            return figures(load.run(near, *words, "--prefix", f"{name}/{number}/"), "PUT")
+
+        idle, busy, drains = [], [], []
+        for number in range(setting.rounds):
+            idle.append(paced(number, "idle"))
+            near.wait_until_drained(600)
+            words = ["put", *setting.words(size, 64), "--bucket", "bench", "--noclear"]
+            load.run(near, *words, "--prefix", f"fill/{number}/")
+            busy.append(paced(number, "busy"))
+            assert not near.is_drained(), "the backlog was gone before the measurement ended"
+            drains.append(drain(near))
+            near.wait_until_drained(600)
+    rows = {"PUT, nothing waits": medians(idle), "PUT, while a backlog drains": medians(busy), "uploads": medians(drains)}
+    section = Section("persist", "Uploads of 10 KiB to an S3 at 30 ms", ("p50", "p99", "rate", "cpu"), rows)
+    section.at_least("2,000 objects per second", rows["uploads"]["rate"], 2000, "/s", 0)
+    section.at_most("with at most 500 µs of processor time for each", rows["uploads"]["cpu"], 500, " µs", 0)
+    ratio = rows["PUT, while a backlog drains"]["p99"] / rows["PUT, nothing waits"]["p99"]
+    section.at_most("p99 of PUT meanwhile at most 2x", ratio, 2)
+    return [section]
+
+
+def drain(server, seconds=None):
+    """Rate and processor time of uploads while nobody else asks for anything."""
+    begin, before, used = time.monotonic(), server.metrics()["forebay_dirty_objects"], cpu_seconds(server.process.pid)
+    deadline = begin + (seconds or 30)
+    left = before
+    while left and time.monotonic() < deadline:
+        time.sleep(0.1)
+        left = server.metrics()["forebay_dirty_objects"]
+    took, done = time.monotonic() - begin, before - left
+    cpu = 1e6 * (cpu_seconds(server.process.pid) - used) / done
+    return {"p50": None, "p99": None, "rate": done / took, "cpu": cpu}
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def burst(setting):
+    """Ten times what the under store bears, for a minute."""
+    size, rate = "10KiB", 200
+    with contextlib.ExitStack() as stack:
+        options = ("--delay", "30ms", "--rate", str(rate), "--threads", "1")
+        distant = stack.enter_context(setting.started(peers.Bare, *options))
+        near = stack.enter_context(setting.started(peers.Forebay, behind=distant))
+
+        def paced(name, operations, seconds):
+            words = ["put", "--obj.size", size, "--concurrent", 256, "--rate", operations, "--duration", f"{seconds}s"]
+            return figures(load.run(near, *words, "--bucket", "bench", "--noclear", "--prefix", f"{name}/"), "PUT")
+
+        calm = paced("calm", rate // 2, 10)
+        near.wait_until_drained(600)
+        wild = paced("burst", 10 * rate, 60)
+        drained = drain(near, 30)
+    rows = {"PUT, calm": calm, "PUT, burst": wild, "uploads afterwards": drained}
+    section = Section("burst", f"60 s of {10 * rate:,} PUTs per second before an S3 that bears {rate}", ("p50", "p99", "rate", "cpu"), rows)
+    section.bar("no request fails", "none failed", True)
+    section.at_most("p99 at most 2x that of calm", wild["p99"] / calm["p99"], 2)
+    section.at_least("uploads go on at the full rate of the under store", 100 * drained["rate"] / rate, 90, " %")
+    return [section]
+
+
+def misses(setting):
+    """First reads through a distance of 30 ms."""
+    with contextlib.ExitStack() as stack:
+        small = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms", "--obj.size", "10KiB"))
+        behind = stack.enter_context(setting.started(peers.Forebay, behind=small))
+
+        def reading(server, size, objects, *more):
+            def measure(number):
+                words = ["get", *setting.words(size, 1), "--bucket", "bench", "--prefix", f"{number}/", "--noclear", "--prepared"]
+                return figures(load.run(server, *words, "--keys", "sequential", "--objects", objects, *more), "GET")
+
+            return measure
+
+        many = 1_000_000
+        first = interleaved(
+            setting.rounds,
+            {"S3 at 30 ms": reading(small, "10KiB", many), "Forebay before it": reading(behind, "10KiB", many)},
+        )
+        # What one connection to S3 carries: 85 to 90 MB/s, says "Performance guidelines for Amazon S3".
+        options = ("--delay", "30ms", "--obj.size", "1GiB", "--stream-bandwidth", "90MiB")
+        large = stack.enter_context(setting.started(peers.Bare, *options))
+        before = stack.enter_context(setting.started(peers.Forebay, behind=large))
+        cold = {"S3 at 30 ms": reading(large, "1GiB", many), "Forebay before it": reading(before, "1GiB", many)}
+        streams = interleaved(min(setting.rounds, 3), cold)
+    one = Section("miss", "First GET of 10 KiB, 1 connection", ("first", "p50", "p99", "cpu"), first)
+    over = first["Forebay before it"]["first"] - first["S3 at 30 ms"]["first"]
+    one.at_most("first byte at most 1 ms after that of the under store", over, 1, " ms")
+    two = Section("cold-stream", "First GET of 1 GiB, 1 connection", ("first", "p50", "bytes", "cpu"), streams)
+    two.at_least("3x the rate of one stream", streams["Forebay before it"]["bytes"] / streams["S3 at 30 ms"]["bytes"], 3)
+    two.notes.append("One connection to the under store carries 90 MiB/s, as one to Amazon S3 does by its performance guidelines.")
+    return [one, two]
+
+
+def growth(setting, small=10_000, large=5_000_000):
+    """The same work before and after millions of objects."""
+    size = "1KiB"
+    with setting.started(peers.Forebay, mode="TRANSIENT") as server:
+
+        def measure(count):
+            words = ["--bucket", "bench", "--prefix", "grow/", "--noclear", "--prepared", "--objects", count]
+            puts = load.run(server, "put", "--overwrite", *setting.words(size, 64), *words)
+            gets = load.run(server, "get", *setting.words(size, 64), *words)
+            return medians([figures(puts, "PUT")]), medians([figures(gets, "GET")])
+
+        def grow(count):
+            words = ["stat", "--obj.size", size, "--concurrent", 64, "--duration", "1s", "--objects", count]
+            load.run(server, *words, "--bucket", "bench", "--prefix", "grow/", "--noclear")
+
+        grow(small)
+        few = [measure(small) for _ in range(setting.rounds)]
+        grow(large)
+        many = [measure(large) for _ in range(setting.rounds)]
+        server.stop()
+        clean = restart(server)
+        memory = resident_bytes(server.process.pid)
+        server.kill()
+        killed = restart(server)
+    rows = {}
+    for count, all_rounds in ((small, few), (large, many)):
+        rows[f"PUT among {count:,}"] = medians([puts for puts, _ in all_rounds])
+        rows[f"GET among {count:,}"] = medians([gets for _, gets in all_rounds])
+    section = Section("growth", f"From {small:,} to {large:,} objects of 1 KiB", ("p50", "p99", "rate", "cpu", "memory"), rows)
+    for name in ("PUT", "GET"):
+        ratio = rows[f"{name} among {large:,}"]["rate"] / rows[f"{name} among {small:,}"]["rate"]
+        section.at_least(f"rate of {name} at least 80 % of the small case", 100 * ratio, 80, " %")
+    section.at_most("memory after a restart at most 1 GiB", memory / (1 << 20), 1024, " MiB", 0)
+    section.at_most("ready within 5 s after a clean stop", clean, 5, " s", 1)
+    section.at_most("ready within 20 s after SIGKILL", killed, 20, " s", 1)
+    return [section]
+
+
+def restart(server):
+    begin = time.monotonic()
+    server.start()
+    return time.monotonic() - begin
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status") as status:
+        (line,) = [line for line in status if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
+
+
+def listing(setting, count=1_000_000):
+    """Pages of 1,000 keys out of a million."""
+    with setting.started(peers.Forebay, mode="TRANSIENT") as server:
+        words = ["--bucket", "bench", "--prefix", "list/", "--noclear", "--objects", count, "--obj.size", "1B"]
+        load.run(server, "stat", "--concurrent", 64, "--duration", "1s", *words)
+        pages = [
+            figures(load.run(server, "list", "--concurrent", 1, "--duration", f"{setting.seconds}s", "--prepared", *words), "LIST")
+            for _ in range(setting.rounds)
+        ]
+        s3 = boto(server)
+        anywhere = []
+        for number in range(200):
+            after = f"list/{number * count // 200:010}"
+            for delimiter in ({}, {"Delimiter": "/"}, {"Delimiter": "5"}):
+                begin = time.perf_counter()
+                s3.list_objects_v2(Bucket="bench", Prefix="list/", StartAfter=after, **delimiter)
+                anywhere.append(1000 * (time.perf_counter() - begin))
+    anywhere.sort()
+    python = {"p50": anywhere[len(anywhere) // 2], "p99": anywhere[len(anywhere) * 99 // 100], "rate": None, "cpu": None}
+    rows = {"page after page": medians(pages), "anywhere, with and without delimiter (boto3)": python}
+    section = Section("list", f"Pages of 1,000 keys out of {count:,}", ("p50", "p99", "rate", "cpu"), rows)
+    section.at_most("p50 at most 15 ms", rows["page after page"]["p50"], 15, " ms", 1)
+    section.notes.append("The second line holds what boto3 takes to parse a page, some 20 ms.")
+    return [section]
+
+
+def amplification(setting):
+    """Bytes written to disk for each byte that was acknowledged."""
+    rows = {}
+    with setting.started(peers.Forebay, mode="TRANSIENT") as server:
+        for size, concurrent in (("10KiB", 64), ("10KiB", 1), ("1MiB", 4), ("10MiB", 4)):
+            measure = putting(setting, server, size, concurrent)
+            rows[f"{size}, {concurrent} connections"] = medians([measure(number) for number in range(setting.rounds)])
+    section = Section("amplification", "Bytes to disk", ("amplification", "rate", "bytes"), rows)
+    for name, row in rows.items():
+        section.at_most(f"{name}: at most 1.3x what was acknowledged", row["amplification"], 1.3)
+    return [section]
+
+
+ALL = {
+    "small-puts": small_puts,
+    "small-gets": small_gets,
+    "large-puts": large_puts,
+    "large-gets": large_gets,
+    "ranges": ranges,
+    "persisting": persisting,
+    "burst": burst,
+    "misses": misses,
+    "growth": growth,
+    "listing": listing,
+    "amplification": amplification,
+}

@@ -1,0 +1,145 @@
+//! GetObject past `s3s`, which takes several times as long for a small object as everything else together: the one place where
+//! the library of the protocol is not used.
+//!
+//! Only what is plain goes this way: a signature in the header, no query, no condition, no header that this does not know, and
+//! a path as it is signed. All else, and all that would be refused before the cache is asked, goes the long way and gets its
+//! answer there. What goes this way gets the same answer as there: `tests/short_path.rs` sends requests both ways.
+
+mod response;
+mod signature;
+
+use std::sync::Arc;
+
+use forebay_auth::{Action, Secret, User, Users};
+use forebay_cache::{Conditions, GetObject};
+use forebay_env::{Clock, Env};
+use forebay_types::ObjectPath;
+use http::header::{HOST, RANGE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Version};
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
+use s3s::HttpResponse;
+use s3s::dto::Range;
+use s3s::host::S3Host;
+
+use crate::context::RequestContext;
+use crate::convert;
+use crate::host::Domain;
+use crate::operations::{Failure, Operations, requested_range};
+use crate::pass_through::SEGMENT;
+use crate::s3s_fixes::answer;
+use crate::trace;
+use signature::{Claim, SigningKeys};
+
+const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
+
+/// What the headers of a plain request are called, in the order of how many clients send them.
+const PLAIN_HEADERS: [&str; 17] = [
+    "host",
+    "authorization",
+    "x-amz-date",
+    "x-amz-content-sha256",
+    "user-agent",
+    "accept",
+    "accept-encoding",
+    "amz-sdk-invocation-id",
+    "amz-sdk-request",
+    "range",
+    CHECKSUM_MODE,
+    "connection",
+    "content-length",
+    "x-amz-user-agent",
+    "content-type",
+    "traceparent",
+    "tracestate",
+];
+
+pub(crate) struct ShortPath {
+    operations: Operations,
+    users: Users,
+    domain: Option<Domain>,
+    clock: Arc<dyn Clock>,
+    keys: SigningKeys,
+    /// Stands in for a user who does not exist: who asks in the name of one learns nothing from the time that it takes.
+    decoy: Arc<User>,
+}
+
+/// A plain GetObject by somebody who may do it.
+struct Plain {
+    path: ObjectPath,
+    range: Option<Range>,
+    wants_checksums: bool,
+    user: Arc<User>,
+}
+
+impl ShortPath {
+    pub(crate) fn new(operations: Operations, users: Users, domain: Option<Domain>, env: &Env) -> Self {
+        let secret = Secret::new(&format!("{}{}", env.random.hex_id(), env.random.hex_id()));
+        let decoy = User { access_key: String::new(), grants: Vec::new(), secret, ..users.root().clone() };
+        let (clock, keys) = (Arc::clone(&env.clock), SigningKeys::default());
+        Self { operations, users, domain, clock, keys, decoy: Arc::new(decoy) }
+    }
+
+    /// Answers a plain request without a body. `None`: it goes the long way.
+    pub(crate) async fn answer(&self, parts: &Parts, context: &RequestContext) -> Option<HttpResponse> {
+        let Plain { path, range, wants_checksums, user } = self.recognise(parts)?;
+        let _ = context.operation.set("GetObject");
+        let _ = context.requester.set(Arc::clone(&user));
+        trace::routed("GetObject", Some(path.bucket.as_str()), Some(path.key.as_str()));
+        let range = range.map(requested_range);
+        let get = GetObject { path, range, part_number: None, conditions: Conditions::default() };
+        let failure = Failure { request_id: context.id.clone(), operation: "GetObject" };
+        match self.operations.send_object(get, &user, failure, wants_checksums).await {
+            Ok(answered) => response::of(answered),
+            Err(error) => Some(answer::refuse(error, &context.id)),
+        }
+    }
+
+    fn recognise(&self, parts: &Parts) -> Option<Plain> {
+        let uri = &parts.uri;
+        let is_plain = parts.method == Method::GET
+            && parts.version == Version::HTTP_11
+            && uri.query().is_none()
+            && uri.authority().is_none()
+            && are_plain(&parts.headers);
+        if !is_plain || !self.is_path_style(&parts.headers) {
+            return None;
+        }
+        let range = match parts.headers.get(RANGE) {
+            Some(range) => Some(Range::parse(range.to_str().ok()?).ok()?),
+            None => None,
+        };
+        let path = object_path(uri.path())?;
+        let claim = Claim::of(&parts.headers, &self.operations.region)?;
+        let user = self.users.find(claim.access_key).unwrap_or_else(|| Arc::clone(&self.decoy));
+        let holds = claim.holds(&user, &self.keys, uri.path(), &parts.headers, self.clock.unix_ms());
+        if !holds || !user.may(Action::Read, &format!("/{path}")) {
+            return None;
+        }
+        Some(Plain { path, range, wants_checksums: parts.headers.contains_key(CHECKSUM_MODE), user })
+    }
+
+    fn is_path_style(&self, headers: &HeaderMap) -> bool {
+        let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
+        let of_domain = |domain: &Domain| domain.parse_host_header(host).is_ok_and(|host| host.bucket().is_none());
+        self.domain.as_ref().is_none_or(of_domain)
+    }
+}
+
+/// Whether all headers are known here, are text, and come once.
+fn are_plain(headers: &HeaderMap) -> bool {
+    headers.len() == headers.keys_len()
+        && headers.iter().all(|(name, value)| PLAIN_HEADERS.contains(&name.as_str()) && value.to_str().is_ok())
+}
+
+/// The object that a path names, when it is encoded as the signature wants it.
+fn object_path(raw: &str) -> Option<ObjectPath> {
+    let decoded = percent_decode_str(raw).decode_utf8().ok()?;
+    let is_canonical = utf8_percent_encode(&decoded, SEGMENT).try_fold(raw, |rest, piece| rest.strip_prefix(piece));
+    if is_canonical != Some("") {
+        return None;
+    }
+    let path = s3s::path::parse_path_style(&decoded).ok()?;
+    let (bucket, key) = path.as_object()?;
+    convert::path(bucket, key).ok()
+}
