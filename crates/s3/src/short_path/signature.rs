@@ -102,7 +102,13 @@ impl<'a> Claim<'a> {
 #[derive(Default)]
 pub(super) struct SigningKeys {
     /// By access key. A user who has got another secret is another one.
-    known: RwLock<HashMap<String, (Arc<User>, String, [u8; 32])>>,
+    known: RwLock<HashMap<String, SigningKey>>,
+}
+
+struct SigningKey {
+    owner: Arc<User>,
+    scope: String,
+    key: [u8; 32],
 }
 
 /// Users whose keys are remembered; more than that begin anew.
@@ -110,18 +116,19 @@ const USERS_MAX: usize = 1024;
 
 impl SigningKeys {
     fn of(&self, user: &Arc<User>, scope: &str) -> [u8; 32] {
-        if let Some((owner, of_scope, key)) = self.known.read().get(&user.access_key)
-            && Arc::ptr_eq(owner, user)
-            && of_scope == scope
+        if let Some(known) = self.known.read().get(&user.access_key)
+            && Arc::ptr_eq(&known.owner, user)
+            && known.scope == scope
         {
-            return *key;
+            return known.key;
         }
         let key = signing_key(user.secret.expose(), scope);
         let mut known = self.known.write();
         if known.len() >= USERS_MAX {
             known.clear();
         }
-        known.insert(user.access_key.clone(), (Arc::clone(user), scope.to_owned(), key));
+        let (owner, scope) = (Arc::clone(user), scope.to_owned());
+        known.insert(user.access_key.clone(), SigningKey { owner, scope, key });
         key
     }
 }
