@@ -6,13 +6,13 @@ import statistics
 import subprocess
 import tempfile
 
-from peers import BENCH, servers
+from peers import BENCH
 
 
-def run(server, *words, pid=None):
-    """Puts load on a server; gives the medians of forebay-bench's only run. `pid` is the server's, if it is another process."""
+def run(server, *words):
+    """Puts load on a server; gives the medians of forebay-bench's only run."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        options = ["--host", server.endpoint, "--json", file.name, "--server-pid", pid or server.process.pid]
+        options = ["--host", server.endpoint, "--json", file.name, "--server-pid", server.process.pid]
         keys = {"FOREBAY_ACCESS_KEY": server.access_key, "FOREBAY_SECRET_KEY": server.secret_key}
         call(*words, *options, keys=keys)
         (only,) = json.load(file)["runs"]
@@ -66,5 +66,3 @@ def interleaved(rounds, contenders):
             measured[name].append(measure(number))
     return {name: medians(every) for name, every in measured.items()}
 
-
-__all__ = ["call", "figures", "interleaved", "limits", "medians", "run", "servers"]

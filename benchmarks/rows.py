@@ -9,8 +9,6 @@ from harness.clients import boto
 from load import figures, interleaved, medians
 from report import Section
 
-KIB, MIB, GIB = "KiB", "MiB", "GiB"
-
 
 class Setting:
     """Where servers lie, and for how long they are measured."""

@@ -114,8 +114,7 @@ class Clock:
     """The wall clock of one process, which can be moved while it runs. The monotonic clock goes on, as it does in the world."""
 
     def __init__(self, directory):
-        if not FAKETIME:
-            pytest.skip("libfaketime is not installed: run `make setup`")
+        assert FAKETIME, "libfaketime is not installed: run `make setup`"
         self.file = directory / "clock"
         self.move(0)
 

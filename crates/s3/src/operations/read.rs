@@ -119,6 +119,7 @@ impl Operations {
         let mut stream = body.stream;
         let sent = match stream.next().now_or_never() {
             Some(Some(Ok(all))) if all.len() as u64 == body.head.range.len() => Body::from(all),
+            Some(None) => Body::empty(),
             first => {
                 let first = futures::stream::iter(first.flatten());
                 let stream = first.chain(stream).map_ok(Frame::data).inspect_err(move |error| {
