@@ -1,6 +1,8 @@
 """What is measured: a function for each section of the report. Each starts its servers and stops them."""
 
 import contextlib
+import signal
+import threading
 import time
 
 import load
@@ -216,8 +218,13 @@ def persisting(setting):
             return figures(load.run(near, *words, "--prefix", f"{name}/{number}/"), "PUT")
 
         def fill(number, name):
-            words = ["put", "--obj.size", size, "--concurrent", 64, "--duration", f"{3 * setting.seconds}s", "--bucket", "bench"]
+            words = ["put", "--obj.size", size, "--concurrent", 64, "--duration", f"{2 * setting.seconds}s", "--bucket", "bench"]
+            # Uploads wait meanwhile, so that there is a backlog at all: as soon as the bucket is there.
+            pause = threading.Timer(0.5, distant.process.send_signal, [signal.SIGSTOP])
+            pause.start()
             load.run(near, *words, "--noclear", "--prefix", f"{name}/{number}/")
+            pause.join()
+            distant.process.send_signal(signal.SIGCONT)
 
         idle, busy, drains = [], [], []
         for number in range(setting.rounds):

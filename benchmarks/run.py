@@ -20,6 +20,8 @@ def main():
     parser.add_argument("--directory", type=pathlib.Path, default=ROOT / "target", help="where the servers keep their data")
     parser.add_argument("--print", action="store_true", help="leave the document as it is")
     options = parser.parse_args()
+    # Before this run itself changes the document.
+    of = preface(options)
     for name in options.sections or rows.ALL:
         with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as directory:
             setting = rows.Setting(pathlib.Path(directory), options.rounds, options.seconds)
@@ -27,7 +29,7 @@ def main():
         for section in sections:
             print(section.markdown(), flush=True)
         if not options.print:
-            report.write(ROOT / "docs" / "performance.md", ROOT / "docs" / "images", name, sections, preface(options))
+            report.write(ROOT / "docs" / "performance.md", ROOT / "docs" / "images", name, sections, of)
 
 
 def preface(options):
