@@ -1,5 +1,5 @@
 # `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup fuzz bench reference references sim breakage soak
+.PHONY: run test setup fuzz bench reference references sim schedules breakage mutants soak
 
 run:
 	@scripts/run
@@ -34,6 +34,11 @@ sim:
 	@cargo build --release --locked -p forebay-sim
 	@$(or $(CARGO_TARGET_DIR),target)/release/forebay-sim --minutes $(or $(SIM_MINUTES),60) --jobs $(shell nproc)
 
+# Looks for races between threads in a hundred times as many schedules as tests do: SCHEDULES=1000 make schedules for longer.
+schedules:
+	@FOREBAY_SCHEDULES=$(or $(SCHEDULES),100) cargo test --locked --workspace --exclude forebay-test-clients \
+		--features forebay-sim/schedules --test schedules
+
 # Load, kills, stops and outages for an hour, and a look whether anything grows: SOAK_MINUTES=600 make soak.
 soak: setup
 	@cargo build --release --locked -p forebay
@@ -42,3 +47,7 @@ soak: setup
 # Breaks one promise after the other, and looks whether the simulation or a test notices: an hour or more.
 breakage:
 	@scripts/check-breakage
+
+# Makes small changes to the sources, and looks whether a test fails: hours. MUTANTS=catalog, or "store --file '**/apply.rs'", is a part.
+mutants:
+	@scripts/mutants $(MUTANTS)

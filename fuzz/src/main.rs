@@ -25,7 +25,7 @@ use product::{config, failure, store_settings};
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 26] = [
+const TARGETS: [(&str, Target); 27] = [
     ("cache-metadata", forebay_cache::fuzz::metadata),
     ("catalog-keys", catalog::keys),
     ("catalog-records", catalog::records),
@@ -41,6 +41,7 @@ const TARGETS: [(&str, Target); 26] = [
     ("s3-host", forebay_s3::fuzz::host),
     ("s3-parameters", forebay_s3::fuzz::parameters),
     ("s3-requests", requests::requests),
+    ("s3-signatures", forebay_s3::fuzz::signature),
     ("s3-tokens", forebay_s3::fuzz::token),
     ("stamp", forebay_ufs::fuzz::stamp),
     ("store-damage", forebay_store::fuzz::damage),

@@ -76,11 +76,8 @@ def test_a_bomb_is_refused_and_costs_little(worker, bomb):
         refused = answer is None or 400 <= answer.status < 500
         assert refused and (answer is None or b"root:" not in answer.body), (target, answer)
     boto(worker).abort_multipart_upload(Bucket="bucket", Key="kept", UploadId=upload)
-    # The document of a new bucket may hold one word that matters, and what else it holds is read by nobody.
     answer = post(worker, "PUT", "/another-bucket", bomb.replace(b"Delete", b"CreateBucketConfiguration"))
-    assert answer is None or b"root:" not in answer.body, answer
-    if answer is not None and answer.status == 200:
-        boto(worker).delete_bucket(Bucket="another-bucket")
+    assert answer is None or 400 <= answer.status < 500, answer
     assert worker.metrics()["process_resident_memory_bytes"] - before < MEMORY_BYTES_MAX
     s3 = boto(worker)
     assert s3.get_object(Bucket="bucket", Key="kept")["Body"].read() == b"kept"

@@ -1,7 +1,7 @@
 //! Counts of what the under store does not have, kept in step with the catalog.
 
 use forebay_catalog::records::{ObjectRecord, State};
-use parking_lot::Mutex;
+use forebay_env::sync::Mutex;
 
 use crate::metrics::Metrics;
 

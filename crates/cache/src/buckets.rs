@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, LocalChange, Transaction};
 use forebay_env::Env;
+use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_store::ValueWrite;
-use forebay_types::{BucketName, Durability, ObjectPath};
+use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::{BucketRoot, S3Target};
-use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::worker::Worker;
@@ -178,7 +178,7 @@ fn mount_of(mounts: &Mounts, root: &Arc<dyn BucketRoot>, bucket: &BucketName) ->
 async fn write_record(engine: &dyn Engine, bucket: &BucketName, value: Option<Bytes>) -> Result<()> {
     let writes = vec![ValueWrite { key: records::bucket_key(bucket), value }];
     let local = LocalChange::default();
-    engine.commit(Transaction { checks: Vec::new(), writes, local, durability: Durability::Fsync }).await?;
+    engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_types::limits::PUT_BYTES_MAX;
-use forebay_types::{ObjectInfo, ObjectPath, SystemHeaders};
+use forebay_types::{ObjectInfo, ObjectPath, StorageState, SystemHeaders, Tags};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::worker::Worker;
@@ -15,19 +15,15 @@ use crate::{
 pub(crate) struct CopySource {
     pub(crate) incoming: Incoming,
     pub(crate) info: Arc<ObjectInfo>,
+    state: StorageState,
 }
+
+/// A source that changes while its tags are asked for is looked at anew this often.
+const CHANGED_TRIES: usize = 3;
 
 impl Worker {
     pub(crate) async fn copy(self: &Arc<Self>, request: CopyObject) -> Result<Written> {
-        let source = &request.source;
-        let mut from = self.copy_source(source, &request.source_conditions, None).await?;
-        if from.info.size > PUT_BYTES_MAX {
-            return Err(Error::new(ErrorKind::InvalidArgument, "the source is larger than 5 GiB: copy it in parts"));
-        }
-        let tags = match request.replace_tags {
-            Some(tags) => tags,
-            None => self.tags(source).await?,
-        };
+        let (mut from, tags) = self.source_with_tags(&request).await?;
         let (headers, user) =
             request.replace_metadata.unwrap_or_else(|| (from.info.headers.clone(), from.info.user.clone()));
         let headers = SystemHeaders {
@@ -40,6 +36,35 @@ impl Worker {
         let attributes = Attributes { headers, user, tags };
         self.put(PutObject { path: request.target, body: from.incoming, attributes, conditions: request.conditions })
             .await
+    }
+
+    /// The bytes of the source, and the tags that the copy gets: where they are the source's, of the same version.
+    async fn source_with_tags(self: &Arc<Self>, request: &CopyObject) -> Result<(CopySource, Tags)> {
+        let source = &request.source;
+        for _ in 0..CHANGED_TRIES {
+            let from = self.copy_source(source, &request.source_conditions, None).await?;
+            if from.info.size > PUT_BYTES_MAX {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    "the source is larger than 5 GiB: copy it in parts",
+                ));
+            }
+            if let Some(tags) = &request.replace_tags {
+                return Ok((from, tags.clone()));
+            }
+            if from.state != StorageState::Clean {
+                let tags = from.info.tags.clone();
+                return Ok((from, tags));
+            }
+            // The under store tells tags by themselves, and not of which version.
+            let tags = self.tags(source).await?;
+            let (path, conditions) = (source.clone(), Conditions::default());
+            let now = self.head(GetObject { path, range: None, part_number: None, conditions }).await?;
+            if is_same_version(&now.info, &from.info) {
+                return Ok((from, tags));
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the source keeps changing while it is copied"))
     }
 
     /// `range` is inclusive and must lie inside the source, as UploadPartCopy wants it.
@@ -60,7 +85,7 @@ impl Worker {
             ErrorKind::NotModified => Error { kind: ErrorKind::PreconditionFailed, ..error },
             _ => error,
         })?;
-        let info = Arc::clone(&body.head.info);
+        let (info, state) = (Arc::clone(&body.head.info), body.head.state);
         if range.is_some_and(|(_, last)| last >= info.size) {
             return Err(Error::about(
                 ErrorKind::InvalidRange,
@@ -77,8 +102,13 @@ impl Worker {
             compute: Vec::new(),
             trailers: None,
         };
-        Ok(CopySource { incoming, info })
+        Ok(CopySource { incoming, info, state })
     }
+}
+
+/// Equal content may have been written again with other tags, but not at the same time with the same metadata.
+fn is_same_version(a: &ObjectInfo, b: &ObjectInfo) -> bool {
+    (&a.etag, a.last_modified_ms, &a.headers, &a.user) == (&b.etag, b.last_modified_ms, &b.headers, &b.user)
 }
 
 /// The source was replaced while it was read: the next try copies the new one. Not a precondition of the client's.

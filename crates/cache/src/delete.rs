@@ -39,7 +39,7 @@ impl Worker {
             return Ok(());
         }
         let generation = self.next_generation();
-        let now = (generation, self.write_time_ms());
+        let now = (generation, self.write_times.next());
         let (base, (dirty_since, dirty_since_ms)) = self.base_and_age(path, policy, &current, now);
         let tombstone = tombstone(generation, now.1, base, dirty_since, dirty_since_ms);
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };

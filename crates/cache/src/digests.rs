@@ -1,16 +1,16 @@
 //! Hashes of the bytes on their way in.
 
-use crc_fast::{CrcAlgorithm, Digest as Crc};
+use crc_fast::CrcAlgorithm;
 use forebay_types::{Algorithm, Checksum};
+use forebay_ufs::Hasher;
 use md5::{Digest as _, Md5};
-use sha1::Sha1;
 use sha2::Sha256;
 
 /// MD5 and any set of checksums over one stream.
 pub(crate) struct Digests {
     md5: Md5,
     payload_sha256: Option<Sha256>,
-    checksums: Vec<(Algorithm, Hasher)>,
+    checksums: Vec<Hasher>,
 }
 
 /// The values after the last byte.
@@ -20,49 +20,10 @@ pub(crate) struct Digested {
     pub(crate) checksums: Vec<Checksum>,
 }
 
-enum Hasher {
-    Crc(Box<Crc>),
-    Sha1(Sha1),
-    Sha256(Sha256),
-}
-
-impl Hasher {
-    fn new(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::Crc32 => Self::Crc(Box::new(Crc::new(CrcAlgorithm::Crc32IsoHdlc))),
-            Algorithm::Crc32C => Self::Crc(Box::new(Crc::new(CrcAlgorithm::Crc32Iscsi))),
-            Algorithm::Crc64Nvme => Self::Crc(Box::new(Crc::new(CrcAlgorithm::Crc64Nvme))),
-            Algorithm::Sha1 => Self::Sha1(Sha1::new()),
-            Algorithm::Sha256 => Self::Sha256(Sha256::new()),
-        }
-    }
-
-    fn update(&mut self, data: &[u8]) {
-        match self {
-            Self::Crc(crc) => crc.update(data),
-            Self::Sha1(sha) => sha.update(data),
-            Self::Sha256(sha) => sha.update(data),
-        }
-    }
-
-    fn finish(self, algorithm: Algorithm) -> Vec<u8> {
-        match self {
-            Self::Crc(crc) => crc_bytes(algorithm, crc.finalize()),
-            Self::Sha1(sha) => sha.finalize().to_vec(),
-            Self::Sha256(sha) => sha.finalize().to_vec(),
-        }
-    }
-}
-
-/// The low bytes of a CRC in network order.
-fn crc_bytes(algorithm: Algorithm, crc: u64) -> Vec<u8> {
-    crc.to_be_bytes()[8 - algorithm.bytes()..].to_vec()
-}
-
 impl Digests {
     /// `payload_sha256`: whether the hash of `x-amz-content-sha256` is wanted as well.
     pub(crate) fn new(algorithms: &[Algorithm], payload_sha256: bool) -> Self {
-        let checksums = algorithms.iter().map(|algorithm| (*algorithm, Hasher::new(*algorithm))).collect();
+        let checksums = algorithms.iter().map(|algorithm| Hasher::new(*algorithm)).collect();
         Self { md5: Md5::new(), payload_sha256: payload_sha256.then(Sha256::new), checksums }
     }
 
@@ -71,17 +32,16 @@ impl Digests {
         if let Some(sha) = &mut self.payload_sha256 {
             sha.update(data);
         }
-        for (_, hasher) in &mut self.checksums {
+        for hasher in &mut self.checksums {
             hasher.update(data);
         }
     }
 
     pub(crate) fn finish(self) -> Digested {
-        let value = |(algorithm, hasher): (Algorithm, Hasher)| Checksum { algorithm, value: hasher.finish(algorithm) };
         Digested {
             md5: self.md5.finalize().into(),
             payload_sha256: self.payload_sha256.map(|sha| sha.finalize().into()),
-            checksums: self.checksums.into_iter().map(value).collect(),
+            checksums: self.checksums.into_iter().map(Hasher::finish).collect(),
         }
     }
 }
@@ -101,7 +61,8 @@ pub(crate) fn combine(pieces: &[(Checksum, u64)]) -> Option<Checksum> {
     for (checksum, size) in &pieces[1..] {
         combined = crc_fast::checksum_combine(crc, combined, number(checksum), *size);
     }
-    Some(Checksum { algorithm, value: crc_bytes(algorithm, combined) })
+    // The low bytes in network order.
+    Some(Checksum { algorithm, value: combined.to_be_bytes()[8 - algorithm.bytes()..].to_vec() })
 }
 
 /// The checksum of the pieces' checksums: S3's COMPOSITE.
@@ -109,7 +70,7 @@ pub(crate) fn composite(pieces: &[Checksum]) -> Option<Checksum> {
     let algorithm = pieces.first()?.algorithm;
     let mut hasher = Hasher::new(algorithm);
     pieces.iter().for_each(|checksum| hasher.update(&checksum.value));
-    Some(Checksum { algorithm, value: hasher.finish(algorithm) })
+    Some(hasher.finish())
 }
 
 /// The MD5 over the binary MD5s of parts.

@@ -213,15 +213,23 @@ impl Worker {
             }
             (Source::Remote(..), Some(body)) => return Ok(self.pass_on(path, policy, range, body)),
         };
-        if let Some(data) = self.memory.get(policy, generation).and_then(|object| object.data) {
-            self.metrics.read(Tier::memory, &path.bucket, &policy.rule, range.len());
-            return Ok(once(data.slice(range.start as usize..range.end as usize)));
-        }
-        if self.memory.takes(found.info.size) {
-            let whole = self.stream(path, policy, found.bytes, ByteRange::of_size(found.info.size));
-            let data = collect(whole, found.info.size as usize).await?;
-            self.memory.insert(policy, generation, MemoryObject::new(found.info, Some(data.clone())));
-            return Ok(once(data.slice(range.start as usize..range.end as usize)));
+        let size = found.info.size;
+        if self.memory.takes(size)
+            && let Some(room) = self.read_ahead.room(size)
+        {
+            let data = match self.memory.get(policy, generation).and_then(|object| object.data) {
+                Some(data) => {
+                    self.metrics.read(Tier::memory, &path.bucket, &policy.rule, range.len());
+                    data
+                }
+                None => {
+                    let whole = self.stream(path, policy, found.bytes, ByteRange::of_size(size));
+                    let data = collect(whole, size as usize).await?;
+                    self.memory.insert(policy, generation, MemoryObject::new(found.info, Some(data.clone())));
+                    data
+                }
+            };
+            return Ok(once(room.hold(data.slice(range.start as usize..range.end as usize))));
         }
         first_ready(self.stream(path, policy, found.bytes, range)).await
     }
@@ -268,7 +276,11 @@ impl Worker {
     fn stream_pages(self: &Arc<Self>, version: Version, range: ByteRange) -> ByteStream {
         let worker = Arc::clone(self);
         let page_size = self.settings.page_size.0;
-        let share = self.read_ahead.share(range.len(), 1 + self.settings.read_ahead_pages as usize, page_size);
+        let ahead = match self.has_all(&version, range) {
+            true => LOCAL_READ_AHEAD,
+            false => 1 + self.settings.read_ahead_pages as usize,
+        };
+        let share = self.read_ahead.share(range.len(), ahead, page_size);
         let at_once = share.pieces();
         let pages = pages_of(range, page_size).flat_map(move |page| share.cut(page));
         let read = move |wanted| Arc::clone(&worker).read_page(version.clone(), wanted);

@@ -36,6 +36,7 @@ mod space;
 mod sweep;
 mod tags;
 mod worker;
+mod write_times;
 
 use std::sync::Arc;
 

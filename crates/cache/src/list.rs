@@ -17,6 +17,9 @@ use crate::{ListObjects, ListedObject, ObjectPage, Result};
 /// Catalog records that one region of a listing spans at most.
 const REGION_RECORDS: usize = 1000;
 
+/// Catalog records that are looked at first below a common prefix: one shows it most of the time.
+const GROUP_RECORDS: usize = 4;
+
 /// Names that one page of an under store holds at most: S3's own limit.
 const REMOTE_PAGE: usize = 1000;
 
@@ -96,16 +99,7 @@ impl Worker {
         request: &ListObjects,
         after: Option<&str>,
     ) -> Result<Region> {
-        let (from, to) = records::object_prefix_range(bucket, &request.prefix);
-        let from = match after {
-            Some(after) => from.max(scan_start(bucket, request, after)),
-            None => from,
-        };
-        let records = if from < to { self.engine.scan(&from, &to, REGION_RECORDS).await? } else { Vec::new() };
-        let catalog_end = match records.last() {
-            Some((key, _)) if records.len() == REGION_RECORDS => records::parse_object_key(key).map(|path| path.key),
-            Some(_) | None => None,
-        };
+        let (records, catalog_end) = self.catalog_region(bucket, request, after).await?;
         let remote = under_store
             .list(&ListRequest {
                 prefix: request.prefix.clone(),
@@ -128,13 +122,12 @@ impl Worker {
             items.insert(object.key, Item::Object(listed));
         }
         items.extend(remote.prefixes.into_iter().map(|prefix| (prefix, Item::Prefix)));
-        let end = region_end(last_remote, catalog_end.as_ref().map(ObjectKey::as_str));
-        for (key, versioned) in &records {
-            let Some(path) = records::parse_object_key(key) else { continue };
+        let end = region_end(last_remote, catalog_end.as_ref().map(|path| path.key.as_str()));
+        for (path, record) in records {
             if end.as_deref().is_some_and(|end| path.key.as_str() > end && !path.key.as_str().starts_with(end)) {
                 break;
             }
-            lay_over(&mut items, request, &path, ObjectRecord::decode(&versioned.value)?);
+            lay_over(&mut items, request, &path, record);
         }
         if let Some(end) = &end {
             items.retain(|name, _| name.as_str() <= end.as_str());
@@ -143,6 +136,40 @@ impl Worker {
             group_of(request, &end).filter(|group| items.contains_key(*group)).map_or(end.clone(), str::to_owned)
         });
         Ok(Region { items, next })
+    }
+
+    /// The records of one region, and the last of them when there are more behind it. One record that is no tombstone shows a common
+    /// prefix: what else is below it is passed over, however much that is.
+    async fn catalog_region(
+        &self,
+        bucket: &BucketName,
+        request: &ListObjects,
+        after: Option<&str>,
+    ) -> Result<(Vec<(ObjectPath, ObjectRecord)>, Option<ObjectPath>)> {
+        let (mut from, to) = records::object_prefix_range(bucket, &request.prefix);
+        if let Some(after) = after {
+            from = from.max(scan_start(bucket, request, after));
+        }
+        let has_groups = request.delimiter.as_ref().is_some_and(|delimiter| !delimiter.is_empty());
+        let first_step = if has_groups { GROUP_RECORDS } else { REGION_RECORDS };
+        let (mut region, mut step) = (Vec::new(), first_step);
+        while from < to && region.len() < REGION_RECORDS {
+            let limit = step.min(REGION_RECORDS - region.len());
+            let found = self.engine.scan(&from, &to, limit).await?;
+            for (key, versioned) in &found {
+                let Some(path) = records::parse_object_key(key).filter(|_| *key >= from) else { continue };
+                let record = ObjectRecord::decode(&versioned.value)?;
+                let group = group_of(request, path.key.as_str()).filter(|_| record.state != State::Tombstone);
+                from = group.map_or(records::successor(key), |group| records::object_prefix_range(bucket, group).1);
+                region.push((path, record));
+            }
+            let Some((last, _)) = found.last().filter(|_| found.len() == limit) else { return Ok((region, None)) };
+            let behind = records::successor(last);
+            step = if from > behind { first_step } else { 2 * step };
+            from = from.max(behind);
+        }
+        let last = region.last().map(|(path, _)| path.clone());
+        Ok((region, last))
     }
 
     /// The tag that clients know, where the under store's list shows another (a large object goes there in parts).

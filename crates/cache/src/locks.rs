@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_env::HashState;
+use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_types::ObjectPath;
-use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// Shards of the table of locks; more than the number of cores is enough.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_env::HashState;
+use forebay_env::sync::RwLock;
 use forebay_types::{Generation, ObjectInfo, PathPolicy, PolicySet};
-use parking_lot::RwLock;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache as QuickCache, DefaultLifecycle};
 

@@ -12,7 +12,7 @@ use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::PART_NUMBER_MAX;
-use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, Durability, ETag, ObjectKey, ObjectPath};
+use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, ETag, ObjectKey, ObjectPath};
 
 use crate::locks::KeyGuard;
 use crate::metadata::Annex;
@@ -86,7 +86,7 @@ impl Worker {
         }
         let open = self.open_upload(upload).await?;
         let active = self.activity.begin(&upload.upload_id);
-        let Some(reservation) = self.space.reserve(&self.store, body.size) else {
+        let Some(reservation) = self.space.reserve(&self.store, &upload.path.bucket, body.size) else {
             self.metrics.rejected_pinned_full.inc();
             return Err(Error::new(
                 ErrorKind::SlowDown,
@@ -112,7 +112,7 @@ impl Worker {
             size: received.size,
             etag: ETag::from_md5(received.md5),
             checksums: Checksums { kind: ChecksumKind::FullObject, values: received.checksums },
-            last_modified_ms: self.write_time_ms(),
+            last_modified_ms: self.write_times.next(),
         };
         let object = forebay_store::NewObject {
             key: key.clone(),
@@ -124,13 +124,22 @@ impl Worker {
             size: received.size,
         };
         let staged = received.writer.finish(object).await?;
+        let replaced = match self.engine.get(&key).await? {
+            Some(found) => Some(PartRecord::decode(&found.value)?.size),
+            None => None,
+        };
         let transaction = Transaction {
             checks: vec![self.still_open(upload, open)],
             writes: vec![ValueWrite { key, value: Some(record.encode()) }],
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
             durability: self.policies.resolve(&upload.path).durability,
+            may_wait: false,
         };
-        self.engine.commit(transaction).await.map_err(|error| ended(error, upload))?;
+        self.space.add_part(&upload.upload_id, &upload.path.bucket, record.size);
+        let committed = self.engine.commit(transaction).await.map_err(|error| ended(error, upload));
+        let gone = if committed.is_ok() { replaced } else { Some(record.size) };
+        gone.into_iter().for_each(|size| self.space.drop_part(&upload.upload_id, size));
+        committed?;
         let PartRecord { size, etag, checksums, last_modified_ms, .. } = record;
         Ok(Written { etag, last_modified_ms, size, checksums })
     }
@@ -200,6 +209,7 @@ impl Worker {
             with,
         };
         let written = self.write(pending, &mount, &admission).await?;
+        self.space.drop_upload(&upload.upload_id);
         self.drop_parts(&upload).await?;
         Ok(written)
     }
@@ -229,9 +239,10 @@ impl Worker {
             checks: vec![self.still_open(upload, &open)],
             writes,
             local: LocalChange { forget: keys, ..LocalChange::default() },
-            durability: Durability::Fsync,
+            ..Transaction::default()
         };
         self.engine.commit(transaction).await.map_err(|error| ended(error, upload))?;
+        self.space.drop_upload(&upload.upload_id);
         self.drop_parts(upload).await
     }
 

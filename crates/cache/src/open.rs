@@ -1,15 +1,14 @@
 //! Start: from the parts and the catalog to a running worker.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, LocalChange, Transaction};
+use forebay_env::sync::Mutex;
 use forebay_env::{Env, HashState, Task};
 use forebay_store::{Store, ValueWrite};
-use forebay_types::{Durability, PolicyRule};
-use parking_lot::Mutex;
+use forebay_types::PolicyRule;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +28,7 @@ use crate::remote::Remote;
 use crate::settle::Settle;
 use crate::space::Space;
 use crate::worker::Worker;
+use crate::write_times::WriteTimes;
 use crate::{Cache, Error, ErrorKind, Mounts, Result, Settings, Status};
 
 /// What a cache is made of.
@@ -91,7 +91,7 @@ impl Cache {
             read_ahead: ReadAhead::new(),
             activity: Activity::new(env.clone()),
             generation_base: generation_base(&env, engine.as_ref()).await?,
-            last_write_ms: AtomicU64::new(0),
+            write_times: WriteTimes::load(&env, &engine).await?,
             large_uploads: Semaphore::new(LARGE_UPLOADS_MAX),
             stop: CancellationToken::new(),
             settings,
@@ -110,8 +110,9 @@ impl Cache {
 }
 
 fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
+    let background = &worker.env.background;
     let persisters =
-        (0..worker.settings.persist_concurrency).map(|_| forebay_env::spawn(Arc::clone(worker).persist_loop()));
+        (0..worker.settings.persist_concurrency).map(|_| background.spawn(Arc::clone(worker).persist_loop()));
     let mut tasks: Vec<_> = persisters.collect();
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
@@ -134,7 +135,7 @@ async fn generation_base(env: &Env, engine: &dyn Engine) -> Result<u64> {
     let value = Some(Bytes::copy_from_slice(&base.to_be_bytes()));
     let writes = vec![ValueWrite { key, value }];
     let local = LocalChange::default();
-    engine.commit(Transaction { checks: Vec::new(), writes, local, durability: Durability::Fsync }).await?;
+    engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
     Ok(base)
 }
 
@@ -148,9 +149,10 @@ impl Worker {
                 let Some(path) = records::parse_object_key(key) else { continue };
                 let record = ObjectRecord::decode(&versioned.value)?;
                 self.backlog.replace(None, Some(&record), &self.metrics);
-                self.last_write_ms.fetch_max(record.last_modified_ms, std::sync::atomic::Ordering::SeqCst);
+                self.space.replace(&path, None, Some(&record));
+                self.write_times.seen(record.last_modified_ms);
                 // Transient and conflicting ones too: they may have replaced a dirty one.
-                self.settle.mark(&path);
+                self.settle.mark_earlier(&path);
                 if matches!(record.state, State::Dirty | State::Tombstone) {
                     self.queue.push(path, Entry::of(&record));
                 }
@@ -166,7 +168,7 @@ impl Worker {
             found
                 .iter()
                 .filter_map(|(key, _)| records::parse_request_key(key))
-                .for_each(|path| self.settle.mark(&path));
+                .for_each(|path| self.settle.mark_earlier(&path));
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ impl Worker {
                 path = self.queue.next() => path,
             };
             let guard = self.uploads.lock(&path).await;
-            let result = self.persist_object(&path, &guard).await;
+            let result = self.persist_object(&path, &guard, true).await;
             drop(guard);
             self.report(&path, result);
         }
@@ -153,7 +153,7 @@ impl Worker {
         let waiting = self.queue.waiting(&scope);
         let persist_one = |path: ObjectPath| async move {
             let guard = self.uploads.lock(&path).await;
-            self.persist_object(&path, &guard).await.map_err(Error::from)
+            self.persist_object(&path, &guard, false).await.map_err(Error::from)
         };
         let limit = self.settings.persist_concurrency as usize;
         let mut results = futures::stream::iter(waiting).map(persist_one).buffer_unordered(limit);
@@ -178,14 +178,20 @@ impl Worker {
                 Some(State::Transient | State::Conflict) | None => return Ok((lock, current)),
             }
             drop(lock);
-            self.persist_object(path, upload).await?;
+            self.persist_object(path, upload, false).await?;
         }
     }
 
-    /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock.
+    /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock, and `may_wait` when no
+    /// client waits for the outcome.
     #[tracing::instrument(target = SPANS, name = "persist", skip_all, fields(aws.s3.bucket = %path.bucket, aws.s3.key = %path.key))]
-    pub(crate) async fn persist_object(&self, path: &ObjectPath, _upload: &KeyGuard) -> Result<(), Failure> {
-        let mut current = self.current(path).await?;
+    pub(crate) async fn persist_object(
+        &self,
+        path: &ObjectPath,
+        _upload: &KeyGuard,
+        may_wait: bool,
+    ) -> Result<(), Failure> {
+        let current = self.current(path).await?;
         if !current.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone)) {
             return Ok(());
         }
@@ -199,21 +205,18 @@ impl Worker {
             return Err(Error::new(ErrorKind::Unavailable, context).into());
         }
         let noted = self.note_request(path).await;
-        if noted {
-            // It took its time.
-            current = self.current(path).await?;
-        }
+        let (current, object) = self.dirty(path).await?;
         let Some(record) = &current.record else { return Ok(()) };
         let started = self.env.clock.monotonic();
         let result = match record.state {
-            State::Dirty => self.upload(path, record, &mount).await,
+            State::Dirty => self.upload(path, record, object, &mount).await,
             State::Tombstone => self.delete_remote(path, record, &mount).await,
             State::Transient | State::Conflict => return Ok(()),
         };
         self.note_try(path, record, &result, started);
         let done = result?;
         self.fence.advance(path);
-        if let Err(error) = self.record_outcome(path, record, done, noted).await {
+        if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
             if error.kind != ErrorKind::InsufficientStorage {
                 self.settle.leave(path, record.generation);
             }
@@ -257,11 +260,21 @@ impl Worker {
         true
     }
 
-    async fn upload(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
+    async fn upload(
+        &self,
+        path: &ObjectPath,
+        record: &ObjectRecord,
+        object: Option<Object>,
+        mount: &Mount,
+    ) -> Result<Done, Failure> {
+        let missing = || {
+            let context = format!("generation {} of {path} is not in the store", record.generation);
+            Error::new(ErrorKind::Corrupt, context)
+        };
+        let object = object.ok_or_else(missing)?;
         let is_large = record.size > LARGE_BYTES;
         let large = async { self.large_uploads.acquire().await.expect("this semaphore is never closed") };
         let _place = if is_large { Some(large.await) } else { None };
-        let object = self.object_of(path, record)?;
         let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
         let mut condition = match &record.base {
             // Nothing is there most of the time; when something is, one look tells what.
@@ -323,13 +336,22 @@ impl Worker {
         Failure::UnderStore(error)
     }
 
-    fn object_of(&self, path: &ObjectPath, record: &ObjectRecord) -> Result<Object> {
-        match self.store.peek(&Self::store_key(path)) {
-            Some(object) if object.generation() == record.generation => Ok(object),
-            Some(_) | None => {
-                let context = format!("generation {} of {path} is not in the store", record.generation);
-                Err(Error::new(ErrorKind::Corrupt, context))
+    /// The record of a key and, when it is dirty, the object of this very generation: the key may be written again between the two looks.
+    /// A dirty record without one has lost its bytes.
+    async fn dirty(&self, path: &ObjectPath) -> Result<(Current, Option<Object>)> {
+        let mut seen = None;
+        loop {
+            let current = self.current(path).await?;
+            let Some(record) = current.record.as_ref().filter(|record| record.state == State::Dirty) else {
+                return Ok((current, None));
+            };
+            let object = self.store.peek(&Self::store_key(path));
+            let object = object.filter(|object| object.generation() == record.generation);
+            if object.is_some() || seen == current.version {
+                return Ok((current, object));
             }
+            seen = current.version;
+            self.store.await_shown();
         }
     }
 
@@ -345,7 +367,14 @@ impl Worker {
     }
 
     /// Commits what the under store now holds, while the key may have been written again.
-    async fn record_outcome(&self, path: &ObjectPath, sent: &ObjectRecord, done: Done, noted: bool) -> Result<()> {
+    async fn record_outcome(
+        &self,
+        path: &ObjectPath,
+        sent: &ObjectRecord,
+        done: Done,
+        noted: bool,
+        may_wait: bool,
+    ) -> Result<()> {
         let _lock = self.locks.lock(path).await;
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
@@ -360,9 +389,10 @@ impl Worker {
             (false, State::Transient | State::Conflict) => return Ok(()),
         };
         // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH) must
-        // not be followed by the ghost of an older dirty version after a crash.
+        // not be followed by the ghost of an older dirty version after a crash. Clients who write meanwhile need not wait for
+        // a sync of this alone.
         let writes = if noted { vec![answered(path)] } else { Vec::new() };
-        let change = Change { writes, ..Change::to(after.as_ref(), local) };
+        let change = Change { writes, may_wait, ..Change::to(after.as_ref(), local) };
         self.change_record(path, &current, change, Durability::Fsync).await?;
         if unchanged {
             self.remote.mark_valid(sent.generation);

@@ -1,14 +1,14 @@
 //! Path policies: the rules in force, and their life in the catalog.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
 use forebay_catalog::{Check, Engine, Transaction};
 use forebay_env::Env;
+use forebay_env::sync::RwLock;
+use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_store::ValueWrite;
 use forebay_types::{Durability, ObjectPath, PathPolicy, PolicyChange, PolicyRule, PolicySet};
-use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex as AsyncMutex;
 use utoipa::ToSchema;

@@ -1,16 +1,16 @@
 //! Writes: of objects put in one piece, and of those that multipart uploads complete.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, Base, ObjectRecord, State};
 use forebay_catalog::{Check, LocalChange, Transaction};
-use forebay_store::{Annotation, NewObject, Object, Staged, Store, ValueWrite, Writer};
+use forebay_store::{NewObject, Object, Staged, Store, ValueWrite, Writer};
 use forebay_types::{
     ChecksumKind, Checksums, Durability, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, PinnedFull, WriteMode,
 };
 use forebay_ufs::{Condition, Upload};
+use futures::future::join;
 
 use crate::memory_tier::MemoryObject;
 use crate::metadata::{Annex, encode_info};
@@ -81,16 +81,18 @@ impl Worker {
     }
 
     /// # Errors
-    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share and the policy rejects,
-    /// `InsufficientStorage` when the object alone is larger than that share.
+    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share, or the bucket's share of that, and the policy
+    /// rejects, `InsufficientStorage` when the object alone is larger than that.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
             mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
-            mode @ (WriteMode::WriteBack | WriteMode::Transient) => match self.space.reserve(&self.store, size) {
-                Some(reservation) => Ok(Admission { mode, _reservation: Some(reservation) }),
-                None => self.admit_when_full(policy, size),
-            },
+            mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
+                match self.space.reserve(&self.store, &path.bucket, size) {
+                    Some(reservation) => Ok(Admission { mode, _reservation: Some(reservation) }),
+                    None => self.admit_when_full(policy, size),
+                }
+            }
         }
     }
 
@@ -103,14 +105,14 @@ impl Worker {
     }
 
     fn admit_when_full(&self, policy: &PathPolicy, size: u64) -> Result<Admission> {
-        let limit = self.space.pinned_limit(self.store.usage().capacity_bytes);
+        let largest = self.space.largest_share(self.store.usage().capacity_bytes);
         match (policy.pinned_full, policy.write_mode) {
             (PinnedFull::WriteThrough, WriteMode::WriteBack) => {
                 Ok(Admission { mode: WriteMode::WriteThrough, _reservation: None })
             }
             // Trying again would never help.
-            (PinnedFull::Reject | PinnedFull::WriteThrough, _) if size > limit => {
-                let context = format!("{size} bytes are more than the {limit} that cache.pinned_ratio allows");
+            (PinnedFull::Reject | PinnedFull::WriteThrough, _) if size > largest => {
+                let context = format!("{size} bytes are more than the {largest} that cache.pinned_ratio allows");
                 Err(Error::new(ErrorKind::InsufficientStorage, context))
             }
             (PinnedFull::Reject | PinnedFull::WriteThrough, _) => {
@@ -139,19 +141,22 @@ impl Worker {
         let current = self.current(&path).await?;
         self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
-        info.last_modified_ms = self.write_time_ms();
+        info.last_modified_ms = self.write_times.next();
         let record = self.record_of_write(&path, &policy, &current, state, generation, &info);
         let object = new_object(&path, &policy, generation, &info, true);
         let staged = source.stage(&self.store, object).await?;
         let local = LocalChange { publish: vec![staged], forget: with.forget, annotate: Vec::new() };
-        let change = Change { after: Some(&record), local, checks: with.checks, writes: with.writes };
-        self.change_record(&path, &current, change, policy.durability).await?;
+        let change = Change { checks: with.checks, writes: with.writes, ..Change::to(Some(&record), local) };
+        // Both in one group commit.
+        let noted = self.write_times.note(info.last_modified_ms);
+        let (changed, noted) = join(self.change_record(&path, &current, change, policy.durability), noted).await;
+        changed?;
         let written = written(&info);
         self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), small));
         if state == State::Dirty {
             self.queue.push(path, Entry::of(&record));
         }
-        Ok(written)
+        noted.map(|()| written)
     }
 
     fn record_of_write(
@@ -204,8 +209,9 @@ impl Worker {
         let condition = self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
         self.check_settled(&path)?;
-        info.last_modified_ms = self.write_time_ms();
+        info.last_modified_ms = self.write_times.next();
         let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
+        self.write_times.note(info.last_modified_ms).await?;
         self.announce(&path, &current).await?;
         let info = Arc::new(info);
         let upload_source = Arc::new(StoreSource::new(staged.object()));
@@ -216,18 +222,18 @@ impl Worker {
         };
         self.fence.advance(&path);
         let annex = Annex::clean(stored.remote_etag, &info.etag);
-        let annotation = Annotation { key: Self::store_key(&path), generation, annex: annex.encode(), pinned: false };
         let must_hold = current.record.is_some() || !with.writes.is_empty();
         let durability = if must_hold { Durability::Fsync } else { Durability::Os };
         let mut local = LocalChange { forget: with.forget, ..LocalChange::default() };
         if keep {
-            (local.publish, local.annotate) = (vec![staged], vec![annotation]);
+            // With its tag from the beginning: without one, a reader would take it for outdated.
+            local.publish.push(staged.with_annex(&annex.encode()));
         } else if current.record.is_some() {
             local.forget.push(Self::store_key(&path));
         }
         let mut writes = with.writes;
         writes.push(answered(&path));
-        let change = Change { after: None, local, checks: with.checks, writes };
+        let change = Change { checks: with.checks, writes, ..Change::to(None, local) };
         match self.change_record(&path, &current, change, durability).await {
             Err(error) if must_hold => return Err(unnoted(&path, error)),
             Err(error) => tracing::warn!(%path, %error, "a written object could not be kept in the cache"),
@@ -318,12 +324,6 @@ impl Worker {
             },
         }
     }
-
-    /// The time of a write: never before that of an earlier write, however the clock jumps.
-    pub(crate) fn write_time_ms(&self) -> u64 {
-        let now = self.env.clock.unix_ms();
-        self.last_write_ms.fetch_max(now, Ordering::SeqCst).max(now)
-    }
 }
 
 /// A change of one key's record, and all that goes with it.
@@ -332,11 +332,13 @@ pub(crate) struct Change<'a> {
     pub(crate) local: LocalChange,
     pub(crate) checks: Vec<Check>,
     pub(crate) writes: Vec<ValueWrite>,
+    /// No client waits for it.
+    pub(crate) may_wait: bool,
 }
 
 impl<'a> Change<'a> {
     pub(crate) fn to(after: Option<&'a ObjectRecord>, local: LocalChange) -> Self {
-        Self { after, local, checks: Vec::new(), writes: Vec::new() }
+        Self { after, local, checks: Vec::new(), writes: Vec::new(), may_wait: false }
     }
 }
 
@@ -349,17 +351,18 @@ impl Worker {
         change: Change<'_>,
         durability: Durability,
     ) -> Result<()> {
-        let Change { after, local, mut checks, mut writes } = change;
+        let Change { after, local, mut checks, mut writes, may_wait } = change;
         let key = records::object_key(path);
         checks.push(Check { key: key.clone(), version: current.version });
         if after.is_some() || current.record.is_some() {
             writes.push(ValueWrite { key, value: after.map(ObjectRecord::encode) });
         }
         self.fence.advance(path);
-        let result = self.engine.commit(Transaction { checks, writes, local, durability }).await;
+        let result = self.engine.commit(Transaction { checks, writes, local, durability, may_wait }).await;
         self.fence.advance(path);
         result?;
         self.backlog.replace(current.record.as_ref(), after, &self.metrics);
+        self.space.replace(path, current.record.as_ref(), after);
         Ok(())
     }
 }

@@ -1,8 +1,9 @@
-//! How far answers are read ahead of their clients. A client that takes its bytes slowly holds what was read for it, and there may be
+//! What answers hold in memory ahead of their clients. A client that takes its bytes slowly holds what was read for it, and there may be
 //! thousands of them: together they get so much memory, and who comes later is read for in small pieces, one at a time.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_types::ByteRange;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -24,17 +25,51 @@ pub(crate) struct Share {
     permit: Option<OwnedSemaphorePermit>,
 }
 
+/// What an answer may hold of an object in memory.
+pub(crate) struct Room(Option<OwnedSemaphorePermit>);
+
 impl ReadAhead {
     pub(crate) fn new() -> Self {
         Self { permits: Arc::new(Semaphore::new(BYTES_MAX / PERMIT_BYTES)) }
     }
 
+    /// Room for an object that an answer holds whole until it is sent: the memory tier may have forgotten it by then. `None` when nothing is
+    /// left; what is no larger than a piece needs no room.
+    pub(crate) fn room(&self, bytes: u64) -> Option<Room> {
+        if bytes <= PIECE_BYTES { Some(Room(None)) } else { self.permit(bytes).map(|permit| Room(Some(permit))) }
+    }
+
+    fn permit(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let permits = bytes.div_ceil(PERMIT_BYTES as u64).min((BYTES_MAX / PERMIT_BYTES) as u64);
+        Arc::clone(&self.permits).try_acquire_many_owned(permits as u32).ok()
+    }
+
     /// A share for an answer of `length` bytes that would like to have `pieces` of `piece` bytes in memory.
     pub(crate) fn share(&self, length: u64, pieces: usize, piece: u64) -> Share {
         let wanted = length.min(piece.saturating_mul(pieces as u64));
-        let permits = wanted.div_ceil(PERMIT_BYTES as u64).min((BYTES_MAX / PERMIT_BYTES) as u64);
-        let permit = Arc::clone(&self.permits).try_acquire_many_owned(permits as u32).ok();
-        Share { wanted_pieces: pieces, permit }
+        Share { wanted_pieces: pieces, permit: self.permit(wanted) }
+    }
+}
+
+/// Bytes that give their room back when they have been sent.
+struct Held {
+    bytes: Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Room {
+    /// `bytes` of the object that the room is for, which takes it until they are dropped.
+    pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
+        match self.0 {
+            None => bytes,
+            Some(permit) => Bytes::from_owner(Held { bytes, _permit: permit }),
+        }
     }
 }
 
@@ -72,6 +107,18 @@ mod tests {
         assert_eq!(ahead.share(MIB, 5, MIB).pieces(), 5, "a short answer may find what it needs");
         shares.pop();
         assert_eq!(ahead.share(100 * MIB, 5, MIB).pieces(), 5);
+    }
+
+    #[test]
+    fn an_object_in_memory_is_held_while_there_is_room_for_it() {
+        let ahead = ReadAhead::new();
+        let object = Bytes::from(vec![7; MIB as usize]);
+        let hold = || ahead.room(MIB).map(|room| room.hold(object.slice(1..3)));
+        let held: Vec<Bytes> = std::iter::from_fn(hold).collect();
+        assert_eq!((held.len(), &held[0][..]), (256, [7, 7].as_slice()), "a little of it holds all of it");
+        assert!(ahead.room(PIECE_BYTES).is_some());
+        drop(held);
+        assert!(hold().is_some());
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use forebay_env::sync::Mutex;
 use forebay_env::{Env, HashState};
 use forebay_store::{Class, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ByteStream, ErrorKind as UfsKind, RemoteBody, RemoteObject, UnderStore};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
-use parking_lot::Mutex;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::sync::{Semaphore, oneshot};
@@ -352,6 +352,12 @@ impl Worker {
     }
 
     async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Bytes> {
+        // The flight that brought it may have ended between the caller's look and the beginning of this one.
+        if self.has_all(version, window)
+            && let Some(found) = self.read_local(version, window).await
+        {
+            return Ok(found.concat().into());
+        }
         let _permit = self.remote.fetches.acquire().await.expect("this semaphore is never closed");
         // What is asked for whole comes with its checksum, where the under store has one, and is compared on the way.
         let range = (window.len() < version.size).then_some(window);
@@ -421,7 +427,7 @@ impl Worker {
         }
     }
 
-    fn has_all(&self, version: &Version, window: ByteRange) -> bool {
+    pub(crate) fn has_all(&self, version: &Version, window: ByteRange) -> bool {
         self.store.peek(&Self::store_key(&version.path)).is_some_and(|object| {
             object.generation() == version.generation
                 && object.pieces(window).iter().all(|piece| matches!(piece, Piece::Cached(_)))

@@ -59,7 +59,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             page_size: ByteSize(1 << 20),
-            read_ahead_pages: 4,
+            read_ahead_pages: 16,
             memory_size: ByteSize(256 << 20),
             memory_object_max: ByteSize(1 << 20),
             pinned_ratio: 0.3,

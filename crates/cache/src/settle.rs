@@ -1,28 +1,48 @@
 //! Requests whose answer was lost may still be carried out. Until that can no longer happen, nothing else is sent for
 //! the same key: conditions alone don't suffice, since equal content has equal tags (A, B, then A again).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
-use forebay_env::Env;
+use forebay_env::sync::Mutex;
+use forebay_env::{Env, HashState};
 use forebay_types::{Generation, ObjectPath};
-use parking_lot::Mutex;
 
 /// Keys with a request that may land late.
 pub(crate) struct Settle {
     env: Env,
     period: Duration,
     unsettled: Mutex<HashMap<ObjectPath, Duration>>,
+    earlier: Mutex<Earlier>,
+    hasher: HashState,
     /// Generations that the under store has, and whose record may be gone after a restart or not: a disk has failed.
     left: Mutex<HashMap<ObjectPath, Generation>>,
 }
 
+/// Keys of which an earlier process may have sent something.
+#[derive(Default)]
+struct Earlier {
+    /// Hashes: there may be millions of keys. Two that share one only wait longer than they must.
+    hashes: HashSet<u64>,
+    until: Duration,
+}
+
 impl Settle {
     pub(crate) fn new(env: Env, period: Duration) -> Self {
-        Self { env, period, unsettled: Mutex::default(), left: Mutex::default() }
+        let hasher = HashState::new(env.random.as_ref());
+        Self { env, period, unsettled: Mutex::default(), earlier: Mutex::default(), hasher, left: Mutex::default() }
     }
 
-    /// A request for this key has got no answer, or may have been cut off by a crash.
+    /// An earlier process may have sent a request for this key.
+    pub(crate) fn mark_earlier(&self, path: &ObjectPath) {
+        let (hash, until) = (self.hasher.hash_one(path), self.env.clock.monotonic() + self.period);
+        let mut earlier = self.earlier.lock();
+        earlier.hashes.insert(hash);
+        earlier.until = until;
+    }
+
+    /// A request for this key has got no answer.
     pub(crate) fn mark(&self, path: &ObjectPath) {
         let until = self.env.clock.monotonic() + self.period;
         self.unsettled.lock().insert(path.clone(), until);
@@ -32,15 +52,14 @@ impl Settle {
     /// version too: once it has succeeded its record is gone, and after a crash nobody would know of the first request.
     pub(crate) fn wait(&self, path: &ObjectPath) -> Duration {
         let now = self.env.clock.monotonic();
-        let mut unsettled = self.unsettled.lock();
-        match unsettled.get(path).copied() {
-            Some(until) if until <= now => {
-                unsettled.remove(path);
-                Duration::ZERO
-            }
-            Some(until) => until - now,
-            None => Duration::ZERO,
-        }
+        let until = self.unsettled.lock().get(path).copied().unwrap_or_default();
+        until.max(self.earlier_until(path, now)).saturating_sub(now)
+    }
+
+    fn earlier_until(&self, path: &ObjectPath, now: Duration) -> Duration {
+        let earlier = self.earlier.lock();
+        let counts = earlier.until > now && earlier.hashes.contains(&self.hasher.hash_one(path));
+        if counts { earlier.until } else { Duration::ZERO }
     }
 
     /// The under store has this generation, and the commit that says so got no answer. Nothing more is sent for it in this life: the next
@@ -57,12 +76,37 @@ impl Settle {
     pub(crate) fn sweep(&self) {
         let now = self.env.clock.monotonic();
         self.unsettled.lock().retain(|_, until| *until > now);
+        let mut earlier = self.earlier.lock();
+        if earlier.until <= now {
+            earlier.hashes = HashSet::new();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_an_earlier_process_wait_as_well() {
+        let (env, clock) = Env::simulated(1);
+        let settle = Settle::new(env, Duration::from_secs(30));
+        let path = |key| ObjectPath::parse("bucket", key).unwrap();
+        settle.mark_earlier(&path("first"));
+        clock.advance(Duration::from_secs(1));
+        settle.mark_earlier(&path("last"));
+        settle.mark(&path("now"));
+        clock.advance(Duration::from_secs(10));
+        settle.mark(&path("last"));
+        assert_eq!(settle.wait(&path("first")), Duration::from_secs(20));
+        assert_eq!(settle.wait(&path("last")), Duration::from_secs(30), "the later of the two");
+        assert_eq!(settle.wait(&path("other")), Duration::ZERO);
+        clock.advance(Duration::from_secs(20));
+        settle.sweep();
+        assert_eq!(settle.wait(&path("first")), Duration::ZERO);
+        assert_eq!(settle.wait(&path("last")), Duration::from_secs(10));
+        assert!(settle.earlier.lock().hashes.is_empty());
+    }
 
     #[test]
     fn a_key_waits_until_its_request_is_settled() {

@@ -1,43 +1,139 @@
-//! Pinned space: how much of the cache may hold what the under store does not have.
+//! Pinned space: how much of the cache may hold what the under store does not have, and how much of that each bucket.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use forebay_catalog::records::{ObjectRecord, State};
+use forebay_env::sync::Mutex;
 use forebay_store::Store;
+use forebay_types::shares::{is_fair, largest_share};
+use forebay_types::{BucketName, ObjectPath};
 
-/// The limit on pinned bytes, and what writers under way have reserved of it.
+/// What an object or a part takes beside its bytes, about.
+const OBJECT_BYTES: u64 = 256;
+
+/// The limit on pinned bytes, and who has how much of it.
 pub(crate) struct Space {
     pinned_ratio: f64,
-    reserved: Arc<AtomicU64>,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Bytes of writes under way, which the store does not count yet.
+    reserved: u64,
+    /// Bytes that are pinned or reserved, about. Buckets without any are not in it.
+    buckets: HashMap<BucketName, u64>,
+    /// The parts of uploads that are open, by upload id: they count for the bucket, too.
+    uploads: HashMap<String, (BucketName, u64)>,
 }
 
 /// Bytes set aside for one write, given back when dropped: by then the store counts them itself, or they are garbage.
 pub(crate) struct Reservation {
-    reserved: Arc<AtomicU64>,
+    held: Arc<Mutex<Held>>,
+    bucket: BucketName,
     bytes: u64,
 }
 
 impl Space {
     pub(crate) fn new(pinned_ratio: f64) -> Self {
-        Self { pinned_ratio, reserved: Arc::default() }
+        Self { pinned_ratio, held: Arc::default() }
     }
 
+    /// The most that may be pinned.
     pub(crate) fn pinned_limit(&self, capacity_bytes: u64) -> u64 {
         (capacity_bytes as f64 * self.pinned_ratio) as u64
     }
 
-    /// `None` when the bytes would exceed the share of pinned data.
-    pub(crate) fn reserve(&self, store: &Store, bytes: u64) -> Option<Reservation> {
+    /// The most that one bucket may have of it: what is left is for the others.
+    pub(crate) fn largest_share(&self, capacity_bytes: u64) -> u64 {
+        largest_share(self.pinned_limit(capacity_bytes))
+    }
+
+    /// `None` when the bytes would exceed the share of pinned data, or the bucket's share of that.
+    pub(crate) fn reserve(&self, store: &Store, bucket: &BucketName, bytes: u64) -> Option<Reservation> {
+        let mut held = self.held.lock();
+        // After the lock: a write that ends in between is in what is pinned then, if it is not in what is reserved.
         let usage = store.usage();
-        let before = self.reserved.fetch_add(bytes, Ordering::SeqCst);
-        let reservation = Reservation { reserved: Arc::clone(&self.reserved), bytes };
-        let wanted = usage.pinned_bytes.saturating_add(before).saturating_add(bytes);
-        (wanted <= self.pinned_limit(usage.capacity_bytes)).then_some(reservation)
+        let wanted = usage.pinned_bytes.saturating_add(held.reserved).saturating_add(bytes);
+        let left = self.pinned_limit(usage.capacity_bytes).checked_sub(wanted)?;
+        let of_bucket = held.buckets.get(bucket).copied().unwrap_or(0).saturating_add(bytes);
+        if !is_fair(of_bucket, left) {
+            return None;
+        }
+        held.reserved += bytes;
+        held.add(bucket, bytes);
+        Some(Reservation { held: Arc::clone(&self.held), bucket: bucket.clone(), bytes })
+    }
+
+    /// The record of a key has changed.
+    pub(crate) fn replace(&self, path: &ObjectPath, before: Option<&ObjectRecord>, after: Option<&ObjectRecord>) {
+        let mut held = self.held.lock();
+        held.add(&path.bucket, after.map_or(0, pinned_bytes));
+        held.take(&path.bucket, before.map_or(0, pinned_bytes));
+    }
+
+    /// A part is about to be committed. It is given back by [`Space::drop_part`] when that fails, and when another replaces it.
+    pub(crate) fn add_part(&self, upload_id: &str, bucket: &BucketName, bytes: u64) {
+        let mut held = self.held.lock();
+        held.add(bucket, bytes + OBJECT_BYTES);
+        held.uploads.entry(upload_id.to_owned()).or_insert((bucket.clone(), 0)).1 += bytes + OBJECT_BYTES;
+    }
+
+    /// What has gone with its upload is not there any more, and is not taken off twice.
+    pub(crate) fn drop_part(&self, upload_id: &str, bytes: u64) {
+        let mut held = self.held.lock();
+        let Some((bucket, of_upload)) = held.uploads.get_mut(upload_id) else { return };
+        let taken = (bytes + OBJECT_BYTES).min(*of_upload);
+        *of_upload -= taken;
+        let (bucket, is_empty) = (bucket.clone(), *of_upload == 0);
+        if is_empty {
+            held.uploads.remove(upload_id);
+        }
+        held.take(&bucket, taken);
+    }
+
+    /// The upload has ended, and takes no more parts.
+    pub(crate) fn drop_upload(&self, upload_id: &str) {
+        let mut held = self.held.lock();
+        if let Some((bucket, bytes)) = held.uploads.remove(upload_id) {
+            held.take(&bucket, bytes);
+        }
+    }
+}
+
+impl Held {
+    fn add(&mut self, bucket: &BucketName, bytes: u64) {
+        match self.buckets.get_mut(bucket) {
+            Some(held) => *held += bytes,
+            None if bytes > 0 => drop(self.buckets.insert(bucket.clone(), bytes)),
+            None => {}
+        }
+    }
+
+    fn take(&mut self, bucket: &BucketName, bytes: u64) {
+        let before = self.buckets.get(bucket).copied().unwrap_or(0);
+        // A share that is not right to the byte is no reason to fail a write.
+        debug_assert!(bytes <= before, "what is taken off a bucket was added before");
+        let Some(held) = self.buckets.get_mut(bucket) else { return };
+        *held = held.saturating_sub(bytes);
+        if *held == 0 {
+            self.buckets.remove(bucket);
+        }
+    }
+}
+
+fn pinned_bytes(record: &ObjectRecord) -> u64 {
+    match record.state {
+        State::Dirty | State::Transient | State::Conflict => record.size + OBJECT_BYTES,
+        State::Tombstone => 0,
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.reserved.fetch_sub(self.bytes, Ordering::SeqCst);
+        let mut held = self.held.lock();
+        held.reserved -= self.bytes;
+        held.take(&self.bucket, self.bytes);
     }
 }

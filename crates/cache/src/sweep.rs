@@ -1,14 +1,14 @@
 //! Finds and removes what nobody will come back for: stale multipart uploads, bytes without a record, and what
 //! interrupted uploads left in the under stores.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, PartRecord, State, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
-use forebay_types::{Durability, Generation};
+use forebay_types::{BucketName, Durability, Generation};
 
 use crate::worker::Worker;
 use crate::{ErrorKind, Result, UploadRef};
@@ -89,8 +89,8 @@ impl Worker {
         let transaction = Transaction {
             checks: vec![Check { key: key.clone(), version: Some(version) }],
             writes: vec![ValueWrite { key: key.clone(), value: None }],
-            local: LocalChange::default(),
             durability: Durability::Os,
+            ..Transaction::default()
         };
         self.engine.commit(transaction).await?;
         Ok(())
@@ -116,13 +116,21 @@ impl Worker {
         Ok(())
     }
 
-    /// A crash right after the end of an upload leaves the parts that came while it ended.
+    /// A crash right after the end of an upload leaves the parts that came while it ended. The others count from here on.
     async fn sweep_parts(&self) -> Result<()> {
-        let open = self.open_upload_ids().await?;
+        let open = self.open_uploads().await?;
         let mut range = records::all_parts_range();
         while let Some(found) = self.next_records(&mut range).await? {
-            let is_left = |key: &Bytes| records::parse_part_upload(key).is_some_and(|id| !open.contains(id));
-            let left: Vec<_> = found.into_iter().map(|(key, _)| key).filter(is_left).collect();
+            let mut left = Vec::new();
+            for (key, versioned) in found {
+                let Some(upload_id) = records::parse_part_upload(&key) else { continue };
+                match open.get(upload_id) {
+                    Some(bucket) => {
+                        self.space.add_part(upload_id, bucket, PartRecord::decode(&versioned.value)?.size);
+                    }
+                    None => left.push(key),
+                }
+            }
             if !left.is_empty() {
                 tracing::warn!(parts = left.len(), "parts of multipart uploads that have ended are removed");
                 let writes = left.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
@@ -133,14 +141,15 @@ impl Worker {
         Ok(())
     }
 
-    async fn open_upload_ids(&self) -> Result<HashSet<String>> {
+    /// The ids of uploads that take parts, and the buckets that they are for.
+    async fn open_uploads(&self) -> Result<HashMap<String, BucketName>> {
         let mut range = records::all_uploads_range();
-        let mut open = HashSet::new();
+        let mut open = HashMap::new();
         while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
-                let Some((_, upload_id)) = records::parse_upload_key(key) else { continue };
+                let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
                 if UploadRecord::decode(&versioned.value)?.completed.is_none() {
-                    open.insert(upload_id);
+                    open.insert(upload_id, path.bucket);
                 }
             }
         }

@@ -1,7 +1,6 @@
 //! The worker's parts, and what all flows share: where an object stands, and what is known of it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
@@ -26,10 +25,11 @@ use crate::read_ahead::ReadAhead;
 use crate::remote::Remote;
 use crate::settle::Settle;
 use crate::space::Space;
+use crate::write_times::WriteTimes;
 use crate::{Error, ErrorKind, Result, Settings};
 
-/// Looking twice at catalog and store can catch a commit between the two looks; so often is enough to be
-/// sure that it is not one.
+/// Looking at catalog and store one after the other can catch a commit between the two looks, and the next one when looking again; so
+/// often it does not.
 const LOCATE_TRIES: usize = 100;
 
 /// Records of the catalog that are read in one go.
@@ -62,8 +62,7 @@ pub(crate) struct Worker {
     pub(crate) activity: Activity,
     /// Added to the store's own numbers, see [`Worker::next_generation`].
     pub(crate) generation_base: u64,
-    /// The last time that was given to a write, in milliseconds since the Unix epoch.
-    pub(crate) last_write_ms: AtomicU64,
+    pub(crate) write_times: WriteTimes,
     /// Places for uploads of large objects.
     pub(crate) large_uploads: Semaphore,
     pub(crate) stop: CancellationToken,
@@ -143,7 +142,7 @@ impl Worker {
                     },
                 },
             }
-            tokio::task::yield_now().await;
+            self.store.await_shown();
         }
         Err(Error::new(ErrorKind::Unavailable, format!("{path} changes faster than it can be looked up")))
     }

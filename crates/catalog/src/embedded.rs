@@ -54,6 +54,7 @@ impl Inner {
             forget: local.forget,
             annotate: local.annotate,
             writes: transaction.writes,
+            may_wait: transaction.may_wait,
         };
         let version = self.store.commit(commit, transaction.durability).await?;
         for key in &written {

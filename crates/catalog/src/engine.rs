@@ -27,6 +27,8 @@ pub struct Transaction {
     pub local: LocalChange,
     /// When the commit counts as done.
     pub durability: Durability,
+    /// See [`forebay_store::Commit::may_wait`].
+    pub may_wait: bool,
 }
 
 /// Changes to the objects of the local store that become visible with the commit. The embedded engine appends them to

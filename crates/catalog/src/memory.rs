@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_env::sync::RwLock;
 use forebay_store::{Commit, Store};
-use parking_lot::RwLock;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::Result;
@@ -64,7 +64,7 @@ impl Inner {
         if !local.is_empty() {
             let store = self.store.as_ref().expect("only an engine with a store is given local changes");
             let LocalChange { publish, forget, annotate } = local;
-            store.commit(Commit { publish, forget, annotate, writes: Vec::new() }, transaction.durability).await?;
+            store.commit(Commit { publish, forget, annotate, ..Commit::default() }, transaction.durability).await?;
         }
         let written: Vec<Bytes> = transaction.writes.iter().map(|write| write.key.clone()).collect();
         let version = {

@@ -12,6 +12,7 @@
 //! | `j/{job id}` | a job of an operator, in the words of the cache |
 //! | `jf/{job id}/{number, ten digits}` | what it has found |
 //! | `generation_base` | eight bytes, big-endian: see the cache's `next_generation` |
+//! | `last_write_ms` | eight bytes, big-endian: a time in milliseconds that no write has been given a later one than |
 //!
 //! Values begin with a version byte; readers take their own version and the one before, and refuse a newer one.
 

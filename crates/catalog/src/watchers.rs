@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use forebay_env::sync::Mutex;
 use tokio::sync::watch::Sender;
 
 use crate::{Versioned, Watch};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use crate::sync::Mutex;
 
 /// Wall-clock time for what people see (Last-Modified, signatures), monotonic time for everything else:
 /// no order and no timeout may depend on the wall clock, which can jump either way.

@@ -3,6 +3,7 @@
 //! [`real::RealDisk`] is a directory of the machine; [`memory::MemoryDisk`] loses, tears and corrupts what it is
 //! told to. Both run the suite in [`conformance`].
 
+mod buffers;
 pub mod conformance;
 pub mod memory;
 pub mod real;
@@ -47,7 +48,8 @@ pub trait Disk: Send + Sync + 'static {
 pub trait DiskFile: Send + Sync + 'static {
     /// Writes all of `data`, one buffer behind the other, from `offset` on; with `sync`, returns when these bytes and
     /// all written to the file before survive a power cut (`fdatasync`). After an error what the file holds
-    /// from `offset` on is undefined, and a failed sync must never be tried again.
+    /// from `offset` on is undefined, and a failed sync must never be tried again: its error is of the kind `Other`, whatever
+    /// the cause, so that nobody takes it for a write that found no room.
     async fn write_at(&self, offset: u64, data: Vec<Bytes>, sync: bool) -> io::Result<()>;
     /// Reads `length` bytes; fewer only where the file ends.
     async fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes>;

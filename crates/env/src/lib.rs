@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod disk;
 pub mod random;
+pub mod sync;
 mod tasks;
 mod timed_io;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
 pub use random::{HashState, Random};
-pub use tasks::{Task, spawn};
+pub use tasks::{Background, Task, spawn};
 pub use timed_io::TimedIo;
 
 /// The target of all spans that are parts of traces: they are made only when somebody wants traces, see `forebay_logs::spans`.
@@ -27,19 +28,28 @@ pub const SPANS: &str = "forebay::spans";
 pub struct Env {
     pub clock: Arc<dyn Clock>,
     pub random: Arc<dyn Random>,
+    pub background: Background,
 }
 
 impl Env {
     /// The operating system's clock and random numbers.
     pub fn real() -> Self {
-        Self { clock: Arc::new(clock::SystemClock::new()), random: Arc::new(random::SystemRandom) }
+        Self {
+            clock: Arc::new(clock::SystemClock::new()),
+            random: Arc::new(random::SystemRandom),
+            background: Background::default(),
+        }
     }
 
     /// A clock that moves only when told to, and random numbers from `seed`.
     pub fn simulated(seed: u64) -> (Self, Arc<clock::ManualClock>) {
         let clock = Arc::new(clock::ManualClock::new());
         (
-            Self { clock: Arc::<clock::ManualClock>::clone(&clock), random: Arc::new(random::SeededRandom::new(seed)) },
+            Self {
+                clock: Arc::<clock::ManualClock>::clone(&clock),
+                random: Arc::new(random::SeededRandom::new(seed)),
+                background: Background::default(),
+            },
             clock,
         )
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 /// A source of random numbers.
 pub trait Random: Send + Sync + 'static {

@@ -2,12 +2,19 @@
 
 use std::future::Future;
 
+#[cfg(not(feature = "schedules"))]
+use tokio::task::JoinHandle;
+
+#[cfg(feature = "schedules")]
+use shuttle::future::JoinHandle;
+
 /// A running task. Dropping the handle lets the task run on.
 pub struct Task<T> {
-    handle: tokio::task::JoinHandle<T>,
+    handle: JoinHandle<T>,
 }
 
 /// Starts a task on the runtime that this is called in.
+#[cfg(not(feature = "schedules"))]
 #[expect(clippy::disallowed_methods, reason = "this is the replacement that the lint names")]
 pub fn spawn<F>(future: F) -> Task<F::Output>
 where
@@ -17,8 +24,46 @@ where
     Task { handle: tokio::spawn(future) }
 }
 
+/// Starts a task in the run of shuttle that this is called in; each is a thread there.
+#[cfg(feature = "schedules")]
+pub fn spawn<F>(future: F) -> Task<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    Task { handle: shuttle::future::spawn(future) }
+}
+
+/// Where work runs that no client waits for: beside all else, unless it has a runtime of its own.
+#[derive(Clone, Default)]
+pub struct Background {
+    runtime: Option<tokio::runtime::Handle>,
+}
+
+impl Background {
+    /// On the threads of another runtime, which must outlive its tasks.
+    pub fn on(runtime: &tokio::runtime::Handle) -> Self {
+        Self { runtime: Some(runtime.clone()) }
+    }
+
+    /// Starts a task there; what that spawns runs there too.
+    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        match &self.runtime {
+            #[cfg(not(feature = "schedules"))]
+            Some(runtime) => Task { handle: runtime.spawn(future) },
+            // The runs of shuttle have no other threads.
+            _ => spawn(future),
+        }
+    }
+}
+
 impl<T> Task<T> {
     /// Waits for the end of the task; a panic in it goes on here.
+    #[cfg(not(feature = "schedules"))]
     pub async fn join(self) -> T {
         match self.handle.await {
             Ok(value) => value,
@@ -26,6 +71,15 @@ impl<T> Task<T> {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(_) => std::future::pending().await,
             },
+        }
+    }
+
+    /// Waits for the end of the task; a panic in it has ended the run.
+    #[cfg(feature = "schedules")]
+    pub async fn join(self) -> T {
+        match self.handle.await {
+            Ok(value) => value,
+            Err(_) => std::future::pending().await,
         }
     }
 

@@ -10,12 +10,13 @@ use forebay_cache::{Cache, Mounts, Parts};
 use forebay_catalog::EmbeddedEngine;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::disk::real::RealDisk;
-use forebay_env::{Disk, Env, Task};
+use forebay_env::{Background, Disk, Env, Task};
 use forebay_logs::{LogMetrics, Logs};
 use forebay_s3::{S3Service, S3Settings};
 use forebay_store::Store;
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
@@ -32,23 +33,37 @@ const LISTEN_BACKLOG: u32 = 1024;
 /// How often to look whether background work still runs.
 const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
 
+/// Of threads for what no client waits for: a tenth of the weight of others.
+const BACKGROUND_NICENESS: i32 = 10;
+
 /// Runs until a signal ends it.
 pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     let traces = logs::start(&config)?;
     limits::prepare_process(config.server.core_dumps);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Failure::of("runtime", &e))?;
-    let ended = runtime.block_on(run(Arc::new(config)));
+    let background = background_runtime().map_err(|e| Failure::of("runtime", &e))?;
+    let env = Env { background: Background::on(background.handle()), ..Env::real() };
+    let ended = runtime.block_on(run(Arc::new(config), env));
     // What still runs here is of no use to anybody: requests have ended and the store is closed.
     runtime.shutdown_background();
+    background.shutdown_background();
     if let Some(traces) = traces {
         traces.finish();
     }
     ended
 }
 
-async fn run(config: Arc<Config>) -> Result<(), Failure> {
-    let env = Env::real();
+/// Threads that get what requests leave of the processors, and a tenth when they leave nothing: uploads go on, and nobody waits for them.
+fn background_runtime() -> std::io::Result<Runtime> {
+    let step_back = || {
+        // For this thread alone, as Linux has it. Where that is forbidden, uploads compete with requests.
+        let _ = rustix::process::setpriority_process(None, BACKGROUND_NICENESS);
+    };
+    Builder::new_multi_thread().enable_all().thread_name("background").on_thread_start(step_back).build()
+}
+
+async fn run(config: Arc<Config>, env: Env) -> Result<(), Failure> {
     let signals = Signals::install()?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");

@@ -1,7 +1,8 @@
 //! `requests put|get COUNT` serves that many requests of 1 KiB from memory and ends: for counting instructions, see
 //! `scripts/check-instructions`.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/s3/support/mod.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
 mod support;
 
 use support::sign::Request;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_auth::{Action, User, Users};
 use forebay_env::Random;
-use http::{HeaderMap, HeaderName};
+use http::{Extensions, HeaderMap, HeaderName};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
@@ -16,6 +16,7 @@ use crate::context::{Caller, RequestContext, caller};
 use crate::lenient::Verified;
 use crate::query;
 use crate::s3s_fixes::documents::Expectations;
+use crate::shares::Place;
 use crate::trace;
 
 /// What an operation needs.
@@ -112,6 +113,7 @@ impl S3Access for Authorization {
         if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
             let _ = context.requester.set(Arc::clone(&user));
         }
+        admit(request.extensions_mut(), &user)?;
         if !is_allowed(&user, need, request.s3_path(), access_key.is_some()) {
             return Err(access_denied());
         }
@@ -150,6 +152,14 @@ fn refuse_headers(headers: &HeaderMap) -> S3Result<()> {
     match headers.keys().find_map(refused) {
         None => Ok(()),
         Some((_, what)) => Err(s3_error!(NotImplemented, "{what} is not implemented.")),
+    }
+}
+
+/// Refuses whoever has more than a share of the connections.
+pub(crate) fn admit(extensions: &Extensions, user: &User) -> S3Result<()> {
+    match (extensions.get::<Arc<Place>>(), extensions.get::<Arc<RequestContext>>()) {
+        (Some(place), Some(context)) => place.admit(user, context),
+        _ => Ok(()),
     }
 }
 

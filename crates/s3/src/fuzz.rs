@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_auth::{RootUser, Secret, Users};
+use forebay_auth::{RootUser, Secret, User, Users};
 use forebay_types::{Algorithm, ChecksumKind, Checksums};
 use futures::executor::block_on;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode, percent_encode};
 use s3s::StdError;
@@ -20,6 +21,7 @@ use crate::host::Domain;
 use crate::s3s_fixes::chunks::{self, Framing};
 use crate::s3s_fixes::documents::{self, Expected, Kind};
 use crate::s3s_fixes::{checks, forms};
+use crate::short_path::signature::{Claim, SigningKeys};
 use crate::token::Tokens;
 use crate::{convert, query};
 
@@ -151,9 +153,99 @@ pub fn head(data: &[u8]) {
     assert!(checks::check(&parts, "us-east-1").is_err(), "a second or a foreign signature is let through");
 }
 
+/// What the signatures of the target [`signature`] are made of.
+const REGION: &str = "us-east-1";
+const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+/// 2013-05-24T00:00:00Z, the day of the example in Amazon's documents, and a quarter of an hour before and after.
+const NOW: (&str, u64) = ("20130524T000000Z", 1_369_353_600_000);
+const NEAR: [&str; 2] = ["20130523T234500Z", "20130524T001500Z"];
+
+/// Signature Version 4, written down once more. `None` when a signed header is missing.
+fn signature_of(headers: &HeaderMap, path: &str, signed: &str, scope: &str) -> Option<String> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let mac = |key: &[u8], text: &str| {
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("keys have any length");
+        mac.update(text.as_bytes());
+        mac.finalize().into_bytes().to_vec()
+    };
+    let line = |name: &str| {
+        let value = text(name)?.split([' ', '\t']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        Some(format!("{name}:{value}\n"))
+    };
+    let lines: String = signed.split(';').map(line).collect::<Option<_>>()?;
+    let request = format!("GET\n{path}\n\n{lines}\n{signed}\n{}", text("x-amz-content-sha256")?);
+    let digest = hex::encode(Sha256::digest(request));
+    let string = format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{digest}", text("x-amz-date")?);
+    let key = scope.split('/').fold(format!("AWS4{SECRET}").into_bytes(), |key, part| mac(&key, part));
+    Some(hex::encode(mac(&key, &string)))
+}
+
+/// Signatures in headers that are looked at without `s3s`: none is believed but the right one, for what it was made for. The first line is
+/// the path.
+pub fn signature(data: &[u8]) {
+    let (path, rest) = data.split_at(data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len()));
+    let Ok(path) = std::str::from_utf8(path) else { return };
+    // The short way is for headers that come once, and are text.
+    let all = headers(rest);
+    if all.len() != all.keys_len() || all.values().any(|value| value.to_str().is_err()) {
+        return;
+    }
+    let of = |secret: &str| {
+        let (name, owner_id, access_key, secret) = (String::new(), String::new(), "key".into(), Secret::new(secret));
+        Arc::new(User { name, owner_id, access_key, secret, grants: Vec::new() })
+    };
+    let (user, other) = (of(SECRET), of("another secret"));
+    let holds = |headers: &HeaderMap, path: &str, user: &Arc<User>| {
+        let claim = Claim::of(headers, REGION);
+        claim.is_some_and(|claim| claim.holds(user, &SigningKeys::default(), path, headers, NOW.1))
+    };
+    if Claim::of(&all, REGION).is_none() {
+        return;
+    }
+    assert!(!holds(&all, path, &other), "a signature of somebody else is believed");
+    let authorization = all["authorization"].to_str().expect("it is text");
+    // Three fields and nothing else: the last comma stands before the signature, which may look like any of them.
+    let (start, _) = authorization.rsplit_once(',').expect("a claim has a signature");
+    let (credential, signed) = start.split_once(',').expect("a claim has all fields");
+    let (_, credential) = credential.split_once("Credential=").expect("it begins with the credential");
+    let (_, scope) = credential.trim_end().split_once('/').expect("a key and its scope");
+    let (_, signed) = signed.trim().split_once('=').expect("fields have values");
+    if signed.split(';').any(|name| name == "authorization") {
+        return;
+    }
+    let must_be_signed = |name: &str| name == "host" || name.starts_with("x-amz-");
+    for name in all.keys().filter(|name| must_be_signed(name.as_str())) {
+        assert!(signed.split(';').any(|signed| signed == name), "{name} is not signed");
+    }
+    let Some(right) = signature_of(&all, path, signed, scope) else {
+        assert!(!holds(&all, path, &user), "a header is signed that is not there");
+        return;
+    };
+    let with = |signature: &str| {
+        let mut headers = all.clone();
+        let value = HeaderValue::try_from(format!("{start},Signature={signature}")).expect("it is text");
+        headers.insert("authorization", value);
+        headers
+    };
+    let date = all["x-amz-date"].to_str().expect("it is text");
+    let good = with(&right);
+    let is_near = (NEAR[0]..=NEAR[1]).contains(&date);
+    assert!(date != NOW.0 || holds(&good, path, &user), "the right signature is refused: {good:?}");
+    assert!(is_near || !holds(&good, path, &user), "a signature of another day is believed");
+    assert!(!holds(&good, path, &other), "a signature is believed of everybody");
+    assert!(!holds(&good, &format!("{path}/"), &user), "a signature is believed for another path");
+    assert!(!holds(&with(&right[1..]), path, &user) && !holds(&with(&right.to_uppercase()), path, &user));
+    for name in all.keys().filter(|name| signed.split(';').any(|signed| signed == *name)) {
+        let mut changed = good.clone();
+        let value = format!("{}.", all[name].to_str().expect("it is text"));
+        changed.insert(name, HeaderValue::try_from(value).expect("it is text"));
+        assert!(!holds(&changed, path, &user), "{name} may be changed");
+    }
+}
+
 /// Documents: the verdict does not depend on how they arrive, and bytes are passed on as they are or not at all.
 pub fn document(mut data: &[u8]) {
-    let kind = [Kind::Delete, Kind::Tagging, Kind::Complete][take(&mut data) % 3];
+    let kind = [Kind::Delete, Kind::Tagging, Kind::Complete, Kind::Create][take(&mut data) % 4];
     let size = take(&mut data) + 1;
     let verified = |headers: &HeaderMap, body: Pieces| {
         let expected = Expected::of(kind, headers).expect("these digests are well-formed");
@@ -171,8 +263,9 @@ pub fn document(mut data: &[u8]) {
     };
     assert_eq!(verified(&sign(data), pieces(data, size)), whole);
     assert_eq!(verified(&sign(&[data, b" "].concat()), pieces(data, size)), None);
+    // No document at all stands for an empty one in CreateBucket, and twice nothing is nothing.
     let two = verified(&plain, pieces(&[data, data].concat(), size));
-    assert!(whole.is_none() || two.is_none(), "two documents are taken for one");
+    assert!(data.is_empty() || whole.is_none() || two.is_none(), "two documents are taken for one");
 }
 
 /// Digests in headers.

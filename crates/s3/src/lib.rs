@@ -24,6 +24,7 @@ mod s3s_fixes;
 mod server;
 mod service;
 mod settings;
+mod shares;
 mod short_path;
 mod token;
 mod trace;

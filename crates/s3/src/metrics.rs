@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     bytes_out: Counter,
     pub(crate) connections: Gauge<u64, AtomicU64>,
     pub(crate) connections_refused: Counter,
+    pub(crate) requests_over_share: Counter,
 }
 
 impl Metrics {
@@ -55,6 +56,7 @@ impl Metrics {
             bytes_out: direction("out"),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
+            requests_over_share: Counter::default(),
         };
         registry.register("forebay_requests", "S3 requests answered", metrics.requests.clone());
         registry.register("forebay_request_duration_seconds", "Time that S3 requests took", metrics.durations.clone());
@@ -64,6 +66,11 @@ impl Metrics {
             "forebay_connections_refused",
             "Connections closed because their address had too many",
             metrics.connections_refused.clone(),
+        );
+        registry.register(
+            "forebay_requests_over_share",
+            "S3 requests refused because their access key had more than its share of the connections",
+            metrics.requests_over_share.clone(),
         );
         metrics
     }

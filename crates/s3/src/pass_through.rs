@@ -20,7 +20,7 @@ use s3s::service::S3ServiceBuilder;
 use s3s::{Body, HttpRequest, HttpResponse, S3Request, S3Response, S3Result, s3_error};
 use s3s_aws::Proxy;
 
-use crate::authorize::require;
+use crate::authorize::{admit, require};
 use crate::context::{RequestContext, request_id};
 use crate::convert;
 use crate::error::{from_cache, s3_error as error_with_status};
@@ -89,6 +89,7 @@ impl S3Route for PassThrough {
         if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
             let _ = context.requester.set(Arc::clone(&user));
         }
+        admit(&request.extensions, &user)?;
         let only_reads = matches!(request.method, Method::GET | Method::HEAD)
             && !parameters(&request.uri).any(|(name, _)| SUBRESOURCES.contains(&name));
         let action = if only_reads { Action::Read } else { Action::Admin };

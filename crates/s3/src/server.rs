@@ -24,6 +24,7 @@ use addresses::Addresses;
 
 use crate::connection::Connection;
 use crate::service::{ACCEPT_PAUSE, S3Service};
+use crate::shares::{Place, Shares};
 pub(crate) use timed_body::TimedBody;
 
 impl S3Service {
@@ -60,6 +61,7 @@ impl Server {
         let settings = &self.service.inner.settings;
         let places = Arc::new(Semaphore::new(settings.connections_max));
         let addresses = Addresses::new(settings.connections_per_address_max);
+        let shares = Shares::new(settings.connections_max, Arc::clone(&self.service.inner.metrics));
         loop {
             let next = async {
                 let place = Arc::clone(&places).acquire_owned().await;
@@ -73,11 +75,15 @@ impl Server {
                         self.service.inner.metrics.connections_refused.inc();
                         continue;
                     };
-                    let server = self.clone();
+                    let (server, place_of_key) = (self.clone(), shares.enter());
                     // Ends with its connection, at the latest when `cut` is cancelled.
                     forebay_env::spawn(connections.track_future(async move {
                         server.service.inner.metrics.connections.inc();
-                        server.cut.clone().run_until_cancelled(server.connection(stream, peer.ip())).await;
+                        server
+                            .cut
+                            .clone()
+                            .run_until_cancelled(server.connection(stream, peer.ip(), place_of_key))
+                            .await;
                         server.service.inner.metrics.connections.dec();
                         drop((place, place_of_address));
                     }));
@@ -92,19 +98,19 @@ impl Server {
         }
     }
 
-    async fn connection(&self, stream: TcpStream, peer: IpAddr) {
+    async fn connection(&self, stream: TcpStream, peer: IpAddr, place: Arc<Place>) {
         // Answers are written whole; waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
         let settings = &self.service.inner.settings;
         let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), settings.body_window);
         match &self.tls {
-            None => self.requests(stream, Connection::plain(Some(peer))).await,
+            None => self.requests(stream, Connection::plain(Some(peer)), place).await,
             Some(tls) => {
                 let handshake = tls.accept(stream);
                 match select(handshake, self.service.inner.env.clock.sleep(settings.header_timeout)).await {
                     Either::Left((Ok(stream), _)) => {
                         let connection = Connection::encrypted(Some(peer), stream.get_ref().1);
-                        self.requests(stream, connection).await;
+                        self.requests(stream, connection, place).await;
                     }
                     Either::Left((Err(error), _)) => tracing::debug!(%error, "TLS handshake failed"),
                     Either::Right(_) => tracing::debug!("TLS handshake took too long"),
@@ -113,14 +119,14 @@ impl Server {
         }
     }
 
-    async fn requests<S>(&self, stream: S, connection: Connection)
+    async fn requests<S>(&self, stream: S, connection: Connection, place: Arc<Place>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (service, connection) = (self.service.clone(), Arc::new(connection));
         let answer = service_fn(move |request| {
-            let (service, connection) = (service.clone(), Arc::clone(&connection));
-            async move { service.answer(request, &connection).await }
+            let (service, connection, place) = (service.clone(), Arc::clone(&connection), Arc::clone(&place));
+            async move { service.answer(request, &connection, &place).await }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -33,15 +33,16 @@ use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
-use crate::record::{Record, Recorder};
+use crate::record::{Record, Recorder, makes_bucket};
 use crate::s3s_fixes::chunks::Framing;
-use crate::s3s_fixes::documents::{Expected, IsDocument};
+use crate::s3s_fixes::documents::{Expected, IsDocument, Kind};
 use crate::s3s_fixes::{
     FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, forms, keep_alive, signature_2,
 };
 use crate::server::TimedBody;
 use crate::server::rest::{self, Rest};
 use crate::settings::S3Settings;
+use crate::shares::Place;
 use crate::short_path::ShortPath;
 use crate::token::Tokens;
 use crate::trace;
@@ -109,6 +110,7 @@ impl S3Service {
         &self,
         request: Request<Incoming>,
         connection: &Arc<Connection>,
+        place: &Arc<Place>,
     ) -> io::Result<http::Response<SentBody>> {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
@@ -116,8 +118,11 @@ impl S3Service {
         let mut record = inner.recorder.begin(&request, &context, &inner.env, connection, inner.domain.as_ref());
         let span = trace::begin(&request, &context, connection);
         let told = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
-        let response = self.route(request, &context).instrument(span.clone()).await.map_err(io::Error::other)?;
-        let response = answer::finish(response, &context, &inner.settings.region);
+        let response = self.route(request, &context, place).instrument(span.clone()).await.map_err(io::Error::other)?;
+        let mut response = answer::finish(response, &context, &inner.settings.region);
+        if !place.is_fair() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         record.answered(&response);
         trace::answered(&span, &response);
         let took = inner.env.clock.monotonic().saturating_sub(began);
@@ -132,16 +137,23 @@ impl S3Service {
         Ok(response.map(|body| SentBody { body, sending, record, span }))
     }
 
-    async fn route(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Result<HttpResponse, StdError> {
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        context: &Arc<RequestContext>,
+        place: &Arc<Place>,
+    ) -> Result<HttpResponse, StdError> {
         let (parts, body) = request.into_parts();
         if let Some(short_path) = &self.inner.short_path
             && http_body::Body::is_end_stream(&body)
             && let Some(response) = short_path.answer(&parts, context).await
         {
-            return Ok(response);
+            // Nothing of it has been sent yet.
+            let admitted = context.requester.get().map_or(Ok(()), |user| place.admit(user, context));
+            return Ok(admitted.map_or_else(|error| answer::refuse(error, &context.id), |()| response));
         }
         // In a box, so that what goes the short way does not move the state of the long one about.
-        Box::pin(self.go_the_long_way(parts, body, context)).await
+        Box::pin(self.go_the_long_way(parts, body, context, place)).await
     }
 
     async fn go_the_long_way(
@@ -149,6 +161,7 @@ impl S3Service {
         mut parts: Parts,
         body: Incoming,
         context: &Arc<RequestContext>,
+        place: &Arc<Place>,
     ) -> Result<HttpResponse, StdError> {
         let waits = parts.headers.contains_key(EXPECT);
         let watched = match self.inner.check(&mut parts) {
@@ -156,27 +169,28 @@ impl S3Service {
             Err(error) => {
                 tracing::debug!(request_id = context.id, %error, "request refused before its body was looked at");
                 let (_, rest) = self.body(body, Watched::Plain, context);
-                return Ok(self.inner.end_body(answer::refuse(error, &context.id), rest, waits).await);
+                return Ok(self.inner.end_body(answer::refuse(error, &context.id), rest, waits, place).await);
             }
         };
         context.note_condition(&parts.headers);
         parts.extensions.insert(Arc::clone(context));
+        parts.extensions.insert(Arc::clone(place));
         let is_form = matches!(watched, Watched::Form(_));
         let takes_long = takes_long(&parts);
         let (body, rest) = self.body(body, watched, context);
         let request = HttpRequest::from_parts(parts, body);
         let inner = Arc::clone(&self.inner);
         if takes_long {
-            let context = Arc::clone(context);
+            let (context, place) = (Arc::clone(context), Arc::clone(place));
             let work = async move {
                 let response = call(&inner, request).await?;
                 let response = documents::refused(&context).unwrap_or(response);
-                Ok(inner.end_body(response, rest, waits).await)
+                Ok(inner.end_body(response, rest, waits, &place).await)
             };
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
         }
         let response = self.respond(request, context, is_form).await?;
-        Ok(self.inner.end_body(response, rest, waits).await)
+        Ok(self.inner.end_body(response, rest, waits, place).await)
     }
 
     async fn respond(
@@ -235,7 +249,13 @@ impl Inner {
         if checked.is_version_2 {
             signature_2::verify(parts, self.domain.as_ref(), &self.users)?;
         }
-        Ok(match (checked.form, checked.document, checked.framing) {
+        let document = match (checked.document, checked.framing) {
+            (None, None) if makes_bucket(parts, self.domain.as_ref()) => {
+                Some(Expected::of(Kind::Create, &parts.headers)?)
+            }
+            (document, _) => document,
+        };
+        Ok(match (checked.form, document, checked.framing) {
             (Some(boundary), _, _) => {
                 let content_type = HeaderValue::try_from(format!("multipart/form-data; boundary=\"{boundary}\""));
                 parts.headers.insert(CONTENT_TYPE, content_type.expect("a boundary holds no odd characters"));
@@ -257,9 +277,11 @@ impl Inner {
         mut response: HttpResponse,
         rest: Option<Rest<TimedBody<Incoming>>>,
         waits: bool,
+        place: &Place,
     ) -> HttpResponse {
+        let longest = if place.is_fair() { rest::WAIT } else { rest::WAIT_WHEN_WANTED };
         let is_over = match rest {
-            Some(rest) => rest.discard(waits, &*self.env.clock).await,
+            Some(rest) => rest.discard(waits, &*self.env.clock, longest).await,
             // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the next
             // answer of this connection for this one's.
             None => !waits,

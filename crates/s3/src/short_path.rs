@@ -3,10 +3,10 @@
 //!
 //! Only what is plain goes this way: a signature in the header, no query, no condition, no header that this does not know, and
 //! a path as it is signed. All else, and all that would be refused before the cache is asked, goes the long way and gets its
-//! answer there. What goes this way gets the same answer as there: `tests/short_path.rs` sends requests both ways.
+//! answer there. What goes this way gets the same answer as there: `tests/s3/short_path.rs` sends requests both ways.
 
 mod response;
-mod signature;
+pub(crate) mod signature;
 
 use std::sync::Arc;
 

@@ -43,9 +43,12 @@ pub(crate) fn last(machine: &Machine) -> u32 {
 async fn check_all(machine: &Machine, cache: Cache) {
     let world = &machine.world;
     let keys: Vec<String> = world.keys.iter().cloned().collect();
-    let gets = || keys.iter().map(|key| Step { pause_ms: 0, op: Op::Get { key: key.clone(), range: None } });
+    let read = |key: &String| [Op::Get { key: key.clone(), range: None }, Op::Tags { key: key.clone() }];
+    let gets = || keys.iter().flat_map(read).map(|op| Step { pause_ms: 0, op });
     let list = Step { pause_ms: 0, op: Op::List { prefix: String::new(), delimiter: false, limit: 1000 } };
     let read_all = || Client::new(Arc::clone(world), cache.clone(), 99).run(gets().chain([list.clone()]).collect());
+    // A write that its client was told nothing of may still land.
+    world.clock.sleep(world.settle).await;
     read_all().await;
     abort_uploads(machine, &cache).await;
     let drained = drain(machine, &cache).await;

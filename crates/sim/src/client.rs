@@ -16,8 +16,8 @@ use forebay_env::Clock;
 use forebay_types::{ETag, ObjectPath, WriteMode};
 use futures::{StreamExt, stream};
 
-use crate::content::{Body, ContentId, pieces};
-use crate::history::{Effect, Guard, Value};
+use crate::content::{Body, ContentId, TagsId, pieces, tags, tags_id};
+use crate::history::{Effect, Guard, Value, Version};
 use crate::life::bucket;
 use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When};
 use crate::world::World;
@@ -37,6 +37,10 @@ pub(crate) struct Client {
 pub(crate) fn path(key: &str) -> ObjectPath {
     let (bucket, key) = key.split_once('/').expect("keys of plans are full names");
     ObjectPath::parse(bucket, key).expect("keys of plans are valid")
+}
+
+fn attributes(id: TagsId) -> Attributes {
+    Attributes { tags: tags(id), ..Attributes::default() }
 }
 
 /// What an error of a write says of its effect.
@@ -80,13 +84,20 @@ impl Client {
 
     async fn step(&mut self, op: Op) {
         match op {
-            Op::Put { key, body, when, breaks, piece } => self.put(&key, body, when, breaks, piece).await,
+            Op::Put { key, body, tags, when, breaks, piece } => {
+                self.put(&key, (body, tags), when, breaks, piece).await;
+            }
             Op::Get { key, range } => self.get(&key, range).await,
             Op::Head { key } => self.head(&key).await,
+            Op::Tags { key } => self.tags(&key).await,
+            Op::SetTags { key, tags } => self.set_tags(&key, tags).await,
             Op::Delete { key, when } => self.delete(&key, when).await,
+            Op::DeleteMany { keys } => self.delete_many(&keys).await,
             Op::List { prefix, delimiter, limit } => self.list(&prefix, delimiter, limit).await,
             Op::Copy { from, to } => self.copy(&from, &to).await,
-            Op::Multipart { key, parts, abort, twice } => self.multipart(&key, &parts, abort, twice).await,
+            Op::Multipart { key, parts, tags, abort, twice } => {
+                self.multipart(&key, (&parts, tags), abort, twice).await;
+            }
             Op::Persist { prefix } => self.tell("persist", self.cache.persist(&prefix).await),
             Op::Job { kind } => self.job(kind).await,
             Op::Sweep => self.tell("sweep", self.cache.sweep().await),
@@ -137,15 +148,16 @@ impl Client {
         }
     }
 
-    async fn put(&mut self, key: &str, body: Body, when: When, breaks: bool, piece: usize) {
+    async fn put(&mut self, key: &str, (body, tags): (Body, TagsId), when: When, breaks: bool, piece: usize) {
         let bytes = body.bytes();
         let content = self.world.contents.lock().add(bytes.clone());
         let (conditions, guard) = self.conditions(key, when);
         let breaks = breaks && !bytes.is_empty();
         let name = format!("client {} puts {content} ({} bytes, {guard:?})", self.number, bytes.len());
-        let number = self.world.history.lock().begin(key, name, Some(content), guard);
+        let to = vec![Some(Version { content, tags })];
+        let number = self.begin(key, name, &to, guard);
         let body = self.incoming(&bytes, piece, breaks);
-        let put = PutObject { path: path(key), body, attributes: Attributes::default(), conditions };
+        let put = PutObject { path: path(key), body, attributes: attributes(tags), conditions };
         let result = self.cache.put(put).await;
         if breaks {
             self.tell("broken put", result.as_ref());
@@ -155,26 +167,35 @@ impl Client {
             }
             return;
         }
-        self.written(key, number, Some(content), guard, result);
+        if let Ok(written) = &result {
+            self.shown(key, number, written.last_modified_ms);
+        }
+        self.written(key, number, to, guard, result);
     }
 
-    /// Notes what came of a write of `content`.
-    fn written(&mut self, key: &str, number: u64, content: Value, guard: Guard, result: Result<Written>) {
+    /// Notes that a write begins that leaves one of these values. Returns its number.
+    fn begin(&self, key: &str, name: String, to: &[Value], guard: Guard) -> u64 {
+        self.world.history.lock().begin(key, name, Effect::Maybe { to: to.to_vec(), guard })
+    }
+
+    /// Notes what came of a write that leaves one of these values, all of one content.
+    fn written(&mut self, key: &str, number: u64, to: Vec<Value>, guard: Guard, result: Result<Written>) {
         if let Ok(written) = &result {
             let etag = written.etag.clone();
-            if self.world.contents.lock().of_etag(&etag) != content {
+            let content = self.world.contents.lock().of_etag(&etag);
+            if to.iter().any(|value| value.map(|version| version.content) != content) {
                 self.world.broken(format!("a write of {key} was acknowledged with the tag {etag}"));
             }
             self.seen.insert(key.to_owned(), etag);
         }
-        self.ended(key, number, content, guard, result.map(drop));
+        self.ended(key, number, Effect::Write { to, guard }, guard, result.map(drop));
     }
 
-    fn ended(&self, key: &str, number: u64, to: Value, guard: Guard, result: Result<()>) {
+    fn ended(&self, key: &str, number: u64, effect: Effect, guard: Guard, result: Result<()>) {
         self.tell(&format!("write {number} of {key}"), result.as_ref());
         let mut history = self.world.history.lock();
         let error = match result {
-            Ok(()) => return history.end(number, Effect::Write { to, guard }),
+            Ok(()) => return history.end(number, effect),
             Err(error) => error,
         };
         // If-Match on a key that holds nothing is answered with 404.
@@ -217,6 +238,7 @@ impl Client {
             Err(error) => return self.not_read(key, begun, &error),
         };
         let (etag, range) = (body.head.info.etag.clone(), body.head.range);
+        let last_modified_ms = body.head.info.last_modified_ms;
         let Some(content) = self.content_of(key, &etag, body.head.info.size) else { return };
         let (read, end) = collect(body.stream).await;
         let expected = self.world.contents.lock().bytes(content).slice(range.start as usize..range.end as usize);
@@ -225,7 +247,10 @@ impl Client {
             self.world.broken(format!("bytes of {key} are not those of {etag}, which they claim to be"));
         }
         match end {
-            Ok(()) => self.saw(key, begun, Some((content, etag)), "reads"),
+            Ok(()) => {
+                self.shown(key, begun, last_modified_ms);
+                self.saw(key, begun, Some((content, etag)), "reads");
+            }
             // An object that changes in the under store while it is read breaks the answer off.
             Err(error) if matches!(error.kind, ErrorKind::PreconditionFailed | ErrorKind::NotFound) => {
                 self.tell(&format!("read of {key}, broken off"), Err::<(), _>(error));
@@ -241,6 +266,7 @@ impl Client {
             Ok(head) => {
                 let etag = head.info.etag.clone();
                 let Some(content) = self.content_of(key, &etag, head.info.size) else { return };
+                self.shown(key, begun, head.info.last_modified_ms);
                 self.saw(key, begun, Some((content, etag)), "heads");
             }
             Err(error) => self.not_read(key, begun, &error),
@@ -262,11 +288,53 @@ impl Client {
         let value = found.as_ref().map(|(content, _)| *content);
         self.world.note(format_args!("client {}: {how} {key}: {value:?}", self.number));
         let name = format!("client {} {how} {value:?}", self.number);
-        self.world.history.lock().read(key, name, begun, value);
+        self.world.history.lock().read(key, name, begun, Effect::Read(value));
         match found {
             Some((_, etag)) => self.seen.insert(key.to_owned(), etag),
             None => self.seen.remove(key),
         };
+    }
+
+    /// The time of an object never goes back.
+    fn shown(&self, key: &str, begun: u64, last_modified_ms: u64) {
+        let later = self.world.history.lock().shown(key, begun, last_modified_ms);
+        if let Some(later) = later.filter(|_| !self.world.is_flipped()) {
+            self.world.broken(format!("{key} was modified at {later} ms, and at {last_modified_ms} ms afterwards"));
+        }
+    }
+
+    async fn tags(&mut self, key: &str) {
+        let begun = self.world.history.lock().now();
+        match self.cache.tags(&path(key)).await {
+            Ok(tags) => {
+                let Some(tags) = tags_id(&tags) else {
+                    return self.world.broken(format!("{key} has the tags {tags:?}: nobody has given it those"));
+                };
+                self.saw_tags(key, begun, Some(tags));
+            }
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket) => {
+                self.saw_tags(key, begun, None);
+            }
+            Err(error) => self.not_read(key, begun, &error),
+        }
+    }
+
+    fn saw_tags(&self, key: &str, begun: u64, tags: Option<TagsId>) {
+        self.world.note(format_args!("client {}: reads the tags of {key}: {tags:?}", self.number));
+        let name = format!("client {} reads the tags {tags:?}", self.number);
+        self.world.history.lock().read(key, name, begun, Effect::ReadTags(tags));
+    }
+
+    async fn set_tags(&mut self, key: &str, id: TagsId) {
+        let name = format!("client {} sets the tags {id}", self.number);
+        let number = self.world.history.lock().begin(key, name, Effect::MaybeRetag(id));
+        match self.cache.set_tags(&path(key), tags(id)).await {
+            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket) => {
+                self.world.history.lock().end_without_effect(number);
+                self.saw_tags(key, number, None);
+            }
+            result => self.ended(key, number, Effect::Retag(id), Guard::None, result),
+        }
     }
 
     fn not_read(&mut self, key: &str, begun: u64, error: &Error) {
@@ -286,9 +354,19 @@ impl Client {
         let when = if when == When::IfAbsent { When::Always } else { when };
         let (conditions, guard) = self.conditions(key, when);
         let name = format!("client {} deletes ({guard:?})", self.number);
-        let number = self.world.history.lock().begin(key, name, None, guard);
+        let number = self.begin(key, name, &[None], guard);
         let result = self.cache.delete(&path(key), &conditions).await;
-        self.ended(key, number, None, guard, result);
+        self.ended(key, number, Effect::Write { to: vec![None], guard }, guard, result);
+    }
+
+    async fn delete_many(&self, keys: &[String]) {
+        let delete = |key| async move {
+            let number = self.begin(key, format!("client {} deletes among others", self.number), &[None], Guard::None);
+            let result = self.cache.delete(&path(key), &Conditions::default()).await;
+            let effect = Effect::Write { to: vec![None], guard: Guard::None };
+            self.ended(key, number, effect, Guard::None, result);
+        };
+        futures::future::join_all(keys.iter().map(String::as_str).map(delete)).await;
     }
 
     async fn list(&mut self, prefix: &str, delimiter: bool, limit: usize) {
@@ -337,6 +415,7 @@ impl Client {
             match page.objects.iter().find(|object| object.key == key) {
                 Some(object) => {
                     let Some(content) = self.content_of(full, &object.etag, object.size) else { return };
+                    self.shown(full, begun, object.last_modified_ms);
                     self.saw(full, begun, Some((content, object.etag.clone())), "lists");
                 }
                 None => self.saw(full, begun, None, "lists"),
@@ -367,24 +446,27 @@ impl Client {
                 let name = format!("client {} copies {content} to {to}", self.number);
                 let mut history = self.world.history.lock();
                 if !history.is_copy_of_parts(content) {
-                    history.read(from, name, begun, Some(content));
+                    history.read(from, name, begun, Effect::Read(Some(content)));
                 }
+                let mut copies = history.copies_of(from);
                 drop(history);
-                self.written(to, number, Some(content), Guard::None, Ok(written));
+                copies.retain(|copy| copy.is_some_and(|version| version.content == content));
+                self.shown(to, number, written.last_modified_ms);
+                self.written(to, number, copies, Guard::None, Ok(written));
             }
             // The source, or its bucket, is not there.
             Err(error) if error.kind == ErrorKind::NotFound => {
                 self.world.history.lock().end_without_effect(number);
                 self.not_read(from, begun, &error);
             }
-            Err(error) => self.written(to, number, None, Guard::None, Err(error)),
+            Err(error) => self.written(to, number, Vec::new(), Guard::None, Err(error)),
         }
     }
 
-    async fn multipart(&mut self, key: &str, parts: &[Body], abort: bool, twice: bool) {
+    async fn multipart(&mut self, key: &str, (parts, tags): (&[Body], TagsId), abort: bool, twice: bool) {
         let create = CreateUpload {
             path: path(key),
-            attributes: Attributes::default(),
+            attributes: attributes(tags),
             checksum_algorithm: None,
             checksum_kind: None,
             owner: "owner".to_owned(),
@@ -410,14 +492,15 @@ impl Client {
         let (content, copy) = self.world.contents.lock().add_parts(&bodies);
         self.world.history.lock().made_of_parts(content, copy);
         let name = format!("client {} completes an upload of {content}", self.number);
-        let number = self.world.history.lock().begin(key, name, Some(content), Guard::None);
+        let to = vec![Some(Version { content, tags })];
+        let number = self.begin(key, name, &to, Guard::None);
         let first = self.complete(&upload, &sent).await;
         let acknowledged = first.is_ok();
         let result = if twice { self.complete(&upload, &sent).await } else { first };
         match result {
             Err(error) if acknowledged => {
                 // What is acknowledged once is done, whatever the second answer is.
-                self.world.history.lock().end(number, Effect::Write { to: Some(content), guard: Guard::None });
+                self.world.history.lock().end(number, Effect::Write { to, guard: Guard::None });
                 self.tell("complete again", Err::<(), _>(error));
             }
             Err(error) if error.kind == ErrorKind::NoSuchUpload => {
@@ -428,7 +511,7 @@ impl Client {
                 self.tell("complete", Err::<(), _>(error));
                 self.world.history.lock().end_without_answer(number);
             }
-            result => self.written(key, number, Some(content), Guard::None, result),
+            result => self.written(key, number, to, Guard::None, result),
         }
     }
 

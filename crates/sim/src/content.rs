@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_env::Random;
 use forebay_env::random::SeededRandom;
-use forebay_types::ETag;
+use forebay_types::{ETag, Tags};
 use md5::{Digest, Md5};
 
 /// A body by its seed, of so many bytes.
@@ -26,6 +26,24 @@ impl Body {
 
 /// The number of a content in [`Contents`]: what a key's register holds. The same bytes under another tag are another content.
 pub(crate) type ContentId = u32;
+
+/// The number of a set of tags: 0 is none.
+pub(crate) type TagsId = u32;
+
+const TAG: &str = "t";
+
+pub(crate) fn tags(id: TagsId) -> Tags {
+    (id > 0).then(|| (TAG.to_owned(), id.to_string())).into_iter().collect()
+}
+
+/// `None` when nobody has ever given an object such tags.
+pub(crate) fn tags_id(tags: &Tags) -> Option<TagsId> {
+    match tags.len() {
+        0 => Some(0),
+        1 => tags.get(TAG)?.parse().ok(),
+        _ => None,
+    }
+}
 
 /// All contents that clients have ever sent, by their tags.
 #[derive(Default)]

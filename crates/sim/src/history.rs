@@ -2,10 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use crate::content::ContentId;
+use crate::content::{ContentId, TagsId};
+
+/// What tells an object from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Version {
+    pub(crate) content: ContentId,
+    pub(crate) tags: TagsId,
+}
 
 /// What a key holds.
-pub(crate) type Value = Option<ContentId>;
+pub(crate) type Value = Option<Version>;
 
 /// What must hold for a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +27,7 @@ impl Guard {
         match self {
             Self::None => true,
             Self::Absent => value.is_none(),
-            Self::Is(content) => value == Some(content),
+            Self::Is(content) => value.is_some_and(|version| version.content == content),
         }
     }
 }
@@ -28,19 +35,37 @@ impl Guard {
 /// What an operation does to a key, or says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The key held this.
-    Read(Value),
+    /// The key held this content.
+    Read(Option<ContentId>),
+    /// The object had these tags.
+    ReadTags(Option<TagsId>),
     /// The condition of a write did not hold.
     Refused(Guard),
-    Write {
-        to: Value,
-        guard: Guard,
-    },
-    /// A write without an answer, of one of these values: it was done or not, or may yet be done.
-    Maybe {
-        to: Vec<Value>,
-        guard: Guard,
-    },
+    /// Of one of these values: who has an object copied does not see what tags the copy got.
+    Write { to: Vec<Value>, guard: Guard },
+    /// A write without an answer: it was done or not, or may yet be done.
+    Maybe { to: Vec<Value>, guard: Guard },
+    /// The object got these tags.
+    Retag(TagsId),
+    /// The same without an answer.
+    MaybeRetag(TagsId),
+}
+
+impl Effect {
+    /// What it leaves of a value; nothing when it could not have happened then.
+    pub(crate) fn after(&self, value: Value) -> Vec<Value> {
+        let retagged = |tags: TagsId| value.map(|version| Some(Version { tags, ..version })).into_iter().collect();
+        match self {
+            Self::Read(seen) if *seen == value.map(|version| version.content) => vec![value],
+            Self::ReadTags(seen) if *seen == value.map(|version| version.tags) => vec![value],
+            Self::Refused(guard) if !guard.holds(value) => vec![value],
+            Self::Write { to, guard } | Self::Maybe { to, guard } if guard.holds(value) => to.clone(),
+            Self::Retag(tags) | Self::MaybeRetag(tags) => retagged(*tags),
+            Self::Read(_) | Self::ReadTags(_) | Self::Refused(_) | Self::Write { .. } | Self::Maybe { .. } => {
+                Vec::new()
+            }
+        }
+    }
 }
 
 /// One operation on one key. Moments are numbers that grow with every beginning and every end.
@@ -61,6 +86,8 @@ pub(crate) struct History {
     open: BTreeMap<u64, Open>,
     /// What copies of objects made of parts are.
     copies: BTreeMap<ContentId, ContentId>,
+    /// The latest time that any answer so far has shown for each key, with the moment of that answer.
+    times: BTreeMap<String, Vec<(u64, u64)>>,
 }
 
 /// A write without an answer yet.
@@ -92,10 +119,10 @@ impl History {
         self.copies.values().any(|copy| *copy == content)
     }
 
-    /// Notes that a write begins. Returns its number.
-    pub(crate) fn begin(&mut self, key: &str, name: String, to: Value, guard: Guard) -> u64 {
+    /// Notes that a write begins, and what it does if nobody tells. Returns its number.
+    pub(crate) fn begin(&mut self, key: &str, name: String, effect: Effect) -> u64 {
         let begun = self.tick();
-        let entry = Entry { name, effect: Effect::Maybe { to: vec![to], guard }, begun, ended: None };
+        let entry = Entry { name, effect, begun, ended: None };
         self.open.insert(begun, Open { key: key.to_owned(), entry, source: None });
         begun
     }
@@ -125,16 +152,25 @@ impl History {
     pub(crate) fn end_without_answer(&mut self, number: u64) {
         let Some(Open { key, mut entry, source }) = self.open.remove(&number) else { return };
         if let (Some(source), Effect::Maybe { to, .. }) = (source, &mut entry.effect) {
-            let copy = |value: Value| value.map(|content| self.copies.get(&content).copied().unwrap_or(content));
-            *to = self.values_of(&source).into_iter().map(copy).collect();
+            *to = self.copies_of(&source);
         }
         self.keys.entry(key).or_default().push(entry);
     }
 
     /// Notes what was read since `begun`.
-    pub(crate) fn read(&mut self, key: &str, name: String, begun: u64, value: Value) {
+    pub(crate) fn read(&mut self, key: &str, name: String, begun: u64, effect: Effect) {
         let ended = Some(self.tick());
-        self.keys.entry(key.to_owned()).or_default().push(Entry { name, effect: Effect::Read(value), begun, ended });
+        self.keys.entry(key.to_owned()).or_default().push(Entry { name, effect, begun, ended });
+    }
+
+    /// Notes the time that an answer has shown, which was asked for at `begun`. Returns the later time that an answer before that has shown,
+    /// if one has.
+    pub(crate) fn shown(&mut self, key: &str, begun: u64, time_ms: u64) -> Option<u64> {
+        let ended = self.tick();
+        let times = self.times.entry(key.to_owned()).or_default();
+        let before = times.iter().filter(|(at, _)| *at < begun).map(|(_, time_ms)| *time_ms).max();
+        times.push((ended, time_ms));
+        before.filter(|before| *before > time_ms)
     }
 
     /// The process has died: what had no answer gets none.
@@ -147,16 +183,31 @@ impl History {
         self.keys.iter()
     }
 
-    /// All contents that a key may have held.
-    fn values_of(&self, key: &str) -> Vec<Value> {
+    /// All that a copy of a key may be.
+    pub(crate) fn copies_of(&self, key: &str) -> Vec<Value> {
         let done = self.keys.get(key).into_iter().flatten();
         let open = self.open.values().filter(|open| open.key == key).map(|open| &open.entry);
-        let of = |entry: &Entry| match &entry.effect {
-            Effect::Write { to, .. } => vec![*to],
-            Effect::Maybe { to, .. } => to.clone(),
-            Effect::Read(_) | Effect::Refused(_) => Vec::new(),
+        let effects: Vec<&Effect> = done.chain(open).map(|entry| &entry.effect).collect();
+        let written = effects.iter().flat_map(|effect| match effect {
+            Effect::Write { to, .. } | Effect::Maybe { to, .. } => to.as_slice(),
+            Effect::Read(_) | Effect::ReadTags(_) | Effect::Refused(_) | Effect::Retag(_) | Effect::MaybeRetag(_) => {
+                &[]
+            }
+        });
+        let written: Vec<Version> = written.copied().flatten().collect();
+        let retagged = effects.iter().filter_map(|effect| match effect {
+            Effect::Retag(tags) | Effect::MaybeRetag(tags) => Some(*tags),
+            Effect::Read(_)
+            | Effect::ReadTags(_)
+            | Effect::Refused(_)
+            | Effect::Write { .. }
+            | Effect::Maybe { .. } => None,
+        });
+        let retagged = retagged.flat_map(|tags| written.iter().map(move |version| Version { tags, ..*version }));
+        let copy = |version: Version| {
+            Some(Version { content: self.copies.get(&version.content).copied().unwrap_or(version.content), ..version })
         };
-        let mut values: Vec<Value> = done.chain(open).flat_map(of).filter(Option::is_some).collect();
+        let mut values: Vec<Value> = written.iter().copied().chain(retagged).map(copy).collect();
         values.sort_unstable();
         values.dedup();
         values

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use crate::history::{Effect, Entry, Value};
+use crate::history::{Entry, Value};
 
 /// More states than this are not searched: the history then counts as unknown, which is told.
 const STATES_MAX: usize = 2_000_000;
@@ -18,17 +18,6 @@ pub(crate) enum Verdict {
     Broken,
     /// Too many operations without an answer.
     TooHard,
-}
-
-/// What an operation may leave; empty when it could not have happened then.
-fn after(effect: &Effect, value: Value) -> Vec<Value> {
-    match effect {
-        Effect::Read(seen) if *seen == value => vec![value],
-        Effect::Refused(guard) if !guard.holds(value) => vec![value],
-        Effect::Write { to, guard } if guard.holds(value) => vec![*to],
-        Effect::Maybe { to, guard } if guard.holds(value) => to.clone(),
-        Effect::Read(_) | Effect::Refused(_) | Effect::Write { .. } | Effect::Maybe { .. } => Vec::new(),
-    }
 }
 
 /// Which operations were taken, one bit each.
@@ -58,7 +47,7 @@ pub(crate) fn check(entries: &[Entry]) -> Verdict {
             return Verdict::Linearizable;
         };
         for (index, entry) in left().take_while(|(_, entry)| entry.begun < first_end) {
-            for next in after(&entry.effect, value) {
+            for next in entry.effect.after(value) {
                 let state = (with(&taken, index), next);
                 if seen.insert(state.clone()) {
                     stack.push(state);
@@ -75,30 +64,43 @@ pub(crate) fn check(entries: &[Entry]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Guard;
+    use crate::history::{Effect, Guard, Version};
 
     fn entry(effect: Effect, begun: u64, ended: Option<u64>) -> Entry {
         Entry { name: String::new(), effect, begun, ended }
     }
 
+    /// Tagged with its own number.
+    fn version(content: u32) -> Vec<Value> {
+        vec![Some(Version { content, tags: content })]
+    }
+
     fn put(content: u32, begun: u64, ended: u64) -> Entry {
-        entry(Effect::Write { to: Some(content), guard: Guard::None }, begun, Some(ended))
+        entry(Effect::Write { to: version(content), guard: Guard::None }, begun, Some(ended))
     }
 
     fn maybe(content: u32, begun: u64) -> Entry {
-        entry(Effect::Maybe { to: vec![Some(content)], guard: Guard::None }, begun, None)
+        entry(Effect::Maybe { to: version(content), guard: Guard::None }, begun, None)
+    }
+
+    fn retag(tags: u32, begun: u64, ended: u64) -> Entry {
+        entry(Effect::Retag(tags), begun, Some(ended))
+    }
+
+    fn read_tags(tags: Option<u32>, begun: u64, ended: u64) -> Entry {
+        entry(Effect::ReadTags(tags), begun, Some(ended))
     }
 
     fn delete(begun: u64, ended: u64) -> Entry {
-        entry(Effect::Write { to: None, guard: Guard::None }, begun, Some(ended))
+        entry(Effect::Write { to: vec![None], guard: Guard::None }, begun, Some(ended))
     }
 
-    fn read(value: Value, begun: u64, ended: u64) -> Entry {
-        entry(Effect::Read(value), begun, Some(ended))
+    fn read(content: Option<u32>, begun: u64, ended: u64) -> Entry {
+        entry(Effect::Read(content), begun, Some(ended))
     }
 
     fn swap(from: u32, to: u32, begun: u64, ended: u64) -> Entry {
-        entry(Effect::Write { to: Some(to), guard: Guard::Is(from) }, begun, Some(ended))
+        entry(Effect::Write { to: version(to), guard: Guard::Is(from) }, begun, Some(ended))
     }
 
     #[test]
@@ -114,6 +116,8 @@ mod tests {
             ("or is done later", vec![put(1, 1, 2), maybe(2, 3), read(Some(1), 4, 5), read(Some(2), 6, 7)]),
             ("one swap of two wins", vec![put(1, 1, 2), swap(1, 2, 3, 6), absent(4, 5), read(Some(2), 7, 8)]),
             ("the same again", vec![put(1, 1, 2), put(2, 3, 4), put(1, 5, 6), read(Some(1), 7, 8)]),
+            ("other tags", vec![put(1, 1, 2), retag(2, 3, 4), read_tags(Some(2), 5, 6), read(Some(1), 7, 8)]),
+            ("tags of nothing", vec![put(1, 1, 2), delete(3, 4), read_tags(None, 5, 6)]),
         ] {
             assert_eq!(check(&history), Verdict::Linearizable, "{what}");
         }
@@ -129,6 +133,9 @@ mod tests {
             ("back and forth", vec![put(1, 1, 2), maybe(2, 3), read(Some(2), 4, 5), read(Some(1), 6, 7)]),
             ("never written", vec![put(1, 1, 2), read(Some(2), 3, 4)]),
             ("both swaps win", vec![put(1, 1, 2), swap(1, 2, 3, 6), swap(1, 3, 4, 5)]),
+            ("tags of an older one", vec![put(1, 1, 2), put(2, 3, 4), read_tags(Some(1), 5, 6)]),
+            ("lost tags", vec![put(1, 1, 2), retag(2, 3, 4), read_tags(Some(1), 5, 6)]),
+            ("tags for nothing", vec![retag(2, 1, 2), put(1, 3, 4)]),
             ("refused for nothing", vec![entry(Effect::Refused(Guard::Absent), 1, Some(2)), put(1, 3, 4)]),
         ] {
             assert_eq!(check(&history), Verdict::Broken, "{what}");

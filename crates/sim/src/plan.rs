@@ -9,7 +9,7 @@ use forebay_env::Random;
 use forebay_env::random::SeededRandom;
 use forebay_types::{EvictionOrder, PinnedFull, WriteMode};
 
-use crate::content::Body;
+use crate::content::{Body, TagsId};
 use crate::under_store::Weather;
 
 /// The bucket that is always there.
@@ -62,6 +62,7 @@ pub enum Op {
     Put {
         key: String,
         body: Body,
+        tags: TagsId,
         when: When,
         breaks: bool,
         piece: usize,
@@ -74,9 +75,20 @@ pub enum Op {
     Head {
         key: String,
     },
+    Tags {
+        key: String,
+    },
+    SetTags {
+        key: String,
+        tags: TagsId,
+    },
     Delete {
         key: String,
         when: When,
+    },
+    /// As DeleteObjects does it: all at once.
+    DeleteMany {
+        keys: Vec<String>,
     },
     List {
         prefix: String,
@@ -90,6 +102,7 @@ pub enum Op {
     Multipart {
         key: String,
         parts: Vec<Body>,
+        tags: TagsId,
         abort: bool,
         twice: bool,
     },
@@ -197,9 +210,12 @@ impl Op {
             Self::Put { key, .. }
             | Self::Get { key, .. }
             | Self::Head { key }
+            | Self::Tags { key }
+            | Self::SetTags { key, .. }
             | Self::Delete { key, .. }
             | Self::Multipart { key, .. } => vec![key],
             Self::Copy { from, to } => vec![from, to],
+            Self::DeleteMany { keys } => keys.iter().collect(),
             Self::List { .. }
             | Self::Persist { .. }
             | Self::Job { .. }
@@ -342,25 +358,33 @@ fn when(dice: &Dice) -> When {
     }
 }
 
+/// One in three has none.
+fn tags(dice: &Dice) -> TagsId {
+    dice.below(6).saturating_sub(1) as TagsId
+}
+
 fn op(dice: &Dice, config: &Config, keys: &[String]) -> Op {
     let key = dice.one_of(keys);
     match dice.below(100) {
         0..32 => {
             let (breaks, piece) = (dice.once_in(20), dice.one_of(&[100, 1000, 1 << 20]));
-            Op::Put { key, body: body(dice, config), when: when(dice), breaks, piece }
+            Op::Put { key, body: body(dice, config), tags: tags(dice), when: when(dice), breaks, piece }
         }
-        32..48 => Op::Get { key, range: None },
-        48..54 => Op::Get { key, range: Some((dice.below(8000) as u32, 1 + dice.below(8000) as u32)) },
-        54..58 => Op::Head { key },
-        58..70 => Op::Delete { key, when: when(dice) },
-        70..77 => {
+        32..45 => Op::Get { key, range: None },
+        45..50 => Op::Get { key, range: Some((dice.below(8000) as u32, 1 + dice.below(8000) as u32)) },
+        50..53 => Op::Head { key },
+        53..57 => Op::Tags { key },
+        57..61 => Op::SetTags { key, tags: tags(dice) },
+        61..70 => Op::Delete { key, when: when(dice) },
+        70 => Op::DeleteMany { keys: keys.iter().filter(|_| dice.once_in(2)).cloned().collect() },
+        71..77 => {
             let prefix = dice.one_of(&["", "a/", "b", "c/0"]).to_owned();
             Op::List { prefix, delimiter: dice.once_in(3), limit: dice.one_of(&[1, 3, 1000]) }
         }
         77..82 => Op::Copy { from: key, to: dice.one_of(keys) },
         82..88 => {
             let parts = (0..1 + dice.below(3)).map(|_| body(dice, config)).collect();
-            Op::Multipart { key, parts, abort: dice.once_in(5), twice: dice.once_in(3) }
+            Op::Multipart { key, parts, tags: tags(dice), abort: dice.once_in(5), twice: dice.once_in(3) }
         }
         88..90 => Op::Persist { prefix: dice.one_of(&["/".to_owned(), format!("/{BUCKET}/a/")]) },
         90..94 => Op::Job {

@@ -52,11 +52,13 @@ enum Fate {
 enum Write {
     Put(ObjectKey, Upload),
     Delete(ObjectKey, Condition),
+    SetTags(ObjectKey, Tags),
 }
 
 enum Done {
     Stored(Stored),
     Deleted,
+    Tagged,
 }
 
 /// The buckets of one under store, shared by clones.
@@ -181,6 +183,12 @@ impl SimRoot {
                 self.world.note(format_args!("under store: delete {key} {condition:?} {failed:?}"));
                 result.map(|()| Done::Deleted)
             }
+            Write::SetTags(key, tags) => {
+                let result = now(store.set_tags(&key, &tags));
+                let failed = result.as_ref().err().map(|error| error.kind);
+                self.world.note(format_args!("under store: tags of {key} {tags:?} {failed:?}"));
+                result.map(|()| Done::Tagged)
+            }
         }
     }
 }
@@ -266,7 +274,7 @@ impl UnderStore for SimUnderStore {
         let upload = Upload { source: Arc::new(Buffered(bytes.freeze())), ..upload };
         match self.write(Write::Put(key.clone(), upload)).await? {
             Done::Stored(stored) => Ok(stored),
-            Done::Deleted => unreachable!("a put is no delete"),
+            Done::Deleted | Done::Tagged => unreachable!("a put is neither"),
         }
     }
 
@@ -287,8 +295,7 @@ impl UnderStore for SimUnderStore {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
-        self.root.delay().await;
-        now(self.store()?.set_tags(key, tags))
+        self.write(Write::SetTags(key.clone(), tags.clone())).await.map(drop)
     }
 
     async fn sweep(&self, _age: Duration) -> Result<u64> {

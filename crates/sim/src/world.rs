@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_env::random::SeededRandom;
-use forebay_env::{Env, Random};
+use forebay_env::{Background, Env, Random};
 use parking_lot::Mutex;
 
 use crate::clock::SimClock;
@@ -73,7 +73,11 @@ impl World {
     }
 
     pub(crate) fn env(&self) -> Env {
-        Env { clock: Arc::<SimClock>::clone(&self.clock), random: Arc::<SeededRandom>::clone(&self.product_random) }
+        Env {
+            clock: Arc::<SimClock>::clone(&self.clock),
+            random: Arc::<SeededRandom>::clone(&self.product_random),
+            background: Background::default(),
+        }
     }
 
     /// Uniform in `0..bound`.

@@ -1,9 +1,10 @@
 //! Changes of the tables, and the accounting that goes with each.
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_types::Generation;
 
 use crate::ValueWrite;
@@ -49,16 +50,16 @@ impl Inner {
     /// Publishes a new entry, unless a newer generation is there already. Being written counts as a first use.
     pub(crate) fn insert(&self, key: Bytes, entry: Entry) {
         entry.last_read.store(self.objects.tick(), Ordering::Relaxed);
-        self.place(key, entry);
+        self.place(key, Arc::new(entry));
     }
 
-    fn place(&self, key: Bytes, entry: Entry) {
+    fn place(&self, key: Bytes, entry: Arc<Entry>) {
         let mut shard = self.objects.shard(&key).write();
         if shard.get(&key).is_some_and(|present| present.generation > entry.generation) {
             return;
         }
         self.account(&entry, 1);
-        if let Some(before) = shard.insert(key, Arc::new(entry)) {
+        if let Some(before) = shard.insert(key, entry) {
             self.account(&before, -1);
         }
     }
@@ -136,13 +137,15 @@ impl Inner {
 
     /// Notes that reclaim has written a value again.
     pub(crate) fn move_value(&self, key: &[u8], version: u64, from: SegmentKey, to: SegmentKey) {
-        if self.values.moved(key, version, to) {
-            for (segment, by) in [(to, 1), (from, -1)] {
-                if let Some(segment) = self.segment(segment) {
-                    change(&segment.live_values, by);
-                }
+        let count = |segment: SegmentKey, by: i128| {
+            if let Some(segment) = self.segment(segment) {
+                change(&segment.live_values, by);
             }
-        }
+        };
+        // Before it can be found there: whoever overwrites it then takes it off the count.
+        count(to, 1);
+        let moved = self.values.moved(key, version, to);
+        count(if moved { from } else { to }, -1);
     }
 
     /// Fills the empty tables with what recovery found.
@@ -150,21 +153,29 @@ impl Inner {
         for (key, entry) in tables.objects {
             self.place(key, entry);
         }
-        for (key, value) in tables.values {
-            self.write_values(vec![ValueWrite { key, value: Some(value.value) }], value.version, value.segment);
+        let mut written = HashMap::new();
+        for value in tables.values.values() {
+            *written.entry(value.segment).or_default() += 1;
         }
+        for (segment, count) in written {
+            if let Some(segment) = self.segment(segment) {
+                change(&segment.live_values, count);
+            }
+        }
+        self.values.load(tables.values);
     }
 
     pub(crate) fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {
         for shard in self.objects.shards() {
-            let keys: Vec<(Bytes, Generation)> =
-                shard.read().iter().map(|(key, entry)| (key.clone(), entry.generation)).collect();
-            for (key, generation) in keys {
-                let group = group_of(&key);
+            let differing = |(key, entry): (&Bytes, &Arc<Entry>)| {
+                let group = group_of(key);
+                (group != entry.group).then(|| (key.clone(), entry.generation, group))
+            };
+            let differing: Vec<_> = shard.read().iter().filter_map(differing).collect();
+            for (key, generation, group) in differing {
                 self.update(&key, generation, |entry| {
-                    let differs = entry.group != group;
                     entry.group = group;
-                    differs
+                    true
                 });
             }
         }

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use forebay_types::Durability;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::log::Until;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
+use crate::segment::SegmentKey;
 use crate::store::Inner;
+use crate::table::Location;
 use crate::writer::Staged;
 use crate::{Commit, Result};
 
@@ -20,8 +23,12 @@ pub(crate) fn carrying_locks() -> Vec<RwLock<()>> {
 
 impl Inner {
     pub(crate) async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
-        let sync = durability == Durability::Fsync;
-        if sync {
+        let until = match durability {
+            Durability::Os => Until::Written,
+            Durability::Fsync if commit.may_wait => Until::SyncedSoon,
+            Durability::Fsync => Until::Synced,
+        };
+        if durability == Durability::Fsync {
             self.sync_extents(&commit.publish).await?;
         }
         let directory = match commit.publish.first() {
@@ -32,10 +39,20 @@ impl Inner {
         let mut drafts: Vec<_> =
             commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
         drafts.push(body_of(&commit).draft());
-        let appended = self.places[directory].log.append(drafts, sync).await?;
+        let appended = self.places[directory].log.append(drafts, until).await?;
         let version = *appended.sequences.last().expect("a commit has a record");
         let log_segment = appended.locations.last().expect("a commit has a record").segment;
-        for (staged, location) in commit.publish.iter().zip(&appended.locations) {
+        self.apply(commit, &appended.locations, version, log_segment);
+        drop(appended.applying);
+        self.counters.lock().commits += 1;
+        self.note_log();
+        Ok(version)
+    }
+
+    /// Changes the tables. One after the other: see [`Inner::applying`].
+    fn apply(&self, commit: Commit, locations: &[Location], version: u64, log_segment: SegmentKey) {
+        let _applying = self.applying.read();
+        for (staged, location) in commit.publish.iter().zip(locations) {
             self.insert(staged.key.clone(), staged.entry(*location));
         }
         for key in &commit.forget {
@@ -45,10 +62,6 @@ impl Inner {
             self.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
         }
         self.write_values(commit.writes, version, log_segment);
-        drop(appended.applying);
-        self.counters.lock().commits += 1;
-        self.note_log();
-        Ok(version)
     }
 
     fn carrying(&self, key: &[u8]) -> usize {

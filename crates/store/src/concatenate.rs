@@ -37,7 +37,8 @@ impl Store {
         Ok(Staged::new(Arc::clone(inner), directory, object, extents, Bytes::new(), false, kept))
     }
 
-    /// Adds the extents of `piece`, moved behind `start`. A piece that reclaim is about to move is waited for.
+    /// Adds the extents of `piece`, moved behind `start`. A piece that reclaim is about to move is waited for; one
+    /// that it has moved since it was looked up is looked up again.
     async fn refer_to(&self, piece: &Object, start: u64, extents: &mut Vec<Extent>, kept: &mut Kept) -> Result<()> {
         let mut piece = piece.clone();
         loop {
@@ -49,9 +50,12 @@ impl Store {
                 pins.into_iter().for_each(|(segment, pin)| kept.keep(segment, pin));
                 return Ok(());
             }
-            reclaimed.await;
-            let moved = self.inner.object(piece.key()).filter(|moved| moved.generation() == piece.generation());
-            piece = moved.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a piece is gone"))?;
+            let now = self.inner.object(piece.key()).filter(|now| now.generation() == piece.generation());
+            let now = now.ok_or_else(|| Error::new(ErrorKind::Corrupt, "a piece is gone"))?;
+            if Arc::ptr_eq(now.entry(), piece.entry()) {
+                reclaimed.await;
+            }
+            piece = now;
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use forebay_env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use forebay_env::sync::{Mutex, RwLock};
 use forebay_env::{Disk, Env};
-use parking_lot::{Mutex, RwLock};
 
 use crate::record::crc32c;
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, lacks_room};
 use crate::{Error, ErrorKind, Result};
 
 /// Names the file that tells which directory of which store this is.
@@ -163,6 +163,11 @@ impl Directory {
         self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
     }
 
+    /// All segments that are created from now on have this number or a higher one.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.next_segment.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn segment(&self, number: u32) -> Option<Arc<Segment>> {
         self.segments.read().get(&number).cloned()
     }
@@ -228,7 +233,7 @@ impl Directory {
     /// a failed sync above all: what it was to make durable may be gone although the next sync succeeds.
     pub(crate) fn refused(&self, doing: &str, error: std::io::Error) -> Error {
         let context = format!("{} in {}", doing, self.disk.label());
-        if matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
+        if lacks_room(&error) {
             // Until the next look: somebody else has filled it.
             self.possible_bytes.store(self.used_bytes(), Ordering::SeqCst);
             return Error { kind: ErrorKind::Full, ..Error::io(context, error) };

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 
 /// The sequences of fills that are written or being written, and not applied.
 ///

@@ -29,6 +29,7 @@ mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
+mod voids;
 mod writer;
 
 use bytes::Bytes;
@@ -58,6 +59,8 @@ pub struct Commit {
     pub forget: Vec<Bytes>,
     pub annotate: Vec<Annotation>,
     pub writes: Vec<ValueWrite>,
+    /// Whoever commits has some milliseconds: a commit that must be synced then shares the sync of the next one that cannot wait.
+    pub may_wait: bool,
 }
 
 /// Changes an object in place, if it still has this generation.

@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::{Clock, Task};
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Directory;
 use crate::record::Draft;
+use crate::record::commit::CommitBody;
+use crate::record::void::VoidBody;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::table::Location;
+use crate::voids::Voids;
 use crate::{Counters, Error, ErrorKind, Observer, Result};
 
 /// Requests that may wait for the log. Beyond it, committers wait to get in.
@@ -20,6 +24,12 @@ const QUEUE_MAX: usize = 4096;
 
 /// Bytes of one group commit, so that no commit waits for an endless batch.
 const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// What the operating system and disks write at once. A page that two syncs write to is written twice.
+const PAGE_BYTES: u64 = 4096;
+
+/// A synced write is filled up to the end of its last page when it is at least so many times longer than what fills it.
+const FILLED_MIN: u64 = 4;
 
 /// A place in a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
@@ -35,6 +45,14 @@ pub(crate) struct Appended {
     pub(crate) sequences: Vec<u64>,
     /// Dropped when the tables show what the records say.
     pub(crate) applying: Option<Applying>,
+}
+
+impl Appended {
+    /// What says that these records are void; nothing when there are none.
+    fn void(&self) -> Option<VoidBody> {
+        let (location, first, last) = (self.locations.first()?, self.sequences.first()?, self.sequences.last()?);
+        Some(VoidBody { segment: location.segment, first: *first, last: *last })
+    }
 }
 
 /// Marks records as written and not yet applied: a snapshot must not skip them.
@@ -64,9 +82,20 @@ impl Drop for Applying {
     }
 }
 
+/// When an append is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The operating system has the records.
+    Written,
+    /// They are on stable storage.
+    Synced,
+    /// They are on stable storage, and nobody waits for that: the next sync will do that others ask for, or one after [`crate::Settings::sync_delay`].
+    SyncedSoon,
+}
+
 struct Request {
     drafts: Vec<Draft>,
-    sync: bool,
+    until: Until,
     done: oneshot::Sender<Result<Appended>>,
 }
 
@@ -75,8 +104,8 @@ pub(crate) struct Log {
     sender: Mutex<Option<mpsc::Sender<Request>>>,
     task: Mutex<Option<Task<()>>>,
     marks: Arc<Marks>,
-    /// Where the next record goes.
-    end: Arc<Mutex<Option<Position>>>,
+    /// The next record goes there or behind.
+    end: Arc<Mutex<Position>>,
 }
 
 /// What the task works with.
@@ -87,9 +116,17 @@ struct Appender {
     clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
     segment_bytes: u64,
+    sync_delay: Duration,
     marks: Arc<Marks>,
-    end: Arc<Mutex<Option<Position>>>,
+    end: Arc<Mutex<Position>>,
+    voids: Arc<Voids>,
+    /// How many of them this log has told.
+    voids_told: usize,
     open: Option<Open>,
+    /// Appends that are done with the next sync.
+    written: Vec<(oneshot::Sender<Result<Appended>>, Appended)>,
+    /// When that is at the latest, by the monotonic clock; while there are any.
+    sync_at: Option<Duration>,
 }
 
 struct Open {
@@ -105,14 +142,18 @@ pub(crate) struct LogParts {
     pub(crate) counters: Arc<Mutex<Counters>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) voids: Arc<Voids>,
     pub(crate) segment_bytes: u64,
+    pub(crate) sync_delay: Duration,
 }
 
 impl Log {
     pub(crate) fn start(parts: LogParts) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        let (marks, end) = (Arc::<Marks>::default(), Arc::default());
-        let LogParts { directory, sequence, counters, clock, observer, segment_bytes } = parts;
+        let LogParts { directory, sequence, counters, clock, observer, voids, segment_bytes, sync_delay } = parts;
+        // Known before the first segment is: a snapshot that is begun meanwhile must not leave that out.
+        let end = Position { segment: directory.next_number(), offset: 0 };
+        let (marks, end) = (Arc::<Marks>::default(), Arc::new(Mutex::new(end)));
         let appender = Appender {
             directory,
             sequence,
@@ -120,39 +161,38 @@ impl Log {
             clock,
             observer,
             segment_bytes,
+            sync_delay,
             marks: Arc::clone(&marks),
             end: Arc::clone(&end),
+            voids_told: voids.count(),
+            voids,
             open: None,
+            written: Vec::new(),
+            sync_at: None,
         };
         let task = forebay_env::spawn(appender.run(receiver));
         Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), marks, end }
     }
 
-    /// Appends records one behind the other; with `sync`, returns when they are on stable storage, else when the
-    /// operating system has them.
-    pub(crate) async fn append(&self, drafts: Vec<Draft>, sync: bool) -> Result<Appended> {
+    /// Appends records one behind the other.
+    pub(crate) async fn append(&self, drafts: Vec<Draft>, until: Until) -> Result<Appended> {
         let sender = self.sender.lock().clone().ok_or_else(closed)?;
         let (done, answer) = oneshot::channel();
-        sender.send(Request { drafts, sync, done }).await.map_err(|_| closed())?;
+        sender.send(Request { drafts, until, done }).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
     /// Syncs all that was appended so far.
     pub(crate) async fn barrier(&self) -> Result<()> {
-        self.append(Vec::new(), true).await.map(drop)
+        self.append(Vec::new(), Until::Synced).await.map(drop)
     }
 
-    /// Where a replay must begin so as not to miss what the tables don't show yet. `None` before the first record.
-    pub(crate) fn replay_from(&self) -> Option<Position> {
+    /// Where a replay must begin so as not to miss what the tables don't show yet.
+    pub(crate) fn replay_from(&self) -> Position {
         // The end first: what is appended later is marked, or lies behind it.
         let end = *self.end.lock();
-        self.marks
-            .applying
-            .lock()
-            .first()
-            .map(|(position, _)| *position)
-            .or(end)
-            .map(|first| end.map_or(first, |end| first.min(end)))
+        let first = self.marks.applying.lock().first().map(|(position, _)| *position);
+        first.map_or(end, |first| first.min(end))
     }
 
     /// Ends the task after what has queued.
@@ -165,13 +205,27 @@ impl Log {
     }
 }
 
+/// For each who waits.
+fn copy(error: &Error) -> Error {
+    Error { kind: error.kind, context: error.context.clone(), source: None }
+}
+
 fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the store is closed")
 }
 
 impl Appender {
     async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
-        while let Some(first) = requests.recv().await {
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = requests.recv() => next,
+                () = self.delay() => {
+                    self.sync_written().await;
+                    continue;
+                }
+            };
+            let Some(first) = next else { break };
             let mut bytes: usize = first.drafts.iter().map(Draft::total_bytes).sum();
             let mut batch = vec![first];
             while bytes < BATCH_BYTES_MAX {
@@ -179,32 +233,89 @@ impl Appender {
                 bytes += next.drafts.iter().map(Draft::total_bytes).sum::<usize>();
                 batch.push(next);
             }
-            match self.append(&batch, bytes as u64).await {
-                Ok(appended) => batch.into_iter().zip(appended).for_each(|(request, appended)| {
-                    // A committer that has gone away leaves its commit done.
-                    let _ = request.done.send(Ok(appended));
-                }),
-                Err(error) => batch.into_iter().for_each(|request| {
-                    let copy = Error { kind: error.kind, context: error.context.clone(), source: None };
-                    let _ = request.done.send(Err(copy));
-                }),
+            let sync = self.is_overdue() || batch.iter().any(|request| request.until == Until::Synced);
+            let result = self.append(&batch, bytes as u64, sync).await;
+            self.answer(batch, result, sync);
+        }
+        self.sync_written().await;
+    }
+
+    /// Tells everybody who has waited for this, and remembers those who wait for a sync.
+    fn answer(&mut self, batch: Vec<Request>, result: Result<Vec<Appended>>, sync: bool) {
+        match result {
+            Ok(appended) => {
+                for (request, appended) in batch.into_iter().zip(appended) {
+                    if request.until == Until::SyncedSoon && !sync {
+                        self.written.push((request.done, appended));
+                        self.sync_at.get_or_insert_with(|| self.clock.monotonic() + self.sync_delay);
+                    } else {
+                        // A committer that has gone away leaves its commit done.
+                        let _ = request.done.send(Ok(appended));
+                    }
+                }
+                if sync {
+                    self.answer_written(&Ok(()));
+                }
             }
+            // What was written before has still to be synced: that tells what became of it.
+            Err(error) => batch.into_iter().for_each(|request| drop(request.done.send(Err(copy(&error))))),
         }
     }
 
-    async fn append(&mut self, batch: &[Request], bytes: u64) -> Result<Vec<Appended>> {
+    /// Returns when what is written has waited long enough for the sync of another commit; never when nothing waits.
+    async fn delay(&self) {
+        match self.sync_at {
+            Some(at) => self.clock.sleep(at.saturating_sub(self.clock.monotonic())).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.sync_at.is_some_and(|at| at <= self.clock.monotonic())
+    }
+
+    /// Syncs what waits for it. A segment that is not open any more was synced when it was sealed.
+    async fn sync_written(&mut self) {
+        let mut result = Ok(());
+        if let (Some(open), false) = (&mut self.open, self.written.is_empty()) {
+            match open.segment.sync().await {
+                Ok(()) => open.durable = open.offset,
+                Err(error) => result = Err(sync_failed(&self.directory, error)),
+            }
+        }
+        self.answer_written(&result);
+    }
+
+    fn answer_written(&mut self, result: &Result<()>) {
+        self.sync_at = None;
+        if result.is_err() {
+            // Marks first: a snapshot that still sees them was begun before any log tells that their records are void.
+            self.written.iter_mut().for_each(|(_, appended)| drop(appended.applying.take()));
+            self.voids.add(self.written.iter().filter_map(|(_, appended)| appended.void()));
+        }
+        for (done, appended) in self.written.drain(..) {
+            let _ = done.send(result.as_ref().map(|()| appended).map_err(copy));
+        }
+    }
+
+    async fn append(&mut self, batch: &[Request], bytes: u64, sync: bool) -> Result<Vec<Appended>> {
         self.directory.check()?;
         if bytes == 0 && self.open.is_none() {
             // A barrier, and nothing before it that this process wrote.
             let nothing = |_: &Request| Appended { locations: Vec::new(), sequences: Vec::new(), applying: None };
             return Ok(batch.iter().map(nothing).collect());
         }
-        let sync = batch.iter().any(|request| request.sync);
-        self.make_room(bytes).await?;
+        let voids: Vec<_> = self.voids.since(self.voids_told).iter().map(VoidBody::draft).collect();
+        self.make_room(bytes + voids.iter().map(|void| void.total_bytes() as u64).sum::<u64>()).await?;
         let open = self.open.as_mut().expect("room was made in an open segment");
         let mut offset = open.offset;
         let mut buffers: Vec<Bytes> = Vec::new();
         let mut appended = Vec::with_capacity(batch.len());
+        for void in &voids {
+            let sequence = self.sequence.fetch_add(1, Ordering::SeqCst);
+            buffers.extend(void.encode(open.segment.binding(), sequence, open.durable));
+            offset += void.total_bytes() as u64;
+        }
         for request in batch {
             let applying = self.marks.mark(Position { segment: open.segment.key().number, offset });
             let (mut locations, mut sequences) = (Vec::new(), Vec::new());
@@ -217,31 +328,51 @@ impl Appender {
             }
             appended.push(Appended { locations, sequences, applying: Some(applying) });
         }
-        let started = self.clock.monotonic();
-        if let Err(error) = open.segment.write(open.offset, buffers).await {
-            return Err(self.give_up(error).await);
+        if sync && let Some(filler) = filler(open.offset, offset, self.segment_bytes) {
+            let sequence = self.sequence.fetch_add(1, Ordering::SeqCst);
+            buffers.extend(filler.encode(open.segment.binding(), sequence, open.durable));
+            offset += filler.total_bytes() as u64;
         }
+        let started = self.clock.monotonic();
+        let written = match sync {
+            true => open.segment.write_synced(open.offset, buffers).await,
+            false => open.segment.write(open.offset, buffers).await,
+        };
+        let end = Position { segment: open.segment.key().number, offset };
+        if let Err(error) = written {
+            return Err(self.give_up(error, end, appended).await);
+        }
+        self.voids_told += voids.len();
+        let bytes = offset - open.offset;
         open.segment.length.store(offset, Ordering::SeqCst);
-        self.directory.grew(offset - open.offset);
+        self.directory.grew(bytes);
         open.offset = offset;
-        *self.end.lock() = Some(Position { segment: open.segment.key().number, offset });
         if sync {
-            if let Err(error) = open.segment.sync().await {
-                return Err(sync_failed(&self.directory, error));
-            }
             open.durable = offset;
         }
+        *self.end.lock() = end;
         self.observe(batch.len(), bytes, self.clock.monotonic().saturating_sub(started));
         Ok(appended)
     }
 
-    /// A write failed. What it left behind the end is cut off, or the directory is given up.
-    async fn give_up(&self, error: std::io::Error) -> Error {
+    /// A write up to `end` failed. What it left behind the end of the log is cut off, or the directory is given up. Then it may be there after a
+    /// restart, and is void: what other directories take from now on does not know of it, and neither does a snapshot.
+    async fn give_up(&self, error: std::io::Error, end: Position, appended: Vec<Appended>) -> Error {
         let error = self.directory.refused("could not append to the log", error);
-        if let (ErrorKind::Full, Some(open)) = (error.kind, &self.open)
-            && let Err(error) = open.segment.file.set_len(open.offset).await
-        {
+        let cut = match &self.open {
+            Some(open) if error.kind == ErrorKind::Full => open.segment.file.set_len(open.offset).await,
+            Some(_) | None => Ok(()),
+        };
+        if let Err(error) = &cut {
             self.directory.fail(&format!("could not cut the log: {error}"));
+        }
+        if error.kind != ErrorKind::Full || cut.is_err() {
+            *self.end.lock() = end;
+            // Nothing else comes behind it in this log, but for what fills its page.
+            let void = appended.iter().find_map(Appended::void).map(|void| VoidBody { last: u64::MAX, ..void });
+            // Marks first, as in `answer_written`.
+            drop(appended);
+            self.voids.add(void);
         }
         error
     }
@@ -272,10 +403,17 @@ impl Appender {
         let sequence = self.sequence.load(Ordering::SeqCst);
         let segment = self.directory.create_segment(SegmentKind::Log, sequence).await?;
         let offset = segment.length();
-        *self.end.lock() = Some(Position { segment: segment.key().number, offset });
+        *self.end.lock() = Position { segment: segment.key().number, offset };
         self.open = Some(Open { segment, offset, durable: offset });
         Ok(())
     }
+}
+
+/// What goes behind records from `start` to `end`, so that the next begin a page.
+fn filler(start: u64, end: u64, segment_bytes: u64) -> Option<Draft> {
+    let next = end.next_multiple_of(PAGE_BYTES);
+    let is_worth_it = (next - end) * FILLED_MIN <= end - start && next <= segment_bytes;
+    if is_worth_it { CommitBody::filler((next - end) as usize) } else { None }
 }
 
 fn sync_failed(directory: &Directory, error: std::io::Error) -> Error {

@@ -1,10 +1,10 @@
 //! Reading published objects.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use forebay_env::SPANS;
+use forebay_env::sync::atomic::Ordering;
 use forebay_types::{ByteRange, Generation};
 
 use crate::record::object::{Extent, ObjectBody};
@@ -195,7 +195,7 @@ impl Object {
         let data = read.map_err(|error| Error::io(format!("could not read {}", segment.header.name()), error))?;
         let head = Head::decode(&data)?;
         let rest = data.slice(head.header.head_bytes..);
-        let fits = head.header.segment == segment.binding() && head.header.kind != Kind::Commit;
+        let fits = head.header.segment == segment.binding() && !matches!(head.header.kind, Kind::Commit | Kind::Void);
         if fits { Ok((head, rest)) } else { Err(Error::new(ErrorKind::Corrupt, "another record stands here")) }
     }
 

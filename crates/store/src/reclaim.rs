@@ -6,13 +6,14 @@ mod commits;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_env::sync::atomic::Ordering;
 use forebay_types::{ByteRange, Generation};
 
 use crate::directory::Directory;
+use crate::log::Until;
 use crate::object::Object;
 use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
@@ -264,7 +265,7 @@ impl Inner {
         let draft = body.draft(payload);
         let index = self.index_for_carried()?;
         if entry.pinned {
-            let appended = self.places[index].log.append(vec![draft], true).await?;
+            let appended = self.places[index].log.append(vec![draft], Until::Synced).await?;
             return Ok(appended.locations[0]);
         }
         let written = self.places[index].fill.append(draft).await?;

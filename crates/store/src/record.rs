@@ -8,6 +8,7 @@ pub(crate) mod commit;
 pub(crate) mod extent;
 pub(crate) mod object;
 pub(crate) mod scan;
+pub(crate) mod void;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crc_fast::CrcAlgorithm;
@@ -26,6 +27,9 @@ pub(crate) const HEADER_BYTES: usize = 48;
 /// Bytes of payload that one checksum covers: small enough that a range read verifies little more than it returns.
 pub(crate) const BLOCK_BYTES: usize = 64 << 10;
 
+/// Bytes of the checksum of one block.
+pub(crate) const CHECKSUM_BYTES: usize = 4;
+
 /// Records begin at multiples of this.
 pub(crate) const ALIGNMENT: usize = 8;
 
@@ -42,11 +46,12 @@ pub(crate) enum Kind {
     Object = 1,
     Extent = 2,
     Commit = 3,
+    Void = 4,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Object, Self::Extent, Self::Commit].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Object, Self::Extent, Self::Commit, Self::Void].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -90,7 +95,7 @@ fn corrupt(problem: impl Into<String>) -> Error {
 
 impl Draft {
     pub(crate) fn head_bytes(&self) -> usize {
-        HEADER_BYTES + self.body.len() + 4 * self.payload.len().div_ceil(BLOCK_BYTES)
+        HEADER_BYTES + self.body.len() + CHECKSUM_BYTES * self.payload.len().div_ceil(BLOCK_BYTES)
     }
 
     /// Bytes in the segment, with padding.
@@ -148,7 +153,7 @@ impl Header {
         let kind = Kind::from_byte(bytes[4]).ok_or_else(|| corrupt(format!("unknown kind of record {}", bytes[4])))?;
         let (head_bytes, payload_bytes, body_bytes) = (word(8) as usize, word(12) as usize, word(16) as usize);
         let sizes_fit = payload_bytes <= PAYLOAD_BYTES_MAX
-            && head_bytes == HEADER_BYTES + body_bytes + 4 * payload_bytes.div_ceil(BLOCK_BYTES);
+            && head_bytes == HEADER_BYTES + body_bytes + CHECKSUM_BYTES * payload_bytes.div_ceil(BLOCK_BYTES);
         if !sizes_fit {
             return Err(corrupt("the sizes of a record do not fit each other"));
         }
@@ -197,9 +202,11 @@ impl Head {
     /// `Corrupt` when the checksum of a block does not hold.
     pub(crate) fn verify(&self, first: usize, data: &[u8]) -> Result<()> {
         for (index, block) in data.chunks(BLOCK_BYTES).enumerate() {
-            let at = 4 * (first + index);
-            let expected =
-                self.checksums.get(at..at + 4).map(|crc| u32::from_le_bytes(crc.try_into().expect("four bytes")));
+            let at = CHECKSUM_BYTES * (first + index);
+            let expected = self
+                .checksums
+                .get(at..at + CHECKSUM_BYTES)
+                .map(|crc| u32::from_le_bytes(crc.try_into().expect("four bytes")));
             if expected != Some(crc32c(block)) {
                 return Err(corrupt(format!("the checksum of block {} of a record does not hold", first + index)));
             }

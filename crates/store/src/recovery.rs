@@ -6,11 +6,11 @@
 
 mod replay;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use forebay_env::sync::atomic::Ordering;
 use forebay_env::{Disk, Env};
 
 use crate::directory::{Directory, Identity};
@@ -40,8 +40,8 @@ pub(crate) struct Recovered {
 /// The contents of both tables.
 #[derive(Default)]
 pub(crate) struct Tables {
-    pub(crate) objects: HashMap<Bytes, Entry>,
-    pub(crate) values: HashMap<Bytes, Value>,
+    pub(crate) objects: HashMap<Bytes, Arc<Entry>>,
+    pub(crate) values: BTreeMap<Bytes, Value>,
 }
 
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
@@ -66,6 +66,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let known: HashSet<SegmentKey> = opened.iter().flatten().map(|segment| segment.key()).collect();
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
+    ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
     let (tables, next_sequence, min_versions) = replay.finish(snapshot, &known);
     for directory in new {
         directory.identity.write(directory.disk.as_ref()).await?;
@@ -173,6 +174,8 @@ struct LogEnd {
     end: u64,
     /// What stands before this is on stable storage.
     durable: u64,
+    /// Where each record of it that was replayed begins, and its sequence.
+    records: Vec<(u64, u64)>,
 }
 
 /// Replays a directory's log. Returns its end, if there is a log.
@@ -191,13 +194,14 @@ async fn replay_log(
         let offset = if is_first { start.offset.max(SEGMENT_HEADER_BYTES) } else { SEGMENT_HEADER_BYTES };
         let mut scan = Scan::new(segment, offset).await?;
         // A snapshot is in place only when all before its positions is durable.
-        let mut durable = offset;
+        let (mut durable, mut records) = (offset, Vec::new());
         while let Some(record) = scan.next().await? {
             durable = durable.max(record.head.header.durable_before);
+            records.push((record.offset, record.head.header.sequence));
             replay.take(segment, &record)?;
         }
         let end = scan.offset();
-        log_end = Some(LogEnd { segment: Arc::clone(segment), end, durable });
+        log_end = Some(LogEnd { segment: Arc::clone(segment), end, durable, records });
         if end >= segment.length() {
             continue;
         }
@@ -215,6 +219,14 @@ async fn replay_log(
 }
 
 impl LogEnd {
+    /// What is void is at the end, where the directory failed, and is cut off: so nobody need know of it later.
+    fn leave_out_void(&mut self, replay: &Replay) {
+        let is_void = |sequence: u64| replay.is_void(self.segment.key(), sequence);
+        let void = self.records.iter().rev().take_while(|(_, sequence)| is_void(*sequence));
+        self.end = void.last().map_or(self.end, |(offset, _)| *offset);
+        self.durable = self.durable.min(self.end);
+    }
+
     /// Cuts off what is torn, and makes the rest durable: an earlier process may have died before its sync. It is written
     /// again, since after a failed sync the bytes may be in memory only, where no later sync finds them.
     async fn keep(&self) -> std::io::Result<()> {

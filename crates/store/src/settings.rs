@@ -1,5 +1,7 @@
 //! Sizes and limits of a store.
 
+use std::time::Duration;
+
 /// Sizes and limits, in bytes unless the name says otherwise.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -17,6 +19,8 @@ pub struct Settings {
     pub free_ratio: f64,
     /// Most bytes that wait in memory for a disk, over all writers. Writers wait beyond it.
     pub write_buffer_bytes_max: u64,
+    /// How long a commit that may wait does so for the sync of another.
+    pub sync_delay: Duration,
 }
 
 impl Settings {
@@ -32,6 +36,9 @@ impl Settings {
             snapshot_log_bytes: 512 << 20,
             free_ratio: 0.1,
             write_buffer_bytes_max: 64 << 20,
+            // About what a few syncs take: who waits for the key notices little, and a client that writes one object after the other does
+            // not wait for the syncs of what became of the objects before.
+            sync_delay: Duration::from_millis(2),
         }
     }
 }

@@ -5,9 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
+use forebay_env::sync::atomic::Ordering;
 use forebay_types::Generation;
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +105,7 @@ impl ObjectRow {
         }
     }
 
-    fn into_entry(self) -> (Bytes, Entry) {
+    fn into_entry(self) -> (Bytes, Arc<Entry>) {
         let entry = Entry {
             generation: self.generation,
             record: self.record,
@@ -119,7 +119,7 @@ impl ObjectRow {
             carried: self.carried,
             last_read: 0.into(),
         };
-        (self.key.into(), entry)
+        (self.key.into(), Arc::new(entry))
     }
 }
 
@@ -227,19 +227,24 @@ impl Inner {
         self.places.iter().filter(|place| place.directory.failed().is_some()).count()
     }
 
+    /// Positions must not lie before void records and behind what says that they are void.
     fn snapshot_start(&self) -> (Chunk, HashMap<u16, Position>) {
+        loop {
+            let voids = self.voids.count();
+            let start = self.try_snapshot_start();
+            if self.voids.count() == voids {
+                return start;
+            }
+        }
+    }
+
+    fn try_snapshot_start(&self) -> (Chunk, HashMap<u16, Position>) {
         let mut positions = Vec::new();
         let (mut complete_fills, mut min_versions) = (Vec::new(), Vec::new());
         for place in &self.places {
             let number = place.directory.identity.number;
             let segments = place.directory.segments.read();
-            let is_log = |kind| kind == SegmentKind::Log;
-            // Without a log of this life there is nothing to replay: all that was there is in the tables.
-            let end = || {
-                let last = segments.values().rev().find(|segment| is_log(segment.header.kind));
-                last.map(|segment| Position { segment: segment.key().number + 1, offset: 0 })
-            };
-            positions.extend(place.log.replay_from().or_else(end).map(|position| (number, position)));
+            positions.push((number, place.log.replay_from()));
             for segment in segments.values() {
                 let is_complete = segment.is_sealed() && !segment.is_pinned();
                 if segment.header.kind == SegmentKind::Fill && is_complete {
@@ -319,6 +324,7 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
     }
     let mut offset = START_BYTES as u64;
     let mut snapshot: Option<Snapshot> = None;
+    let mut values = Vec::new();
     loop {
         let frame = file.read_at(offset, 8).await.map_err(failed)?;
         if frame.len() < 8 {
@@ -363,14 +369,18 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
             (Chunk::Objects(rows), Some(snapshot)) => {
                 snapshot.tables.objects.extend(rows.into_iter().map(ObjectRow::into_entry));
             }
-            (Chunk::Values(rows), Some(snapshot)) => {
+            (Chunk::Values(rows), Some(_)) => {
                 let row = |row: ValueRow| {
                     let ValueRow { key, value, version, segment } = row;
                     (key.into(), Value { value: value.into(), version, segment })
                 };
-                snapshot.tables.values.extend(rows.into_iter().map(row));
+                values.extend(rows.into_iter().map(row));
             }
-            (Chunk::End, Some(_)) => return Ok(snapshot),
+            (Chunk::End, Some(found)) => {
+                // They come in order, so that the tree is built without a search for each.
+                found.tables.values = values.into_iter().collect();
+                return Ok(snapshot);
+            }
             (Chunk::Start { .. }, Some(_)) | (_, None) => return Err(corrupt()),
         }
     }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use forebay_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use forebay_env::sync::{Mutex, RwLock};
 use forebay_env::{Disk, Env, HashState, Task};
 use forebay_types::{Durability, Generation};
-use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tracing::Instrument;
 
@@ -19,6 +19,7 @@ use crate::record::object::ObjectBody;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::stream::Stream;
 use crate::table::{Entry, Objects, Values};
+use crate::voids::Voids;
 use crate::writer::{Staged, Writer, entry_of, extent_at};
 use crate::{
     Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, Observer, Result, Retention, Settings, Usage,
@@ -49,9 +50,12 @@ pub(crate) struct Inner {
     /// The next record's number.
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) fills: Arc<Fills>,
+    pub(crate) voids: Arc<Voids>,
     /// By key: reclaim holds one while it writes the record of an object again, commits hold those of the keys that they
     /// forget or annotate. So the copy stands in a log before the change, or shows it.
     pub(crate) carrying: Vec<tokio::sync::RwLock<()>>,
+    /// Held by each commit while it changes the tables; whoever takes it for writing waits until those that have begun are done.
+    pub(crate) applying: RwLock<()>,
     pub(crate) counters: Arc<Mutex<Counters>>,
     pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
     pub(crate) groups: Mutex<HashMap<u32, u64>>,
@@ -133,7 +137,7 @@ impl Inner {
             match self.segments_of(&entry) {
                 Some(segments) => return Some(Object::new(Arc::clone(self), key, entry, segments, None)),
                 // Reclaim has moved the object after the look at the table. Only a broken table repeats.
-                None => std::hint::spin_loop(),
+                None => forebay_env::sync::spin_loop(),
             }
         }
     }
@@ -185,7 +189,7 @@ impl Store {
         let recovered = recovery::recover(&env, disks, &settings).await?;
         let (sequence, counters) =
             (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
-        let fills = Arc::<Fills>::default();
+        let (fills, voids) = (Arc::<Fills>::default(), Arc::<Voids>::default());
         let place = |directory: &Arc<Directory>| {
             let (segment_bytes, sequence) = (settings.segment_bytes, &sequence);
             let stream = |kind| {
@@ -197,7 +201,9 @@ impl Store {
                 counters: Arc::clone(&counters),
                 clock: Arc::clone(&env.clock),
                 observer: observer.clone(),
+                voids: Arc::clone(&voids),
                 segment_bytes,
+                sync_delay: settings.sync_delay,
             });
             Place {
                 directory: Arc::clone(directory),
@@ -220,7 +226,9 @@ impl Store {
             values: Values::default(),
             sequence,
             fills: Arc::clone(&fills),
+            voids: Arc::clone(&voids),
             carrying: crate::commit::carrying_locks(),
+            applying: RwLock::default(),
             counters,
             retention: RwLock::default(),
             groups: Mutex::default(),
@@ -290,6 +298,12 @@ impl Store {
         // A task of its own: a caller that goes away leaves no commit on disk that the tables don't show.
         let span = tracing::info_span!(target: forebay_env::SPANS, "store.commit", durability = ?durability);
         forebay_env::spawn(async move { inner.commit(commit, durability).await }.instrument(span)).join().await
+    }
+
+    /// Returns when all that has begun to show of a commit shows. The tables change one after the other, so that whoever looks at both
+    /// may see a commit in one alone; if the same is seen after this, it is no commit.
+    pub fn await_shown(&self) {
+        drop(self.inner.applying.write());
     }
 
     /// Stores a clean object without waiting for the disk: it may be lost in a crash.

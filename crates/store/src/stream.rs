@@ -1,7 +1,8 @@
 //! Segments that many writers fill at once: extents of large objects, and read-cache fills.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Result;
 use crate::directory::Directory;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_env::HashState;
+use forebay_env::sync::RwLock;
+use forebay_env::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use forebay_types::Generation;
-use parking_lot::RwLock;
 
 use crate::record::object::Extent;
 use crate::segment::SegmentKey;
@@ -180,6 +180,11 @@ impl Values {
             None => table.remove(&key),
         });
         before.flatten().collect()
+    }
+
+    /// Fills the empty table.
+    pub(crate) fn load(&self, values: BTreeMap<Bytes, Value>) {
+        *self.table.write() = values;
     }
 
     /// Changes where a value was last written, if it still has this version.

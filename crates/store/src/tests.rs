@@ -1,6 +1,7 @@
 //! The store as its users see it, over disks that lose, tear and corrupt what they are told to.
 
 mod basic;
+mod counts;
 mod crash;
 mod damage;
 mod full;
@@ -8,6 +9,7 @@ mod large;
 mod model;
 mod reclaim;
 mod refusals;
+mod starts;
 mod syncs;
 mod threads;
 

@@ -151,6 +151,13 @@ impl Staged {
         Self { body, key, payload, is_inline, directory, kept, inner }
     }
 
+    /// With another annex: what became known of the object since its end.
+    #[must_use]
+    pub fn with_annex(mut self, annex: &[u8]) -> Self {
+        self.body.annex = annex.to_vec();
+        self
+    }
+
     /// The key that it will be published under.
     pub fn key(&self) -> &Bytes {
         &self.key

@@ -7,6 +7,7 @@ pub mod names;
 pub mod object;
 pub mod policy;
 pub mod range;
+pub mod shares;
 pub mod units;
 
 pub use checksum::{Algorithm, Checksum, ChecksumKind, Checksums};

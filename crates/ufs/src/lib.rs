@@ -11,6 +11,7 @@ mod error;
 pub mod fuzz;
 pub mod governor;
 mod grouping;
+mod hasher;
 pub mod memory;
 mod open;
 mod root;
@@ -20,6 +21,7 @@ mod under_store;
 mod url;
 
 pub use error::{Error, ErrorKind, Result};
+pub use hasher::Hasher;
 pub use open::{Lanes, OpenOptions, open_mount, open_root};
 pub use root::{BucketInfo, BucketRoot};
 pub use stamp::Stamp;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
+use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ByteRange, ETag, Generation, ObjectInfo, ObjectKey, Tags};
 use futures::StreamExt;
 use md5::{Digest, Md5};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{

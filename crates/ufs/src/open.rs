@@ -31,23 +31,26 @@ pub struct Lanes<T: ?Sized> {
 /// # Errors
 /// What the directory or the configuration of the S3 client says. An endpoint out of reach is no error here.
 pub async fn open_root(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -> Result<Lanes<dyn BucketRoot>> {
-    let root: Arc<dyn BucketRoot> = match url {
-        UnderStoreUrl::Directory(path) => Arc::new(DirectoryRoot::open(env.clone(), path.clone()).await?),
+    let roots: [Arc<dyn BucketRoot>; 2] = match url {
+        UnderStoreUrl::Directory(path) => {
+            let root: Arc<dyn BucketRoot> = Arc::new(DirectoryRoot::open(env.clone(), path.clone()).await?);
+            [Arc::clone(&root), root]
+        }
         UnderStoreUrl::S3 { bucket, prefix, endpoint, region } => {
             let client = connect(endpoint.as_deref(), region.as_deref(), options).await?;
-            match bucket {
-                Some(bucket) => {
-                    let store = S3Store::new(env.clone(), client, bucket.clone(), prefix, options.s3.clone());
-                    Arc::new(S3PrefixRoot::new(store))
+            [client.clone(), client.apart()].map(|client| -> Arc<dyn BucketRoot> {
+                match bucket {
+                    Some(bucket) => {
+                        let store = S3Store::new(env.clone(), client, bucket.clone(), prefix, options.s3.clone());
+                        Arc::new(S3PrefixRoot::new(store))
+                    }
+                    None => Arc::new(S3EndpointRoot::new(env.clone(), client, options.s3.clone())),
                 }
-                None => Arc::new(S3EndpointRoot::new(env.clone(), client, options.s3.clone())),
-            }
+            })
         }
     };
     let governor = govern(env, &options.governor, options.observer.clone());
-    let lane =
-        |lane| Arc::new(GovernedRoot::new(Arc::clone(&root), Arc::clone(&governor), lane)) as Arc<dyn BucketRoot>;
-    Ok(Lanes { foreground: lane(Lane::Foreground), background: lane(Lane::Background), governor })
+    Ok(lanes(governor, roots, |root, governor, lane| Arc::new(GovernedRoot::new(root, governor, lane))))
 }
 
 /// Opens what `--mount` names: the place of one bucket.
@@ -55,11 +58,16 @@ pub async fn open_root(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) ->
 /// # Errors
 /// As [`open_root`]; `NoBucket` when the directory does not exist; `Invalid` for an S3 URL without a bucket.
 pub async fn open_mount(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -> Result<Lanes<dyn UnderStore>> {
-    let store: Arc<dyn UnderStore> = match url {
-        UnderStoreUrl::Directory(path) => Arc::new(DirectoryStore::open(env.clone(), path.clone()).await?),
+    let stores: [Arc<dyn UnderStore>; 2] = match url {
+        UnderStoreUrl::Directory(path) => {
+            let store: Arc<dyn UnderStore> = Arc::new(DirectoryStore::open(env.clone(), path.clone()).await?);
+            [Arc::clone(&store), store]
+        }
         UnderStoreUrl::S3 { bucket: Some(bucket), prefix, endpoint, region } => {
             let client = connect(endpoint.as_deref(), region.as_deref(), options).await?;
-            Arc::new(S3Store::new(env.clone(), client, bucket.clone(), prefix, options.s3.clone()))
+            [client.clone(), client.apart()].map(|client| -> Arc<dyn UnderStore> {
+                Arc::new(S3Store::new(env.clone(), client, bucket.clone(), prefix, options.s3.clone()))
+            })
         }
         UnderStoreUrl::S3 { bucket: None, .. } => {
             return Err(crate::Error::new(
@@ -69,6 +77,17 @@ pub async fn open_mount(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -
         }
     };
     let governor = govern(env, &options.governor, options.observer.clone());
-    let lane = |lane| Arc::new(Governed::new(Arc::clone(&store), Arc::clone(&governor), lane)) as Arc<dyn UnderStore>;
-    Ok(Lanes { foreground: lane(Lane::Foreground), background: lane(Lane::Background), governor })
+    Ok(lanes(governor, stores, |store, governor, lane| Arc::new(Governed::new(store, governor, lane))))
+}
+
+fn lanes<T: ?Sized>(
+    governor: Arc<Governor>,
+    [foreground, background]: [Arc<T>; 2],
+    governed: impl Fn(Arc<T>, Arc<Governor>, Lane) -> Arc<T>,
+) -> Lanes<T> {
+    Lanes {
+        foreground: governed(foreground, Arc::clone(&governor), Lane::Foreground),
+        background: governed(background, Arc::clone(&governor), Lane::Background),
+        governor,
+    }
 }

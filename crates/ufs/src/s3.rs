@@ -5,33 +5,34 @@
 
 mod connect;
 mod count;
+mod direct;
 mod errors;
 mod listing;
 mod objects;
 mod roots;
+mod skew;
 mod source;
 mod upload;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use aws_sdk_s3::Client;
 use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
 use forebay_env::Env;
 use forebay_types::limits::KEY_BYTES_MAX;
 use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
 use futures::StreamExt;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
 
 use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored, UnderStore,
     Upload,
 };
-pub use connect::{S3Credentials, connect};
+pub use connect::{S3Client, S3Credentials, connect};
+use direct::{Direct, plain};
 use errors::{Effect, classify};
 pub use roots::{S3EndpointRoot, S3PrefixRoot};
 
@@ -84,7 +85,7 @@ impl S3Settings {
 #[derive(Clone)]
 pub struct S3Store {
     env: Env,
-    client: Client,
+    client: S3Client,
     bucket: String,
     /// Empty, or ends with `/`.
     prefix: String,
@@ -94,18 +95,31 @@ pub struct S3Store {
 
 #[derive(Default)]
 struct Shared {
+    /// How objects are reached without the SDK; nothing inside when they are not. Found with the first request.
+    direct: OnceCell<Option<Direct>>,
     /// The server has said that it does not know conditional writes.
     unconditional: AtomicBool,
-    /// Multipart uploads under way here.
-    uploads: Mutex<HashSet<String>>,
 }
 
 impl S3Store {
     /// `prefix` may be empty, and have slashes at its ends.
-    pub fn new(env: Env, client: Client, bucket: impl Into<String>, prefix: &str, settings: S3Settings) -> Self {
+    pub fn new(env: Env, client: S3Client, bucket: impl Into<String>, prefix: &str, settings: S3Settings) -> Self {
         let prefix = prefix.trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Self { env, client, bucket: bucket.into(), prefix, settings, shared: Arc::default() }
+    }
+
+    /// The same place, with every request sent by the SDK: for tests that compare the two ways.
+    #[must_use]
+    pub fn through_sdk(self) -> Self {
+        let direct = OnceCell::new_with(Some(None));
+        Self { shared: Arc::new(Shared { direct, ..Shared::default() }), ..self }
+    }
+
+    /// The way past the SDK. `None` also while the SDK itself can't tell: what is wrong, the request through it says.
+    async fn direct(&self) -> Option<&Direct> {
+        let find = || Direct::find(&self.env, &self.client, &self.bucket, &self.settings);
+        self.shared.direct.get_or_try_init(find).await.ok()?.as_ref()
     }
 
     /// The place one level below.
@@ -138,21 +152,38 @@ impl S3Store {
         if holds { Ok(()) } else { Err(Error::new(ErrorKind::Precondition, self.context("condition of", key))) }
     }
 
+    /// Sends once more what was refused for the time in its signature: by now we know the server's.
+    async fn in_time<T, F: Future<Output = Result<T>> + Send>(&self, send: impl Fn() -> F + Send) -> Result<T> {
+        let signed_ahead = self.client.skew.ahead_ms();
+        match send().await {
+            Err(error) if error.kind == ErrorKind::Denied && self.client.skew.ahead_ms() != signed_ahead => {
+                send().await
+            }
+            result => result,
+        }
+    }
+
     async fn delete_if(&self, key: &ObjectKey, etag: Option<&ETag>) -> Result<()> {
-        let request = self.client.delete_object().bucket(&self.bucket).key(self.remote_key(key));
-        let result = request.set_if_match(etag.map(ETag::quoted)).send().await;
+        let (remote, if_match) = (self.remote_key(key), etag.map(ETag::quoted));
+        let result = match self.direct().await {
+            Some(direct) => direct.delete(&remote, if_match.as_deref()).await,
+            None => {
+                let request = self.client.sdk.delete_object().bucket(&self.bucket).key(remote).set_if_match(if_match);
+                request.send().await.map(drop).map_err(plain)
+            }
+        };
         match result.map_err(|error| classify(error, Effect::Write, || self.context("delete", key))) {
             Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
-            result => result.map(drop),
+            result => result,
         }
     }
 
     async fn put_if(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
         if upload.condition == Condition::Always {
-            return self.upload(key, &upload).await;
+            return self.in_time(|| self.upload(key, &upload)).await;
         }
         if self.has_conditions() {
-            match self.upload(key, &upload).await {
+            match self.in_time(|| self.upload(key, &upload)).await {
                 Err(error) if error.kind == ErrorKind::Unsupported => self.without_conditions(),
                 result => return result,
             }
@@ -205,32 +236,11 @@ impl UnderStore for S3Store {
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
-        let request = self.client.head_object().bucket(&self.bucket).key(self.remote_key(key));
-        let result = request.checksum_mode(ChecksumMode::Enabled).send().await;
-        let output = result.map_err(|error| classify(error, Effect::Read, || self.context("head", key)))?;
-        objects::from_head(output).ok_or_else(|| objects::incomplete(self.context("head", key)))
+        self.in_time(|| self.head_once(key)).await
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
-        if range.is_some_and(|range| range.is_empty()) {
-            return self.get_nothing(key, if_match).await;
-        }
-        let request = self.client.get_object().bucket(&self.bucket).key(self.remote_key(key));
-        let request = request.set_range(range.map(|range| format!("bytes={}-{}", range.start, range.end - 1)));
-        // A checksum covers the whole object: of no use for a piece of it.
-        let request = request.set_checksum_mode(range.is_none().then_some(ChecksumMode::Enabled));
-        let result = request.set_if_match(if_match.map(ETag::quoted)).send().await;
-        match result {
-            Ok(output) => {
-                let context = self.context("get", key);
-                objects::from_get(output, context.clone()).ok_or_else(|| objects::incomplete(context))
-            }
-            // 416: the range begins behind the end.
-            Err(error) if error.raw_response().is_some_and(|response| response.status().as_u16() == 416) => {
-                self.get_nothing(key, if_match).await
-            }
-            Err(error) => Err(classify(error, Effect::Read, || self.context("get", key))),
-        }
+        self.in_time(|| self.get_once(key, range, if_match)).await
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
@@ -244,7 +254,7 @@ impl UnderStore for S3Store {
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
         if condition == Condition::Always {
-            return self.delete_if(key, None).await;
+            return self.in_time(|| self.delete_if(key, None)).await;
         }
         // Servers that don't know If-Match on DELETE ignore it, so Forebay looks first in any case.
         self.check(key, &condition).await?;
@@ -260,11 +270,11 @@ impl UnderStore for S3Store {
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
-        self.list_page(request).await
+        self.in_time(|| self.list_page(request)).await
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        let request = self.client.get_object_tagging().bucket(&self.bucket).key(self.remote_key(key));
+        let request = self.client.sdk.get_object_tagging().bucket(&self.bucket).key(self.remote_key(key));
         let result = request.send().await;
         let output = result.map_err(|error| classify(error, Effect::Read, || self.context("tags of", key)))?;
         Ok(output.tag_set.into_iter().map(|tag| (tag.key, tag.value)).collect())
@@ -274,14 +284,14 @@ impl UnderStore for S3Store {
         let (bucket, remote) = (&self.bucket, self.remote_key(key));
         let failed = || self.context("set tags of", key);
         if tags.is_empty() {
-            let result = self.client.delete_object_tagging().bucket(bucket).key(remote).send().await;
+            let result = self.client.sdk.delete_object_tagging().bucket(bucket).key(remote).send().await;
             return result.map(drop).map_err(|error| classify(error, Effect::Write, failed));
         }
         let tag = |(name, value): (&String, &String)| Tag::builder().key(name).value(value).build();
         let set = tags.iter().map(tag).collect::<Result<Vec<_>, _>>();
         let tagging = set.and_then(|set| Tagging::builder().set_tag_set(Some(set)).build());
         let tagging = tagging.map_err(|error| Error::new(ErrorKind::Invalid, format!("{}: {error}", failed())))?;
-        let result = self.client.put_object_tagging().bucket(bucket).key(remote).tagging(tagging).send().await;
+        let result = self.client.sdk.put_object_tagging().bucket(bucket).key(remote).tagging(tagging).send().await;
         result.map(drop).map_err(|error| classify(error, Effect::Write, failed))
     }
 
@@ -290,7 +300,7 @@ impl UnderStore for S3Store {
     }
 
     fn s3(&self) -> Option<S3Target> {
-        let (client, bucket, prefix) = (self.client.clone(), self.bucket.clone(), self.prefix.clone());
+        let (client, bucket, prefix) = (self.client.sdk.clone(), self.bucket.clone(), self.prefix.clone());
         Some(S3Target { client, bucket, prefix })
     }
 
@@ -301,6 +311,57 @@ impl UnderStore for S3Store {
 }
 
 impl S3Store {
+    async fn head_once(&self, key: &ObjectKey) -> Result<RemoteObject> {
+        let remote = self.remote_key(key);
+        let result = match self.direct().await {
+            Some(direct) => direct.head(&remote).await,
+            None => {
+                let request = self.client.sdk.head_object().bucket(&self.bucket).key(remote);
+                request.checksum_mode(ChecksumMode::Enabled).send().await.map_err(plain)
+            }
+        };
+        let output = result.map_err(|error| classify(error, Effect::Read, || self.context("head", key)))?;
+        objects::from_head(output).ok_or_else(|| objects::incomplete(self.context("head", key)))
+    }
+
+    async fn get_once(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
+        if range.is_some_and(|range| range.is_empty()) {
+            return self.get_nothing(key, if_match).await;
+        }
+        let (remote, wanted) = (self.remote_key(key), if_match.map(ETag::quoted));
+        let bytes = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
+        // A checksum covers the whole object: of no use for a piece of it.
+        let checksums = range.is_none();
+        let direct = self.direct().await;
+        let result = match direct {
+            Some(direct) => direct.get(&remote, bytes.as_deref(), wanted.as_deref(), checksums).await,
+            None => {
+                let request = self.client.sdk.get_object().bucket(&self.bucket).key(remote).set_range(bytes);
+                let request = request.set_checksum_mode(checksums.then_some(ChecksumMode::Enabled));
+                request.set_if_match(wanted).send().await.map_err(plain)
+            }
+        };
+        match result {
+            Ok(output) => {
+                let context = self.context("get", key);
+                let checksum = if checksums { objects::full_checksum(&output) } else { None };
+                let body = objects::from_get(output, context.clone());
+                let body = body.ok_or_else(|| objects::incomplete(context.clone()))?;
+                // The SDK looks after the bodies of its own.
+                let stream = match direct {
+                    Some(direct) => direct.watched(body.stream, checksum, context),
+                    None => body.stream,
+                };
+                Ok(RemoteBody { stream, ..body })
+            }
+            // 416: the range begins behind the end.
+            Err(error) if error.raw_response().is_some_and(|response| response.status().as_u16() == 416) => {
+                self.get_nothing(key, if_match).await
+            }
+            Err(error) => Err(classify(error, Effect::Read, || self.context("get", key))),
+        }
+    }
+
     /// The answer to a range that holds no bytes, which HTTP can't ask for.
     async fn get_nothing(&self, key: &ObjectKey, if_match: Option<&ETag>) -> Result<RemoteBody> {
         let object = self.head(key).await?;

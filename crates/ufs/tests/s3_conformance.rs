@@ -8,12 +8,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_env::Env;
-use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, ObjectKey, PartInfo};
-use forebay_ufs::s3::{S3Credentials, S3EndpointRoot, S3PrefixRoot, S3Settings, S3Store, connect};
-use forebay_ufs::{BucketRoot, Condition, ErrorKind, OpenOptions, UnderStore, Upload, conformance};
-use futures::TryStreamExt;
+use forebay_types::{
+    Algorithm, ByteRange, ByteSize, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, ObjectKey,
+    PartInfo,
+};
+use forebay_ufs::s3::{S3Client, S3Credentials, S3EndpointRoot, S3PrefixRoot, S3Settings, S3Store, connect};
+use forebay_ufs::{
+    BucketRoot, ByteStream, Condition, ErrorKind, OpenOptions, UnderStore, Upload, UploadSource, conformance,
+    open_mount,
+};
+use futures::{StreamExt, TryStreamExt};
 use md5::{Digest, Md5};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
 
 const KEY: &str = "forebay";
 
@@ -53,13 +60,13 @@ impl Server {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    async fn client(&self, options: &OpenOptions) -> aws_sdk_s3::Client {
+    async fn client(&self, options: &OpenOptions) -> S3Client {
         connect(Some(&self.endpoint()), None, options).await.expect("a client")
     }
 
     async fn bucket(&self, name: &str, prefix: &str, settings: S3Settings) -> S3Store {
         let client = self.client(&options()).await;
-        client.create_bucket().bucket(name).send().await.expect("a bucket");
+        client.sdk.create_bucket().bucket(name).send().await.expect("a bucket");
         S3Store::new(Env::real(), client, name, prefix, settings)
     }
 }
@@ -89,6 +96,8 @@ async fn a_bucket_and_a_prefix_keep_the_promises_of_an_under_store() {
         conformance::ODD_KEYS.into_iter().filter(|key| !matches!(*key, "a" | "a/b" | "dir/" | "dir//file")).collect();
     conformance::run_with_keys(&server.bucket("whole", "", S3Settings::default()).await, &keys).await;
     conformance::run_with_keys(&server.bucket("part", "deep/down", S3Settings::default()).await, &keys).await;
+    let sdk = server.bucket("sdk", "deep/down", S3Settings::default()).await.through_sdk();
+    conformance::run_with_keys(&sdk, &keys).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,6 +157,51 @@ async fn abandoned_uploads_are_swept_where_that_is_wanted() {
     assert_eq!(store.sweep(Duration::ZERO).await.expect("a sweep"), 2);
     let left = client.list_multipart_uploads().bucket("swept").send().await.expect("a list");
     assert_eq!(left.uploads().len(), 1, "what is outside of the prefix stays");
+}
+
+/// Gives its first bytes at once, and the others when it may.
+struct Slow {
+    data: Bytes,
+    begun: Arc<Semaphore>,
+    may: Arc<Semaphore>,
+}
+
+impl UploadSource for Slow {
+    fn stream(&self, range: ByteRange) -> ByteStream {
+        self.begun.add_permits(1);
+        let (data, may) = (self.data.slice(range.start as usize..range.end as usize), Arc::clone(&self.may));
+        let wait = async move {
+            let _permit = may.acquire().await.expect("it is open");
+            Ok(data)
+        };
+        if range.start == 0 {
+            conformance::source(self.data.clone()).stream(range)
+        } else {
+            futures::stream::once(wait).boxed()
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_is_under_way_in_one_lane_is_not_swept_by_the_other() {
+    let server = Server::start().await;
+    let settings = S3Settings { sweep_uploads: true, multipart_threshold: ByteSize(5 << 20), ..S3Settings::default() };
+    let client = server.bucket("slow", "", settings.clone()).await.s3().expect("S3").client;
+    let url = format!("s3://slow?endpoint={}", server.endpoint()).parse().expect("a URL");
+    let lanes = open_mount(&Env::real(), &url, &OpenOptions { s3: settings, ..options() }).await.expect("a bucket");
+    let data = Bytes::from(vec![7; 6 << 20]);
+    let info = Arc::new(ObjectInfo::new(data.len() as u64, ETag::new("of nobody"), 1_700_000_000_000));
+    let (begun, may) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let source = Arc::new(Slow { data, begun: Arc::clone(&begun), may: Arc::clone(&may) });
+    let upload = Upload { generation: Generation(1), info, source, condition: Condition::Always };
+    let foreground = Arc::clone(&lanes.foreground);
+    let put = forebay_env::spawn(async move { foreground.put(&key("slow"), upload).await });
+    let _first = begun.acquire().await.expect("it is open");
+    let uploads = client.list_multipart_uploads().bucket("slow").send().await.expect("a list");
+    assert_eq!(uploads.uploads().len(), 1);
+    assert_eq!(lanes.background.sweep(Duration::ZERO).await.expect("a sweep"), 0);
+    may.add_permits(10);
+    put.join().await.expect("the upload");
 }
 
 #[tokio::test(flavor = "multi_thread")]

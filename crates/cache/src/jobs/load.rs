@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_env::sync::Mutex;
 use forebay_store::{Object, Piece};
 use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use parking_lot::Mutex;
 
 use super::run::{BATCH_OBJECTS, Run};
 use crate::get::pages_of;

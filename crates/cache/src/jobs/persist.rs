@@ -2,9 +2,9 @@
 //! known to anybody.
 
 use forebay_catalog::records::State;
+use forebay_env::sync::Mutex;
 use forebay_types::ObjectPath;
 use futures::{FutureExt, StreamExt, stream};
-use parking_lot::Mutex;
 
 use super::run::Run;
 use crate::Result;
@@ -69,7 +69,7 @@ async fn persist(run: &Run, path: ObjectPath) -> Result<()> {
 async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
     while !run.must_stop() {
         let upload = run.worker.uploads.lock(path).await;
-        let result = run.worker.persist_object(path, &upload).await;
+        let result = run.worker.persist_object(path, &upload, true).await;
         drop(upload);
         match result {
             Ok(()) => {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_env::Env;
+use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ObjectPath};
 use futures::FutureExt;
-use parking_lot::Mutex;
 
 use super::table::{Entry, FINDINGS_MAX};
 use super::{JobFinding, JobKind, JobProgress, JobRequest, JobState, check, free, load, persist, scrub, verify};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use forebay_catalog::records;
 use forebay_catalog::{Engine, Transaction};
+use forebay_env::sync::Mutex;
 use forebay_store::ValueWrite;
-use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
 

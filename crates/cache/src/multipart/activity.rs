@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_env::Env;
-use parking_lot::Mutex;
+use forebay_env::sync::Mutex;
 
 /// By upload id.
 pub(crate) struct Activity {

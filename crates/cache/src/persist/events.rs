@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use forebay_env::sync::Mutex;
 use forebay_types::ObjectPath;
-use parking_lot::Mutex;
 
 use crate::PersistEvent;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use forebay_catalog::records::ObjectRecord;
 use forebay_env::Env;
+use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, Generation, ObjectPath};
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::scope::Scope;

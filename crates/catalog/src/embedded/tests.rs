@@ -17,6 +17,7 @@ async fn open(disk: &MemoryDisk) -> Store {
         inline_bytes_max: 64 << 10,
         extent_bytes_max: 1 << 20,
         snapshot_log_bytes: 16 << 20,
+        sync_delay: std::time::Duration::ZERO,
         free_ratio: 0.1,
         write_buffer_bytes_max: 8 << 20,
     };

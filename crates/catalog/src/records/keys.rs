@@ -6,6 +6,9 @@ use forebay_types::{BucketName, ObjectKey, ObjectPath};
 /// Holds the number that generations begin after.
 pub const GENERATION_BASE_KEY: &[u8] = b"generation_base";
 
+/// Holds a time that no write has been given a later one than.
+pub const LAST_WRITE_KEY: &[u8] = b"last_write_ms";
+
 /// The key of the path policies.
 pub fn policy_key() -> Bytes {
     Bytes::from_static(b"policy")

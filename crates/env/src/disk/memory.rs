@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{Disk, DiskFile, DiskSpace};
 use crate::random::{Random, SeededRandom};
+use crate::sync::Mutex;
 
 /// What a power cut keeps or loses as a whole.
 const SECTOR: usize = 512;
@@ -66,6 +66,13 @@ impl State {
     fn used_bytes(&self) -> u64 {
         self.names.values().map(|id| self.files[id].bytes.len() as u64).sum()
     }
+
+    /// Handles of before are dead.
+    fn end_life(&mut self) {
+        self.life += 1;
+        self.fail_syncs = 0;
+        self.fail_writes = None;
+    }
 }
 
 impl Default for MemoryDisk {
@@ -94,11 +101,7 @@ impl MemoryDisk {
 
     /// Kills the process that uses the disk: its handles fail from now on, and all that it has written stays.
     pub fn kill(&self) {
-        let mut state = self.state.lock();
-        state.life += 1;
-        state.fail_syncs = 0;
-        state.fail_writes = None;
-        drop(state);
+        self.state.lock().end_life();
         self.hold_syncs(false);
     }
 
@@ -120,8 +123,10 @@ impl MemoryDisk {
         }
         state.names = names.clone();
         state.durable_names = names;
+        // With the lock held: nobody may sync what has just been lost and hear that it is safe.
+        state.end_life();
         drop(state);
-        self.kill();
+        self.hold_syncs(false);
     }
 
     /// The next `count` syncs fail with an I/O error.

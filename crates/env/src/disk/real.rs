@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::ReadWriteFlags;
 
+use super::buffers::Buffers;
 use super::{Disk, DiskFile, DiskSpace};
 
 /// Holds the lock on the directory; not listed.
@@ -22,11 +23,13 @@ const BUFFERS_MAX: usize = 1024;
 /// A directory that this process alone uses.
 pub struct RealDisk {
     path: Arc<PathBuf>,
+    buffers: Arc<Buffers>,
     _lock: File,
 }
 
 struct RealFile {
     file: Arc<File>,
+    buffers: Arc<Buffers>,
 }
 
 impl RealDisk {
@@ -45,7 +48,7 @@ impl RealDisk {
             }
             other => context(other.into()),
         })?;
-        Ok(Self { path: Arc::new(path.to_owned()), _lock: lock })
+        Ok(Self { path: Arc::new(path.to_owned()), buffers: Arc::default(), _lock: lock })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -73,13 +76,13 @@ impl Disk for RealDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.file(name);
         let file = blocking(move || options().create_new(true).open(path)).await?;
-        Ok(Arc::new(RealFile { file: Arc::new(file) }))
+        Ok(Arc::new(RealFile { file: Arc::new(file), buffers: Arc::clone(&self.buffers) }))
     }
 
     async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.file(name);
         let file = blocking(move || options().open(path)).await?;
-        Ok(Arc::new(RealFile { file: Arc::new(file) }))
+        Ok(Arc::new(RealFile { file: Arc::new(file), buffers: Arc::clone(&self.buffers) }))
     }
 
     async fn list(&self) -> io::Result<Vec<String>> {
@@ -170,21 +173,21 @@ impl DiskFile for RealFile {
         let file = Arc::clone(&self.file);
         blocking(move || {
             write_all(&file, offset, &data)?;
-            if sync { file.sync_data() } else { Ok(()) }
+            let failed = |error: io::Error| io::Error::other(format!("could not sync: {error}"));
+            if sync { file.sync_data().map_err(failed) } else { Ok(()) }
         })
         .await
     }
 
     async fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes> {
-        let mut buffer = BytesMut::zeroed(length);
-        if read_cached(&self.file, offset, &mut buffer).is_some() {
-            return Ok(buffer.freeze());
+        let mut buffer = self.buffers.take(length);
+        if read_cached(&self.file, offset, buffer.as_mut()).is_some() {
+            return Ok(buffer.freeze(length));
         }
         let file = Arc::clone(&self.file);
         blocking(move || {
-            let read = read_full(&file, offset, &mut buffer)?;
-            buffer.truncate(read);
-            Ok(buffer.freeze())
+            let read = read_full(&file, offset, buffer.as_mut())?;
+            Ok(buffer.freeze(read))
         })
         .await
     }

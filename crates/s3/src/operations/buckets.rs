@@ -104,7 +104,11 @@ impl Operations {
         if granted || input.object_ownership.as_ref().is_some_and(|owner| owner.as_str() != "BucketOwnerEnforced") {
             return Err(not_implemented("An access control list"));
         }
-        let wanted = input.create_bucket_configuration.and_then(|configuration| configuration.location_constraint);
+        let configuration = input.create_bucket_configuration.unwrap_or_default();
+        if configuration.bucket.is_some() || configuration.location.is_some() {
+            return Err(not_implemented("A directory bucket"));
+        }
+        let wanted = configuration.location_constraint;
         if wanted.is_some_and(|wanted| !wanted.as_str().is_empty() && wanted.as_str() != self.region) {
             let message = "The specified location-constraint is not valid";
             return Err(error_with_status("InvalidLocationConstraint", StatusCode::BAD_REQUEST, message));

@@ -1,11 +1,13 @@
 //! What Amazon's access logs call an operation, and what it is about. Both come from the request alone, so that one that was refused before
 //! it was routed has them too.
 
+use http::request::Parts;
 use http::{HeaderMap, Method, Uri};
 use percent_encoding::percent_decode_str;
 use s3s::host::S3Host;
 
 use crate::host::Domain;
+use crate::query;
 
 /// What a request names.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,6 +69,17 @@ const PLAIN: [&str; 14] = [
     "torrent",
     "versioning",
 ];
+
+/// Whether a request is for a new bucket, and not for a sub-resource of one, known or not.
+pub(crate) fn makes_bucket(parts: &Parts, domain: Option<&Domain>) -> bool {
+    // Most writes are of objects, and have one more name in their path.
+    if parts.method != Method::PUT || parts.uri.path().trim_matches('/').contains('/') {
+        return false;
+    }
+    let place = Place::of(&parts.uri, &parts.headers, domain);
+    let is_known = query::check("CreateBucket", &parts.method, &parts.uri).is_ok();
+    place.bucket.is_some() && place.key.is_none() && is_known
+}
 
 /// `REST.GET.OBJECT`
 pub(super) fn operation(method: &Method, place: &Place, query: &str, headers: &HeaderMap) -> String {

@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 /// Longest rest that is read, in bytes.
 const REST_BYTES_MAX: usize = 1 << 20;
 /// Longest wait for it.
-const REST_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const WAIT: Duration = Duration::from_secs(5);
+/// The same while others want the place of the connection.
+pub(crate) const WAIT_WHEN_WANTED: Duration = Duration::from_millis(100);
 
 /// The body for the operation, and the rest of it for us.
 pub(crate) fn share<S: Stream + Unpin>(body: S) -> (Shared<S>, Rest<S>) {
@@ -63,7 +65,7 @@ where
 {
     /// Whether the connection can take another request. A client that waits for `100 Continue` (`waits`) and never got it may
     /// send the body or not: only closing is clear to both.
-    pub(crate) async fn discard(self, waits: bool, clock: &dyn Clock) -> bool {
+    pub(crate) async fn discard(self, waits: bool, clock: &dyn Clock, longest: Duration) -> bool {
         if self.0.ended.load(Ordering::Relaxed) {
             return true;
         }
@@ -83,7 +85,7 @@ where
         };
         tokio::select! {
             ended = read_all => ended,
-            () = clock.sleep(REST_WAIT) => false,
+            () = clock.sleep(longest) => false,
         }
     }
 }
@@ -105,7 +107,7 @@ mod tests {
         for (pieces, waits, reusable) in [(0, false, true), (3, false, true), (3, true, false), (20, false, false)] {
             let (shared, rest) = share(body(pieces));
             drop(shared);
-            assert_eq!(rest.discard(waits, &*clock).await, reusable, "{pieces} {waits}");
+            assert_eq!(rest.discard(waits, &*clock, WAIT).await, reusable, "{pieces} {waits}");
         }
     }
 
@@ -114,17 +116,17 @@ mod tests {
         let (mut shared, rest) = share(body(3));
         shared.next().await;
         drop(shared);
-        assert!(rest.discard(true, &*Env::real().clock).await);
+        assert!(rest.discard(true, &*Env::real().clock, WAIT).await);
     }
 
     #[tokio::test]
     async fn a_rest_that_never_comes_is_not_waited_for() {
         let (env, clock) = Env::simulated(1);
         let (_, rest) = share(stream::pending::<Result<Bytes, ()>>());
-        let discarded = rest.discard(false, &*env.clock);
+        let discarded = rest.discard(false, &*env.clock, WAIT);
         futures::pin_mut!(discarded);
         assert!(futures::poll!(&mut discarded).is_pending());
-        clock.advance(REST_WAIT);
+        clock.advance(WAIT);
         assert!(!discarded.await);
     }
 }

@@ -21,8 +21,8 @@ const EMPTY_BODIES: [&str; 2] =
 const SKEW_MS_MAX: u64 = 15 * 60 * 1000;
 
 /// A signature as a request gives it.
-pub(super) struct Claim<'a> {
-    pub(super) access_key: &'a str,
+pub(crate) struct Claim<'a> {
+    pub(crate) access_key: &'a str,
     /// `DATE/REGION/s3/aws4_request`
     scope: &'a str,
     signed_headers: &'a str,
@@ -33,7 +33,7 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     /// `None` when the signature is anything but what all SDKs write, or covers less than it must.
-    pub(super) fn of(headers: &'a HeaderMap, region: &str) -> Option<Self> {
+    pub(crate) fn of(headers: &'a HeaderMap, region: &str) -> Option<Self> {
         let text = |name: &str| headers.get(name)?.to_str().ok();
         let mut fields = text(AUTHORIZATION.as_str())?.strip_prefix(ALGORITHM)?.strip_prefix(' ')?.split(',');
         let mut field = |name: &str| fields.next()?.trim().strip_prefix(name)?.strip_prefix('=');
@@ -58,7 +58,7 @@ impl<'a> Claim<'a> {
     }
 
     /// Whether `user` has signed a GET of `path` with these headers, not long ago.
-    pub(super) fn holds(
+    pub(crate) fn holds(
         &self,
         user: &Arc<User>,
         keys: &SigningKeys,
@@ -100,7 +100,7 @@ impl<'a> Claim<'a> {
 
 /// The key that each user signs with on a day, made once.
 #[derive(Default)]
-pub(super) struct SigningKeys {
+pub(crate) struct SigningKeys {
     /// By access key. A user who has got another secret is another one.
     known: RwLock<HashMap<String, SigningKey>>,
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use forebay_env::sync::atomic::Ordering;
 use forebay_types::Generation;
 
 use super::carried_max;

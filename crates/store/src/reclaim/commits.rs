@@ -1,11 +1,14 @@
 //! What reclaim keeps of the commits in a log: they change values and objects that stand elsewhere.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::record::Kind;
+use forebay_env::sync::atomic::Ordering;
+
+use crate::log::Until;
 use crate::record::commit::{CommitBody, WriteBody};
 use crate::record::scan::Scan;
+use crate::record::void::VoidBody;
+use crate::record::{Draft, Kind};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
 use crate::store::Inner;
 use crate::{Error, ErrorKind, Result};
@@ -17,11 +20,15 @@ impl Inner {
     /// Writes again what a rebuild from segments still needs of the commits in a log.
     pub(super) async fn carry_commits(self: &Arc<Self>, victim: &Arc<Segment>) -> Result<()> {
         let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
-        let mut carried: Vec<CommitBody> = Vec::new();
+        let (mut carried, mut voids): (Vec<CommitBody>, Vec<Draft>) = (Vec::new(), Vec::new());
         while let Some(record) = scan.next().await? {
             if record.is(Kind::Commit) {
                 let body = CommitBody::decode(&record.head.body)?;
                 carried.extend(self.needed_of(victim, record.head.header.sequence, body));
+            }
+            if record.is(Kind::Void) {
+                let void = VoidBody::decode(&record.head.body)?;
+                voids.extend(self.segment(void.segment).map(|_| void.draft()));
             }
             if carried.len() >= CARRIED_COMMITS {
                 self.append_carried(victim, std::mem::take(&mut carried)).await?;
@@ -29,6 +36,9 @@ impl Inner {
         }
         if scan.offset() < victim.length() {
             return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its commits can't be carried forward"));
+        }
+        if !voids.is_empty() {
+            self.places[self.index_for_carried()?].log.append(voids, Until::Synced).await?;
         }
         if carried.is_empty() { Ok(()) } else { self.append_carried(victim, carried).await }
     }
@@ -77,7 +87,7 @@ impl Inner {
 
     async fn append_carried(&self, victim: &Segment, commits: Vec<CommitBody>) -> Result<()> {
         let drafts = commits.iter().map(CommitBody::draft).collect();
-        let appended = self.places[self.index_for_carried()?].log.append(drafts, true).await?;
+        let appended = self.places[self.index_for_carried()?].log.append(drafts, Until::Synced).await?;
         let to = appended.locations[0].segment;
         for (commit, location) in commits.iter().zip(&appended.locations) {
             let version = commit.as_of.expect("what is carried says what it is of");

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use forebay_types::Generation;
 use serde::{Deserialize, Serialize};
 
-use super::{Draft, Kind, decode_body, encode_body};
+use super::{CHECKSUM_BYTES, Draft, Kind, decode_body, encode_body};
 use crate::Result;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,13 @@ pub(crate) struct WriteBody {
 impl CommitBody {
     pub(crate) fn draft(&self) -> Draft {
         Draft { kind: Kind::Commit, body: encode_body(self), payload: Bytes::new() }
+    }
+
+    /// Changes nothing and fills `bytes` of a log, a multiple of [`super::ALIGNMENT`]. `None` when no record is as short.
+    pub(crate) fn filler(bytes: usize) -> Option<Draft> {
+        let empty = Self::default().draft();
+        let payload = bytes.checked_sub(empty.head_bytes() + CHECKSUM_BYTES).filter(|payload| *payload > 0)?;
+        Some(Draft { payload: vec![0; payload].into(), ..empty })
     }
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self> {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::commit::{AnnotationBody, CommitBody, WriteBody};
 use super::extent::ExtentBody;
 use super::object::{Extent, ObjectBody};
+use super::void::VoidBody;
 use super::*;
 use crate::segment::{SegmentHeader, SegmentKey};
 
@@ -202,4 +203,7 @@ fn records_on_disks_stay_readable() {
         check_golden(name, &assemble(&body.draft()));
         assert_eq!(CommitBody::decode(&there_and_back(&body.draft())).unwrap(), body);
     }
+    let void = VoidBody { segment: SegmentKey { directory: 1, number: 300 }, first: 70_000, last: 70_001 };
+    check_golden("void.record", &assemble(&void.draft()));
+    assert_eq!(VoidBody::decode(&there_and_back(&void.draft())).unwrap(), void);
 }

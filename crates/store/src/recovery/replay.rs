@@ -13,6 +13,7 @@ use crate::record::commit::CommitBody;
 use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
 use crate::record::scan::Scanned;
+use crate::record::void::VoidBody;
 use crate::segment::{Segment, SegmentKey};
 use crate::snapshot::Snapshot;
 use crate::table::{Entry, Location, Value};
@@ -25,9 +26,19 @@ enum Step {
     Commit { body: CommitBody, segment: SegmentKey },
 }
 
+/// A step, and the record that says so.
+struct Placed {
+    /// The place in the order of all steps.
+    order: u64,
+    segment: SegmentKey,
+    sequence: u64,
+    step: Step,
+}
+
 /// Collects records, and applies them in order.
 pub(crate) struct Replay {
-    steps: Vec<(u64, Step)>,
+    steps: Vec<Placed>,
+    voids: Vec<VoidBody>,
     next_sequence: u64,
     min_versions: HashMap<SegmentKey, u64>,
     has_snapshot: bool,
@@ -37,7 +48,7 @@ impl Replay {
     pub(crate) fn new(snapshot: Option<&Snapshot>) -> Self {
         let next_sequence = snapshot.map_or(0, |snapshot| snapshot.next_sequence);
         let min_versions = snapshot.map(|snapshot| snapshot.min_versions.clone()).unwrap_or_default();
-        Self { steps: Vec::new(), next_sequence, min_versions, has_snapshot: snapshot.is_some() }
+        Self { steps: Vec::new(), voids: Vec::new(), next_sequence, min_versions, has_snapshot: snapshot.is_some() }
     }
 
     pub(crate) fn take(&mut self, segment: &Arc<Segment>, record: &Scanned) -> Result<()> {
@@ -68,8 +79,13 @@ impl Replay {
                 self.take_commit(header.sequence, body, segment.key());
                 return Ok(());
             }
+            Kind::Void => {
+                self.voids.push(VoidBody::decode(&record.head.body)?);
+                return Ok(());
+            }
         };
-        self.steps.push((header.sequence, step));
+        let (order, sequence) = (header.sequence, header.sequence);
+        self.steps.push(Placed { order, segment: segment.key(), sequence, step });
         Ok(())
     }
 
@@ -81,10 +97,15 @@ impl Replay {
             let (forget, annotate) = (std::mem::take(&mut body.forget), std::mem::take(&mut body.annotate));
             if !self.has_snapshot {
                 let body = CommitBody { forget, annotate, ..CommitBody::default() };
-                self.steps.push((as_of, Step::Commit { body, segment }));
+                self.steps.push(Placed { order: as_of, segment, sequence, step: Step::Commit { body, segment } });
             }
         }
-        self.steps.push((sequence, Step::Commit { body, segment }));
+        self.steps.push(Placed { order: sequence, segment, sequence, step: Step::Commit { body, segment } });
+    }
+
+    /// Whether a record counts for nothing. Known when all logs were read.
+    pub(crate) fn is_void(&self, segment: SegmentKey, sequence: u64) -> bool {
+        is_void(&self.voids, segment, sequence)
     }
 
     /// The tables, the next sequence, and the lowest versions that reclaim carried into segments.
@@ -96,14 +117,21 @@ impl Replay {
         let mut tables = snapshot.map(|snapshot| snapshot.tables).unwrap_or_default();
         // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
         for entry in tables.objects.values_mut() {
-            entry.extents.retain(|extent| known.contains(&extent.segment));
+            if entry.extents.iter().any(|extent| !known.contains(&extent.segment)) {
+                Arc::make_mut(entry).extents.retain(|extent| known.contains(&extent.segment));
+            }
         }
-        self.steps.sort_by_key(|(sequence, _)| *sequence);
+        self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
+        self.steps.sort_by_key(|placed| placed.order);
         let mut applying = Applying { tables: &mut tables, known, staged: HashMap::new(), deleted: HashMap::new() };
-        self.steps.into_iter().for_each(|(sequence, step)| applying.apply(sequence, step));
+        self.steps.into_iter().for_each(|placed| applying.apply(placed.order, placed.step));
         tables.objects.retain(|_, entry| known.contains(&entry.record.segment));
         (tables, self.next_sequence, self.min_versions)
     }
+}
+
+fn is_void(voids: &[VoidBody], segment: SegmentKey, sequence: u64) -> bool {
+    voids.iter().any(|void| void.covers(segment, sequence))
 }
 
 struct Applying<'a> {
@@ -135,7 +163,7 @@ impl Applying<'_> {
     /// same, so any will do, and extents are taken from wherever they are.
     fn publish(&mut self, key: Bytes, mut entry: Entry, is_fill: bool) {
         entry.extents.retain(|extent| self.known.contains(&extent.segment));
-        match self.tables.objects.get_mut(&key) {
+        match self.tables.objects.get_mut(&key).map(Arc::make_mut) {
             Some(present) if present.generation > entry.generation => {}
             // The commit of the pinned one got no answer, so that what is read stood for the key again. Here it counts.
             Some(present) if is_fill && present.pinned => {}
@@ -149,7 +177,7 @@ impl Applying<'_> {
             }
             Some(present) => *present = entry,
             None => {
-                self.tables.objects.insert(key, entry);
+                self.tables.objects.insert(key, Arc::new(entry));
             }
         }
     }
@@ -158,7 +186,7 @@ impl Applying<'_> {
         if let Some(entry) = self.tables.objects.get_mut(key)
             && entry.generation == generation
         {
-            entry.add_extent(extent);
+            Arc::make_mut(entry).add_extent(extent);
         }
     }
 
@@ -175,6 +203,7 @@ impl Applying<'_> {
             if let Some(entry) = self.tables.objects.get_mut(annotation.key.as_slice())
                 && entry.generation == annotation.generation
             {
+                let entry = Arc::make_mut(entry);
                 entry.annex = annotation.annex.into();
                 entry.pinned = annotation.pinned;
             }

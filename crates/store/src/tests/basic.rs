@@ -127,6 +127,20 @@ async fn one_commit_is_one_step() {
 }
 
 #[tokio::test]
+async fn an_older_generation_never_replaces_a_newer() {
+    let write = async |store: &Store| {
+        let older = stage(store, "a", &pattern(1, 100)).await.unwrap();
+        let newer = stage(store, "a", &pattern(2, 200)).await.unwrap();
+        for staged in [newer, older] {
+            let commit = Commit { publish: vec![staged], ..Commit::default() };
+            store.commit(commit, Durability::Fsync).await.unwrap();
+        }
+        super::counts::check_counts(store);
+    };
+    in_every_life(write, async |store| assert_eq!(read(store, "a").await.unwrap(), pattern(2, 200))).await;
+}
+
+#[tokio::test]
 async fn values_are_scanned_in_order() {
     let write = async |store: &Store| {
         for key in ["b/2", "a/1", "b/1", "c/1", "b/3"] {
@@ -154,6 +168,9 @@ async fn groups_are_counted_and_evicted_oldest_first() {
         let staged = stage_as(&store, Class::Fill, object, &pattern(1, 1000)).await.unwrap();
         store.publish_fill(staged).await.unwrap();
     }
+    put_fill(&store, "other", &pattern(1, 1000)).await;
+    let pinned = NewObject { group: 7, ..named(&store, "pinned", 10) };
+    let staged = stage_as(&store, Class::Durable, pinned, &pattern(1, 10)).await.unwrap();
     let all = store.group_bytes(7);
     assert!((3000..3600).contains(&all), "{all}");
     store.get(b"a").unwrap();
@@ -161,11 +178,19 @@ async fn groups_are_counted_and_evicted_oldest_first() {
     assert_eq!(store.evict_group(7, 1), all / 3);
     assert!(store.peek(b"b").is_none(), "b was never read");
     assert_eq!(store.group_bytes(7), all - all / 3);
-    store.regroup(&|key| if key == b"a" { 8 } else { 9 });
+    store.regroup(&|key| match key {
+        b"a" => 8,
+        b"c" => 9,
+        _ => 0,
+    });
     assert_eq!((store.group_bytes(7), store.group_bytes(8), store.group_bytes(9)), (0, all / 3, all / 3));
     assert!(store.evict(b"a", generation(&store, "a")));
     assert!(!store.evict(b"c", Generation(0)));
-    assert_eq!((store.group_bytes(8), store.usage().objects), (0, 1));
+    assert_eq!((store.group_bytes(8), store.usage().objects), (0, 2));
+    store.commit(Commit { publish: vec![staged], ..Commit::default() }, Durability::Fsync).await.unwrap();
+    assert_eq!(store.evict_group(7, u64::MAX), 0, "pinned objects stay, and so do those of other groups");
+    assert_eq!(store.usage().objects, 3);
+    super::counts::check_counts(&store);
 }
 
 #[tokio::test]

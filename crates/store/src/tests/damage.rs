@@ -143,6 +143,56 @@ async fn a_flipped_bit_of_a_clean_object_drops_the_damaged_bytes() {
 }
 
 #[tokio::test]
+async fn damage_of_a_replaced_object_leaves_the_one_that_replaced_it() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    for (size, damaged) in [(300, 0..300), (20_000, 9000..9100)] {
+        let (old, new) = (pattern(1, size), pattern(2, size));
+        put_fill(&store, "a", &old).await;
+        let held = store.peek(b"a").unwrap();
+        put_fill(&store, "a", &new).await;
+        flip(&disk, ".fill", &old[damaged]).await;
+        check_error(read_object(&held).await, ErrorKind::Corrupt, "checksum");
+        assert_eq!(read(&store, "a").await.unwrap(), new);
+    }
+}
+
+/// Whatever the disk says: the bytes of a clean object are fetched again, and those of a pinned one are not there.
+#[tokio::test]
+async fn bytes_that_the_disk_cannot_read_are_as_damaged() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "pinned", &pattern(1, 300)).await;
+    put_fill(&store, "clean", &pattern(1, 300)).await;
+    disk.kill();
+    for key in ["pinned", "clean"] {
+        let object = store.peek(key.as_bytes()).unwrap();
+        check_error(read_object(&object).await, ErrorKind::Corrupt, "could not read");
+        assert_eq!(store.peek(key.as_bytes()).is_some(), key == "pinned");
+    }
+}
+
+/// As a file that was copied to another's place: all checksums hold.
+#[tokio::test]
+async fn a_sound_record_of_another_store_is_never_served() {
+    let (disk, theirs) = (MemoryDisk::default(), MemoryDisk::default());
+    let store = open(&disk).await;
+    let disks = vec![Arc::new(theirs.clone()) as Arc<dyn Disk>];
+    let other = Store::open(Env::simulated(2).0, disks, small(), None).await.unwrap();
+    for (store, seed) in [(&store, 1), (&other, 2)] {
+        put(store, "small", &pattern(seed, 300)).await;
+        put(store, "large", &pattern(seed, 20_000)).await;
+    }
+    for name in ["00000001.log", "00000002.bulk"] {
+        disk.edit(name, |bytes| *bytes = theirs.contents(name).unwrap());
+    }
+    for key in ["small", "large"] {
+        check_error(read_object(&store.peek(key.as_bytes()).unwrap()).await, ErrorKind::Corrupt, "another record");
+    }
+    check_error(store.peek(b"small").unwrap().metadata().await, ErrorKind::Corrupt, "another record");
+}
+
+#[tokio::test]
 async fn a_flipped_bit_of_metadata_is_noticed() {
     let disk = MemoryDisk::default();
     let store = open(&disk).await;

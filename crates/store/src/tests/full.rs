@@ -51,6 +51,7 @@ async fn a_store_full_of_pinned_data_takes_deletes_and_then_writes() {
     let size = 10_000;
     let count = fill_up(&store, size).await;
     assert!((20..50).contains(&count), "{count}");
+    assert!(store.usage().free_bytes > 125_000, "two segments are left to commits and reclaim");
     check_error(store.writer(Class::Durable, size as u64).await.map(drop), ErrorKind::Full, "may not leave");
     write_value(&store, "small", Some("commits still work")).await;
     for index in 0..count {
@@ -84,6 +85,25 @@ async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() 
         }
         assert_eq!(read(&store, "o0").await.unwrap(), pattern(99, size));
         assert_eq!(value(&store, "small").as_deref(), Some("commits still work"));
+    }
+}
+
+/// Somebody else has filled the file system since the last look at its room.
+#[tokio::test]
+async fn a_write_that_finds_no_room_is_refused_as_full_and_later_ones_go_on() {
+    for size in [100, 20_000] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "good", &pattern(1, size)).await;
+        disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+        check_error(try_put(&store, "bad", &pattern(2, size)).await, ErrorKind::Full, "");
+        disk.fail_writes(None);
+        put(&store, "late", &pattern(3, size)).await;
+        assert!(store.health()[0].failed.is_none());
+        let store = open(&disk).await;
+        assert_eq!(read(&store, "good").await.unwrap(), pattern(1, size));
+        assert_eq!(read(&store, "late").await.unwrap(), pattern(3, size));
+        assert!(store.peek(b"bad").is_none());
     }
 }
 

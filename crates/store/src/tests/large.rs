@@ -10,6 +10,9 @@ async fn large_objects_survive_a_power_cut() {
     for (index, size) in sizes.iter().enumerate() {
         put(&store, &format!("o{index}"), &pattern(index as u64, *size)).await;
     }
+    let entry = |index: usize| Arc::clone(store.peek(format!("o{index}").as_bytes()).unwrap().entry());
+    let extents: Vec<usize> = (0..sizes.len()).map(|index| entry(index).extents.len()).collect();
+    assert_eq!(extents, [0, 1, 1, 2, 25], "small ones are one record, and none has an empty extent");
     disk.power_loss(3);
     let store = open(&disk).await;
     for (index, size) in sizes.iter().enumerate() {
@@ -76,6 +79,7 @@ async fn a_sparse_object_is_filled_page_by_page() {
     assert!(!fill(&store, 4000, 6000).await, "all of it is there");
     assert!(!store.fill(&key, Generation(generation.0 + 1), 0, data.slice(..10)).await.unwrap(), "another generation");
     assert!(!store.fill(&"b".into(), generation, 0, data.slice(..10)).await.unwrap(), "no object");
+    assert!(!store.fill(&key, generation, 9_999, data.slice(..2)).await.unwrap(), "behind its end");
     let expected = [missing(0, 4000), cached(4000, 6000), missing(6000, 8000), cached(8000, 10_000)];
     assert_eq!(pieces(&store), expected);
     assert_eq!(store.peek(b"a").unwrap().cached_bytes(), 4000);
@@ -135,17 +139,50 @@ async fn objects_are_concatenated_without_a_copy() {
     let parts: Vec<Object> =
         (0..sizes.len()).map(|index| store.peek(format!("part{index}").as_bytes()).unwrap()).collect();
     let before = store.counters().appended_bytes;
+    let bulk = |disk: &MemoryDisk| disk.contents("00000002.bulk").unwrap().len();
+    let bulk_before = bulk(&disk);
     let staged = store.concatenate(&parts, named(&store, "whole", whole.len())).await.unwrap();
     assert_eq!(read_object(&staged.object()).await.unwrap(), whole);
     let forget = (0..sizes.len()).map(|index| Bytes::from(format!("part{index}"))).collect();
     let commit = Commit { publish: vec![staged], forget, ..Commit::default() };
     store.commit(commit, Durability::Fsync).await.unwrap();
     assert!(store.counters().appended_bytes - before < 1000, "the bytes were not written again");
+    assert_eq!(bulk(&disk), bulk_before, "nor to another segment");
     assert_eq!(read(&store, "whole").await.unwrap(), whole);
     disk.power_loss(8);
     let store = open(&disk).await;
     assert_eq!(read(&store, "whole").await.unwrap(), whole);
     assert_eq!(store.usage().objects, 1);
+}
+
+#[tokio::test]
+async fn small_objects_are_concatenated_into_one_record() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let sizes = [400, 0, 600, 24];
+    for (index, size) in sizes.into_iter().enumerate() {
+        put(&store, &format!("part{index}"), &pattern(index as u64, size)).await;
+    }
+    let parts: Vec<Object> = (0..4).map(|index| store.peek(format!("part{index}").as_bytes()).unwrap()).collect();
+    let staged = store.concatenate(&parts, named(&store, "whole", 1 << 10)).await.unwrap();
+    store.commit(Commit { publish: vec![staged], ..Commit::default() }, Durability::Fsync).await.unwrap();
+    let whole: Vec<u8> = sizes.iter().enumerate().flat_map(|(index, size)| pattern(index as u64, *size)).collect();
+    assert_eq!(read(&store, "whole").await.unwrap(), whole);
+    assert!(store.peek(b"whole").unwrap().entry().is_inline);
+}
+
+#[tokio::test]
+async fn what_lacks_bytes_is_not_concatenated() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    for size in [500, 20_000] {
+        let object = NewObject { pinned: false, ..named(&store, "sparse", size) };
+        let writer = store.writer(Class::Fill, 0).await.unwrap();
+        store.publish_fill(writer.finish(object).await.unwrap()).await.unwrap();
+        let sparse = store.peek(b"sparse").unwrap();
+        let whole = named(&store, "whole", size);
+        check_error(store.concatenate(&[sparse], whole).await, ErrorKind::Corrupt, "lacks bytes");
+    }
 }
 
 #[tokio::test]

@@ -149,6 +149,7 @@ impl Model {
 
     /// Compares what an open store holds, while nothing is on its way.
     pub(super) async fn check_live(&mut self, store: &Store) {
+        super::counts::check_counts(store);
         for (key, known) in &self.keys {
             let found = self.check_key(store, key, known).await;
             let evicted = is_fill(key) && found.is_none();

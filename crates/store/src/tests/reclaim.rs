@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use forebay_env::sync::Mutex;
 
 use super::*;
 use crate::{Access, Annotation, Retention};
@@ -208,9 +208,13 @@ async fn segments_of_hot_objects_are_kept_where_they_are() {
     assert!(counters.carried_bytes < 60 * 1000 * 2, "{counters:?}");
 }
 
-/// Takes back one segment, now.
+/// Takes back one segment of the first directory, now.
 async fn reclaim_now(store: &Store, number: u32) -> Result<()> {
-    let directory = &store.inner.places[0].directory;
+    reclaim_in(store, 0, number).await
+}
+
+async fn reclaim_in(store: &Store, directory: usize, number: u32) -> Result<()> {
+    let directory = &store.inner.places[directory].directory;
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
     let members = store.inner.members(victim.key());
@@ -289,4 +293,168 @@ async fn a_concatenation_waits_for_reclaim_and_does_not_turn_in_circles() {
     disk.hold_syncs(false);
     reclaiming.join().await.unwrap();
     assert_eq!(joining.join().await, pattern(1, 20_000));
+}
+
+#[tokio::test]
+async fn segments_that_nobody_needs_go_first() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    store.set_retention(Arc::<Keep>::default());
+    // The oldest has something worth keeping, the ones behind it have nothing.
+    for index in 0..20 {
+        put_fill(&store, &format!("k{index}"), &pattern(index, 900)).await;
+    }
+    for index in 0..2000 {
+        put_fill(&store, "once", &pattern(index, 9000)).await;
+        assert!(store.evict(b"once", generation(&store, "once")));
+    }
+    assert!(store.counters().reclaimed_segments > 20);
+    assert_eq!(store.counters().carried_bytes, 0);
+    assert!((0..20).all(|index| store.peek(format!("k{index}").as_bytes()).is_some()));
+}
+
+#[tokio::test]
+async fn reclaim_keeps_the_share_free_that_the_settings_say_and_no_more() {
+    let disk = MemoryDisk::default();
+    let settings = Settings { capacity_bytes: vec![40 * (64 << 10)], free_ratio: 0.25, ..small() };
+    let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
+    for index in 0..6000 {
+        put_fill(&store, &format!("o{index}"), &pattern(index, 900)).await;
+        settle().await;
+        let (free, fourth) = (store.usage().free_bytes, 10 * (64 << 10));
+        assert!(free >= fourth - 2000, "{free} after {index}");
+        let had_to_go = index * 1000 > 31 * (64 << 10);
+        assert!(!had_to_go || free <= fourth + 2 * (64 << 10), "{free} after {index}");
+    }
+}
+
+/// Damage of what may leave costs that object; of what may not, its segment stays; and reclaim goes on with the others.
+#[tokio::test]
+async fn damaged_objects_do_not_stop_reclaim() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    store.set_retention(Arc::<Keep>::default());
+    put(&store, "pinned", &pattern(1, 900)).await;
+    put_fill(&store, "kept", &pattern(2, 900)).await;
+    while files(&disk, ".log").await.len() < 2 {
+        put(&store, "churn", &pattern(3, 900)).await;
+    }
+    // From now on the first log may go, and is the oldest that somebody needs.
+    store.inner.snapshot().await.unwrap();
+    for (name, data) in [("00000001.log", pattern(1, 900)), ("00000002.fill", pattern(2, 900))] {
+        let contents = disk.contents(name).unwrap();
+        let at = contents.windows(900).position(|window| window == data).unwrap();
+        disk.flip_bit(name, at + 450, 3);
+    }
+    for index in 0..800 {
+        put_fill(&store, &format!("n{index}"), &pattern(index, 900)).await;
+    }
+    assert!(store.counters().reclaimed_segments > 5);
+    assert!(store.peek(b"kept").is_none());
+    check_error(read_object(&store.peek(b"pinned").unwrap()).await, ErrorKind::Corrupt, "checksum");
+    let names = disk.list().await.unwrap();
+    assert!(names.contains(&"00000001.log".to_owned()) && !names.contains(&"00000002.fill".to_owned()), "{names:?}");
+}
+
+/// It may hold the last write of a value, which a rebuild would miss.
+#[tokio::test]
+async fn a_damaged_log_is_not_reclaimed() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    write_value(&store, "v", Some("a value that is found")).await;
+    let length = disk.contents("00000001.log").unwrap().len();
+    while files(&disk, ".log").await.len() < 2 {
+        put(&store, "churn", &pattern(1, 900)).await;
+    }
+    disk.flip_bit("00000001.log", length - 20, 1);
+    check_error(reclaim_now(&store, 1).await, ErrorKind::Corrupt, "can't be carried forward");
+    assert!(disk.contents("00000001.log").is_some());
+}
+
+#[tokio::test]
+async fn reclaim_goes_on_beside_a_failed_directory() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let settings = Settings { capacity_bytes: vec![4 << 20, 10 * (64 << 10)], ..small() };
+    let store = try_open_all(&disks, settings).await.unwrap();
+    store.inner.places[0].directory.fail("a test says so");
+    put(&store, "small", &pattern(1, 900)).await;
+    put(&store, "large", &pattern(2, 20_000)).await;
+    store.inner.places[1].bulk.seal().await;
+    while files(&disks[1], ".log").await.len() < 2 {
+        put(&store, "churn", &pattern(3, 900)).await;
+    }
+    for extension in [".log", ".bulk"] {
+        let name = files(&disks[1], extension).await[0].clone();
+        reclaim_in(&store, 1, name[..8].parse().unwrap()).await.unwrap();
+        assert!(disks[1].contents(&name).is_none());
+    }
+    assert_eq!(read(&store, "small").await.unwrap(), pattern(1, 900));
+    assert_eq!(read(&store, "large").await.unwrap(), pattern(2, 20_000));
+}
+
+#[tokio::test]
+async fn writes_go_where_there_is_room() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let settings = Settings { capacity_bytes: vec![8 * (64 << 10), 4 << 20], ..small() };
+    let store = try_open_all(&disks, settings).await.unwrap();
+    for index in 0..180 {
+        put(&store, &format!("p{index}"), &pattern(index, 20_000)).await;
+    }
+}
+
+/// Of an object in two segments, one of which goes.
+#[tokio::test]
+async fn only_the_bytes_in_a_reclaimed_segment_are_dropped_or_moved() {
+    for keep in [false, true] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        let (data, key) = (pattern(4, 12_000), Bytes::from_static(if keep { b"k" } else { b"n" }));
+        store.set_retention(Arc::<Keep>::default());
+        let object = NewObject { key: key.clone(), pinned: false, ..named(&store, "", 12_000) };
+        let generation = object.generation;
+        let writer = store.writer(Class::Fill, 0).await.unwrap();
+        store.publish_fill(writer.finish(object).await.unwrap()).await.unwrap();
+        store.inner.places[0].fill.seal().await;
+        for from in [0, 6000] {
+            assert!(store.fill(&key, generation, from, data.slice(from as usize..from as usize + 6000)).await.unwrap());
+            put_fill(&store, "n-other", &pattern(from, 9000)).await;
+            store.inner.places[0].fill.seal().await;
+        }
+        let second = files(&disk, ".fill").await[1].clone();
+        reclaim_now(&store, second[..8].parse().unwrap()).await.unwrap();
+        let (first, second) = (ByteRange::new(0, 6000), ByteRange::new(6000, 12_000));
+        let expected = [if keep { Piece::Cached(first) } else { Piece::Missing(first) }, Piece::Cached(second)];
+        // A killed process leaves the same.
+        for store in [store, open(&disk).await] {
+            let object = store.peek(&key).unwrap();
+            assert_eq!(object.pieces(ByteRange::of_size(12_000)), expected);
+            assert_eq!(object.read(second).await.unwrap(), data.slice(6000..));
+            super::counts::check_counts(&store);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_overwritten_while_it_is_carried_keeps_its_place() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    write_value(&store, "v", Some("old")).await;
+    while files(&disk, ".log").await.len() < 2 {
+        put(&store, "churn", &pattern(2, 900)).await;
+    }
+    // The new write is in the log and not yet in the table when reclaim looks.
+    disk.hold_syncs(true);
+    let writing = store.clone();
+    let writing = forebay_env::spawn(async move { write_value(&writing, "v", Some("new")).await });
+    settle().await;
+    let reclaiming = store.clone();
+    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
+    settle().await;
+    disk.hold_syncs(false);
+    let version = writing.join().await;
+    reclaiming.join().await.unwrap();
+    super::counts::check_counts(&store);
+    for store in [store, open(&disk).await] {
+        assert_eq!(store.value(b"v").unwrap(), crate::Versioned { value: "new".into(), version });
+    }
 }

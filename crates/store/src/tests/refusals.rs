@@ -111,6 +111,15 @@ async fn a_segment_of_another_store_is_refused() {
 }
 
 #[tokio::test]
+async fn a_segment_under_another_name_is_refused() {
+    for (from, to) in [("00000001.log", "00000009.log"), ("00000002.bulk", "00000002.fill")] {
+        let disk = closed_store().await;
+        disk.rename(from, to).await.unwrap();
+        check_refused(&[disk], ErrorKind::Invalid, &format!("{to} belongs to another directory or store")).await;
+    }
+}
+
+#[tokio::test]
 async fn segments_without_an_identity_are_refused() {
     let disk = closed_store().await;
     disk.remove("identity").await.unwrap();
@@ -123,4 +132,19 @@ async fn settings_that_cannot_hold_are_refused() {
     let tiny = Settings { capacity_bytes: vec![8 * (64 << 10) - 1], ..small() };
     check_error(try_open_all(std::slice::from_ref(&disk), tiny).await, ErrorKind::Invalid, "too small");
     check_error(try_open_all(&[], small()).await, ErrorKind::Invalid, "0 directories");
+    let two = Settings { capacity_bytes: vec![4 << 20; 2], ..small() };
+    check_error(try_open_all(std::slice::from_ref(&disk), two).await, ErrorKind::Invalid, "1 directories have 2");
+    let giant = Settings { segment_bytes: (1 << 30) + 1, capacity_bytes: vec![16 << 30], ..small() };
+    let (extents, inline) = (
+        Settings { extent_bytes_max: (32 << 10) + 1, ..small() },
+        Settings { inline_bytes_max: (32 << 10) + 1, ..small() },
+    );
+    for settings in [giant, extents, inline] {
+        let refused = try_open_all(std::slice::from_ref(&disk), settings).await;
+        check_error(refused, ErrorKind::Invalid, "two extents and at most 1 GiB");
+    }
+    let largest = Settings { segment_bytes: 1 << 30, capacity_bytes: vec![8 << 30], ..small() };
+    try_open_all(std::slice::from_ref(&disk), largest).await.unwrap().close().await.unwrap();
+    let fullest = Settings { extent_bytes_max: 32 << 10, inline_bytes_max: 32 << 10, ..small() };
+    try_open_all(std::slice::from_ref(&disk), fullest).await.unwrap();
 }

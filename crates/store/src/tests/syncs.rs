@@ -1,5 +1,9 @@
 //! What is waited for, and what a failed sync does.
 
+use std::time::Duration;
+
+use forebay_env::clock::ManualClock;
+
 use super::*;
 
 fn spawn_put(store: &Store, key: &str, durability: Durability) -> forebay_env::Task<Result<u64>> {
@@ -122,8 +126,7 @@ async fn a_failed_sync_of_extents_fails_all_who_share_it() {
 #[tokio::test]
 async fn one_failed_directory_leaves_the_others_at_work() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
-    let settings = || Settings { capacity_bytes: vec![4 << 20, 4 << 20], ..small() };
-    let store = try_open_all(&disks, settings()).await.unwrap();
+    let store = try_open_all(&disks, two()).await.unwrap();
     for index in 0..10 {
         put(&store, &format!("before{index}"), &pattern(index, 100)).await;
     }
@@ -139,7 +142,7 @@ async fn one_failed_directory_leaves_the_others_at_work() {
     assert_eq!(store.health().iter().filter(|health| health.failed.is_some()).count(), 1);
     store.close().await.unwrap();
     disks.iter().for_each(|disk| disk.power_loss(5));
-    let store = try_open_all(&disks, settings()).await.unwrap();
+    let store = try_open_all(&disks, two()).await.unwrap();
     for index in 0..10 {
         assert_eq!(read(&store, &format!("before{index}")).await.unwrap(), pattern(index, 100));
     }
@@ -148,22 +151,226 @@ async fn one_failed_directory_leaves_the_others_at_work() {
     }
 }
 
-/// The value that the same commit wrote names the pinned object, and a fill that came later would leave it without bytes.
-#[tokio::test]
-async fn a_commit_that_survives_a_failed_sync_keeps_its_object() {
-    let disks = [MemoryDisk::default(), MemoryDisk::default()];
-    let settings = || Settings { capacity_bytes: vec![4 << 20, 4 << 20], ..small() };
-    let store = try_open_all(&disks, settings()).await.unwrap();
+/// For two directories.
+fn two() -> Settings {
+    Settings { capacity_bytes: vec![4 << 20, 4 << 20], ..small() }
+}
+
+/// A store of which one directory has failed with a commit, which got no answer.
+async fn with_failed_sync(disks: &[MemoryDisk], commit: impl AsyncFnOnce(&Store) -> Result<u64>) -> Store {
+    let store = try_open_all(disks, two()).await.unwrap();
     for index in 0..4 {
         put(&store, &format!("before{index}"), &pattern(index, 100)).await;
     }
     disks.iter().for_each(|disk| disk.fail_syncs(1));
-    check_error(try_put(&store, "key", &pattern(1, 100)).await, ErrorKind::Failed, "sync");
+    check_error(commit(&store).await, ErrorKind::Failed, "sync");
     disks.iter().for_each(|disk| disk.fail_syncs(0));
+    store
+}
+
+/// The value that the same commit wrote names the pinned object, and a fill that came later would leave it without bytes.
+#[tokio::test]
+async fn a_commit_that_survives_a_failed_sync_keeps_its_object() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let store = with_failed_sync(&disks, async |store| try_put(store, "key", &pattern(1, 100)).await).await;
     put_fill(&store, "key", &pattern(2, 100)).await;
     assert_eq!(read(&store, "key").await.unwrap(), pattern(2, 100));
     drop(store);
-    let store = try_open_all(&disks, settings()).await.unwrap();
+    let store = try_open_all(&disks, two()).await.unwrap();
     assert!(store.peek(b"key").unwrap().is_pinned());
     assert_eq!(read(&store, "key").await.unwrap(), pattern(1, 100));
+}
+
+/// A store and the clock that its log waits by.
+async fn open_with_clock(disk: &MemoryDisk) -> (Store, Arc<ManualClock>) {
+    let (env, clock) = Env::simulated(1);
+    let store = Store::open(env, vec![Arc::new(disk.clone()) as Arc<dyn Disk>], small(), None).await.unwrap();
+    put(&store, "first", &pattern(1, 10)).await;
+    (store, clock)
+}
+
+fn spawn_patient(store: &Store, key: &'static str) -> forebay_env::Task<Result<u64>> {
+    let store = store.clone();
+    forebay_env::spawn(async move {
+        let commit = Commit { writes: vec![write(key, Some("value"))], may_wait: true, ..Commit::default() };
+        store.commit(commit, Durability::Fsync).await
+    })
+}
+
+#[tokio::test]
+async fn a_commit_that_may_wait_shares_the_sync_of_the_next_one() {
+    let disk = MemoryDisk::default();
+    let (store, _clock) = open_with_clock(&disk).await;
+    let syncs = disk.syncs();
+    let patient = spawn_patient(&store, "a");
+    settle().await;
+    assert!(!patient.is_finished(), "it is not on stable storage");
+    assert_eq!((disk.syncs(), value(&store, "a")), (syncs, None));
+    put(&store, "b", &pattern(1, 10)).await;
+    patient.join().await.unwrap();
+    assert_eq!((disk.syncs(), value(&store, "a").as_deref()), (syncs + 1, Some("value")));
+    disk.power_loss(1);
+    assert_eq!(value(&open(&disk).await, "a").as_deref(), Some("value"));
+}
+
+#[tokio::test]
+async fn a_commit_that_may_wait_does_not_wait_for_long() {
+    let disk = MemoryDisk::default();
+    let (store, clock) = open_with_clock(&disk).await;
+    let syncs = disk.syncs();
+    let all: Vec<_> = ["a", "b"].map(|key| spawn_patient(&store, key)).into();
+    settle().await;
+    spawn_put(&store, "unsynced", Durability::Os).join().await.unwrap();
+    assert_eq!(disk.syncs(), syncs);
+    clock.advance(Duration::from_millis(5));
+    for patient in all {
+        patient.join().await.unwrap();
+    }
+    assert_eq!(disk.syncs(), syncs + 1, "one for both");
+}
+
+#[tokio::test]
+async fn a_commit_that_may_wait_ends_with_its_store() {
+    let disk = MemoryDisk::default();
+    let (store, _clock) = open_with_clock(&disk).await;
+    let patient = spawn_patient(&store, "a");
+    settle().await;
+    store.close().await.unwrap();
+    patient.join().await.unwrap();
+    assert_eq!(value(&open(&disk).await, "a").as_deref(), Some("value"));
+}
+
+/// Nobody knows what of it is on the disk: neither does a sync that comes later.
+#[tokio::test]
+async fn a_commit_that_may_wait_fails_with_the_sync_of_the_next_one() {
+    let disk = MemoryDisk::default();
+    let (store, clock) = open_with_clock(&disk).await;
+    let patient = spawn_patient(&store, "a");
+    settle().await;
+    disk.fail_syncs(1);
+    check_error(try_put(&store, "b", &pattern(1, 10)).await, ErrorKind::Failed, "sync");
+    clock.advance(Duration::from_millis(5));
+    check_error(patient.join().await, ErrorKind::Failed, "sync");
+    assert_eq!(value(&store, "a"), None);
+}
+
+/// The next start finds it synced: the segment was, before there was another.
+#[tokio::test]
+async fn a_commit_that_may_wait_is_synced_with_its_segment() {
+    let disk = MemoryDisk::default();
+    let (store, clock) = open_with_clock(&disk).await;
+    let patient = spawn_patient(&store, "a");
+    settle().await;
+    for index in 0..100 {
+        spawn_put(&store, &format!("o{index}"), Durability::Os).join().await.unwrap();
+        let publish = vec![stage(&store, "large", &pattern(1, 1000)).await.unwrap()];
+        store.commit(Commit { publish, ..Commit::default() }, Durability::Os).await.unwrap();
+    }
+    assert!(files(&disk, ".log").await.len() > 1, "the log has gone on to another segment");
+    clock.advance(Duration::from_millis(5));
+    patient.join().await.unwrap();
+    disk.power_loss(2);
+    assert_eq!(value(&open(&disk).await, "a").as_deref(), Some("value"));
+}
+
+/// The snapshot shows neither the value that got no answer nor that it was deleted later, in another directory.
+#[tokio::test]
+async fn what_got_no_answer_is_not_replayed_behind_a_snapshot() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let commit = Commit { writes: vec![write("key", Some("value"))], ..Commit::default() };
+    let store = with_failed_sync(&disks, async |store| store.commit(commit, Durability::Fsync).await).await;
+    write_value(&store, "key", None).await;
+    store.close().await.unwrap();
+    let store = try_open_all(&disks, two()).await.unwrap();
+    assert_eq!(value(&store, "key"), None);
+    assert_eq!(store.health().iter().filter(|health| health.failed.is_some()).count(), 0);
+}
+
+/// The log's length in the files of a directory, after each of a few commits that publish an object of this size.
+async fn lengths_after_commits(object_bytes: usize) -> Vec<usize> {
+    let disk = MemoryDisk::default();
+    let store =
+        try_open_all(std::slice::from_ref(&disk), Settings { inline_bytes_max: 16 << 10, ..small() }).await.unwrap();
+    let mut lengths = Vec::new();
+    for index in 0..4 {
+        put(&store, &format!("key{index}"), &pattern(index, object_bytes)).await;
+        lengths.push(disk.contents(&files(&disk, ".log").await[0]).unwrap().len());
+    }
+    drop(store);
+    let store = open(&disk).await;
+    for index in 0..4 {
+        assert_eq!(read(&store, &format!("key{index}")).await.unwrap(), pattern(index, object_bytes));
+    }
+    lengths
+}
+
+#[tokio::test]
+async fn no_page_of_a_log_is_written_twice_where_that_wastes_little() {
+    let lengths = lengths_after_commits(10 << 10).await;
+    assert!(lengths.iter().all(|length| length % 4096 == 0), "{lengths:?}");
+    let lengths = lengths_after_commits(1 << 10).await;
+    assert!(lengths[3] < 2 * 4096, "small objects share pages: {lengths:?}");
+}
+
+/// What comes later was made as if it were not there: an object of the one beside a value of the other would be neither.
+#[tokio::test]
+async fn what_got_no_answer_is_void_when_other_commits_follow() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let store = with_failed_sync(&disks, async |store| try_put(store, "before0", &pattern(9, 100)).await).await;
+    write_value(&store, "later", Some("value")).await;
+    drop(store);
+    // The first start finds all of it; the second one what the first has left.
+    for _ in 0..2 {
+        let store = try_open_all(&disks, two()).await.unwrap();
+        assert_eq!(read(&store, "before0").await.unwrap(), pattern(0, 100));
+        assert_eq!(value(&store, "later").as_deref(), Some("value"));
+    }
+}
+
+/// In the log of the failed directory stand one commit that waited for the sync of another, and that other.
+#[tokio::test]
+async fn what_waited_for_a_sync_that_failed_is_void_too() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let (env, clock) = Env::simulated(1);
+    let both = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    let store = Store::open(env, both, two(), None).await.unwrap();
+    let patients = ["a", "b"].map(|key| (key, spawn_patient(&store, key)));
+    settle().await;
+    disks.iter().for_each(|disk| disk.fail_syncs(1));
+    check_error(try_put(&store, "c", &pattern(1, 10)).await, ErrorKind::Failed, "sync");
+    disks.iter().for_each(|disk| disk.fail_syncs(0));
+    clock.advance(Duration::from_millis(5));
+    let mut held = Vec::new();
+    for (key, patient) in patients {
+        held.push((key, patient.join().await.is_ok()));
+    }
+    assert_eq!(held.iter().filter(|(_, holds)| *holds).count(), 1, "they went to both directories");
+    write_value(&store, "later", Some("value")).await;
+    drop(store);
+    let store = try_open_all(&disks, two()).await.unwrap();
+    for (key, holds) in held {
+        assert_eq!(value(&store, key).is_some(), holds, "{key}");
+    }
+    assert_eq!(read(&store, "c").await, None);
+}
+
+/// Nobody need know of it after the next start, whatever stood behind it.
+#[tokio::test]
+async fn what_is_void_is_cut_off() {
+    for bytes in (1000..7000).step_by(500) {
+        let disks = [MemoryDisk::default(), MemoryDisk::default()];
+        let mut before = Vec::new();
+        let store = with_failed_sync(&disks, async |store| {
+            before = disks.iter().map(|disk| disk.contents("00000001.log").unwrap().len()).collect();
+            let writes = vec![write("key", Some(&"x".repeat(bytes)))];
+            store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await
+        })
+        .await;
+        write_value(&store, "later", Some("value")).await;
+        drop(store);
+        drop(try_open_all(&disks, two()).await.unwrap());
+        let after: Vec<_> = disks.iter().map(|disk| disk.contents("00000001.log").unwrap().len()).collect();
+        let (same, longer): (Vec<_>, Vec<_>) = before.iter().zip(&after).partition(|(before, after)| before == after);
+        assert_eq!((same.len(), longer.len()), (1, 1), "{bytes}: {before:?}, {after:?}");
+    }
 }

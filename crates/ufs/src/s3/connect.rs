@@ -1,6 +1,8 @@
 //! Makes clients: where credentials and the region come from, time limits, no retries.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
@@ -16,15 +18,19 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::ResponseChecksumValidation;
+use forebay_env::Env;
+use parking_lot::Mutex;
 
 use super::count::Counted;
+use super::skew::Skew;
+use crate::governor::CallObserver;
 use crate::{OpenOptions, Result};
 
 /// Where the client signs for when nothing names a region; what most S3-compatible servers expect.
 const DEFAULT_REGION: &str = "us-east-1";
 
 /// Bodies that bring no byte for this long are given up, both ways.
-const STALL: std::time::Duration = std::time::Duration::from_secs(20);
+pub(super) const STALL: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Keys from Forebay's own configuration.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,11 +46,30 @@ impl fmt::Debug for S3Credentials {
     }
 }
 
+/// A client of the SDK, and who is told of requests that go past it.
+#[derive(Clone)]
+pub struct S3Client {
+    pub sdk: Client,
+    pub(super) observer: Option<Arc<dyn CallObserver>>,
+    pub(super) skew: Skew,
+    /// Multipart uploads of this process that are under way.
+    pub(super) uploads: Arc<Mutex<HashSet<String>>>,
+}
+
+impl S3Client {
+    /// The same client with connections of its own. Who opens a connection also works for it, so what is urgent and
+    /// what is not had better share none.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { sdk: Client::from_conf(self.sdk.config().clone()), ..self.clone() }
+    }
+}
+
 /// A client for an endpoint, Amazon's own when `None`. Path style goes with an endpoint of one's own.
 ///
 /// # Errors
 /// None today; the server is not asked for anything yet.
-pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &OpenOptions) -> Result<Client> {
+pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &OpenOptions) -> Result<S3Client> {
     let settings = &options.s3;
     let region = RegionProviderChain::first_try(region.map(|name| Region::new(name.to_owned())))
         .or_else(EnvironmentVariableRegionProvider::new())
@@ -54,12 +79,15 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
         .connect_timeout(settings.connect_timeout.0)
         .operation_attempt_timeout(settings.deadline(0))
         .build();
+    let skew = Skew::new(Env::real().clock);
     let stalls = StalledStreamProtectionConfig::enabled().grace_period(STALL).build();
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .region(region)
         .credentials_provider(credentials(options).await)
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts)
+        .time_source(skew.clone())
+        .disable_clock_skew_correction(true)
         .stalled_stream_protection(stalls)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
     if let Ok(name) = AppName::new("forebay") {
@@ -68,11 +96,13 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     if let Some(endpoint) = endpoint {
         loader = loader.endpoint_url(endpoint);
     }
-    let mut config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
+    let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
+    let mut config = config.interceptor(skew.clone());
     if let Some(observer) = &options.observer {
         config = config.interceptor(Counted::new(observer));
     }
-    Ok(Client::from_conf(config.build()))
+    let (sdk, observer) = (Client::from_conf(config.build()), options.observer.clone());
+    Ok(S3Client { sdk, observer, skew, uploads: Arc::default() })
 }
 
 /// The configuration's, else those of the environment and of the profile files. A metadata service on the network is

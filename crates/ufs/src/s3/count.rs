@@ -44,7 +44,7 @@ impl Intercept for Counted {
 }
 
 /// A listing is a GET that no object is named in: the SDK says so in a parameter of each kind of listing.
-fn class(method: &str, uri: &str) -> RequestClass {
+pub(super) fn class(method: &str, uri: &str) -> RequestClass {
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     let names = |wanted: &str| query.split('&').any(|pair| pair.split('=').next() == Some(wanted));
     match method {

@@ -22,7 +22,7 @@ impl S3Store {
         let after = request.start_after.as_ref().map(|after| self.start_after(after, request));
         let mut token = None;
         loop {
-            let call = self.client.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
+            let call = self.client.sdk.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
             let call =
                 call.prefix(format!("{}{}", self.prefix, request.prefix)).set_delimiter(request.delimiter.clone());
             let call = call.max_keys(request.limit.min(PAGE_MAX) as i32).set_start_after(after.clone());

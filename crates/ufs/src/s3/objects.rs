@@ -4,6 +4,9 @@ use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::head_object::HeadObjectOutput;
 use aws_sdk_s3::primitives::ByteStream as SdkStream;
 use aws_sdk_s3::types::{ChecksumType, StorageClass};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_types::{
@@ -22,8 +25,22 @@ pub(super) fn incomplete(context: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{context}: the answer lacks a tag or a length"))
 }
 
+macro_rules! checksums {
+    ($output:ident) => {{
+        let values = [
+            (&$output.checksum_crc32, Algorithm::Crc32),
+            (&$output.checksum_crc32_c, Algorithm::Crc32C),
+            (&$output.checksum_crc64_nvme, Algorithm::Crc64Nvme),
+            (&$output.checksum_sha1, Algorithm::Sha1),
+            (&$output.checksum_sha256, Algorithm::Sha256),
+        ];
+        checksums(values, $output.checksum_type.as_ref())
+    }};
+}
+
 macro_rules! info {
     ($output:ident, $size:expr) => {{
+        let checksums = checksums!($output);
         let headers = SystemHeaders {
             content_type: $output.content_type,
             content_encoding: $output.content_encoding.and_then(without_framing),
@@ -34,23 +51,59 @@ macro_rules! info {
             website_redirect_location: $output.website_redirect_location,
             storage_class: storage_class($output.storage_class.as_ref()),
         };
-        let values = [
-            ($output.checksum_crc32, Algorithm::Crc32),
-            ($output.checksum_crc32_c, Algorithm::Crc32C),
-            ($output.checksum_crc64_nvme, Algorithm::Crc64Nvme),
-            ($output.checksum_sha1, Algorithm::Sha1),
-            ($output.checksum_sha256, Algorithm::Sha256),
-        ];
         let modified_ms = $output.last_modified.and_then(|at| at.to_millis().ok()).unwrap_or_default();
         let etag = ETag::new($output.e_tag.as_deref()?);
         let info = ObjectInfo {
             headers,
             user: user_metadata($output.metadata.unwrap_or_default()),
-            checksums: checksums(values, $output.checksum_type),
+            checksums,
             ..ObjectInfo::new($size, etag, modified_ms.max(0) as u64)
         };
         believe_stamp(info)
     }};
+}
+
+/// What an answer's headers say, as the SDK would.
+macro_rules! output {
+    ($output:ty, $headers:expr) => {{
+        let headers = $headers;
+        let text = |name: &str| headers.get(name).map(str::to_owned);
+        let date = |name: &str| DateTime::from_str(headers.get(name)?, Format::HttpDate).ok();
+        let metadata = headers
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix("x-amz-meta-")?.to_owned(), value.to_owned())));
+        <$output>::builder()
+            .set_content_length(headers.get("content-length").and_then(|length| length.parse().ok()))
+            .set_content_range(text("content-range"))
+            .set_content_type(text("content-type"))
+            .set_content_encoding(text("content-encoding"))
+            .set_content_language(text("content-language"))
+            .set_content_disposition(text("content-disposition"))
+            .set_cache_control(text("cache-control"))
+            .set_expires_string(text("expires"))
+            .set_website_redirect_location(text("x-amz-website-redirect-location"))
+            .set_storage_class(headers.get("x-amz-storage-class").map(StorageClass::from))
+            .set_checksum_crc32(text("x-amz-checksum-crc32"))
+            .set_checksum_crc32_c(text("x-amz-checksum-crc32c"))
+            .set_checksum_crc64_nvme(text("x-amz-checksum-crc64nvme"))
+            .set_checksum_sha1(text("x-amz-checksum-sha1"))
+            .set_checksum_sha256(text("x-amz-checksum-sha256"))
+            .set_checksum_type(headers.get("x-amz-checksum-type").map(ChecksumType::from))
+            .set_last_modified(date("last-modified"))
+            .set_e_tag(text("etag"))
+            .set_metadata(Some(metadata.collect()))
+    }};
+}
+
+/// The answer to a HEAD that did not go through the SDK.
+pub(super) fn head_output(response: &HttpResponse) -> HeadObjectOutput {
+    output!(HeadObjectOutput, response.headers()).build()
+}
+
+/// The answer to a GET that did not go through the SDK.
+pub(super) fn get_output(mut response: HttpResponse) -> GetObjectOutput {
+    let body = SdkStream::new(response.take_body());
+    output!(GetObjectOutput, response.headers()).body(body).build()
 }
 
 pub(super) fn from_head(output: HeadObjectOutput) -> Option<RemoteObject> {
@@ -66,6 +119,12 @@ pub(super) fn from_get(output: GetObjectOutput, context: String) -> Option<Remot
     };
     let stream = body(output.body, length, context);
     Some(RemoteBody { object: info!(output, size), range: ByteRange::new(start, start + length), stream })
+}
+
+/// A checksum over all bytes of the object, as the under store made it.
+pub(super) fn full_checksum(output: &GetObjectOutput) -> Option<Checksum> {
+    let Checksums { kind, values } = checksums!(output);
+    values.into_iter().next().filter(|_| kind == ChecksumKind::FullObject)
 }
 
 /// The start and the object's size in `bytes 5-9/100`.
@@ -114,12 +173,12 @@ pub(super) fn storage_class(class: Option<&StorageClass>) -> Option<String> {
     class.filter(|class| **class != StorageClass::Standard).map(|class| class.as_str().to_owned())
 }
 
-fn checksums(values: [(Option<String>, Algorithm); 5], kind: Option<ChecksumType>) -> Checksums {
+fn checksums(values: [(&Option<String>, Algorithm); 5], kind: Option<&ChecksumType>) -> Checksums {
     // A composite checksum is written with its number of parts: `value-3`.
-    let composite = kind == Some(ChecksumType::Composite)
+    let composite = kind == Some(&ChecksumType::Composite)
         || values.iter().any(|(text, _)| text.as_ref().is_some_and(|t| t.contains('-')));
-    let parse = |(text, algorithm): (Option<String>, Algorithm)| {
-        let text = text?;
+    let parse = |(text, algorithm): (&Option<String>, Algorithm)| {
+        let text = text.as_ref()?;
         Checksum::parse(algorithm, text.split_once('-').map_or(text.as_str(), |(value, _)| value))
     };
     let kind = if composite { ChecksumKind::Composite } else { ChecksumKind::FullObject };

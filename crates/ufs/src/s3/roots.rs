@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use aws_sdk_s3::Client;
 use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 use forebay_env::Env;
 use forebay_types::BucketName;
 
 use super::errors::{Effect, classify};
-use super::{S3Settings, S3Store};
+use super::{S3Client, S3Settings, S3Store};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, ListRequest, Result, UnderStore};
 
 /// The region whose buckets carry no location constraint.
@@ -18,12 +17,12 @@ const NO_CONSTRAINT: &str = "us-east-1";
 /// The buckets of an endpoint.
 pub struct S3EndpointRoot {
     env: Env,
-    client: Client,
+    client: S3Client,
     settings: S3Settings,
 }
 
 impl S3EndpointRoot {
-    pub fn new(env: Env, client: Client, settings: S3Settings) -> Self {
+    pub fn new(env: Env, client: S3Client, settings: S3Settings) -> Self {
         Self { env, client, settings }
     }
 }
@@ -33,7 +32,7 @@ impl BucketRoot for S3EndpointRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
         let (mut buckets, mut token) = (Vec::new(), None);
         loop {
-            let result = self.client.list_buckets().set_continuation_token(token).send().await;
+            let result = self.client.sdk.list_buckets().set_continuation_token(token).send().await;
             let page = result.map_err(|error| classify(error, Effect::Read, || "list buckets".to_owned()))?;
             for bucket in page.buckets() {
                 let created_ms =
@@ -52,17 +51,18 @@ impl BucketRoot for S3EndpointRoot {
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
-        let region = self.client.config().region().map(AsRef::as_ref).filter(|region: &&str| *region != NO_CONSTRAINT);
+        let region =
+            self.client.sdk.config().region().map(AsRef::as_ref).filter(|region: &&str| *region != NO_CONSTRAINT);
         let place = region.map(|region| {
             CreateBucketConfiguration::builder().location_constraint(BucketLocationConstraint::from(region)).build()
         });
-        let request = self.client.create_bucket().bucket(name.as_str()).set_create_bucket_configuration(place);
+        let request = self.client.sdk.create_bucket().bucket(name.as_str()).set_create_bucket_configuration(place);
         let result = request.send().await;
         result.map(drop).map_err(|error| classify(error, Effect::Write, || format!("create the bucket {name}")))
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
-        let result = self.client.delete_bucket().bucket(name.as_str()).send().await;
+        let result = self.client.sdk.delete_bucket().bucket(name.as_str()).send().await;
         result.map(drop).map_err(|error| {
             let error = classify(error, Effect::Write, || format!("delete the bucket {name}"));
             let kind = if error.kind == ErrorKind::NoBucket { ErrorKind::NotFound } else { error.kind };
@@ -71,7 +71,7 @@ impl BucketRoot for S3EndpointRoot {
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        let result = self.client.head_bucket().bucket(name.as_str()).send().await;
+        let result = self.client.sdk.head_bucket().bucket(name.as_str()).send().await;
         match result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}"))) {
             Ok(_) => Ok(Some(self.assume(name))),
             Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoBucket) => Ok(None),
@@ -105,7 +105,7 @@ impl S3PrefixRoot {
     /// Whether the bucket exists.
     async fn exists(&self, name: &BucketName) -> Result<bool> {
         let request =
-            self.place.client.list_objects_v2().bucket(&self.place.bucket).prefix(self.marker(name)).max_keys(1);
+            self.place.client.sdk.list_objects_v2().bucket(&self.place.bucket).prefix(self.marker(name)).max_keys(1);
         let result = request.send().await;
         let page = result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}")))?;
         Ok(!page.contents().is_empty())
@@ -134,7 +134,7 @@ impl BucketRoot for S3PrefixRoot {
         if self.exists(name).await? {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")));
         }
-        let request = self.place.client.put_object().bucket(&self.place.bucket).key(self.marker(name));
+        let request = self.place.client.sdk.put_object().bucket(&self.place.bucket).key(self.marker(name));
         let result = request.body(Default::default()).send().await;
         result.map(drop).map_err(|error| classify(error, Effect::Write, || format!("create the bucket {name}")))
     }
@@ -147,7 +147,7 @@ impl BucketRoot for S3PrefixRoot {
         if !page.objects.is_empty() {
             return Err(Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")));
         }
-        let request = self.place.client.delete_object().bucket(&self.place.bucket).key(self.marker(name));
+        let request = self.place.client.sdk.delete_object().bucket(&self.place.bucket).key(self.marker(name));
         let result = request.send().await;
         result.map(drop).map_err(|error| classify(error, Effect::Write, || format!("delete the bucket {name}")))
     }

@@ -44,6 +44,10 @@ impl SourceBody {
     }
 }
 
+pub(super) fn other_size() -> Error {
+    Error::new(ErrorKind::Corrupt, "the source of an upload has another size")
+}
+
 /// The source of an upload has failed.
 #[derive(Debug, thiserror::Error)]
 #[error("the source of an upload has failed")]
@@ -65,9 +69,7 @@ impl Body for SourceBody {
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             Poll::Ready(Some(Err(error))) => self.fail(error),
-            Poll::Ready(Some(Ok(_)) | None) => {
-                self.fail(Error::new(ErrorKind::Corrupt, "the source of an upload has another size"))
-            }
+            Poll::Ready(Some(Ok(_)) | None) => self.fail(other_size()),
         }
     }
 

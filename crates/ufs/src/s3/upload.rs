@@ -5,21 +5,29 @@ use std::time::Duration;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, StorageClass};
+use bytes::Bytes;
 use forebay_types::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
-use forebay_types::{Algorithm, ByteRange, ChecksumKind, ETag, ObjectInfo, ObjectKey};
+use forebay_types::{Algorithm, ByteRange, Checksum, ChecksumKind, ETag, ObjectInfo, ObjectKey};
 use futures::{StreamExt, TryStreamExt};
 
+use super::direct::Headers;
 use super::errors::{Effect, classify, unapplied};
-use super::source::{Failure, body};
+use super::source::{Failure, body, other_size};
 use super::{S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
-use crate::{Condition, Error, ErrorKind, Result, Stored, Upload};
+use crate::{Condition, Error, ErrorKind, Result, Stored, Upload, UploadSource};
+
+/// What S3 says of objects whose type nobody has told.
+const DEFAULT_TYPE: &str = "binary/octet-stream";
+
+/// Larger bodies are streamed, by the SDK: what it costs is little beside them.
+const DIRECT_BYTES_MAX: u64 = 1 << 20;
 
 /// Sets what PutObject and CreateMultipartUpload have in common.
 macro_rules! describe {
     ($request:expr, $info:expr, $upload:expr) => {
         $request
-            .content_type($info.headers.content_type.as_deref().unwrap_or("binary/octet-stream"))
+            .content_type($info.headers.content_type.as_deref().unwrap_or(DEFAULT_TYPE))
             .set_content_encoding($info.headers.content_encoding.clone())
             .set_content_language($info.headers.content_language.clone())
             .set_content_disposition($info.headers.content_disposition.clone())
@@ -64,15 +72,21 @@ impl S3Store {
 
     async fn upload_whole(&self, key: &ObjectKey, upload: &Upload) -> Result<Stored> {
         let info = upload.info.as_ref();
+        if info.size <= DIRECT_BYTES_MAX
+            && let Some(direct) = self.direct().await
+        {
+            let body = gathered(upload.source.as_ref(), info.size).await?;
+            let (remote, headers) = (self.remote_key(key), headers(upload, &body));
+            let result = direct.put(&remote, headers, body, self.settings.deadline(info.size)).await;
+            let etag = result.map_err(|error| classify(error, Effect::Write, || self.context("put", key)))?;
+            return self.stored(key, etag.as_deref());
+        }
         let failure = Failure::default();
-        let request = self.client.put_object().bucket(&self.bucket).key(self.remote_key(key));
+        let request = self.client.sdk.put_object().bucket(&self.bucket).key(self.remote_key(key));
         let (matches, absent) = conditions(&upload.condition);
         let request = describe!(request, info, upload).set_if_match(matches).set_if_none_match(absent);
         let request = request.content_length(info.size as i64);
-        // The checksum that the client sent travels on, and the server verifies it.
-        let full = info.checksums.kind == ChecksumKind::FullObject;
-        let checksum = full.then(|| info.checksums.values.first()).flatten();
-        let request = match checksum.map(|checksum| (checksum.algorithm, checksum.base64())) {
+        let request = match client_checksum(info).map(|checksum| (checksum.algorithm, checksum.base64())) {
             Some((Algorithm::Crc32, value)) => request.checksum_crc32(value),
             Some((Algorithm::Crc32C, value)) => request.checksum_crc32_c(value),
             Some((Algorithm::Crc64Nvme, value)) => request.checksum_crc64_nvme(value),
@@ -96,7 +110,7 @@ impl S3Store {
 
     async fn upload_parts(&self, key: &ObjectKey, upload: &Upload, ranges: Vec<ByteRange>) -> Result<Stored> {
         let info = upload.info.as_ref();
-        let request = self.client.create_multipart_upload().bucket(&self.bucket).key(self.remote_key(key));
+        let request = self.client.sdk.create_multipart_upload().bucket(&self.bucket).key(self.remote_key(key));
         let request = describe!(request, info, upload).checksum_algorithm(ChecksumAlgorithm::Crc32);
         let result = customize!(request, self, 0, info.headers.expires.clone()).send().await;
         // An upload that was begun without us knowing leaves nothing visible.
@@ -107,14 +121,14 @@ impl S3Store {
         let Some(id) = begun.upload_id() else {
             return Err(objects::incomplete(self.context("begin an upload of", key)));
         };
-        self.shared.uploads.lock().insert(id.to_owned());
+        self.client.uploads.lock().insert(id.to_owned());
         let result = self.upload_and_complete(key, upload, id, ranges).await;
         // Completing may still happen after a lost answer; aborting then could make a ruin of what was done.
         let aborts = result.as_ref().is_err_and(|error| error.kind != ErrorKind::Ambiguous);
         if aborts && let Err(error) = self.abort(&self.remote_key(key), id).await {
             tracing::warn!(error = %error, "an incomplete upload is left behind");
         }
-        self.shared.uploads.lock().remove(id);
+        self.client.uploads.lock().remove(id);
         result
     }
 
@@ -131,7 +145,7 @@ impl S3Store {
             futures::stream::iter(uploads).buffered(self.settings.parts_at_once.max(1) as usize).try_collect().await?;
         let (matches, absent) = conditions(&upload.condition);
         let request =
-            self.client.complete_multipart_upload().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
+            self.client.sdk.complete_multipart_upload().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
         let request = request.multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
         let request = request.set_if_match(matches).set_if_none_match(absent);
         // Servers that copy the parts together take their time.
@@ -155,7 +169,7 @@ impl S3Store {
         range: ByteRange,
     ) -> Result<CompletedPart> {
         let failure = Failure::default();
-        let request = self.client.upload_part().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
+        let request = self.client.sdk.upload_part().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
         let request = request.part_number(number).content_length(range.len() as i64);
         let request =
             request.checksum_algorithm(ChecksumAlgorithm::Crc32).body(body(upload.source.as_ref(), range, &failure));
@@ -170,7 +184,7 @@ impl S3Store {
     }
 
     async fn abort(&self, remote_key: &str, id: &str) -> Result<()> {
-        let request = self.client.abort_multipart_upload().bucket(&self.bucket).key(remote_key).upload_id(id);
+        let request = self.client.sdk.abort_multipart_upload().bucket(&self.bucket).key(remote_key).upload_id(id);
         let result = request.send().await;
         result.map(drop).map_err(|error| classify(error, Effect::Write, || format!("abort an upload of {remote_key}")))
     }
@@ -180,14 +194,14 @@ impl S3Store {
         let latest_ms = self.env.clock.unix_ms().saturating_sub(age.as_millis() as u64);
         let (mut swept, mut key_marker, mut id_marker) = (0, None, None);
         loop {
-            let request = self.client.list_multipart_uploads().bucket(&self.bucket).prefix(&self.prefix);
+            let request = self.client.sdk.list_multipart_uploads().bucket(&self.bucket).prefix(&self.prefix);
             let result = request.set_key_marker(key_marker).set_upload_id_marker(id_marker).send().await;
             let page =
                 result.map_err(|error| classify(error, Effect::Read, || format!("uploads of {}", self.bucket)))?;
             for upload in page.uploads() {
                 let begun_ms = upload.initiated().and_then(|at| at.to_millis().ok()).unwrap_or(i64::MAX);
                 let (Some(key), Some(id)) = (upload.key(), upload.upload_id()) else { continue };
-                if begun_ms <= latest_ms as i64 && !self.shared.uploads.lock().contains(id) {
+                if begun_ms <= latest_ms as i64 && !self.client.uploads.lock().contains(id) {
                     self.abort(key, id).await?;
                     swept += 1;
                 }
@@ -198,6 +212,50 @@ impl S3Store {
             (key_marker, id_marker) = (page.next_key_marker, page.next_upload_id_marker);
         }
     }
+}
+
+/// The checksum that the client sent travels on, and the server verifies it.
+fn client_checksum(info: &ObjectInfo) -> Option<&Checksum> {
+    let full = info.checksums.kind == ChecksumKind::FullObject;
+    full.then(|| info.checksums.values.first()).flatten()
+}
+
+/// The headers of an upload in one piece, as the SDK would write them. Where the client has sent no checksum, it would add a CRC-32.
+fn headers(upload: &Upload, body: &Bytes) -> Headers {
+    let info = upload.info.as_ref();
+    let mut headers = Headers::default();
+    headers.set("content-length", Some(&body.len().to_string()));
+    headers.set("content-type", Some(info.headers.content_type.as_deref().unwrap_or(DEFAULT_TYPE)));
+    headers.set("content-encoding", info.headers.content_encoding.as_deref());
+    headers.set("content-language", info.headers.content_language.as_deref());
+    headers.set("content-disposition", info.headers.content_disposition.as_deref());
+    headers.set("cache-control", info.headers.cache_control.as_deref());
+    headers.set("expires", info.headers.expires.as_deref());
+    headers.set("x-amz-website-redirect-location", info.headers.website_redirect_location.as_deref());
+    headers.set("x-amz-storage-class", info.headers.storage_class.as_deref());
+    headers.set("x-amz-tagging", tagging(info).as_deref());
+    for (name, value) in metadata(upload) {
+        headers.set(&format!("x-amz-meta-{name}"), Some(&value));
+    }
+    let (matches, absent) = conditions(&upload.condition);
+    headers.set("if-match", matches.as_deref());
+    headers.set("if-none-match", absent.as_deref());
+    let computed = || Checksum { algorithm: Algorithm::Crc32, value: crc32(body).to_be_bytes().to_vec() };
+    let checksum = client_checksum(info).cloned().unwrap_or_else(computed);
+    headers.set(checksum.algorithm.header(), Some(&checksum.base64()));
+    headers
+}
+
+fn crc32(body: &Bytes) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, body) as u32
+}
+
+/// All bytes of a source.
+async fn gathered(source: &dyn UploadSource, size: u64) -> Result<Bytes> {
+    let mut pieces: Vec<Bytes> = source.stream(ByteRange::of_size(size)).try_collect().await?;
+    // Mostly one.
+    let body = if pieces.len() == 1 { pieces.remove(0) } else { pieces.concat().into() };
+    if body.len() as u64 == size { Ok(body) } else { Err(other_size()) }
 }
 
 /// If-Match and If-None-Match.

@@ -1,0 +1,200 @@
+//! Buckets come and go while objects are written to them: what is acknowledged is in a bucket that exists.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_cache::{Attributes, Conditions, ErrorKind, PutObject};
+use forebay_types::{BucketName, ObjectPath, WriteMode};
+use forebay_ufs::memory::{MemoryRoot, Mood};
+use forebay_ufs::{BucketInfo, BucketRoot, UnderStore};
+use futures::StreamExt;
+use futures::channel::oneshot;
+use parking_lot::Mutex;
+
+use crate::support::{Bench, Setup, incoming, incoming_stream, kind, until};
+
+async fn with_root(mode: WriteMode) -> (Bench, MemoryRoot, BucketName) {
+    let root = MemoryRoot::default();
+    let mut setup = Setup::new(mode);
+    setup.root = Some(Arc::new(root.clone()) as Arc<dyn BucketRoot>);
+    let bench = setup.open().await;
+    let bucket = BucketName::new("made").expect("a name");
+    bench.cache.create_bucket(&bucket).await.expect("a bucket");
+    (bench, root, bucket)
+}
+
+fn put_of(key: &str, body: forebay_cache::Incoming) -> PutObject {
+    let path = ObjectPath::parse("made", key).expect("a path");
+    PutObject { path, body, attributes: Attributes::default(), conditions: Conditions::default() }
+}
+
+/// The bucket is deleted while the body comes.
+#[tokio::test]
+async fn a_write_into_a_bucket_that_is_gone_is_not_acknowledged() {
+    for mode in [WriteMode::WriteBack, WriteMode::Transient, WriteMode::WriteThrough] {
+        let (bench, root, bucket) = with_root(mode).await;
+        let (sender, receiver) = futures::channel::mpsc::unbounded();
+        let (cache, request) = (bench.cache.clone(), put_of("key", incoming_stream(receiver.boxed(), 5)));
+        let putting = forebay_env::spawn(async move { cache.put(request).await });
+        sender.unbounded_send(Ok("slow".into())).unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        bench.cache.delete_bucket(&bucket).await.unwrap();
+        sender.unbounded_send(Ok("!".into())).unwrap();
+        drop(sender);
+        assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket), "{mode:?}");
+        assert!(root.bucket(&bucket).is_none());
+        assert_eq!(bench.cache.status().dirty_objects, 0);
+    }
+}
+
+/// It can't be told whether the bucket is empty while a write is on its way.
+#[tokio::test]
+async fn a_bucket_that_is_written_to_is_not_deleted() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteThrough).await;
+    let under = root.bucket(&bucket).unwrap();
+    let asked = under.requests();
+    under.set_mood(Mood::Hang);
+    let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
+    let putting = forebay_env::spawn(async move { cache.put(request).await });
+    until("the object is on its way", || under.requests() > asked).await;
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketBusy));
+    under.set_mood(Mood::Well);
+    putting.join().await.unwrap();
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketNotEmpty));
+    assert_eq!(under.contents().get("key").unwrap(), "value");
+}
+
+/// Objects behind deletes that wait are seen; deletes alone are brought to the under store first.
+#[tokio::test]
+async fn a_bucket_with_an_object_that_waits_is_not_empty() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteBack).await;
+    let path = |key: &str| ObjectPath::parse("made", key).expect("a path");
+    let put = |key: &'static str| bench.cache.put(put_of(key, incoming("value".into())));
+    put("a").await.unwrap();
+    bench.drain().await;
+    let under = root.bucket(&bucket).unwrap();
+    under.set_mood(Mood::Refuse(forebay_ufs::ErrorKind::Unavailable));
+    bench.cache.delete(&path("a"), &Conditions::default()).await.unwrap();
+    put("b").await.unwrap();
+    assert!(bench.cache.delete_bucket(&bucket).await.is_err());
+    under.set_mood(Mood::Well);
+    bench
+        .cache
+        .set_policies(vec![crate::support::rule("/", WriteMode::Transient)], None, "test", "edit")
+        .await
+        .unwrap();
+    put("c").await.unwrap();
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketNotEmpty));
+    for key in ["b", "c"] {
+        bench.cache.delete(&path(key), &Conditions::default()).await.unwrap();
+    }
+    bench.cache.delete_bucket(&bucket).await.unwrap();
+    assert!(root.bucket(&bucket).is_none());
+    assert_eq!(kind(put("d").await), Some(ErrorKind::NoSuchBucket));
+}
+
+/// Nothing is sent for a bucket that is not empty, and no write waits.
+#[tokio::test]
+async fn deleting_a_bucket_that_is_written_to_uploads_nothing() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteBack).await;
+    let under = root.bucket(&bucket).unwrap();
+    under.set_mood(Mood::Refuse(forebay_ufs::ErrorKind::Unavailable));
+    bench.cache.put(put_of("key", incoming("value".into()))).await.unwrap();
+    until("its upload was refused", || under.requests() > 0).await;
+    under.set_mood(Mood::Well);
+    let asked = under.requests();
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::BucketNotEmpty));
+    assert_eq!(under.requests(), asked);
+}
+
+/// Else the bucket would go on to take writes after a crash, and nothing would ever bring them to the under store.
+#[tokio::test]
+async fn a_bucket_is_forgotten_before_it_is_deleted() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteBack).await;
+    bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+    assert_eq!(kind(bench.cache.delete_bucket(&bucket).await), Some(ErrorKind::InsufficientStorage));
+    assert!(root.bucket(&bucket).is_some());
+    bench.disk.fail_writes(None);
+    bench.cache.put(put_of("key", incoming("value".into()))).await.unwrap();
+    bench.drain().await;
+    assert_eq!(root.bucket(&bucket).unwrap().contents().get("key").unwrap(), "value");
+}
+
+/// Its answers about one bucket come late, when they no longer hold.
+#[derive(Default)]
+struct LateRoot {
+    root: MemoryRoot,
+    is_late: Mutex<bool>,
+    waiting: Mutex<Vec<oneshot::Sender<()>>>,
+}
+
+impl LateRoot {
+    fn answer(&self) {
+        self.waiting.lock().drain(..).for_each(|waiting| waiting.send(()).expect("somebody waits"));
+    }
+}
+
+#[async_trait]
+impl BucketRoot for LateRoot {
+    async fn list(&self) -> forebay_ufs::Result<Vec<BucketInfo>> {
+        self.root.list().await
+    }
+
+    async fn create(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        self.root.create(name).await
+    }
+
+    async fn delete(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        self.root.delete(name).await
+    }
+
+    async fn open(&self, name: &BucketName) -> forebay_ufs::Result<Option<Arc<dyn UnderStore>>> {
+        let found = self.root.open(name).await;
+        if *self.is_late.lock() {
+            let (answer, answered) = oneshot::channel();
+            self.waiting.lock().push(answer);
+            answered.await.expect("an answer");
+        }
+        found
+    }
+
+    fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
+        self.root.assume(name)
+    }
+
+    fn label(&self) -> String {
+        self.root.label()
+    }
+}
+
+/// Who has looked for the bucket before it was deleted hears of it after that, and looks again.
+#[tokio::test]
+async fn a_bucket_that_is_found_while_it_is_deleted_takes_no_writes() {
+    let root = Arc::new(LateRoot::default());
+    let mut setup = Setup::new(WriteMode::WriteBack);
+    setup.root = Some(Arc::clone(&root) as Arc<dyn BucketRoot>);
+    let bench = setup.open().await;
+    let bucket = BucketName::new("made").unwrap();
+    root.create(&bucket).await.unwrap();
+
+    *root.is_late.lock() = true;
+    let (cache, looked_for) = (bench.cache.clone(), bucket.clone());
+    let looking = forebay_env::spawn(async move { cache.bucket_exists(&looked_for).await });
+    until("somebody looks for the bucket", || root.waiting.lock().len() == 1).await;
+    *root.is_late.lock() = false;
+    bench.cache.delete_bucket(&bucket).await.unwrap();
+
+    *root.is_late.lock() = true;
+    root.answer();
+    until("it is looked for again", || root.waiting.lock().len() == 1).await;
+    let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
+    let putting = forebay_env::spawn(async move { cache.put(request).await });
+    until("the write looks for it too", || putting.is_finished() || root.waiting.lock().len() == 2).await;
+    *root.is_late.lock() = false;
+    root.answer();
+    assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket));
+    assert!(!looking.join().await.unwrap());
+    assert_eq!(bench.cache.status().dirty_objects, 0);
+}

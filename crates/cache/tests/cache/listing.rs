@@ -1,0 +1,218 @@
+//! Listings: what the under store has, with what it does not have yet laid over it, page by page without gap or double.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use forebay_cache::{ListObjects, ObjectPage};
+use forebay_types::{BucketName, WriteMode};
+use proptest::prelude::*;
+
+use crate::support::gate::Way;
+use crate::support::{BUCKET, Bench};
+
+/// What happens to a key: at first in the under store, then here while nothing gets through to it.
+#[derive(Debug, Clone)]
+enum Step {
+    Outside(String),
+    Put(String),
+    Delete(String),
+}
+
+/// Few names, so that they meet: prefixes of each other, the delimiter alone, twice, and last, and bytes above ASCII.
+fn key() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec!["a", "b", "ab", "/", "//", "a/", "b/a", "z", "é", "\u{10FFFF}", " ", "+"]);
+    prop::collection::vec(piece, 1..4).prop_map(|pieces| pieces.concat())
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![key().prop_map(Step::Outside), key().prop_map(Step::Put), key().prop_map(Step::Delete)]
+}
+
+#[derive(Debug, Clone)]
+struct Query {
+    prefix: String,
+    delimiter: Option<String>,
+    start_after: Option<String>,
+    limit: usize,
+}
+
+fn query() -> impl Strategy<Value = Query> {
+    let prefix = prop::sample::select(vec!["", "", "", "a", "a/", "b/", "/", "z"]);
+    let delimiter = prop::sample::select(vec![None, Some("/"), Some("/"), Some("a"), Some("//")]);
+    (prefix, delimiter, prop::option::weighted(0.4, key()), 1..6_usize).prop_map(|(prefix, delimiter, start, limit)| {
+        Query { prefix: prefix.to_owned(), delimiter: delimiter.map(str::to_owned), start_after: start, limit }
+    })
+}
+
+/// What S3 says: names behind `start_after`, each common prefix once, in byte order. A common prefix is behind `start_after` when the
+/// prefix itself is.
+fn expected(keys: &BTreeMap<String, Bytes>, query: &Query) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for key in keys.keys().filter(|key| key.starts_with(&query.prefix)) {
+        let rest = &key[query.prefix.len()..];
+        let group = query.delimiter.as_deref().and_then(|d| rest.find(d).map(|at| query.prefix.len() + at + d.len()));
+        let name = &key[..group.unwrap_or(key.len())];
+        // Keys behind `start_after` make their common prefix appear, unless `start_after` is that prefix.
+        let is_behind = query.start_after.as_ref().is_none_or(|after| key > after && name != after);
+        if is_behind {
+            names.insert(name.to_owned());
+        }
+    }
+    names.into_iter().collect()
+}
+
+async fn pages(bench: &Bench, query: &Query) -> Vec<ObjectPage> {
+    let bucket = BucketName::new(BUCKET).expect("a bucket");
+    let mut pages = Vec::new();
+    let mut start_after = query.start_after.clone();
+    loop {
+        let request = ListObjects {
+            prefix: query.prefix.clone(),
+            delimiter: query.delimiter.clone(),
+            start_after,
+            limit: query.limit,
+        };
+        let page = bench.cache.list(&bucket, &request).await.expect("a page");
+        start_after = page.next.clone();
+        pages.push(page);
+        if start_after.is_none() {
+            return pages;
+        }
+    }
+}
+
+async fn check(bench: &Bench, keys: &BTreeMap<String, Bytes>, query: &Query) {
+    let mut found = Vec::new();
+    let pages = pages(bench, query).await;
+    for (index, page) in pages.iter().enumerate() {
+        let objects = page.objects.iter().map(|object| &object.key);
+        let mut names: Vec<_> = objects.chain(&page.prefixes).cloned().collect();
+        names.sort();
+        if index + 1 < pages.len() {
+            assert_eq!(names.len(), query.limit, "{query:?}: only the last page may be short");
+        }
+        found.extend(names);
+        for object in &page.objects {
+            assert_eq!(object.size, keys[&object.key].len() as u64, "{query:?} {}", object.key);
+        }
+    }
+    assert_eq!(found, expected(keys, query), "{query:?}");
+}
+
+async fn run(steps: Vec<Step>, queries: Vec<Query>) {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let mut keys = BTreeMap::new();
+    for step in &steps {
+        if let Step::Outside(key) = step {
+            bench.under.put_outside(key, "from outside".into());
+            keys.insert(key.clone(), Bytes::from("from outside"));
+        }
+    }
+    bench.background.set(Way::Closed);
+    for (n, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::Outside(_) => {}
+            Step::Put(key) => {
+                let body = Bytes::from(vec![b'x'; n]);
+                bench.put(&key, body.clone()).await.expect("put");
+                keys.insert(key, body);
+            }
+            Step::Delete(key) => {
+                bench.delete(&key).await.expect("delete");
+                keys.remove(&key);
+            }
+        }
+    }
+    for query in &queries {
+        check(&bench, &keys, query).await;
+    }
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under.contents(), keys);
+    for query in &queries {
+        check(&bench, &keys, query).await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_listing_is_that_of_one_sorted_map(
+        steps in prop::collection::vec(step(), 0..40),
+        queries in prop::collection::vec(query(), 1..12),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(run(steps, queries));
+    }
+}
+
+/// More names than one page of the under store, or one stretch of the catalog, holds.
+#[tokio::test]
+async fn pages_join_where_the_under_store_and_the_catalog_are_cut() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let mut keys = BTreeMap::new();
+    for n in 0..2_500 {
+        let key = format!("{}/{n:05}", n % 3);
+        bench.under.put_outside(&key, "out".into());
+        keys.insert(key, Bytes::from("out"));
+    }
+    bench.background.set(Way::Closed);
+    for n in 0..2_500 {
+        let key = format!("{}/{:05}", n % 4, n * 2);
+        if n % 5 == 0 {
+            bench.delete(&key).await.unwrap();
+            keys.remove(&key);
+        } else {
+            bench.put(&key, "here").await.unwrap();
+            keys.insert(key, Bytes::from("here"));
+        }
+    }
+    for (prefix, delimiter, limit) in
+        [("", None, 1000), ("", None, 7), ("1/", None, 999), ("", Some("/"), 1), ("2/", Some("/"), 500)]
+    {
+        let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
+        check(&bench, &keys, &Query { prefix, delimiter, start_after: None, limit }).await;
+    }
+}
+
+/// Whether the under store has them or not, and also where what comes first below a prefix is deleted.
+#[tokio::test]
+async fn a_page_of_prefixes_takes_one_request_however_much_is_below_them() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let mut keys = BTreeMap::new();
+    bench.background.set(Way::Closed);
+    for n in 0..3_000 {
+        let key = format!("{}/{n:05}", n % 30);
+        if n < 300 && n % 2 == 0 {
+            bench.under.put_outside(&key, "out".into());
+        }
+        if n < 300 {
+            bench.delete(&key).await.expect("delete");
+        } else {
+            bench.put(&key, "here").await.expect("put");
+            keys.insert(key, Bytes::from("here"));
+        }
+    }
+    let before = bench.foreground.lists();
+    let query = Query { prefix: String::new(), delimiter: Some("/".into()), start_after: None, limit: 1000 };
+    check(&bench, &keys, &query).await;
+    assert_eq!(bench.foreground.lists() - before, 1);
+}
+
+/// An object that goes from the catalog to the under store while it is listed is in every listing, once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_disappears_on_its_way_to_the_under_store() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    for round in 0..20 {
+        let names: Vec<_> = (0..40).map(|n| format!("{round:02}/{n:02}")).collect();
+        for name in &names {
+            bench.put(name, "value").await.unwrap();
+        }
+        let query = Query { prefix: format!("{round:02}/"), delimiter: None, start_after: None, limit: 7 };
+        while !bench.is_drained() {
+            let found: Vec<_> = pages(&bench, &query).await.into_iter().flat_map(|page| page.objects).collect();
+            assert_eq!(found.into_iter().map(|object| object.key).collect::<Vec<_>>(), names);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The cache as its users see it: a real one on a disk in memory, before an under store in memory.
+
+mod buckets;
+mod cancel;
+mod faults;
+mod inspect;
+mod jobs;
+mod listing;
+mod modes;
+mod multipart;
+mod outside;
+mod policies;
+mod reads;
+mod restart;
+mod shares;
+mod space;
+mod support;

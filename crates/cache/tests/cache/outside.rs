@@ -1,0 +1,165 @@
+//! What others write past the cache is noticed in time, replaces nothing of ours unasked, and is not replaced unasked.
+
+use std::time::Duration;
+
+use forebay_cache::ErrorKind;
+use forebay_types::{Period, PolicyRule, StorageState, WriteMode};
+use forebay_ufs::ErrorKind as UfsKind;
+use forebay_ufs::memory::Mood;
+
+use crate::support::gate::Way;
+use crate::support::{Bench, Setup, kind, rule, until};
+
+/// By tag, never by size and time.
+#[tokio::test]
+async fn a_change_of_the_same_length_is_noticed_after_the_metadata_ttl() {
+    for mode in [WriteMode::WriteThrough, WriteMode::WriteBack, WriteMode::ReadOnly] {
+        let bench = Bench::new(mode).await;
+        bench.under.put_outside("key", "before".into());
+        assert_eq!(bench.get("key").await.unwrap(), "before");
+        bench.under.put_outside("key", "after!".into());
+        let heads = bench.foreground.heads();
+        bench.clock.advance(Duration::from_secs(59));
+        assert_eq!(bench.get("key").await.unwrap(), "before", "{mode:?}");
+        assert_eq!(bench.foreground.heads(), heads, "believed for metadataTtl");
+        bench.clock.advance(Duration::from_secs(2));
+        assert_eq!(bench.get("key").await.unwrap(), "after!", "{mode:?}");
+        bench.under.delete_outside("key");
+        bench.age_metadata();
+        assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_validated_without_reading_it_again() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "value").await.unwrap();
+    bench.drain().await;
+    bench.age_metadata();
+    let heads = bench.foreground.heads();
+    assert_eq!(bench.get("key").await.unwrap(), "value");
+    assert_eq!(bench.get("key").await.unwrap(), "value");
+    assert_eq!(bench.foreground.heads(), heads + 1, "one validation for the next metadataTtl");
+    assert!(bench.foreground.gets().is_empty(), "served from the bytes it was written with");
+}
+
+#[tokio::test]
+async fn with_a_ttl_of_zero_each_read_asks() {
+    let setup = Setup::new(WriteMode::WriteThrough).policy(|rule| rule.metadata_ttl = Some(Period::from_secs(0)));
+    let bench = setup.open().await;
+    for body in ["one", "two", "six"] {
+        bench.under.put_outside("key", body.into());
+        assert_eq!(bench.get("key").await.unwrap(), body);
+    }
+}
+
+#[tokio::test]
+async fn a_copy_is_served_while_the_under_store_is_out_of_reach() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.put("key", "value").await.unwrap();
+    bench.age_metadata();
+    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
+    assert_eq!(bench.get("key").await.unwrap(), "value");
+    assert_eq!(kind(bench.get("other").await), Some(ErrorKind::Unavailable), "unknown is not absent");
+    bench.under.set_mood(Mood::Refuse(UfsKind::Denied));
+    assert_eq!(kind(bench.get("key").await), Some(ErrorKind::AccessDenied), "a refusal is an answer");
+}
+
+/// Theirs stays there, ours stays here, and both are counted.
+#[tokio::test]
+async fn a_change_under_a_dirty_object_is_a_conflict_that_replaces_nothing() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "ours").await.unwrap();
+    bench.under.put_outside("key", "them".into());
+    bench.background.set(Way::Open);
+    bench.advancing("the conflict is noticed", || bench.cache.status().conflicts == 1).await;
+    for _ in 0..2 {
+        assert_eq!(bench.under("key").unwrap(), "them");
+        bench.age_metadata();
+        assert_eq!(bench.get("key").await.unwrap(), "ours");
+        assert_eq!(bench.keys().await, ["key"]);
+        bench.restart().await;
+        assert_eq!(bench.cache.status().conflicts, 1, "a restart remembers");
+    }
+    bench.put("key", "decided").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "decided");
+    assert_eq!(bench.cache.status().conflicts, 0);
+    assert_eq!(bench.state("key").await, StorageState::Clean);
+}
+
+/// Nothing of theirs is there to be replaced.
+#[tokio::test]
+async fn a_deletion_under_a_dirty_object_does_not_keep_it_from_the_under_store() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "base").await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "ours").await.unwrap();
+    bench.under.delete_outside("key");
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "ours");
+    assert_eq!(bench.cache.status().conflicts, 0);
+}
+
+/// What is dirty stays what it is, whatever the policy says by now.
+#[tokio::test]
+async fn a_policy_change_does_not_uncover_an_older_version() {
+    for mode in [WriteMode::NoCache, WriteMode::ReadOnly, WriteMode::Transient, WriteMode::WriteThrough] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        bench.put("key", "older").await.unwrap();
+        bench.put("gone", "older").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Closed);
+        bench.put("key", "newer").await.unwrap();
+        bench.delete("gone").await.unwrap();
+        until("both are under way", || bench.background.waiting() == 2).await;
+        let (_, version) = bench.cache.policies();
+        bench.cache.set_policies(vec![rule("/", mode)], Some(version), "test", "edit").await.unwrap();
+        bench.background.set(Way::Refuse("none".to_owned(), UfsKind::Unavailable));
+        for restart in [false, true] {
+            if restart {
+                bench.restart().await;
+            }
+            bench.background.set(Way::Closed);
+            assert_eq!(bench.cache.resolve(&crate::support::path("key")).write_mode, mode);
+            assert_eq!(bench.get("key").await.unwrap(), "newer", "{mode:?}");
+            assert_eq!(kind(bench.get("gone").await), Some(ErrorKind::NotFound), "{mode:?}");
+            assert_eq!(bench.keys().await, ["key"], "{mode:?}");
+            bench.background.set(Way::Open);
+        }
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), "newer", "{mode:?}");
+        assert!(bench.under("gone").is_none(), "{mode:?}");
+        assert_eq!(bench.get("key").await.unwrap(), "newer", "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn policies_change_by_compare_and_swap_and_survive_a_restart() {
+    let mut bench = Bench::new(WriteMode::WriteThrough).await;
+    let (_, version) = bench.cache.policies();
+    let rules = vec![rule("/", WriteMode::WriteBack), rule("/bucket/raw/", WriteMode::NoCache)];
+    let after = bench.cache.set_policies(rules.clone(), Some(version), "test", "edit").await.unwrap();
+    let stale = bench.cache.set_policies(vec![], Some(version), "test", "edit").await;
+    assert_eq!(kind(stale), Some(ErrorKind::Conflict));
+    let wrong = vec![PolicyRule::for_path("no/slash")];
+    assert_eq!(
+        kind(bench.cache.set_policies(wrong, Some(after), "test", "edit").await),
+        Some(ErrorKind::InvalidArgument)
+    );
+    bench.restart().await;
+    assert_eq!(bench.cache.resolve(&crate::support::path("x")).write_mode, WriteMode::WriteBack);
+    assert_eq!(bench.cache.resolve(&crate::support::path("raw/x")).write_mode, WriteMode::NoCache);
+    bench.setup.policies = vec![rule("/", WriteMode::Transient)];
+    bench.restart().await;
+    assert_eq!(
+        bench.cache.resolve(&crate::support::path("raw/x")).write_mode,
+        WriteMode::Transient,
+        "an edited file counts"
+    );
+}

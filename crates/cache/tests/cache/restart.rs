@@ -1,0 +1,328 @@
+//! Clients write, the power goes, the cache starts again: what was acknowledged is there, byte for byte, and in the end the
+//! under store has it too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_cache::{Cache, Conditions, ErrorKind, PutObject};
+use forebay_env::random::SeededRandom;
+use forebay_env::{Disk, Random};
+use forebay_types::{StorageState, WriteMode};
+use forebay_ufs::ErrorKind as UfsKind;
+use forebay_ufs::memory::Mood;
+use parking_lot::Mutex;
+
+use crate::support::gate::Way;
+use crate::support::{Bench, Setup, collect, get_request, incoming, path, pattern, rule, seeds, until};
+
+/// Clients that write at the same time, each its own keys.
+const CLIENTS: u64 = 4;
+const KEYS: u64 = 3;
+/// Starts of the cache in one run.
+const LIVES: u32 = 10;
+
+type Body = Option<Bytes>;
+
+/// What a key may read as.
+#[derive(Default)]
+struct Expected {
+    /// After the last operation that was acknowledged.
+    known: Body,
+    /// What operations without an answer may have left since then.
+    possible: Vec<Body>,
+}
+
+type Ledger = Arc<Mutex<BTreeMap<String, Expected>>>;
+
+fn key_of(client: u64, random: &SeededRandom) -> String {
+    let mode = ["back", "through", "transient"][random.below(3) as usize];
+    format!("{mode}/{client}/{}", random.below(KEYS))
+}
+
+async fn run_client(cache: Cache, client: u64, seed: u64, ledger: Ledger) {
+    let random = SeededRandom::new(seed);
+    loop {
+        let key = key_of(client, &random);
+        match random.below(10) {
+            0..=5 => {
+                let size = [0, 10, 3_000, 20_000, 300_000][random.below(5) as usize];
+                let body = pattern(random.next_u64(), size);
+                ledger.lock().entry(key.clone()).or_default().possible.push(Some(body.clone()));
+                let request = PutObject {
+                    path: path(&key),
+                    body: incoming(body.clone()),
+                    attributes: Default::default(),
+                    conditions: Conditions::default(),
+                };
+                if cache.put(request).await.is_ok() {
+                    ledger.lock().insert(key, Expected { known: Some(body), possible: Vec::new() });
+                }
+            }
+            6..=7 => {
+                ledger.lock().entry(key.clone()).or_default().possible.push(None);
+                if cache.delete(&path(&key), &Conditions::default()).await.is_ok() {
+                    ledger.lock().insert(key, Expected::default());
+                }
+            }
+            _ => check_key(&cache, &key, &ledger, seed).await,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn read(cache: &Cache, key: &str) -> Result<Body, ErrorKind> {
+    let body = match cache.get(get_request(key, None)).await {
+        Ok(body) => collect(body.stream).await,
+        Err(error) => Err(error),
+    };
+    match body {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.kind),
+    }
+}
+
+/// A read answers with what was written, or with an error that can be retried; never with anything else.
+async fn check_key(cache: &Cache, key: &str, ledger: &Ledger, seed: u64) {
+    match read(cache, key).await {
+        Ok(found) => {
+            let ledger = ledger.lock();
+            let nothing = Expected::default();
+            let expected = ledger.get(key).unwrap_or(&nothing);
+            let fits = found == expected.known || expected.possible.contains(&found);
+            assert!(fits, "seed {seed}: {key} reads as {:?} bytes", found.map(|bytes| bytes.len()));
+        }
+        Err(ErrorKind::Unavailable | ErrorKind::SlowDown) => {}
+        Err(other) => panic!("seed {seed}: {key} can't be read: {other:?}"),
+    }
+}
+
+/// After a start every key has one value, and keeps it.
+async fn settle(bench: &Bench, ledger: &Ledger, seed: u64) {
+    let keys: Vec<_> = ledger.lock().keys().cloned().collect();
+    for key in keys {
+        check_key(&bench.cache, &key, ledger, seed).await;
+        let found = read(&bench.cache, &key).await;
+        let found = found.unwrap_or_else(|kind| panic!("seed {seed}: {key} can't be read: {kind:?}"));
+        ledger.lock().insert(key, Expected { known: found, possible: Vec::new() });
+    }
+    let listed = bench.keys().await;
+    let there = |(key, expected): (&String, &Expected)| expected.known.is_some().then(|| key.clone());
+    assert_eq!(listed, ledger.lock().iter().filter_map(there).collect::<Vec<_>>(), "seed {seed}: the listing");
+}
+
+fn random_mood(bench: &Bench, random: &SeededRandom) {
+    let way = [Way::Open, Way::Open, Way::Closed][random.below(3) as usize].clone();
+    bench.background.set(way);
+    let mood = [Mood::Well, Mood::Well, Mood::Well, Mood::Refuse(UfsKind::Throttled), Mood::LoseAnswers];
+    bench.under.set_mood(mood[random.below(mood.len() as u64) as usize]);
+}
+
+async fn one_life(bench: &mut Bench, ledger: &Ledger, random: &SeededRandom) {
+    let start = |client| {
+        let (cache, ledger) = (bench.cache.clone(), Arc::clone(ledger));
+        forebay_env::spawn(run_client(cache, client, random.next_u64(), ledger))
+    };
+    let clients: Vec<_> = (0..CLIENTS).map(start).collect();
+    for _ in 0..random.below(24) {
+        random_mood(bench, random);
+        for _ in 0..random.below(40) {
+            tokio::task::yield_now().await;
+        }
+        if random.below(4) == 0 {
+            bench.clock.advance(std::time::Duration::from_millis(random.below(20_000)));
+        }
+    }
+    let failed = clients.iter().any(|client| client.is_finished());
+    clients.iter().for_each(|client| client.abort());
+    if failed {
+        for client in clients {
+            client.join().await;
+        }
+    }
+    bench.under.set_mood(Mood::Well);
+    if random.below(4) == 0 {
+        bench.background.set(Way::Open);
+        bench.restart().await;
+    } else {
+        bench.power_loss(random.next_u64()).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_power_cuts_and_reaches_the_under_store() {
+    for seed in seeds(6) {
+        println!("FOREBAY_TEST_SEED={seed}");
+        let random = SeededRandom::new(seed);
+        let mut setup = Setup::new(WriteMode::WriteBack).settings(|settings| {
+            settings.memory_size = forebay_types::ByteSize([0, 64 << 20][random.below(2) as usize]);
+        });
+        setup.seed = seed;
+        setup.policies = vec![
+            rule("/", WriteMode::WriteBack),
+            rule("/bucket/through/", WriteMode::WriteThrough),
+            rule("/bucket/transient/", WriteMode::Transient),
+        ];
+        let mut bench = setup.open().await;
+        let ledger = Ledger::default();
+        for _ in 0..LIVES {
+            one_life(&mut bench, &ledger, &random).await;
+            settle(&bench, &ledger, seed).await;
+        }
+        bench.drain().await;
+        settle(&bench, &ledger, seed).await;
+        compare_under_store(&bench, &ledger, seed);
+    }
+}
+
+fn compare_under_store(bench: &Bench, ledger: &Ledger, seed: u64) {
+    let ledger = ledger.lock();
+    let persisted = ledger.iter().filter(|(key, _)| !key.starts_with("transient/"));
+    let expected: BTreeMap<_, _> =
+        persisted.filter_map(|(key, expected)| Some((key.clone(), expected.known.clone()?))).collect();
+    let found = bench.under.contents();
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "seed {seed}");
+    assert!(found == expected, "seed {seed}: the under store has other bytes");
+    for key in ledger.keys() {
+        let generations = bench.generations(key);
+        assert!(generations.is_sorted(), "seed {seed}: {key} went backwards: {generations:?}");
+    }
+    assert_eq!(bench.cache.status().conflicts, 0, "seed {seed}: nobody else wrote");
+}
+
+#[tokio::test]
+async fn a_clean_restart_keeps_states_bytes_and_the_memory_of_what_is_persisted() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    let large = pattern(5, 5 << 20);
+    bench.put("clean", large.clone()).await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Refuse("dirty".to_owned(), UfsKind::Unavailable));
+    let written = bench.put("dirty", large.clone()).await.unwrap();
+    bench.delete("gone").await.unwrap();
+    bench.restart().await;
+    assert_eq!(bench.state("dirty").await, StorageState::Dirty);
+    assert_eq!(bench.state("clean").await, StorageState::Clean);
+    assert_eq!(bench.head("dirty").await.unwrap().info.etag, written.etag);
+    assert_eq!(bench.get("dirty").await.unwrap(), large);
+    let gets = bench.foreground.gets().len();
+    assert_eq!(bench.get("clean").await.unwrap(), large);
+    assert_eq!(bench.foreground.gets().len(), gets, "clean bytes are read from the disk after a restart");
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under("dirty").unwrap(), large);
+    assert_eq!(bench.generations("clean").len(), 1, "what is persisted is not uploaded again");
+}
+
+/// An under store that hangs does not keep the process from ending.
+#[tokio::test]
+async fn a_stop_waits_for_an_under_store_no_longer_than_it_may() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "value").await.unwrap();
+    until("the upload is under way", || bench.background.waiting() == 1).await;
+    let cache = bench.cache.clone();
+    let closing = forebay_env::spawn(async move { cache.close().await });
+    bench.clock.advance(bench.setup.settings.drain_timeout.0 / 2);
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!closing.is_finished(), "the upload gets its time");
+    bench.advancing("it stops", || closing.is_finished()).await;
+    closing.join().await.unwrap();
+    let dead = bench.background.clone();
+    bench.power_loss(4).await;
+    assert_eq!(bench.get("key").await.unwrap(), "value");
+    dead.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "value");
+}
+
+/// Also of a key that the catalog says nothing of any more.
+#[tokio::test]
+async fn times_of_writes_do_not_go_back_after_a_restart() {
+    for mode in [WriteMode::WriteBack, WriteMode::WriteThrough, WriteMode::NoCache, WriteMode::Transient] {
+        for crash in [false, true] {
+            let mut bench = Bench::new(mode).await;
+            let first = bench.put("key", "first").await.unwrap().last_modified_ms;
+            bench.drain().await;
+            bench.delete("key").await.unwrap();
+            bench.drain().await;
+            bench.clock.set_unix_ms(bench.env.clock.unix_ms() - 3_600_000);
+            if crash {
+                bench.power_loss(7).await
+            } else {
+                bench.restart().await
+            }
+            bench.clock.advance(bench.setup.settings.settle_time.0);
+            let second = bench.put("key", "second").await.unwrap().last_modified_ms;
+            assert!(second >= first, "{mode:?}, crash: {crash}: {second} comes after {first}");
+            assert!(second <= first + 2000, "{mode:?}, crash: {crash}: nor are they far ahead");
+        }
+    }
+}
+
+/// A clock that was wrong for a moment must not be obeyed for ever.
+#[tokio::test]
+async fn a_time_that_is_far_ahead_is_forgotten_at_a_restart() {
+    let mut bench = Bench::new(WriteMode::WriteThrough).await;
+    let now = bench.env.clock.unix_ms();
+    bench.clock.set_unix_ms(now + 30 * 24 * 3_600_000);
+    bench.put("key", "from another month").await.unwrap();
+    bench.clock.set_unix_ms(now);
+    bench.restart().await;
+    assert_eq!(bench.put("key", "now").await.unwrap().last_modified_ms, now);
+}
+
+/// The under store has the new version and the cache does not know: the older copy here is not served any more.
+#[tokio::test]
+async fn write_through_without_an_answer_does_not_bring_the_older_copy_back() {
+    for (delete, crash) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.put("key", "older").await.unwrap();
+        assert_eq!(bench.get("key").await.unwrap(), "older");
+        bench.foreground.set(Way::Late);
+        let unknown = if delete { bench.delete("key").await.err() } else { bench.put("key", "newer").await.err() };
+        assert!(unknown.is_some(), "the answer is lost");
+        bench.foreground.land().await.unwrap();
+        if crash {
+            bench.power_loss(11).await;
+        }
+        let read = bench.get("key").await;
+        let expected = (!delete).then_some(b"newer".as_slice());
+        assert_eq!(read.ok().as_deref(), expected, "deleted: {delete}, crash: {crash}");
+    }
+}
+
+/// The catalog names a version and its bytes are gone: an error, never the older version of the under store, never "not found".
+#[tokio::test]
+async fn a_version_whose_bytes_are_gone_is_an_error() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    let older = pattern(1, 3 << 20);
+    bench.put("key", older.clone()).await.unwrap();
+    bench.drain().await;
+    bench.background.set(Way::Cut);
+    bench.put("key", pattern(2, 3 << 20)).await.unwrap();
+    bench.close().await;
+    for name in bench.disk.list().await.unwrap() {
+        if name.ends_with(".bulk") {
+            bench.disk.remove(&name).await.unwrap();
+        }
+    }
+    bench.background.set(Way::Open);
+    bench.restart().await;
+    for _ in 0..2 {
+        let read = match bench.open_get("key", None).await {
+            Ok(body) => collect(body.stream).await,
+            Err(error) => Err(error),
+        };
+        let error = read.expect_err("its bytes are gone");
+        assert!(matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt), "{error}");
+        assert!(bench.cache.persist("/").await.is_err());
+        assert_eq!(bench.under("key").unwrap(), older);
+        bench.restart().await;
+    }
+    bench.put("key", "written again").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "written again");
+}

@@ -1,0 +1,113 @@
+//! Pinned space has many owners: a bucket that fills it leaves room for the others.
+
+use std::sync::Arc;
+
+use forebay_cache::{
+    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PutObject, Result, UploadRef,
+    Written,
+};
+use forebay_types::{BucketName, ByteSize, ObjectPath, WriteMode};
+use forebay_ufs::BucketRoot;
+use forebay_ufs::memory::MemoryRoot;
+
+use crate::support::{Bench, Setup, incoming, path, pattern};
+
+const KIB: usize = 1 << 10;
+
+/// About 19 MiB of pinned space, and a bucket `modest` beside the one that everybody uses.
+async fn open() -> Bench {
+    let mut setup = Setup::new(WriteMode::Transient).capacity(64 << 20);
+    setup.root = Some(Arc::new(MemoryRoot::default()) as Arc<dyn BucketRoot>);
+    let bench = setup.settings(|settings| settings.part_size_min = ByteSize(1)).open().await;
+    bench
+        .cache
+        .create_bucket(&BucketName::new("modest").expect("nothing refuses it"))
+        .await
+        .expect("nothing refuses it");
+    bench
+}
+
+/// How many writes are taken until one is refused, which asks to come back later.
+async fn fill(mut write: impl AsyncFnMut(u32) -> Result<Written>) -> u32 {
+    for number in 1..1000 {
+        if let Err(error) = write(number).await {
+            assert_eq!(error.kind, ErrorKind::SlowDown);
+            return number - 1;
+        }
+    }
+    panic!("there is no end of the space");
+}
+
+async fn fill_with_objects(bench: &Bench) -> u32 {
+    fill(async |number| bench.put(&format!("{number}"), pattern(u64::from(number), 256 * KIB)).await).await
+}
+
+async fn create(bench: &Bench) -> UploadRef {
+    let request = CreateUpload {
+        path: path("upload"),
+        attributes: Attributes::default(),
+        checksum_algorithm: None,
+        checksum_kind: None,
+        owner: "owner".to_owned(),
+    };
+    UploadRef { path: path("upload"), upload_id: bench.cache.create_upload(request).await.expect("nothing refuses it") }
+}
+
+/// Parts of 256 KiB, each of which replaces an earlier one of the same number.
+async fn fill_with_parts(bench: &Bench, upload: &UploadRef) -> Vec<CompletePart> {
+    let mut parts = Vec::new();
+    fill(async |number| {
+        bench.cache.put_part(upload, number, incoming(pattern(7, KIB))).await?;
+        let written = bench.cache.put_part(upload, number, incoming(pattern(8, 256 * KIB))).await?;
+        parts.push(CompletePart { number, etag: written.etag.clone(), checksums: Vec::new() });
+        Ok(written)
+    })
+    .await;
+    parts
+}
+
+/// Writes a little into the other bucket.
+async fn write_modestly(bench: &Bench) {
+    for number in 0..16 {
+        let path = ObjectPath::parse("modest", &format!("{number}")).expect("nothing refuses it");
+        let (body, attributes) = (incoming(pattern(number, 32 * KIB)), Attributes::default());
+        let put = PutObject { path, body, attributes, conditions: Conditions::default() };
+        bench.cache.put(put).await.expect("nothing refuses it");
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_fills_pinned_space_leaves_room_for_others() {
+    let mut bench = open().await;
+    let written = fill_with_objects(&bench).await;
+    assert!((65..=72).contains(&written), "{written} of 256 KiB are about 15 sixteenths of 19 MiB");
+    write_modestly(&bench).await;
+    bench.restart().await;
+    assert!(bench.put("more", pattern(1, 256 * KIB)).await.is_err(), "who has how much is known after a restart");
+    write_modestly(&bench).await;
+    for number in 1..=written {
+        bench.delete(&format!("{number}")).await.unwrap();
+    }
+    assert!(fill_with_objects(&bench).await.abs_diff(written) <= 3, "what is deleted does not count");
+}
+
+#[tokio::test]
+async fn parts_of_open_uploads_count_for_their_bucket() {
+    let mut bench = open().await;
+    let upload = create(&bench).await;
+    let parts = fill_with_parts(&bench, &upload).await;
+    assert!((65..=72).contains(&parts.len()), "{}", parts.len());
+    write_modestly(&bench).await;
+    bench.restart().await;
+    assert!(bench.put("more", pattern(1, 256 * KIB)).await.is_err(), "they do after a restart");
+    write_modestly(&bench).await;
+    bench.cache.abort_upload(&upload).await.unwrap();
+    let again = create(&bench).await;
+    let parts = fill_with_parts(&bench, &again).await;
+    assert!((62..=72).contains(&parts.len()), "{}: what was aborted does not count", parts.len());
+    let (conditions, checksums) = (Conditions::default(), Vec::new());
+    let completion = CompleteUpload { upload: again, parts, checksums, checksum_kind: None, size: None, conditions };
+    bench.cache.complete_upload(completion).await.unwrap();
+    bench.delete("upload").await.unwrap();
+    assert!((62..=72).contains(&fill_with_objects(&bench).await), "nor what was completed and deleted");
+}

@@ -1,0 +1,213 @@
+//! Space: what the under store does not have never leaves, what it has makes room, and each path keeps to its share.
+
+use forebay_cache::ErrorKind;
+use forebay_types::{ByteSize, EvictionOrder, PinnedFull, PolicyRule, StorageState, WriteMode};
+
+use crate::support::gate::Way;
+use crate::support::{Bench, Setup, kind, pattern, rule};
+
+const MIB: usize = 1 << 20;
+
+/// Room for 64 objects of 1 MiB; the memory tier hides nothing.
+fn small_disk(mode: WriteMode) -> Setup {
+    Setup::new(mode).capacity(64 << 20).settings(|settings| settings.memory_object_max = ByteSize(0))
+}
+
+/// Bytes of an object that are in the cache.
+async fn cached(bench: &Bench, key: &str) -> u64 {
+    bench.head(key).await.expect("it exists").cached_bytes
+}
+
+/// Full, refused with an error that SDKs try again, and all right by itself.
+#[tokio::test]
+async fn writes_are_refused_while_pinned_data_fills_its_share_and_go_on_by_themselves() {
+    let bench = small_disk(WriteMode::WriteBack).open().await;
+    bench.background.set(Way::Closed);
+    let mut written = 0;
+    let refused = loop {
+        match bench.put(&format!("{written:03}"), pattern(written, MIB)).await {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.kind, ErrorKind::SlowDown);
+    let status = bench.cache.status();
+    assert!((17..=19).contains(&written), "{written} MiB of 64 are about 0.3");
+    assert!(status.pinned_bytes <= status.capacity_bytes * 3 / 10, "{status:?}");
+    bench.delete("000").await.unwrap();
+    bench.put("small", "fits").await.unwrap();
+    for n in 1..written {
+        assert_eq!(bench.get(&format!("{n:03}")).await.unwrap(), pattern(n, MIB));
+    }
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    bench.put("more", pattern(1, MIB)).await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.under.contents().len() as u64, written + 1);
+}
+
+#[tokio::test]
+async fn an_object_that_never_fits_is_not_told_to_come_back() {
+    let bench = small_disk(WriteMode::WriteBack).open().await;
+    assert_eq!(kind(bench.put("key", pattern(1, 20 * MIB)).await), Some(ErrorKind::InsufficientStorage));
+    assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
+}
+
+#[tokio::test]
+async fn a_path_may_write_through_while_pinned_data_fills_its_share() {
+    let setup = small_disk(WriteMode::WriteBack).policy(|rule| rule.pinned_full = Some(PinnedFull::WriteThrough));
+    let bench = setup.open().await;
+    bench.background.set(Way::Closed);
+    for n in 0..40 {
+        bench.put(&format!("{n:03}"), pattern(n, MIB)).await.unwrap();
+    }
+    let dirty = bench.cache.status().dirty_objects;
+    assert!((17..=19).contains(&dirty), "{dirty}");
+    assert_eq!(bench.under.contents().len() as u64, 40 - dirty);
+    assert_eq!(bench.state("039").await, StorageState::Clean);
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    for n in 0..40 {
+        assert_eq!(bench.under(&format!("{n:03}")).unwrap(), pattern(n, MIB));
+    }
+}
+
+/// No persistence, no eviction, however much else comes.
+#[tokio::test]
+async fn what_only_the_cache_has_stays_while_everything_else_makes_room() {
+    let mut setup = small_disk(WriteMode::WriteThrough);
+    setup.policies.push(rule("/bucket/dirty/", WriteMode::WriteBack));
+    setup.policies.push(rule("/bucket/transient/", WriteMode::Transient));
+    let mut bench = setup.open().await;
+    bench.background.set(Way::Closed);
+    for n in 0..6 {
+        bench.put(&format!("dirty/{n}"), pattern(n, MIB)).await.unwrap();
+        bench.put(&format!("transient/{n}"), pattern(10 + n, MIB)).await.unwrap();
+    }
+    for round in 0..3 {
+        for n in 0..100 {
+            bench.put(&format!("clean/{n}"), pattern(round * 100 + n, MIB)).await.unwrap();
+        }
+        for n in 0..6 {
+            assert_eq!(bench.get(&format!("dirty/{n}")).await.unwrap(), pattern(n, MIB));
+            assert_eq!(bench.get(&format!("transient/{n}")).await.unwrap(), pattern(10 + n, MIB));
+        }
+        if round == 1 {
+            bench.background.set(Way::Cut);
+            bench.restart().await;
+            bench.background.set(Way::Closed);
+        }
+    }
+    assert_eq!(bench.get("clean/3").await.unwrap(), pattern(203, MIB), "from the under store, if need be");
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    for n in 0..6 {
+        assert_eq!(bench.under(&format!("dirty/{n}")).unwrap(), pattern(n, MIB));
+        assert!(bench.under(&format!("transient/{n}")).is_none());
+    }
+}
+
+/// A hot set that fits, and a stream of objects that are read never or once.
+#[tokio::test]
+async fn each_order_keeps_what_it_is_for() {
+    for (order, keeps_hot) in [(EvictionOrder::Fifo, false), (EvictionOrder::Lru, true), (EvictionOrder::S3Fifo, true)]
+    {
+        let bench = small_disk(WriteMode::WriteThrough).policy(|rule| rule.eviction = Some(order)).open().await;
+        for n in 0..8 {
+            bench.put(&format!("hot/{n}"), pattern(n, MIB)).await.unwrap();
+        }
+        let gets = bench.foreground.gets().len();
+        for n in 0..200 {
+            for hot in 0..8 {
+                if order != EvictionOrder::Fifo {
+                    assert_eq!(bench.get(&format!("hot/{hot}")).await.unwrap(), pattern(hot, MIB));
+                }
+            }
+            bench.put(&format!("cold/{n}"), pattern(1000 + n, MIB)).await.unwrap();
+        }
+        let mut hot = 0;
+        for n in 0..8 {
+            hot += cached(&bench, &format!("hot/{n}")).await;
+        }
+        let evicted = cached(&bench, "cold/0").await;
+        assert_eq!(evicted, 0, "{order:?}: what nobody reads has made room");
+        if keeps_hot {
+            assert_eq!((hot, bench.foreground.gets().len()), (8 << 20, gets), "{order:?}: never fetched again");
+        } else {
+            assert_eq!(hot, 0, "{order:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_keeps_to_its_quota_and_takes_nobody_elses_room() {
+    let mut setup = small_disk(WriteMode::WriteThrough);
+    setup.policies.push(PolicyRule { cache_quota: Some(ByteSize(8 << 20)), ..PolicyRule::for_path("/bucket/scan/") });
+    let bench = setup.open().await;
+    for n in 0..10 {
+        bench.put(&format!("other/{n}"), pattern(n, MIB)).await.unwrap();
+    }
+    for n in 0..24 {
+        bench.put(&format!("scan/{n:02}"), pattern(n, MIB)).await.unwrap();
+    }
+    let mut scanned = u64::MAX;
+    while scanned > 8 << 20 {
+        bench.clock.advance(std::time::Duration::from_secs(1));
+        tokio::task::yield_now().await;
+        scanned = 0;
+        for n in 0..24 {
+            scanned += cached(&bench, &format!("scan/{n:02}")).await;
+        }
+    }
+    assert!(scanned >= 6 << 20, "{scanned}: no more is evicted than must be");
+    for n in 0..10 {
+        assert_eq!(cached(&bench, &format!("other/{n}")).await, MIB as u64);
+    }
+}
+
+/// A full disk is an error for the write, and nothing else.
+#[tokio::test]
+async fn a_full_disk_is_a_clear_error_and_leaves_nothing_half_done() {
+    for size in [1000, 4 * MIB] {
+        let bench = small_disk(WriteMode::WriteBack).open().await;
+        bench.put("before", "value").await.unwrap();
+        bench.drain().await;
+        bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+        let full = kind(bench.put("key", pattern(1, size)).await);
+        assert_eq!(full, Some(ErrorKind::InsufficientStorage), "{size} bytes");
+        assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{size} bytes");
+        assert_eq!(bench.get("before").await.unwrap(), "value");
+        bench.disk.fail_writes(None);
+        bench.advancing("writes go on by themselves", || bench.cache.status().failed_directories.is_empty()).await;
+        bench.put("key", pattern(1, size)).await.unwrap();
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), pattern(1, size));
+    }
+}
+
+/// Evicting changes memory only, so the next start finds the copy in a log.
+#[tokio::test]
+async fn a_copy_that_was_evicted_does_not_come_back_when_its_object_is_gone() {
+    for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
+        for delete in [true, false] {
+            let setup = small_disk(WriteMode::WriteThrough).policy(|rule| rule.cache_quota = Some(ByteSize(1 << 20)));
+            let mut bench = setup.open().await;
+            bench.put("key", "older").await.unwrap();
+            for n in 0..8 {
+                bench.put(&format!("other/{n}"), pattern(n, MIB / 2)).await.unwrap();
+            }
+            // No look at the key, which would make a copy of its metadata.
+            bench.advancing("the quota holds", || bench.cache.status().evictable_bytes <= 1 << 20).await;
+            bench.cache.set_policies(vec![rule("/", mode)], None, "test", "edit").await.unwrap();
+            if delete {
+                bench.delete("key").await.unwrap();
+            } else {
+                bench.put("key", "newer").await.unwrap();
+            }
+            bench.power_loss(3).await;
+            bench.foreground.set(Way::Cut);
+            let read = bench.get("key").await.ok();
+            assert_ne!(read.as_deref(), Some(b"older".as_slice()), "{mode:?}, deleted: {delete}");
+        }
+    }
+}

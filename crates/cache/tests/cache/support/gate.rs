@@ -1,0 +1,218 @@
+//! An under store that holds, delays, damages and counts requests on their way to another.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
+use forebay_ufs::memory::MemoryUnderStore;
+use forebay_ufs::{
+    ByteStream, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored,
+    UnderStore, Upload, UploadSource,
+};
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+/// What happens to requests that change something or read bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Way {
+    #[default]
+    Open,
+    /// Writes wait until the way is another.
+    Closed,
+    /// Writes get no answer and are carried out by [`Gate::land`] only.
+    Late,
+    /// Requests for this key are refused.
+    Refuse(String, ErrorKind),
+    /// GETs and reads of tags wait until the way is another.
+    HoldReads,
+    /// GETs send this many bytes and then fail.
+    BreakReads(usize),
+    /// Nothing gets through any more.
+    Cut,
+}
+
+/// A write that its sender has given up.
+enum Straggler {
+    Put(ObjectKey, Upload),
+    Delete(ObjectKey, Condition),
+}
+
+#[derive(Default)]
+struct Seen {
+    stragglers: VecDeque<Straggler>,
+    gets: Vec<(String, Option<ByteRange>)>,
+    heads: u64,
+    lists: u64,
+    waiting: usize,
+    refusals: u64,
+}
+
+/// Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    inner: MemoryUnderStore,
+    way: Arc<watch::Sender<Way>>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+struct Buffered(Bytes);
+
+impl UploadSource for Buffered {
+    fn stream(&self, range: ByteRange) -> ByteStream {
+        let bytes = self.0.slice(range.start as usize..range.end as usize);
+        stream::once(async { Ok(bytes) }).boxed()
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(inner: MemoryUnderStore) -> Self {
+        Self { inner, way: Arc::new(watch::Sender::new(Way::Open)), seen: Arc::default() }
+    }
+
+    pub(crate) fn set(&self, way: Way) {
+        self.way.send_replace(way);
+    }
+
+    /// GETs that arrived: keys and ranges.
+    pub(crate) fn gets(&self) -> Vec<(String, Option<ByteRange>)> {
+        self.seen.lock().gets.clone()
+    }
+
+    pub(crate) fn heads(&self) -> u64 {
+        self.seen.lock().heads
+    }
+
+    pub(crate) fn lists(&self) -> u64 {
+        self.seen.lock().lists
+    }
+
+    /// Writes without an answer that have not been carried out.
+    pub(crate) fn stragglers(&self) -> usize {
+        self.seen.lock().stragglers.len()
+    }
+
+    /// Requests that wait at the gate.
+    pub(crate) fn waiting(&self) -> usize {
+        self.seen.lock().waiting
+    }
+
+    /// Requests that were refused.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.seen.lock().refusals
+    }
+
+    /// Carries out the oldest write that got no answer, and says how that went.
+    pub(crate) async fn land(&self) -> Result<()> {
+        let straggler = self.seen.lock().stragglers.pop_front().expect("a write is on its way");
+        match straggler {
+            Straggler::Put(key, upload) => self.inner.put(&key, upload).await.map(|_| ()),
+            Straggler::Delete(key, condition) => self.inner.delete(&key, condition).await,
+        }
+    }
+
+    fn refused(&self, key: &ObjectKey) -> Result<()> {
+        let kind = match &*self.way.borrow() {
+            Way::Refuse(refused, kind) if refused == key.as_str() => *kind,
+            Way::Cut => ErrorKind::Unavailable,
+            _ => return Ok(()),
+        };
+        self.seen.lock().refusals += 1;
+        Err(refusal(kind))
+    }
+
+    async fn pass(&self, held: &Way) {
+        let mut way = self.way.subscribe();
+        if *way.borrow_and_update() != *held {
+            return;
+        }
+        self.seen.lock().waiting += 1;
+        // The sender lives in the gate.
+        let _ = way.wait_for(|way| way != held).await;
+        self.seen.lock().waiting -= 1;
+    }
+
+    fn is_late(&self) -> bool {
+        *self.way.borrow() == Way::Late
+    }
+}
+
+fn refusal(kind: ErrorKind) -> Error {
+    Error::new(kind, "the gate refuses")
+}
+
+#[async_trait]
+impl UnderStore for Gate {
+    async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
+        self.seen.lock().heads += 1;
+        self.refused(key)?;
+        self.inner.head(key).await
+    }
+
+    async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
+        self.seen.lock().gets.push((key.as_str().to_owned(), range));
+        self.pass(&Way::HoldReads).await;
+        self.refused(key)?;
+        let body = self.inner.get(key, range, if_match).await?;
+        let Way::BreakReads(length) = *self.way.borrow() else { return Ok(body) };
+        let cut = body.stream.map(move |data| data.map(|data| data.slice(..length.min(data.len()))));
+        let broken = stream::once(async { Err(refusal(ErrorKind::Unavailable)) });
+        Ok(RemoteBody { stream: cut.chain(broken).boxed(), ..body })
+    }
+
+    async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        self.pass(&Way::Closed).await;
+        self.refused(key)?;
+        if !self.is_late() {
+            return self.inner.put(key, upload).await;
+        }
+        let mut bytes = BytesMut::new();
+        let mut source = upload.source.stream(ByteRange::of_size(upload.info.size));
+        while let Some(data) = source.next().await {
+            bytes.extend_from_slice(&data?);
+        }
+        let upload = Upload { source: Arc::new(Buffered(bytes.freeze())), ..upload };
+        self.seen.lock().stragglers.push_back(Straggler::Put(key.clone(), upload));
+        Err(refusal(ErrorKind::Ambiguous))
+    }
+
+    async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
+        self.pass(&Way::Closed).await;
+        self.refused(key)?;
+        if !self.is_late() {
+            return self.inner.delete(key, condition).await;
+        }
+        self.seen.lock().stragglers.push_back(Straggler::Delete(key.clone(), condition));
+        Err(refusal(ErrorKind::Ambiguous))
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage> {
+        self.seen.lock().lists += 1;
+        self.inner.list(request).await
+    }
+
+    async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        self.pass(&Way::HoldReads).await;
+        self.inner.tags(key).await
+    }
+
+    async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
+        self.pass(&Way::Closed).await;
+        self.refused(key)?;
+        if self.is_late() {
+            return Err(refusal(ErrorKind::Ambiguous));
+        }
+        self.inner.set_tags(key, tags).await
+    }
+
+    async fn sweep(&self, age: Duration) -> Result<u64> {
+        self.inner.sweep(age).await
+    }
+
+    fn label(&self) -> String {
+        "gate".to_owned()
+    }
+}

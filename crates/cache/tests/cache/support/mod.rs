@@ -1,0 +1,368 @@
+//! A real cache on a disk in memory, before an under store in memory, on a clock that the test moves.
+
+pub(crate) mod gate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_cache::{
+    Attributes, ByteStream, Cache, Conditions, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount, Mounts,
+    ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
+};
+use forebay_catalog::{EmbeddedEngine, Engine, Transaction};
+use forebay_env::clock::ManualClock;
+use forebay_env::disk::memory::MemoryDisk;
+use forebay_env::{Disk, Env, Random};
+use forebay_store::{Store, ValueWrite};
+use forebay_types::{BucketName, ETag, Generation, ObjectPath, Period, PolicyRule, StorageState, WriteMode};
+use forebay_ufs::BucketRoot;
+use forebay_ufs::memory::{Applied, MemoryUnderStore};
+use futures::{StreamExt, stream};
+use prometheus_client::registry::Registry;
+
+use gate::{Gate, Way};
+
+pub(crate) const BUCKET: &str = "bucket";
+
+/// What a test waits for must come within this much real time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What tests change before the cache opens.
+pub(crate) struct Setup {
+    pub(crate) capacity: u64,
+    pub(crate) store: forebay_store::Settings,
+    pub(crate) settings: Settings,
+    pub(crate) policies: Vec<PolicyRule>,
+    pub(crate) seed: u64,
+    /// Where buckets beside [`BUCKET`] come from.
+    pub(crate) root: Option<Arc<dyn BucketRoot>>,
+    /// A second disk, which goes on when the first has failed.
+    pub(crate) spare: Option<MemoryDisk>,
+}
+
+/// Nothing waits for a clock that only tests move.
+fn store_settings(capacities: Vec<u64>) -> forebay_store::Settings {
+    forebay_store::Settings { sync_delay: Duration::ZERO, ..forebay_store::Settings::new(capacities) }
+}
+
+impl Setup {
+    pub(crate) fn new(mode: WriteMode) -> Self {
+        let capacity = 256 << 20;
+        let settings = Settings { persist_backoff_min: Period::from_secs(1), ..Settings::default() };
+        let policies = vec![rule("/", mode)];
+        Self { capacity, store: store_settings(vec![capacity]), settings, policies, seed: 1, root: None, spare: None }
+    }
+
+    pub(crate) fn capacity(mut self, capacity: u64) -> Self {
+        self.capacity = capacity;
+        self.store = store_settings(vec![capacity]);
+        self
+    }
+
+    /// Two disks of the same size.
+    pub(crate) fn with_spare_disk(mut self) -> Self {
+        self.spare = Some(MemoryDisk::new(self.capacity));
+        self.store = store_settings(vec![self.capacity; 2]);
+        self
+    }
+
+    pub(crate) fn settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    pub(crate) fn policy(mut self, change: impl FnOnce(&mut PolicyRule)) -> Self {
+        change(&mut self.policies[0]);
+        self
+    }
+
+    pub(crate) async fn open(self) -> Bench {
+        let (env, clock) = Env::simulated(self.seed);
+        let under = MemoryUnderStore::default();
+        let (foreground, background) = (Gate::new(under.clone()), Gate::new(under.clone()));
+        let disk = MemoryDisk::new(self.capacity);
+        let (cache, registry, store) = build(&self, &env, &disk, &foreground, &background).await;
+        Bench { cache, registry, store, under, foreground, background, disk, clock, env, setup: self }
+    }
+}
+
+pub(crate) fn rule(path: &str, mode: WriteMode) -> PolicyRule {
+    PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path(path) }
+}
+
+async fn open_store(setup: &Setup, env: &Env, disk: &MemoryDisk) -> Store {
+    let disks = [disk.clone()].into_iter().chain(setup.spare.clone());
+    let disks = disks.map(|disk| Arc::new(disk) as Arc<dyn Disk>).collect();
+    Store::open(env.clone(), disks, setup.store.clone(), None).await.expect("store")
+}
+
+async fn build(
+    setup: &Setup,
+    env: &Env,
+    disk: &MemoryDisk,
+    foreground: &Gate,
+    background: &Gate,
+) -> (Cache, Registry, Store) {
+    let store = open_store(setup, env, disk).await;
+    let (engine, kept) = (Arc::new(EmbeddedEngine::new(store.clone())), store.clone());
+    let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
+    let mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
+    let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
+    let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
+    let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies };
+    let mut registry = Registry::default();
+    (Cache::open(parts, &mut registry).await.expect("cache"), registry, kept)
+}
+
+/// A cache and all around it.
+pub(crate) struct Bench {
+    pub(crate) cache: Cache,
+    registry: Registry,
+    /// Behind the cache's back.
+    pub(crate) store: Store,
+    pub(crate) under: MemoryUnderStore,
+    /// What requests of clients go through on their way to the under store.
+    pub(crate) foreground: Gate,
+    /// What background work goes through.
+    pub(crate) background: Gate,
+    pub(crate) disk: MemoryDisk,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) env: Env,
+    pub(crate) setup: Setup,
+}
+
+impl Bench {
+    pub(crate) async fn new(mode: WriteMode) -> Self {
+        Setup::new(mode).open().await
+    }
+
+    /// Ends the process in order and starts it again.
+    pub(crate) async fn restart(&mut self) {
+        self.close().await;
+        self.reopen().await;
+    }
+
+    pub(crate) async fn close(&self) {
+        self.closed().await.expect("close");
+    }
+
+    /// Ends the cache while the clock runs.
+    async fn closed(&self) -> Result<()> {
+        let cache = self.cache.clone();
+        let closing = forebay_env::spawn(async move { cache.close().await });
+        self.advancing("the cache closes", || closing.is_finished()).await;
+        closing.join().await
+    }
+
+    pub(crate) async fn reopen(&mut self) {
+        (self.cache, self.registry, self.store) =
+            build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+    }
+
+    /// Removes a record of the catalog while the cache is closed.
+    pub(crate) async fn remove_record(&self, key: Bytes) {
+        self.write_record(key, None).await;
+    }
+
+    /// Changes a record of the catalog while the cache is closed.
+    pub(crate) async fn write_record(&self, key: Bytes, value: Option<Bytes>) {
+        let store = open_store(&self.setup, &self.env, &self.disk).await;
+        let writes = vec![ValueWrite { key, value }];
+        EmbeddedEngine::new(store.clone())
+            .commit(Transaction { writes, ..Transaction::default() })
+            .await
+            .expect("commit");
+        store.close().await.expect("close");
+    }
+
+    /// Cuts the power and starts again. What the dead process still tries reaches neither the disk nor the under store.
+    pub(crate) async fn power_loss(&mut self, seed: u64) {
+        self.crash(|disk| disk.power_loss(seed)).await;
+    }
+
+    /// Kills the process and starts it again: what it has written stays, synced or not.
+    pub(crate) async fn kill(&mut self) {
+        self.crash(MemoryDisk::kill).await;
+    }
+
+    async fn crash(&mut self, disk: impl Fn(&MemoryDisk)) {
+        disk(&self.disk);
+        self.setup.spare.iter().for_each(disk);
+        self.foreground.set(Way::Cut);
+        self.background.set(Way::Cut);
+        (self.foreground, self.background) = (Gate::new(self.under.clone()), Gate::new(self.under.clone()));
+        // Only to end the dead process's tasks: it can't write any more.
+        let _ = self.closed().await;
+        (self.cache, self.registry, self.store) =
+            build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+    }
+
+    pub(crate) async fn put(&self, key: &str, body: impl Into<Bytes>) -> Result<Written> {
+        self.put_if(key, body, Conditions::default()).await
+    }
+
+    pub(crate) async fn put_if(&self, key: &str, body: impl Into<Bytes>, conditions: Conditions) -> Result<Written> {
+        let body = incoming(body.into());
+        self.cache.put(PutObject { path: path(key), body, attributes: Attributes::default(), conditions }).await
+    }
+
+    pub(crate) async fn open_get(&self, key: &str, range: Option<RangeRequest>) -> Result<ObjectBody> {
+        self.cache.get(get_request(key, range)).await
+    }
+
+    pub(crate) async fn get(&self, key: &str) -> Result<Bytes> {
+        collect(self.open_get(key, None).await?.stream).await
+    }
+
+    /// Bytes `first..=last`.
+    pub(crate) async fn get_range(&self, key: &str, first: u64, last: u64) -> Result<Bytes> {
+        collect(self.open_get(key, Some(RangeRequest::From { first, last: Some(last) })).await?.stream).await
+    }
+
+    pub(crate) async fn head(&self, key: &str) -> Result<ObjectHead> {
+        self.cache.head(get_request(key, None)).await
+    }
+
+    pub(crate) async fn state(&self, key: &str) -> StorageState {
+        self.head(key).await.expect("head").state
+    }
+
+    pub(crate) async fn delete(&self, key: &str) -> Result<()> {
+        self.cache.delete(&path(key), &Conditions::default()).await
+    }
+
+    /// All keys, in the order of the listing.
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        let request = ListObjects { limit: 1000, ..ListObjects::default() };
+        let page = self.cache.list(&BucketName::new(BUCKET).expect("bucket"), &request).await.expect("list");
+        page.objects.into_iter().map(|object| object.key).collect()
+    }
+
+    /// Waits until nothing waits for the under store, moving the clock over every pause.
+    pub(crate) async fn drain(&self) {
+        self.advancing("the backlog drains", || self.is_drained()).await;
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        let status = self.cache.status();
+        status.dirty_objects == 0 && status.tombstones == 0
+    }
+
+    /// Waits for a condition while the clock runs.
+    pub(crate) async fn advancing(&self, what: &str, condition: impl Fn() -> bool) {
+        let clock = Arc::clone(&self.clock);
+        let mut turns = 0_u32;
+        until(what, || {
+            turns += 1;
+            // Most waits end without any pause: time only moves when many turns have brought nothing.
+            if turns.is_multiple_of(64) {
+                clock.advance(Duration::from_millis(500));
+            }
+            condition()
+        })
+        .await;
+    }
+
+    /// Makes all that is known of the under store too old to be believed.
+    pub(crate) fn age_metadata(&self) {
+        self.clock.advance(Duration::from_secs(61));
+    }
+
+    pub(crate) fn under(&self, key: &str) -> Option<Bytes> {
+        self.under.contents().get(key).cloned()
+    }
+
+    /// The generations of a key in the order in which they were applied.
+    pub(crate) fn generations(&self, wanted: &str) -> Vec<Generation> {
+        let generation = |applied: Applied| match applied {
+            Applied::Put { key, generation } if key == wanted => Some(generation),
+            Applied::Put { .. } | Applied::Delete { .. } => None,
+        };
+        self.under.applied().into_iter().filter_map(generation).collect()
+    }
+
+    /// What a scrape shows.
+    pub(crate) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).expect("metrics");
+        text
+    }
+
+    /// Flips a bit of every place on the disk that holds `needle`. Returns how many there were.
+    pub(crate) async fn damage(&self, needle: &[u8]) -> usize {
+        let mut found = 0;
+        for name in self.disk.list().await.expect("list") {
+            let contents = self.disk.contents(&name).expect("file");
+            let places = contents.windows(needle.len()).enumerate().filter(|(_, window)| *window == needle);
+            for (offset, _) in places {
+                self.disk.flip_bit(&name, offset, 3);
+                found += 1;
+            }
+        }
+        found
+    }
+}
+
+/// Waits for a condition, giving way to everything else between two looks.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let clock = Env::real().clock;
+    let start = clock.monotonic();
+    while !condition() {
+        assert!(clock.monotonic() - start < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+pub(crate) fn path(key: &str) -> ObjectPath {
+    ObjectPath::parse(BUCKET, key).expect("path")
+}
+
+pub(crate) fn incoming(body: Bytes) -> Incoming {
+    let size = body.len() as u64;
+    incoming_stream(stream::once(async { Ok(body) }).boxed(), size)
+}
+
+pub(crate) fn incoming_stream(stream: ByteStream, size: u64) -> Incoming {
+    Incoming { stream, size, md5: None, sha256: None, checksums: Vec::new(), compute: Vec::new(), trailers: None }
+}
+
+pub(crate) fn get_request(key: &str, range: Option<RangeRequest>) -> GetObject {
+    GetObject { path: path(key), range, part_number: None, conditions: Conditions::default() }
+}
+
+pub(crate) async fn collect(mut stream: ByteStream) -> Result<Bytes> {
+    let mut data = Vec::new();
+    while let Some(next) = stream.next().await {
+        data.extend_from_slice(&next?);
+    }
+    Ok(data.into())
+}
+
+pub(crate) fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind)
+}
+
+pub(crate) fn if_absent() -> Conditions {
+    Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() }
+}
+
+pub(crate) fn if_matches(etag: &ETag) -> Conditions {
+    Conditions { if_match: Some(TagCondition::OneOf(vec![etag.clone()])), ..Conditions::default() }
+}
+
+/// Bytes that differ from place to place and from seed to seed, so that no part of a body passes for another.
+pub(crate) fn pattern(seed: u64, size: usize) -> Bytes {
+    let random = forebay_env::random::SeededRandom::new(seed);
+    let words = (0..size.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
+    words.take(size).collect::<Vec<_>>().into()
+}
+
+/// The seeds to run: the one of `FOREBAY_TEST_SEED`, or `count` fixed ones.
+pub(crate) fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("FOREBAY_TEST_SEED") {
+        Ok(seed) => vec![seed.parse().expect("FOREBAY_TEST_SEED is a number")],
+        Err(_) => (1..=count).collect(),
+    }
+}

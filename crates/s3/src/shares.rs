@@ -1,0 +1,166 @@
+//! How many of the connections each access key has. When they run out, who has the most of them is refused first.
+//!
+//! A connection counts for who has sent the last request on it, from the moment that its signature has been checked: so nobody takes
+//! places in the name of somebody else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_auth::User;
+use forebay_cache::{Error, ErrorKind};
+use forebay_types::shares::is_fair;
+use parking_lot::Mutex;
+use s3s::S3Result;
+
+use crate::context::RequestContext;
+use crate::error::from_cache;
+use crate::metrics::Metrics;
+
+/// All places for connections.
+pub(crate) struct Shares {
+    most: u64,
+    taken: AtomicU64,
+    /// By access key, which is empty for nobody's. Keys without a connection are not in it.
+    holders: Mutex<HashMap<String, Arc<Holder>>>,
+    metrics: Arc<Metrics>,
+}
+
+struct Holder {
+    access_key: String,
+    connections: AtomicU64,
+}
+
+/// The place of one connection, until it is dropped.
+pub(crate) struct Place {
+    shares: Arc<Shares>,
+    holder: Mutex<Option<Arc<Holder>>>,
+}
+
+impl Shares {
+    pub(crate) fn new(most: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { most: most as u64, taken: AtomicU64::new(0), holders: Mutex::default(), metrics })
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>) -> Arc<Place> {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Place { shares: Arc::clone(self), holder: Mutex::default() })
+    }
+
+    fn join(&self, user: &User) -> Arc<Holder> {
+        let mut holders = self.holders.lock();
+        let new = || Arc::new(Holder { access_key: user.access_key.clone(), connections: AtomicU64::new(0) });
+        let holder = holders.entry(user.access_key.clone()).or_insert_with(new);
+        holder.connections.fetch_add(1, Ordering::Relaxed);
+        Arc::clone(holder)
+    }
+
+    fn leave(&self, holder: &Holder) {
+        let mut holders = self.holders.lock();
+        if holder.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
+            holders.remove(&holder.access_key);
+        }
+    }
+}
+
+impl Place {
+    /// A request of `user` has come on this connection.
+    ///
+    /// # Errors
+    /// `SlowDown` when there are few places left and many connections of this user.
+    pub(crate) fn admit(&self, user: &User, context: &RequestContext) -> S3Result<()> {
+        self.belongs_to(user);
+        if self.is_fair() {
+            return Ok(());
+        }
+        self.shares.metrics.requests_over_share.inc();
+        let error = Error::new(ErrorKind::SlowDown, "the access key has more than its share of the connections");
+        Err(from_cache(error, &context.id, context.operation()))
+    }
+
+    /// Whether the connection may go on, or its place is wanted for others.
+    pub(crate) fn is_fair(&self) -> bool {
+        let Some(held) = self.holder.lock().as_ref().map(|holder| holder.connections.load(Ordering::Relaxed)) else {
+            return true;
+        };
+        let left = self.shares.most.saturating_sub(self.shares.taken.load(Ordering::Relaxed));
+        // One may always be: there may be no more than one place.
+        held <= 1 || is_fair(held, left)
+    }
+
+    fn belongs_to(&self, user: &User) {
+        let mut holder = self.holder.lock();
+        if holder.as_ref().is_some_and(|holder| holder.access_key == user.access_key) {
+            return;
+        }
+        if let Some(before) = holder.replace(self.shares.join(user)) {
+            self.shares.leave(&before);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(holder) = self.holder.get_mut() {
+            self.shares.leave(holder);
+        }
+        self.shares.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_auth::Secret;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn user(access_key: &str) -> User {
+        let (name, owner_id, secret) = (access_key.to_owned(), String::new(), Secret::new("secret"));
+        User { name, owner_id, access_key: access_key.to_owned(), secret, grants: Vec::new() }
+    }
+
+    fn shares(most: usize) -> Arc<Shares> {
+        Shares::new(most, Arc::new(Metrics::register(&mut Registry::default())))
+    }
+
+    /// Places of as many connections as are admitted, until the first is refused.
+    fn fill(shares: &Arc<Shares>, user: &User) -> Vec<Arc<Place>> {
+        let context = RequestContext::new("id".to_owned(), "http");
+        let admitted =
+            std::iter::repeat_with(|| shares.enter()).take_while(|place| place.admit(user, &context).is_ok());
+        admitted.take(1000).collect()
+    }
+
+    #[test]
+    fn one_key_leaves_places_to_others_and_gives_some_back() {
+        let (shares, greedy, modest) = (shares(64), user("greedy"), user("modest"));
+        let taken = fill(&shares, &greedy);
+        assert_eq!(taken.len(), 60);
+        let others = fill(&shares, &modest);
+        assert!(!others.is_empty());
+        assert!(taken.iter().all(|place| !place.is_fair()), "who has most has too many now");
+        assert!(others.iter().all(|place| place.is_fair()));
+        drop((taken, others));
+        assert!(shares.holders.lock().is_empty(), "who has gone is forgotten");
+        assert_eq!(fill(&shares, &modest).len(), 60);
+    }
+
+    #[test]
+    fn a_connection_counts_for_who_asked_last() {
+        let (shares, first, second) = (shares(64), user("first"), user("second"));
+        let taken = fill(&shares, &first);
+        let context = RequestContext::new("id".to_owned(), "http");
+        for place in &taken[..30] {
+            assert!(place.admit(&second, &context).is_ok());
+        }
+        assert!(taken[40].admit(&first, &context).is_ok(), "it has only half of them now");
+        assert_eq!(shares.holders.lock().len(), 2);
+    }
+
+    #[test]
+    fn where_there_is_one_place_it_can_be_used() {
+        let shares = shares(1);
+        assert!(shares.enter().admit(&user("key"), &RequestContext::new("id".to_owned(), "http")).is_ok());
+    }
+}

@@ -1,0 +1,214 @@
+//! Who gets in: every operation with every kind of wrong signature, and what each signature covers.
+
+use std::time::Duration;
+
+use crate::support::raw::{exchange, status};
+use crate::support::sign::Request;
+use crate::support::{BUCKET, start};
+
+/// Every operation that the cache answers, and some that pass through.
+fn operations() -> Vec<Request> {
+    let xml = |request: Request, body: &str| request.body(body);
+    let object = "/bucket/key";
+    vec![
+        Request::new("GET", "/"),
+        Request::new("HEAD", "/bucket"),
+        Request::new("GET", "/bucket").query("location", ""),
+        Request::new("PUT", "/newbucket"),
+        Request::new("DELETE", "/bucket"),
+        Request::new("GET", "/bucket"),
+        Request::new("GET", "/bucket").query("list-type", "2"),
+        Request::new("GET", "/bucket").query("versions", ""),
+        Request::new("GET", "/bucket").query("uploads", ""),
+        xml(Request::new("POST", "/bucket").query("delete", ""), "<Delete><Object><Key>key</Key></Object></Delete>"),
+        Request::new("GET", object),
+        Request::new("HEAD", object),
+        Request::new("GET", object).query("attributes", "").header("x-amz-object-attributes", "ETag"),
+        Request::new("GET", object).query("tagging", ""),
+        xml(Request::new("PUT", object).query("tagging", ""), "<Tagging><TagSet/></Tagging>"),
+        Request::new("DELETE", object).query("tagging", ""),
+        Request::new("PUT", object).body("new"),
+        Request::new("PUT", object).header("x-amz-copy-source", "/bucket/other"),
+        Request::new("DELETE", object),
+        Request::new("POST", object).query("uploads", ""),
+        Request::new("PUT", object).query("partNumber", "1").query("uploadId", "u").body("part"),
+        Request::new("PUT", object)
+            .query("partNumber", "1")
+            .query("uploadId", "u")
+            .header("x-amz-copy-source", "/bucket/other"),
+        xml(Request::new("POST", object).query("uploadId", "u"), "<CompleteMultipartUpload/>"),
+        Request::new("DELETE", object).query("uploadId", "u"),
+        Request::new("GET", object).query("uploadId", "u"),
+        Request::new("GET", "/bucket").query("acl", ""),
+        Request::new("GET", "/bucket").query("versioning", ""),
+        Request::new("GET", object).query("versionId", "7"),
+        Request::new("DELETE", object).query("versionId", "7"),
+        Request::new("GET", "/bucket").query("tagging", ""),
+    ]
+}
+
+/// The signature backwards, with another first digit: never the same one.
+fn turned(signature: &str) -> String {
+    let first = if signature.ends_with('0') { '1' } else { '0' };
+    std::iter::once(first).chain(signature.chars().rev().skip(1)).collect()
+}
+
+#[tokio::test]
+async fn nobody_gets_in_with_a_wrong_signature() {
+    let endpoint = start().await;
+    let address = endpoint.address;
+    let client = endpoint.root();
+    client.put_object().bucket(BUCKET).key("key").body(b"old".to_vec().into()).send().await.expect("put");
+    for operation in operations() {
+        let good = operation.sign(address);
+        let tampered =
+            String::from_utf8(good.bytes.clone()).unwrap().replace(&good.signature, &turned(&good.signature));
+        let in_both = operation.clone().query("X-Amz-Signature", "0").sign(address).bytes;
+        let wrong_secret = Request { secret: "wrongsecret0123456789".to_owned(), ..operation.clone() };
+        let wrong_key = Request { key: "nosuchkey".to_owned(), ..operation.clone() };
+        let version_2 = operation.clone().unsigned_header("authorization", "AWS rootkey:c2lnbmF0dXJl");
+        for (name, bytes) in [
+            ("none", operation.anonymous(address)),
+            ("wrong secret", wrong_secret.sign(address).bytes),
+            ("wrong key", wrong_key.sign(address).bytes),
+            ("tampered", tampered.into_bytes()),
+            ("both", in_both),
+            ("version 2", version_2.anonymous(address)),
+            ("wrong region", Request { region: "eu-north-1".to_owned(), ..operation.clone() }.sign(address).bytes),
+            ("presigned, wrong secret", wrong_secret.presign(address, "60")),
+            ("presigned for too long", operation.presign(address, "604801")),
+        ] {
+            let answer = exchange(address, bytes).await;
+            // As S3 has it: these two are malformed.
+            let expected = if ["wrong region", "presigned for too long"].contains(&name) { 400 } else { 403 };
+            assert_eq!(
+                status(&answer),
+                expected,
+                "{} {} {:?}, {name}: {answer}",
+                operation.method,
+                operation.path,
+                operation.query
+            );
+        }
+    }
+    let body =
+        client.get_object().bucket(BUCKET).key("key").send().await.expect("get").body.collect().await.expect("body");
+    assert_eq!(body.into_bytes(), "old", "nothing was changed");
+}
+
+#[tokio::test]
+async fn unknown_keys_and_wrong_signatures_look_the_same() {
+    let endpoint = start().await;
+    let request = Request::new("GET", "/bucket/key");
+    let wrong_key = Request { key: "nosuchkey".to_owned(), ..request.clone() }.sign(endpoint.address).bytes;
+    let wrong_secret = Request { secret: "wrong".to_owned(), ..request }.sign(endpoint.address).bytes;
+    for bytes in [wrong_key, wrong_secret] {
+        assert!(exchange(endpoint.address, bytes).await.contains("<Code>SignatureDoesNotMatch</Code>"));
+    }
+}
+
+#[tokio::test]
+async fn clocks_may_differ_by_15_minutes_both_ways() {
+    let endpoint = start().await;
+    let request = Request::new("GET", "/bucket").query("list-type", "2");
+    for (minutes, right) in [(0, true), (14, true), (-14, true), (16, false), (-16, false)] {
+        let time = request.time + time::Duration::minutes(minutes);
+        let answer = exchange(endpoint.address, Request { time, ..request.clone() }.sign(endpoint.address).bytes).await;
+        assert_eq!(status(&answer), if right { 200 } else { 403 }, "{minutes}: {answer}");
+        assert_eq!(answer.contains("RequestTimeTooSkewed"), !right);
+    }
+}
+
+#[tokio::test]
+async fn presigned_urls_hold_for_their_time_method_and_path() {
+    let endpoint = start().await;
+    let address = endpoint.address;
+    let put = Request::new("PUT", "/bucket/a").body("content");
+    assert_eq!(status(&exchange(address, put.presign(address, "60")).await), 200);
+    let get = Request::new("GET", "/bucket/a");
+    let good = String::from_utf8(get.presign(address, "60")).unwrap();
+    let answer = exchange(address, &good).await;
+    assert!(status(&answer) == 200 && answer.ends_with("content"), "{answer}");
+    let deleted = good.replacen("GET", "DELETE", 1);
+    let moved = good.replacen("/bucket/a", "/bucket/b", 1);
+    let longer = good.replacen("Expires=60", "Expires=61", 1);
+    let twice = good.replacen(" HTTP/1.1", "&X-Amz-Expires=60 HTTP/1.1", 1);
+    let with_header = good.replacen("connection", "x-amz-meta-a: b\r\nconnection", 1);
+    for (bytes, expected) in [(deleted, 403), (moved, 403), (longer, 403), (twice, 400), (with_header, 403)] {
+        assert_eq!(status(&exchange(address, &bytes).await), expected, "{bytes}");
+    }
+    let expired = Request { time: get.time - Duration::from_secs(120), ..get.clone() };
+    let answer = exchange(address, expired.presign(address, "60")).await;
+    assert!(status(&answer) == 403 && answer.contains("Request has expired"), "{answer}");
+    let early = Request { time: get.time + Duration::from_secs(1000), ..get };
+    assert!(exchange(address, early.presign(address, "60")).await.contains("RequestTimeTooSkewed"));
+}
+
+#[tokio::test]
+async fn no_amz_header_goes_unsigned() {
+    let endpoint = start().await;
+    for (name, value) in [
+        ("x-amz-copy-source", "/bucket/other"),
+        ("x-amz-tagging", "a=b"),
+        ("x-amz-meta-a", "b"),
+        ("x-amz-acl", "private"),
+        ("x-amz-storage-class", "STANDARD_IA"),
+    ] {
+        let request = Request::new("PUT", "/bucket/key").body("x").unsigned_header(name, value);
+        let answer = exchange(endpoint.address, request.sign(endpoint.address).bytes).await;
+        assert_eq!(status(&answer), 403, "{name}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn anonymous_requests_have_only_what_a_grant_gives() {
+    let endpoint = start().await;
+    let client = endpoint.root();
+    for key in ["public/a", "private/a"] {
+        client.put_object().bucket(BUCKET).key(key).body(b"x".to_vec().into()).send().await.expect("put");
+    }
+    for (method, path, expected) in [
+        ("GET", "/bucket/public/a", 200),
+        ("HEAD", "/bucket/public/a", 200),
+        ("GET", "/bucket/private/a", 403),
+        ("GET", "/bucket/public%2Fa", 200),
+        ("GET", "/bucket/public%252Fa", 403),
+        ("GET", "/bucket/public/../private/a", 403),
+        ("GET", "/bucket//public/a", 403),
+        // Without the right to list, what is absent looks like what is forbidden.
+        ("GET", "/bucket/public/absent", 403),
+        ("PUT", "/bucket/public/b", 403),
+        ("DELETE", "/bucket/public/a", 403),
+        ("GET", "/bucket", 403),
+        ("GET", "/bucket?prefix=public/", 403),
+        ("GET", "/bucket/public/a?response-content-type=text/html", 400),
+    ] {
+        let bytes = format!("{method} {path} HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        assert_eq!(status(&exchange(endpoint.address, bytes).await), expected, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn forms_without_a_grant_or_with_an_old_signature_are_refused() {
+    let endpoint = start().await;
+    let part =
+        |name: &str, value: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    let file = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nx\r\n--b--\r\n";
+    let anonymous = format!("{}{file}", part("key", "public/f"));
+    let version_2 = format!(
+        "{}{}{}{}{file}",
+        part("key", "own/f"),
+        part("AWSAccessKeyId", "rootkey"),
+        part("policy", "e30="),
+        part("signature", "AAAA")
+    );
+    for body in [anonymous, version_2] {
+        let bytes = format!(
+            "POST /bucket HTTP/1.1\r\nhost: h\r\ncontent-type: multipart/form-data; boundary=b\r\ncontent-length: {}\r\nconnection: \
+             close\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = exchange(endpoint.address, bytes).await;
+        assert_eq!(status(&answer), 403, "{answer}");
+    }
+}

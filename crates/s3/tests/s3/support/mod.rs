@@ -1,0 +1,126 @@
+//! A real endpoint over a real cache, on a port of its own.
+
+pub(crate) mod raw;
+pub(crate) mod sign;
+mod under_store;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use forebay_auth::{RootUser, Secret, Users};
+use forebay_cache::{Cache, Mounts, Parts};
+use forebay_catalog::EmbeddedEngine;
+use forebay_env::disk::memory::MemoryDisk;
+use forebay_env::{Disk, Env, Task};
+use forebay_s3::{S3Service, S3Settings};
+use forebay_store::Store;
+use forebay_types::{PolicyRule, WriteMode};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const ROOT_KEY: &str = "rootkey";
+pub(crate) const ROOT_SECRET: &str = "rootsecret0123456789";
+/// May read and list `/bucket/shared`, and write `/bucket/own`.
+pub(crate) const GUEST_KEY: &str = "guestkey";
+pub(crate) const GUEST_SECRET: &str = "guestsecret0123456789";
+pub(crate) const BUCKET: &str = "bucket";
+
+const USERS: &str = r#"
+[[user]]
+name = "guest"
+access_key = "guestkey"
+secret_key = "guestsecret0123456789"
+grants = [
+    { path = "/bucket/shared", allow = ["read", "list"] },
+    { path = "/bucket/own", allow = ["write"] },
+]
+
+[[anonymous]]
+path = "/bucket/public"
+allow = ["read"]
+"#;
+
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    pub(crate) registry: Registry,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) server: Task<()>,
+    _users_file: tempfile::TempDir,
+}
+
+/// Starts an endpoint with the bucket [`BUCKET`] in it.
+pub(crate) async fn start() -> Endpoint {
+    start_with(|_| {}).await
+}
+
+pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint {
+    let env = Env::real();
+    let mut registry = Registry::default();
+    let capacity = 256 << 20;
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new(capacity));
+    let store =
+        Store::open(env.clone(), vec![disk], forebay_store::Settings::new(vec![capacity]), None).await.expect("store");
+    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let root = under_store::root(BUCKET);
+    let mounts = Mounts { mounts: Default::default(), root: Some(Arc::clone(&root)), background_root: Some(root) };
+    let policies = vec![PolicyRule { write_mode: Some(WriteMode::Transient), ..PolicyRule::for_path("/") }];
+    let parts = Parts { env: env.clone(), store, engine, mounts, settings: Default::default(), policies };
+    let cache = Cache::open(parts, &mut registry).await.expect("cache");
+    let users_file = tempfile::tempdir().expect("directory");
+    let path = users_file.path().join("users.toml");
+    std::fs::write(&path, USERS).expect("users");
+    let root = RootUser { access_key: ROOT_KEY.to_owned(), secret_key: Secret::new(ROOT_SECRET) };
+    let users = Users::open(root, Some(path)).expect("users");
+    let mut settings = S3Settings::new(Secret::new(ROOT_SECRET));
+    change(&mut settings);
+    let service = S3Service::new(cache, users, settings, env, &mut registry, forebay_logs::Logs::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let address = listener.local_addr().expect("address");
+    let shutdown = CancellationToken::new();
+    let server = forebay_env::spawn(service.run(listener, None, shutdown.clone()));
+    Endpoint { address, registry, shutdown, server, _users_file: users_file }
+}
+
+impl Endpoint {
+    pub(crate) fn root(&self) -> Client {
+        self.client(ROOT_KEY, ROOT_SECRET)
+    }
+
+    pub(crate) fn guest(&self) -> Client {
+        self.client(GUEST_KEY, GUEST_SECRET)
+    }
+
+    pub(crate) fn client(&self, key: &str, secret: &str) -> Client {
+        let config = aws_sdk_s3::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new("us-east-1"))
+            .endpoint_url(format!("http://{}", self.address))
+            .credentials_provider(Credentials::new(key, secret, None, None, "test"))
+            .force_path_style(true)
+            .build();
+        Client::from_conf(config)
+    }
+}
+
+/// The status of a call of the SDK, whether it went well or not.
+pub(crate) fn status<T, E>(result: &Result<T, aws_sdk_s3::error::SdkError<E>>) -> u16 {
+    match result {
+        Ok(_) => 200,
+        Err(error) => error.raw_response().map_or(0, |response| response.status().as_u16()),
+    }
+}
+
+/// The S3 error code of a call that failed.
+pub(crate) fn code<T, E>(result: &Result<T, aws_sdk_s3::error::SdkError<E>>) -> String
+where
+    E: aws_sdk_s3::error::ProvideErrorMetadata,
+{
+    use aws_sdk_s3::error::ProvideErrorMetadata as _;
+    match result {
+        Ok(_) => String::new(),
+        Err(error) => error.code().unwrap_or_default().to_owned(),
+    }
+}

@@ -1,0 +1,92 @@
+//! An under store with one empty bucket that takes no writes: everything in these tests is transient.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, Tags};
+use forebay_ufs::{
+    BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result,
+    Stored, UnderStore, Upload,
+};
+
+pub(crate) fn root(bucket: &str) -> Arc<dyn BucketRoot> {
+    Arc::new(Root { bucket: BucketName::new(bucket).expect("bucket") })
+}
+
+struct Root {
+    bucket: BucketName,
+}
+
+#[async_trait]
+impl BucketRoot for Root {
+    async fn list(&self) -> Result<Vec<BucketInfo>> {
+        Ok(vec![BucketInfo { name: self.bucket.clone(), created_ms: 1_577_836_800_000 }])
+    }
+
+    async fn create(&self, name: &BucketName) -> Result<()> {
+        let kind = if *name == self.bucket { ErrorKind::AlreadyExists } else { ErrorKind::Denied };
+        Err(Error::new(kind, "this root has one bucket"))
+    }
+
+    async fn delete(&self, _name: &BucketName) -> Result<()> {
+        Err(Error::new(ErrorKind::Denied, "this root keeps its bucket"))
+    }
+
+    async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
+        Ok((*name == self.bucket).then(|| -> Arc<dyn UnderStore> { Arc::new(Empty) }))
+    }
+
+    fn assume(&self, _name: &BucketName) -> Arc<dyn UnderStore> {
+        Arc::new(Empty)
+    }
+
+    fn label(&self) -> String {
+        "one empty bucket".to_owned()
+    }
+}
+
+struct Empty;
+
+fn absent<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::NotFound, "the bucket is empty"))
+}
+
+#[async_trait]
+impl UnderStore for Empty {
+    async fn head(&self, _key: &ObjectKey) -> Result<RemoteObject> {
+        absent()
+    }
+
+    async fn get(&self, _key: &ObjectKey, _range: Option<ByteRange>, _if_match: Option<&ETag>) -> Result<RemoteBody> {
+        absent()
+    }
+
+    async fn put(&self, _key: &ObjectKey, _upload: Upload) -> Result<Stored> {
+        Err(Error::new(ErrorKind::Denied, "the bucket takes no writes"))
+    }
+
+    async fn delete(&self, _key: &ObjectKey, _condition: Condition) -> Result<()> {
+        Ok(())
+    }
+
+    async fn list(&self, _request: &ListRequest) -> Result<ListPage> {
+        Ok(ListPage::default())
+    }
+
+    async fn tags(&self, _key: &ObjectKey) -> Result<Tags> {
+        absent()
+    }
+
+    async fn set_tags(&self, _key: &ObjectKey, _tags: &Tags) -> Result<()> {
+        absent()
+    }
+
+    async fn sweep(&self, _age: Duration) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn label(&self) -> String {
+        "empty".to_owned()
+    }
+}

@@ -1,0 +1,31 @@
+//! The record of what counts for nothing: commits that a directory took to its end, and that got no answer.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Draft, Kind, decode_body, encode_body};
+use crate::Result;
+use crate::segment::SegmentKey;
+
+/// Records of one log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VoidBody {
+    pub(crate) segment: SegmentKey,
+    /// The first and the last of their sequences.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+impl VoidBody {
+    pub(crate) fn draft(&self) -> Draft {
+        Draft { kind: Kind::Void, body: encode_body(self), payload: Bytes::new() }
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self> {
+        decode_body(body)
+    }
+
+    pub(crate) fn covers(&self, segment: SegmentKey, sequence: u64) -> bool {
+        self.segment == segment && (self.first..=self.last).contains(&sequence)
+    }
+}

@@ -1,0 +1,49 @@
+//! What many take of and nobody has a promised part of: connections, space for what waits.
+
+/// Who has more than so many times what is left gets no more of it: one alone gets 15 parts of 16, two get 15 of 31 each, and something is
+/// always left for whoever comes next. After A. K. Choudhury and E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet
+/// switches", 1998.
+const TIMES: u64 = 15;
+
+/// Whether somebody who has `held` may go on, when `left` is what nobody has.
+pub fn is_fair(held: u64, left: u64) -> bool {
+    held <= left.saturating_mul(TIMES)
+}
+
+/// The most that one alone can get.
+pub fn largest_share(all: u64) -> u64 {
+    all / (TIMES + 1) * TIMES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What takers have in the end who come one after the other, take what they may and give back what is more than fair.
+    fn taken(all: u64, takers: usize) -> Vec<u64> {
+        let mut held = vec![0; takers];
+        for there in 1..=takers {
+            for _ in 0..2 * all {
+                for taker in 0..there {
+                    let left = all - held.iter().sum::<u64>();
+                    if left > 0 && is_fair(held[taker] + 1, left - 1) {
+                        held[taker] += 1;
+                    } else if !is_fair(held[taker], left) {
+                        held[taker] -= 1;
+                    }
+                }
+            }
+        }
+        held
+    }
+
+    #[test]
+    fn nobody_takes_all_and_all_get_alike() {
+        assert_eq!(taken(1600, 1), [largest_share(1600)]);
+        for takers in 2..6 {
+            let (held, fair) = (taken(1600, takers as usize), 1600 * TIMES / (TIMES * takers + 1));
+            // One unit that is left makes a difference of so many in what is fair.
+            assert!(held.iter().all(|held| held.abs_diff(fair) <= TIMES), "{held:?} {fair}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The requests that read, write and delete one object, sent without the SDK's way of sending requests: for each it builds a
+//! configuration, resolves the endpoint and calls some twenty interceptors, which took more processor time than all else of a
+//! small upload. Connections, TLS, proxies, credentials and their cache are those of the SDK's client, and the signature is its
+//! `aws-sigv4`. All other requests, and places that are signed in another way, are left to the SDK.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use aws_sdk_s3::config::interceptors::BeforeTransmitInterceptorContextRef;
+use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
+use aws_sdk_s3::error::{ErrorMetadata, ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::operation::head_object::HeadObjectOutput;
+use aws_sdk_s3::presigning::PresigningConfig;
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings, UriPathNormalizationMode,
+    sign,
+};
+use aws_sigv4::sign::v4;
+use aws_smithy_async::time::TimeSource;
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::auth::AuthSchemeId;
+use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnector, HttpConnectorSettings, SharedHttpConnector};
+use aws_smithy_runtime_api::client::identity::{ResolveCachedIdentity, SharedIdentityResolver};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::GetIdentityResolver;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use forebay_env::{Clock, Env};
+use forebay_types::Checksum;
+use futures::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http_body_util::{BodyExt, Limited};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+
+use super::connect::STALL;
+use super::count::class;
+use super::skew::Skew;
+use super::{S3Client, S3Settings, objects};
+use crate::governor::CallObserver;
+use crate::{ByteStream, Error, ErrorKind, Hasher};
+
+/// All but what RFC 3986 leaves unreserved, and slashes: how Signature Version 4 wants a key in a path.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// What the SDK calls the way of signing that is done here.
+const SIGV4: &str = "sigv4";
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+
+/// The longest description of an error that is read.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// An error as the SDK would give it.
+pub(super) type Failed = SdkError<ErrorMetadata, HttpResponse>;
+
+/// An error of one operation, without what is particular to it.
+pub(super) fn plain<E: ProvideErrorMetadata>(error: SdkError<E, HttpResponse>) -> Failed {
+    error.map_service_error(|error| error.meta().clone())
+}
+
+/// The headers of a request, whatever becomes of them.
+#[derive(Default)]
+pub(super) struct Headers {
+    map: HeaderMap,
+    invalid: Option<http::Error>,
+}
+
+impl Headers {
+    pub(super) fn set(&mut self, name: &str, value: Option<&str>) {
+        let Some(value) = value else { return };
+        match (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
+            (Ok(name), Ok(value)) => drop(self.map.insert(name, value)),
+            (Err(error), _) => self.invalid = Some(error.into()),
+            (_, Err(error)) => self.invalid = Some(error.into()),
+        }
+    }
+}
+
+/// How to reach the objects of one place.
+pub(super) struct Direct {
+    clock: Arc<dyn Clock>,
+    connector: SharedHttpConnector,
+    components: RuntimeComponents,
+    identities: SharedIdentityResolver,
+    observer: Option<Arc<dyn CallObserver>>,
+    skew: Skew,
+    /// What stands before a key, with the slash.
+    base: String,
+    region: String,
+    service: String,
+    /// For requests without a body.
+    deadline: Duration,
+}
+
+impl Direct {
+    /// Asks the SDK how it would reach a bucket. `None` when that is not by Signature Version 4 with the user's own keys: directory
+    /// buckets have sessions, and access points of several regions another signature.
+    ///
+    /// # Errors
+    /// When the SDK can't tell, for want of credentials.
+    pub(super) async fn find(
+        env: &Env,
+        client: &S3Client,
+        bucket: &str,
+        settings: &S3Settings,
+    ) -> Result<Option<Self>, BoxError> {
+        const KEY: &str = "key";
+        let seen = Arc::new(OnceLock::new());
+        let request = client.sdk.get_object().bucket(bucket).key(KEY).customize().interceptor(Seen(Arc::clone(&seen)));
+        let signed = request.presigned(PresigningConfig::expires_in(Duration::from_secs(60))?).await?;
+        let (Some((url, query)), Some(components)) = (signed.uri().split_once('?'), seen.get()) else {
+            return Ok(None);
+        };
+        let parameter = |name: &str| {
+            let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
+            percent_encoding::percent_decode_str(value).decode_utf8().ok()
+        };
+        let Some(credential) = parameter("X-Amz-Credential") else { return Ok(None) };
+        let mut scope = credential.rsplit('/').skip(1);
+        let (Some(service), Some(region), Some(base)) = (scope.next(), scope.next(), url.strip_suffix(KEY)) else {
+            return Ok(None);
+        };
+        let is_usual = parameter("X-Amz-Algorithm").as_deref() == Some(ALGORITHM) && service == "s3";
+        let identities = components.identity_resolver(AuthSchemeId::from(SIGV4));
+        let (Some(http), Some(identities), true) = (components.http_client(), identities, is_usual) else {
+            return Ok(None);
+        };
+        let limits = HttpConnectorSettings::builder().connect_timeout(settings.connect_timeout.0).build();
+        Ok(Some(Self {
+            clock: Arc::clone(&env.clock),
+            connector: http.http_connector(&limits, components),
+            components: components.clone(),
+            identities,
+            observer: client.observer.clone(),
+            skew: client.skew.clone(),
+            base: base.to_owned(),
+            region: region.to_owned(),
+            service: service.to_owned(),
+            deadline: settings.deadline(0),
+        }))
+    }
+
+    pub(super) async fn head(&self, key: &str) -> Result<HeadObjectOutput, Failed> {
+        let mut headers = Headers::default();
+        headers.set("x-amz-checksum-mode", Some("ENABLED"));
+        let response = self.send(Method::HEAD, key, headers, Bytes::new(), self.deadline).await?;
+        Ok(objects::head_output(&response))
+    }
+
+    /// The body has not been read yet.
+    pub(super) async fn get(
+        &self,
+        key: &str,
+        range: Option<&str>,
+        if_match: Option<&str>,
+        checksums: bool,
+    ) -> Result<GetObjectOutput, Failed> {
+        let mut headers = Headers::default();
+        headers.set("range", range);
+        headers.set("if-match", if_match);
+        headers.set("x-amz-checksum-mode", checksums.then_some("ENABLED"));
+        self.send(Method::GET, key, headers, Bytes::new(), self.deadline).await.map(objects::get_output)
+    }
+
+    /// Gives the tag of what was written.
+    pub(super) async fn put(
+        &self,
+        key: &str,
+        headers: Headers,
+        body: Bytes,
+        deadline: Duration,
+    ) -> Result<Option<String>, Failed> {
+        let response = self.send(Method::PUT, key, headers, body, deadline).await?;
+        let etag = response.headers().get("etag").map(str::to_owned);
+        finish(response).await;
+        Ok(etag)
+    }
+
+    pub(super) async fn delete(&self, key: &str, if_match: Option<&str>) -> Result<(), Failed> {
+        let mut headers = Headers::default();
+        headers.set("if-match", if_match);
+        finish(self.send(Method::DELETE, key, headers, Bytes::new(), self.deadline).await?).await;
+        Ok(())
+    }
+
+    /// Sends a request. An answer that is no success is an error, with what the server says of it; the body of one that is has not
+    /// been read yet.
+    async fn send(
+        &self,
+        method: Method,
+        key: &str,
+        headers: Headers,
+        body: Bytes,
+        deadline: Duration,
+    ) -> Result<HttpResponse, Failed> {
+        let answer = async {
+            let is_head = method == Method::HEAD;
+            let request = self.signed(method, key, headers, body).await?;
+            let response = self.connector.call(request).await.map_err(SdkError::dispatch_failure)?;
+            if response.status().is_success() {
+                return Ok(response);
+            }
+            self.skew.learn(&response);
+            Err(failed(response, is_head).await)
+        };
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = self.clock.sleep(deadline) => Err(SdkError::timeout_error(format!("no answer within {deadline:?}"))),
+        }
+    }
+
+    async fn signed(
+        &self,
+        method: Method,
+        key: &str,
+        headers: Headers,
+        body: Bytes,
+    ) -> Result<aws_smithy_runtime_api::client::orchestrator::HttpRequest, Failed> {
+        let Headers { map, invalid } = headers;
+        if let Some(error) = invalid {
+            return Err(SdkError::construction_failure(error));
+        }
+        let url = format!("{}{}", self.base, utf8_percent_encode(key, RESERVED));
+        let digest = hex::encode(Sha256::digest(&body));
+        let mut request =
+            Request::builder().method(method).uri(&url).body(body).map_err(SdkError::construction_failure)?;
+        *request.headers_mut() = map;
+        let bag = ConfigBag::base();
+        let cache = self.components.identity_cache();
+        let identity = cache.resolve_cached_identity(self.identities.clone(), &self.components, &bag).await;
+        let identity = identity.map_err(|error| SdkError::dispatch_failure(ConnectorError::user(error)))?;
+        let mut settings = SigningSettings::default();
+        settings.percent_encoding_mode = PercentEncodingMode::Single;
+        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+        let parameters = v4::SigningParams::builder()
+            .identity(&identity)
+            .region(&self.region)
+            .name(&self.service)
+            .time(self.skew.now())
+            .settings(settings)
+            .build()
+            .map_err(SdkError::construction_failure)?;
+        // Values were text before they were headers.
+        let text = std::str::from_utf8;
+        let headers =
+            request.headers().iter().map(|(name, value)| (name.as_str(), text(value.as_bytes()).unwrap_or_default()));
+        let signable =
+            SignableRequest::new(request.method().as_str(), url.as_str(), headers, SignableBody::Precomputed(digest));
+        let signable = signable.map_err(SdkError::construction_failure)?;
+        let signature = sign(signable, &parameters.into()).map_err(SdkError::construction_failure)?;
+        signature.into_parts().0.apply_to_request_http1x(&mut request);
+        if let Some(observer) = &self.observer {
+            observer.sent(class(request.method().as_str(), &url));
+        }
+        request.map(SdkBody::from).try_into().map_err(SdkError::construction_failure)
+    }
+
+    /// A body that is given up when nothing comes for too long, and fails at its end when it is not what the checksum says.
+    pub(super) fn watched(&self, body: ByteStream, expected: Option<Checksum>, context: String) -> ByteStream {
+        let clock = Arc::clone(&self.clock);
+        let expected = expected.map(|checksum| (Hasher::new(checksum.algorithm), checksum));
+        let failed = move |problem: &str| Error::new(ErrorKind::Unavailable, format!("{context}: {problem}"));
+        let next = move |state: Option<(ByteStream, Option<(Hasher, Checksum)>)>| {
+            let (clock, failed) = (Arc::clone(&clock), failed.clone());
+            async move {
+                let (mut body, mut expected) = state?;
+                let next = tokio::select! {
+                    biased;
+                    next = body.next() => next,
+                    () = clock.sleep(STALL) => return Some((Err(failed("nothing comes any more")), None)),
+                };
+                match (next, &mut expected) {
+                    (Some(Ok(data)), hashing) => {
+                        hashing.iter_mut().for_each(|(hasher, _)| hasher.update(&data));
+                        Some((Ok(data), Some((body, expected))))
+                    }
+                    (Some(Err(error)), _) => Some((Err(error), None)),
+                    (None, _) => {
+                        let (hasher, checksum) = expected?;
+                        let differs = hasher.finish() != checksum;
+                        differs.then(|| (Err(failed("the body is not what its checksum says")), None))
+                    }
+                }
+            }
+        };
+        futures::stream::unfold(Some((body, expected)), next).boxed()
+    }
+}
+
+/// Reads a body of which nothing is wanted, so that its connection can be used again.
+async fn finish(response: HttpResponse) {
+    // Nothing depends on it.
+    let _ = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect().await;
+}
+
+/// What the server says of an error: a document with one `Code` and one `Message`, neither of which has elements inside.
+async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
+    let mut metadata = ErrorMetadata::builder();
+    if !is_head && let Ok(body) = Limited::new(response.take_body(), ERROR_BYTES_MAX).collect().await {
+        let document = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        let text = |name: &str| {
+            let (_, rest) = document.split_once(&format!("<{name}>"))?;
+            rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_owned())
+        };
+        if let Some(code) = text("Code") {
+            metadata = metadata.code(code);
+        }
+        if let Some(message) = text("Message") {
+            metadata = metadata.message(message);
+        }
+    }
+    SdkError::service_error(metadata.build(), response)
+}
+
+/// Shows what a client of the SDK works with.
+#[derive(Debug)]
+struct Seen(Arc<OnceLock<RuntimeComponents>>);
+
+impl Intercept for Seen {
+    fn name(&self) -> &'static str {
+        "Seen"
+    }
+
+    fn read_before_signing(
+        &self,
+        _context: &BeforeTransmitInterceptorContextRef<'_>,
+        components: &RuntimeComponents,
+        _config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        // It is called once for each try, of which there is one.
+        let _ = self.0.set(components.clone());
+        Ok(())
+    }
+}

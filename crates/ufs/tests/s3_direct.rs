@@ -1,0 +1,431 @@
+//! The two ways of sending a request to S3, the SDK's and the one past it, ask for the same and understand the same.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_env::Env;
+use forebay_types::{
+    Algorithm, BucketName, ByteRange, ByteSize, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo,
+    ObjectKey, Period, SystemHeaders,
+};
+use forebay_ufs::s3::{S3Credentials, S3Settings, S3Store, connect};
+use forebay_ufs::{
+    Condition, ErrorKind, ListRequest, OpenOptions, UnderStore, Upload, conformance, open_mount, open_root,
+};
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a server sees of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seen {
+    method: String,
+    path: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+/// A server that keeps what it is asked, and always gives the same answer.
+struct Recorder {
+    endpoint: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Recorder {
+    async fn answering(answer: impl Into<Vec<u8>>) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("what the test expects");
+        let endpoint = format!("http://{}", listener.local_addr().expect("what the test expects"));
+        let (seen, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer.into()));
+        let (requests, connections) = (Arc::clone(&seen), Arc::<AtomicUsize>::default());
+        let accepted = Arc::clone(&connections);
+        forebay_env::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::SeqCst);
+                forebay_env::spawn(serve(stream, Arc::clone(&requests), Arc::clone(&answer)));
+            }
+        });
+        Self { endpoint, seen, connections }
+    }
+
+    fn options(settings: S3Settings) -> OpenOptions {
+        let keys = S3Credentials {
+            access_key: "key".into(),
+            secret_key: "secret".into(),
+            session_token: Some("a token".into()),
+        };
+        OpenOptions { credentials: Some(keys), s3: settings, ..OpenOptions::default() }
+    }
+
+    /// The same place by the way past the SDK, and by the SDK.
+    async fn both(&self, settings: S3Settings) -> [S3Store; 2] {
+        let options = Self::options(settings.clone());
+        let client = connect(Some(&self.endpoint), Some("eu-west-3"), &options).await.expect("what the test expects");
+        let store = S3Store::new(Env::real(), client, "bucket", "a prefix", settings);
+        [store.clone(), store.through_sdk()]
+    }
+
+    fn take(&self) -> Seen {
+        let mut seen = std::mem::take(&mut *self.seen.lock());
+        assert_eq!(seen.len(), 1, "one request for each call");
+        seen.remove(0)
+    }
+}
+
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<Seen>>>, answer: Arc<Vec<u8>>) {
+    let mut bytes = Vec::new();
+    while let Some(request) = read_request(&mut stream, &mut bytes).await {
+        seen.lock().push(request);
+        if answer.is_empty() || stream.write_all(&answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read_request(stream: &mut TcpStream, seen: &mut Vec<u8>) -> Option<Seen> {
+    let end = loop {
+        if let Some(end) = seen.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        (stream.read_buf(seen).await.ok()? > 0).then_some(())?;
+    };
+    let head = String::from_utf8(seen[..end].to_vec()).expect("text");
+    let mut lines = head.lines();
+    let mut first = lines.next()?.split(' ');
+    let (method, path) = (first.next()?.to_owned(), first.next()?.to_owned());
+    let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+    let mut headers = BTreeMap::<_, String>::new();
+    for (name, value) in lines.filter_map(header) {
+        headers.entry(name).and_modify(|all| *all = format!("{all},{value}")).or_insert(value);
+    }
+    let length: usize = headers.get("content-length").map_or(0, |length| length.parse().expect("a number"));
+    while seen.len() < end + length {
+        (stream.read_buf(seen).await.ok()? > 0).then_some(())?;
+    }
+    let body = seen[end..end + length].to_vec();
+    seen.drain(..end + length);
+    Some(Seen { method, path, headers, body })
+}
+
+/// What of a request means something to S3: without the signature's parts, and what the SDK tells of itself.
+fn meaning(mut seen: Seen) -> Seen {
+    let authorization = seen.headers.remove("authorization").expect("a signature");
+    let scope = authorization.split_once('/').expect("a scope").1;
+    assert_eq!(
+        scope.split(',').next().expect("what the test expects").split_once('/').expect("what the test expects").1,
+        "eu-west-3/s3/aws4_request"
+    );
+    let signed = authorization
+        .split("SignedHeaders=")
+        .nth(1)
+        .expect("what the test expects")
+        .split(',')
+        .next()
+        .expect("what the test expects")
+        .to_owned();
+    for name in seen.headers.keys().filter(|name| name.starts_with("x-amz-") || *name == "host") {
+        assert!(signed.split(';').any(|other| other == name), "{name} is not signed: {signed}");
+    }
+    for name in [
+        "x-amz-date",
+        "x-amz-content-sha256",
+        "user-agent",
+        "x-amz-user-agent",
+        "amz-sdk-invocation-id",
+        "amz-sdk-request",
+        "x-amz-sdk-checksum-algorithm",
+        "accept-encoding",
+        "accept",
+    ] {
+        seen.headers.remove(name);
+    }
+    let query = seen.path.split_once('?').map(|(path, query)| (path.to_owned(), query.to_owned()));
+    if let Some((path, query)) = query {
+        assert!(query.starts_with("x-id="), "{query}");
+        seen.path = path;
+    }
+    seen
+}
+
+fn key(text: &str) -> ObjectKey {
+    ObjectKey::new(text).expect("a key")
+}
+
+const CREATED: &str = "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n";
+const FOUND: &str = concat!(
+    "HTTP/1.1 206 X\r\nETag: \"remote\"\r\nContent-Length: 4\r\nContent-Range: bytes 3-6/10\r\n",
+    "Content-Type: text/a\r\nContent-Encoding: aws-chunked,gzip\r\nContent-Language: de\r\n",
+    "Content-Disposition: inline\r\nCache-Control: no-store\r\nExpires: some day\r\n",
+    "Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\nx-amz-website-redirect-location: /elsewhere\r\n",
+    "x-amz-storage-class: GLACIER\r\nX-Amz-Meta-Some: thing\r\nx-amz-meta-coded: =?UTF-8?B?w7w=?=\r\n",
+    "x-amz-meta-forebay-stamp: 1;g=7;s=10;t=1700000000123;e=mine;c=F:CRC32=AAAAAA==\r\n",
+    "x-amz-checksum-crc32c: ksgKMQ==\r\nx-amz-checksum-type: FULL_OBJECT\r\n\r\nabcd",
+);
+
+fn described(size: u64) -> ObjectInfo {
+    let headers = SystemHeaders {
+        content_type: Some("text/plain".into()),
+        content_encoding: Some("gzip".into()),
+        content_language: Some("de, en".into()),
+        content_disposition: Some("attachment; filename=\"\u{fc}.txt\"".into()),
+        cache_control: Some("max-age=5".into()),
+        expires: Some("not even a date".into()),
+        website_redirect_location: Some("/other".into()),
+        storage_class: Some("STANDARD_IA".into()),
+    };
+    let user = [("plain".to_owned(), "value".to_owned()), ("other".to_owned(), "gr\u{fc}n".to_owned())].into();
+    let tags = [("a b".to_owned(), "1&2".to_owned())].into();
+    ObjectInfo { headers, user, tags, ..ObjectInfo::new(size, ETag::new("e"), 1_700_000_000_123) }
+}
+
+fn upload(info: ObjectInfo, body: &Bytes, condition: Condition) -> Upload {
+    Upload { generation: Generation(7), info: Arc::new(info), source: conformance::source(body.clone()), condition }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_and_deletes_ask_for_the_same() {
+    let (found, deleted) = (Recorder::answering(FOUND).await, Recorder::answering("HTTP/1.1 204 X\r\n\r\n").await);
+    let (reads, deletes) = (found.both(S3Settings::default()).await, deleted.both(S3Settings::default()).await);
+    let etag = ETag::new("remote");
+    for name in conformance::ODD_KEYS {
+        for (range, if_match) in [
+            (None, None),
+            (Some(ByteRange::new(3, 7)), None),
+            (None, Some(&etag)),
+            (Some(ByteRange::new(3, 7)), Some(&etag)),
+        ] {
+            let mut asked = Vec::new();
+            for store in &reads {
+                let answer = store.get(&key(name), range, if_match).await.unwrap();
+                asked.push(meaning(found.take()));
+                let body: Vec<u8> = answer.stream.map_ok(|piece| piece.to_vec()).try_concat().await.unwrap();
+                assert_eq!(body, b"abcd");
+            }
+            assert_eq!(asked[0], asked[1], "{name:?} {range:?} {if_match:?}");
+        }
+        let mut asked = Vec::new();
+        for store in &deletes {
+            store.delete(&key(name), Condition::Always).await.unwrap();
+            asked.push(meaning(deleted.take()));
+        }
+        assert_eq!(asked[0], asked[1], "{name:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_told_of_in_the_same_way() {
+    let found = Recorder::answering(FOUND).await;
+    let [direct, sdk] = found.both(S3Settings::default()).await;
+    let range = Some(ByteRange::new(3, 7));
+    let (one, other) =
+        (direct.get(&key("a"), range, None).await.unwrap(), sdk.get(&key("a"), range, None).await.unwrap());
+    assert_eq!(one.object, other.object);
+    assert_eq!((one.range, other.range), (ByteRange::new(3, 7), ByteRange::new(3, 7)));
+    assert_eq!((one.object.info.etag.to_string(), one.object.info.size), ("mine".to_owned(), 10));
+    let head = Recorder::answering(FOUND.strip_suffix("abcd").unwrap()).await;
+    let [direct, sdk] = head.both(S3Settings::default()).await;
+    let one = direct.head(&key("a")).await.unwrap();
+    let asked = meaning(head.take());
+    assert_eq!(one, sdk.head(&key("a")).await.unwrap());
+    assert_eq!(asked, meaning(head.take()));
+}
+
+/// Only of a whole object: the checksum says nothing of a piece of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_body_is_noticed_at_its_end() {
+    let damaged = Recorder::answering(FOUND.replace("abcd", "abxd")).await;
+    for store in damaged.both(S3Settings::default()).await {
+        let whole = store.get(&key("a"), None, None).await.unwrap().stream.try_collect::<Vec<_>>().await;
+        assert_eq!(whole.unwrap_err().kind, ErrorKind::Unavailable);
+        let piece = store.get(&key("a"), Some(ByteRange::new(3, 7)), None).await.unwrap();
+        assert_eq!(piece.stream.try_collect::<Vec<_>>().await.unwrap().concat(), b"abxd");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_ask_for_the_same() {
+    let server = Recorder::answering(CREATED).await;
+    let stores = server.both(S3Settings::default()).await;
+    let etag = ETag::new("before");
+    for size in [0, 1, 10_000, 200_000, 1 << 20] {
+        let body: Bytes = (0..size).map(|index: u32| (index / 7) as u8).collect::<Vec<_>>().into();
+        for algorithm in [None, Some(Algorithm::Crc32), Some(Algorithm::Crc64Nvme), Some(Algorithm::Sha256)] {
+            for condition in [Condition::Always, Condition::Absent, Condition::Matches(etag.clone())] {
+                let mut info = described(u64::from(size));
+                if let Some(algorithm) = algorithm {
+                    let checksum = Checksum { algorithm, value: vec![1; algorithm.bytes()] };
+                    info.checksums = Checksums { kind: ChecksumKind::FullObject, values: vec![checksum] };
+                }
+                let mut asked = Vec::new();
+                for store in &stores {
+                    let stored = store.put(&key("k/\u{fc} x"), upload(info.clone(), &body, condition.clone())).await;
+                    assert_eq!(stored.unwrap().remote_etag, ETag::new("e"));
+                    asked.push(meaning(server.take()));
+                }
+                let [direct, mut sdk] = <[Seen; 2]>::try_from(asked).unwrap();
+                assert_eq!(direct.body, body);
+                if algorithm.is_none() {
+                    unframe(&mut sdk);
+                }
+                assert_eq!(direct, sdk, "{size} bytes, {algorithm:?}, {condition:?}");
+            }
+        }
+    }
+}
+
+/// Makes a body in chunks, with its checksum behind it, what it stands for.
+fn unframe(seen: &mut Seen) {
+    let trailer = seen.headers.remove("x-amz-trailer").expect("a checksum comes behind the body");
+    let text = seen
+        .body
+        .windows(trailer.len())
+        .rposition(|window| window == trailer.as_bytes())
+        .expect("what the test expects");
+    let value = String::from_utf8(seen.body[text + trailer.len() + 1..].to_vec()).expect("what the test expects");
+    seen.headers.insert(trailer, value.lines().next().expect("what the test expects").to_owned());
+    let length = seen.headers.remove("x-amz-decoded-content-length").expect("what the test expects");
+    let mut body = Vec::new();
+    let mut rest = seen.body.as_slice();
+    loop {
+        let end = rest.windows(2).position(|window| window == b"\r\n").expect("what the test expects");
+        let size = usize::from_str_radix(
+            std::str::from_utf8(&rest[..end])
+                .expect("what the test expects")
+                .split(';')
+                .next()
+                .expect("what the test expects"),
+            16,
+        )
+        .expect("what the test expects");
+        if size == 0 {
+            break;
+        }
+        body.extend_from_slice(&rest[end + 2..end + 2 + size]);
+        rest = &rest[end + 2 + size + 2..];
+    }
+    seen.body = body;
+    seen.headers.insert("content-length".to_owned(), length);
+    let encoding = seen.headers.remove("content-encoding").expect("what the test expects");
+    let kept: Vec<_> = encoding.split(',').map(str::trim).filter(|name| *name != "aws-chunked").collect();
+    seen.headers.insert("content-encoding".to_owned(), kept.join(","));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_mean_the_same() {
+    let document =
+        |code: &str| format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>why</Message></Error>");
+    let answers = [
+        (403, document("AccessDenied")),
+        (404, document("NoSuchKey")),
+        (404, document("NoSuchBucket")),
+        (404, String::new()),
+        (409, document("ConditionalRequestConflict")),
+        (412, document("PreconditionFailed")),
+        (416, document("InvalidRange")),
+        (429, "busy".to_owned()),
+        (400, document("XAmzContentSHA256Mismatch")),
+        (400, document("RequestTimeout")),
+        (500, document("InternalError")),
+        (501, document("NotImplemented")),
+        (503, document("SlowDown")),
+        (301, document("PermanentRedirect")),
+        (200, "not counted".to_owned()),
+    ];
+    let body = Bytes::from_static(b"body");
+    for (status, document) in answers {
+        // The last one breaks off in the head.
+        let answer = match status {
+            200 => Vec::new(),
+            _ => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{document}", document.len()).into_bytes(),
+        };
+        let server = Recorder::answering(answer).await;
+        let mut kinds = Vec::new();
+        for store in server.both(S3Settings::default()).await {
+            let put = store.put(&key("a"), upload(described(4), &body, Condition::Always)).await.unwrap_err();
+            let get = store.get(&key("a"), None, None).await.err().unwrap();
+            let delete = store.delete(&key("a"), Condition::Always).await.err();
+            if status == 403 {
+                assert!(put.context.contains("AccessDenied why"), "{put}");
+            }
+            kinds.push((put.kind, get.kind, delete.map(|error| error.kind)));
+        }
+        assert_eq!(kinds[0], kinds[1], "{status} {document}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_of_another_size_is_not_sent() {
+    let server = Recorder::answering(CREATED).await;
+    let [direct, _] = server.both(S3Settings::default()).await;
+    let longer = upload(described(5), &Bytes::from_static(b"body"), Condition::Always);
+    assert_eq!(direct.put(&key("a"), longer).await.unwrap_err().kind, ErrorKind::Corrupt);
+    assert!(server.seen.lock().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_nothing_is_given_up() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let silent = Recorder { endpoint, seen: Arc::default(), connections: Arc::default() };
+    let request_timeout = Period(Duration::from_millis(100));
+    let settings = S3Settings { request_timeout, upload_rate_min: ByteSize(1 << 20), ..S3Settings::default() };
+    let [direct, _] = silent.both(settings).await;
+    let body = Bytes::from_static(b"body");
+    let put = direct.put(&key("a"), upload(described(4), &body, Condition::Always)).await.unwrap_err();
+    assert_eq!(put.kind, ErrorKind::Ambiguous, "{put}");
+    assert_eq!(direct.head(&key("a")).await.unwrap_err().kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_for_its_time_is_sent_again_in_the_time_of_the_server() {
+    let refusal = "HTTP/1.1 403 Forbidden\r\nDate: Thu, 01 Jan 2037 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n";
+    let (key, body) = (key("object"), Bytes::from_static(b"body"));
+    for (number, way) in (0..5).flat_map(|number| [(number, 0), (number, 1)]) {
+        let recorder = Recorder::answering(refusal).await;
+        let store = &recorder.both(S3Settings::default()).await[way];
+        for expected in [vec![false, true], vec![true]] {
+            let refused = match number {
+                0 => store.head(&key).await.map(drop),
+                1 => store.get(&key, None, None).await.map(drop),
+                2 => store.put(&key, upload(described(4), &body, Condition::Always)).await.map(drop),
+                3 => store.delete(&key, Condition::Always).await,
+                _ => store.list(&ListRequest { limit: 1, ..ListRequest::default() }).await.map(drop),
+            };
+            assert_eq!(refused.expect_err("a refusal").kind, ErrorKind::Denied);
+            let seen = std::mem::take(&mut *recorder.seen.lock());
+            let theirs: Vec<_> =
+                seen.iter().map(|seen| seen.headers["x-amz-date"].starts_with("20370101T000")).collect();
+            assert_eq!(theirs, expected, "request {number}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_urgent_shares_no_connection_with_what_is_not() {
+    let server = Recorder::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+    for place in ["s3://bucket", "s3://"] {
+        server.connections.store(0, Ordering::SeqCst);
+        let url = format!("{place}?endpoint={}&region=eu-west-3", server.endpoint).parse().expect("a URL");
+        let options = Recorder::options(S3Settings::default());
+        let lanes: [Arc<dyn UnderStore>; 2] = if place == "s3://" {
+            let lanes = open_root(&Env::real(), &url, &options).await.expect("an endpoint");
+            let bucket = BucketName::new("bucket").expect("a name");
+            [lanes.foreground, lanes.background].map(|root| root.assume(&bucket))
+        } else {
+            let lanes = open_mount(&Env::real(), &url, &options).await.expect("a bucket");
+            [lanes.foreground, lanes.background]
+        };
+        for _ in 0..2 {
+            for lane in &lanes {
+                let error = lane.head(&key("missing")).await.expect_err("it is missing");
+                assert_eq!(error.kind, ErrorKind::NotFound);
+            }
+        }
+        assert_eq!(server.connections.load(Ordering::SeqCst), 2, "{place}");
+    }
+}
