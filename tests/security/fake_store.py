@@ -33,6 +33,7 @@ class FakeStore:
                 status, headers, body = answer
                 lines = {"Content-Length": str(len(body)), "Content-Type": "application/xml"} | headers
                 head = [f"HTTP/1.1 {status} Whatever", *(f"{name}: {value}" for name, value in lines.items()), "", ""]
+                self.close_connection = lines.get("Connection") == "close"
                 self.wfile.write("\r\n".join(head).encode("latin-1") + (b"" if self.command == "HEAD" else body))
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = serve

@@ -382,6 +382,34 @@ async fn a_server_that_says_nothing_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_comes_behind_an_answer_is_not_waited_for() {
+    let answer = "HTTP/1.1 200 OK\r\nETag: \"tag\"\r\nContent-Length: 1000\r\n\r\nnothing follows";
+    let server = Recorder::answering(answer).await;
+    let [direct, _] = server.both(S3Settings::default()).await;
+    let clock = Env::real().clock;
+    let requests = async {
+        let body = Bytes::from_static(b"body");
+        let put = direct.put(&key("a"), upload(described(4), &body, Condition::Always)).await;
+        assert_eq!(put.expect("an answer").remote_etag, ETag::new("tag"));
+        direct.delete(&key("a"), Condition::Always).await.expect("an answer");
+    };
+    tokio::select! {
+        () = requests => {}
+        () = clock.sleep(Duration::from_secs(30)) => panic!("the rest of an answer is waited for"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_goes_in_circles_is_an_error() {
+    let document = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken></ListBucketResult>";
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len());
+    let server = Recorder::answering(answer).await;
+    let [store, _] = server.both(S3Settings::default()).await;
+    let error = store.list(&ListRequest { limit: 1, ..ListRequest::default() }).await.unwrap_err();
+    assert_eq!((error.kind, server.seen.lock().len()), (ErrorKind::Unavailable, 2), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_for_its_time_is_sent_again_in_the_time_of_the_server() {
     let refusal = "HTTP/1.1 403 Forbidden\r\nDate: Thu, 01 Jan 2037 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n";
     let (key, body) = (key("object"), Bytes::from_static(b"body"));

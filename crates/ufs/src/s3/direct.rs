@@ -52,6 +52,9 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// The longest description of an error that is read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// Longest wait for the rest of an answer of which nothing is wanted.
+const REST: Duration = Duration::from_secs(1);
+
 /// An error as the SDK would give it.
 pub(super) type Failed = SdkError<ErrorMetadata, HttpResponse>;
 
@@ -174,15 +177,25 @@ impl Direct {
     ) -> Result<Option<String>, Failed> {
         let response = self.send(Method::PUT, key, headers, body, deadline).await?;
         let etag = response.headers().get("etag").map(str::to_owned);
-        finish(response).await;
+        self.finish(response).await;
         Ok(etag)
     }
 
     pub(super) async fn delete(&self, key: &str, if_match: Option<&str>) -> Result<(), Failed> {
         let mut headers = Headers::default();
         headers.set("if-match", if_match);
-        finish(self.send(Method::DELETE, key, headers, Bytes::new(), self.deadline).await?).await;
+        let response = self.send(Method::DELETE, key, headers, Bytes::new(), self.deadline).await?;
+        self.finish(response).await;
         Ok(())
+    }
+
+    /// Reads a body of which nothing is wanted, so that its connection can be used again. Nothing depends on it.
+    async fn finish(&self, response: HttpResponse) {
+        tokio::select! {
+            biased;
+            _ = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect() => {}
+            () = self.clock.sleep(REST) => {}
+        }
     }
 
     /// Sends a request. An answer that is no success is an error, with what the server says of it; the body of one that is has not
@@ -289,12 +302,6 @@ impl Direct {
         };
         futures::stream::unfold(Some((body, expected)), next).boxed()
     }
-}
-
-/// Reads a body of which nothing is wanted, so that its connection can be used again.
-async fn finish(response: HttpResponse) {
-    // Nothing depends on it.
-    let _ = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect().await;
 }
 
 /// What the server says of an error: a document with one `Code` and one `Message`, neither of which has elements inside.

@@ -6,7 +6,7 @@ use forebay_types::ETag;
 
 use super::S3Store;
 use super::errors::{Effect, classify};
-use crate::{ListPage, ListRequest, ListedObject, Result};
+use crate::{Error, ErrorKind, ListPage, ListRequest, ListedObject, Result};
 
 /// Most keys that S3 lists at once.
 const PAGE_MAX: usize = 1000;
@@ -20,16 +20,19 @@ impl S3Store {
             return Ok(ListPage::default());
         }
         let after = request.start_after.as_ref().map(|after| self.start_after(after, request));
-        let mut token = None;
+        let mut token: Option<String> = None;
         loop {
             let call = self.client.sdk.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
             let call =
                 call.prefix(format!("{}{}", self.prefix, request.prefix)).set_delimiter(request.delimiter.clone());
             let call = call.max_keys(request.limit.min(PAGE_MAX) as i32).set_start_after(after.clone());
-            let result = call.set_continuation_token(token).send().await;
+            let result = call.set_continuation_token(token.clone()).send().await;
             let output = result.map_err(|error| classify(error, Effect::Read, || format!("list {}", self.bucket)))?;
-            token = output.next_continuation_token().map(str::to_owned);
+            let before = std::mem::replace(&mut token, output.next_continuation_token().map(str::to_owned));
             let more = output.is_truncated() == Some(true) && token.is_some();
+            if more {
+                must_go_on(&before, &token, || format!("list {}", self.bucket))?;
+            }
             let page = self.page(request, output, more);
             if !more || page.next.is_some() {
                 return Ok(page);
@@ -64,6 +67,15 @@ impl S3Store {
         prefixes.sort();
         let last = objects.last().map(|object| object.key.clone()).max(prefixes.last().cloned());
         ListPage { objects, prefixes, next: last.filter(|_| more) }
+    }
+}
+
+/// # Errors
+/// `Unavailable` when the page behind the one at `from` begins at the same place: it would be asked for without end.
+pub(super) fn must_go_on<T: PartialEq>(from: &T, next: &T, context: impl FnOnce() -> String) -> Result<()> {
+    match from == next {
+        false => Ok(()),
+        true => Err(Error::new(ErrorKind::Unavailable, format!("{}: a page is its own next one", context()))),
     }
 }
 

@@ -8,6 +8,7 @@ use forebay_env::Env;
 use forebay_types::BucketName;
 
 use super::errors::{Effect, classify};
+use super::listing::must_go_on;
 use super::{S3Client, S3Settings, S3Store};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, ListRequest, Result, UnderStore};
 
@@ -32,7 +33,7 @@ impl BucketRoot for S3EndpointRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
         let (mut buckets, mut token) = (Vec::new(), None);
         loop {
-            let result = self.client.sdk.list_buckets().set_continuation_token(token).send().await;
+            let result = self.client.sdk.list_buckets().set_continuation_token(token.clone()).send().await;
             let page = result.map_err(|error| classify(error, Effect::Read, || "list buckets".to_owned()))?;
             for bucket in page.buckets() {
                 let created_ms =
@@ -42,11 +43,12 @@ impl BucketRoot for S3EndpointRoot {
                     buckets.push(BucketInfo { name, created_ms });
                 }
             }
-            token = page.continuation_token().map(str::to_owned);
+            let before = std::mem::replace(&mut token, page.continuation_token().map(str::to_owned));
             if token.is_none() {
                 buckets.sort_by(|a, b| a.name.cmp(&b.name));
                 return Ok(buckets);
             }
+            must_go_on(&before, &token, || "list buckets".to_owned())?;
         }
     }
 

@@ -12,6 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::direct::Headers;
 use super::errors::{Effect, classify, unapplied};
+use super::listing::must_go_on;
 use super::source::{Failure, body, other_size};
 use super::{S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
@@ -192,9 +193,10 @@ impl S3Store {
     /// Aborts what has been incomplete for longer than `age` and is not ours of this moment.
     pub(super) async fn sweep_uploads(&self, age: Duration) -> Result<u64> {
         let latest_ms = self.env.clock.unix_ms().saturating_sub(age.as_millis() as u64);
-        let (mut swept, mut key_marker, mut id_marker) = (0, None, None);
+        let (mut swept, mut marker) = (0, (None, None));
         loop {
             let request = self.client.sdk.list_multipart_uploads().bucket(&self.bucket).prefix(&self.prefix);
+            let (key_marker, id_marker) = marker.clone();
             let result = request.set_key_marker(key_marker).set_upload_id_marker(id_marker).send().await;
             let page =
                 result.map_err(|error| classify(error, Effect::Read, || format!("uploads of {}", self.bucket)))?;
@@ -209,7 +211,8 @@ impl S3Store {
             if page.is_truncated() != Some(true) {
                 return Ok(swept);
             }
-            (key_marker, id_marker) = (page.next_key_marker, page.next_upload_id_marker);
+            let before = std::mem::replace(&mut marker, (page.next_key_marker, page.next_upload_id_marker));
+            must_go_on(&before, &marker, || format!("uploads of {}", self.bucket))?;
         }
     }
 }
