@@ -1,7 +1,7 @@
 //! `forebay serve`: from a configuration to a running worker, and back to a clean stop.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use forebay_admin::{Admin, Notices, Running};
@@ -56,9 +56,14 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
 
 /// Threads that get what requests leave of the processors, and a tenth when they leave nothing: uploads go on, and nobody waits for them.
 fn background_runtime() -> std::io::Result<Runtime> {
-    let step_back = || {
-        // For this thread alone, as Linux has it. Where that is forbidden, uploads compete with requests.
-        let _ = rustix::process::setpriority_process(None, BACKGROUND_NICENESS);
+    let told = Once::new();
+    // For this thread alone, as Linux has it.
+    let step_back = move || {
+        if let Err(error) = rustix::process::setpriority_process(None, BACKGROUND_NICENESS) {
+            told.call_once(
+                || tracing::warn!(%error, "uploads may not give way: they compete with requests for processors"),
+            );
+        }
     };
     Builder::new_multi_thread().enable_all().thread_name("background").on_thread_start(step_back).build()
 }
