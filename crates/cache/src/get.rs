@@ -9,9 +9,10 @@ use forebay_ufs::RemoteObject;
 use futures::StreamExt;
 use futures::stream;
 
+use crate::first_looks::{FirstLook, Look};
 use crate::memory_tier::MemoryObject;
 use crate::metrics::Tier;
-use crate::remote::{Known, Purpose, Version};
+use crate::remote::{Known, Purpose, Version, WholeBody, keeps_reads};
 use crate::worker::{Located, Worker, storage_state};
 use crate::{ByteStream, Error, ErrorKind, GetObject, Mount, ObjectBody, ObjectHead, RangeRequest, Result};
 
@@ -29,8 +30,9 @@ struct Found {
     /// Whether the under store was asked what it has.
     asked: bool,
     bytes: Source,
-    /// The whole object as the under store sends it, when it was asked for what it has and for the bytes at once.
-    body: Option<forebay_ufs::ByteStream>,
+    /// The whole object as the under store sends it, when it was asked for what it has and for the bytes at once; not where these go into
+    /// pages of a copy.
+    body: Option<WholeBody>,
 }
 
 impl Found {
@@ -108,7 +110,7 @@ impl Worker {
         }
     }
 
-    pub(crate) async fn head(&self, request: GetObject) -> Result<ObjectHead> {
+    pub(crate) async fn head(self: &Arc<Self>, request: GetObject) -> Result<ObjectHead> {
         let policy = self.policies.resolve(&request.path);
         let found = self.find(&request.path, &policy, Wanted::Description).await?;
         if !found.asked {
@@ -120,37 +122,76 @@ impl Worker {
 
     /// # Errors
     /// `NotFound`, `NoSuchBucket`, and whatever keeps the present version from being told.
-    async fn find(&self, path: &ObjectPath, policy: &PathPolicy, wanted: Wanted) -> Result<Found> {
-        match self.locate(path).await? {
-            Located::Here { record, object } => {
-                let info = self.info_of(policy, &object).await?;
-                let (state, cached_bytes) = (storage_state(record.state), object.size());
-                Ok(Found { info, state, cached_bytes, asked: false, bytes: Source::Here(object), body: None })
-            }
-            Located::Deleted => Err(not_found(path)),
-            Located::Elsewhere { copy } => {
-                let mount = self.buckets.mount(&path.bucket).await?;
-                if copy.is_none() && wanted == Wanted::Whole {
-                    let (known, body) = self.ask_for_all(path, policy, &mount).await?;
-                    let info = self.known_info(policy, &known).await?;
-                    let found = self.found_remote(path, policy, mount, known, info, true)?;
-                    return Ok(Found { body, ..found });
+    async fn find(self: &Arc<Self>, path: &ObjectPath, policy: &PathPolicy, wanted: Wanted) -> Result<Found> {
+        let (mut may_wait, mut look) = (keeps_reads(policy), None);
+        loop {
+            let copy = match self.locate(path).await? {
+                Located::Here { record, object } => {
+                    let info = self.info_of(policy, &object).await?;
+                    let (state, cached_bytes) = (storage_state(record.state), object.size());
+                    return Ok(Found {
+                        info,
+                        state,
+                        cached_bytes,
+                        asked: false,
+                        bytes: Source::Here(object),
+                        body: None,
+                    });
                 }
-                let (known, asked) = match copy {
-                    Some(object) if self.is_believed(policy, &object) => (Known::Copy(object), false),
-                    copy => (self.ask(path, policy, &mount, copy, Purpose::Read).await?, true),
-                };
-                match self.known_info(policy, &known).await {
-                    Ok(info) => self.found_remote(path, policy, mount, known, info, asked),
-                    // The store drops a copy whose description is damaged; the under store has another.
-                    Err(error) if error.kind == ErrorKind::Corrupt => {
-                        let known = self.ask(path, policy, &mount, None, Purpose::Read).await?;
-                        let info = self.known_info(policy, &known).await?;
-                        self.found_remote(path, policy, mount, known, info, true)
-                    }
-                    Err(error) => Err(error),
+                Located::Deleted => return Err(not_found(path)),
+                Located::Elsewhere { copy } => copy,
+            };
+            if copy.is_some() || look.is_some() || !may_wait {
+                let found = self.find_elsewhere(path, policy, wanted, copy).await;
+                if let Some(look) = look {
+                    FirstLook::end(look);
                 }
+                return found;
             }
+            match self.first_looks.begin(path) {
+                // Another may have ended since `locate`.
+                Look::Mine(mine) => look = Some(mine),
+                // Without a copy afterwards, everybody asks for himself: all at once, not one after the other.
+                Look::Theirs(ended) => may_wait = ended.await.is_err(),
+            }
+        }
+    }
+
+    async fn find_elsewhere(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        wanted: Wanted,
+        copy: Option<Object>,
+    ) -> Result<Found> {
+        let mount = self.buckets.mount(&path.bucket).await?;
+        if copy.is_none() && wanted == Wanted::Whole {
+            let (known, body) = self.ask_for_all(path, policy, &mount).await?;
+            let info = self.known_info(policy, &known).await?;
+            let found = self.found_remote(path, policy, mount, known, info, true)?;
+            // Now, so that who waits for this look finds the pages on their way.
+            let body = match (&found.bytes, body) {
+                (Source::Copy(_, version), Some(WholeBody::OnItsWay(body))) => {
+                    self.expect_pages(version, body);
+                    None
+                }
+                (_, body) => body,
+            };
+            return Ok(Found { body, ..found });
+        }
+        let (known, asked) = match copy {
+            Some(object) if self.is_believed(policy, &object) => (Known::Copy(object), false),
+            copy => (self.ask(path, policy, &mount, copy, Purpose::Read).await?, true),
+        };
+        match self.known_info(policy, &known).await {
+            Ok(info) => self.found_remote(path, policy, mount, known, info, asked),
+            // The store drops a copy whose description is damaged; the under store has another.
+            Err(error) if error.kind == ErrorKind::Corrupt => {
+                let known = self.ask(path, policy, &mount, None, Purpose::Read).await?;
+                let info = self.known_info(policy, &known).await?;
+                self.found_remote(path, policy, mount, known, info, true)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -203,15 +244,17 @@ impl Worker {
             return Ok(stream::empty().boxed());
         }
         let generation = match (&found.bytes, found.body) {
-            (Source::Here(object), _) | (Source::Copy(object, _), None) => object.generation(),
-            (Source::Copy(object, version), Some(body)) => {
-                self.expect_pages(version, body);
-                object.generation()
+            (_, Some(WholeBody::Here(data))) => {
+                self.metrics.read(Tier::under_store, &path.bucket, &policy.rule, range.len());
+                return Ok(once(data));
             }
+            (Source::Here(object) | Source::Copy(object, _), _) => object.generation(),
             (Source::Remote(remote, mount), None) => {
                 return self.open_remote(path, policy, remote, mount, range).await;
             }
-            (Source::Remote(..), Some(body)) => return Ok(self.pass_on(path, policy, range, body)),
+            (Source::Remote(..), Some(WholeBody::OnItsWay(body))) => {
+                return Ok(self.pass_on(path, policy, range, body));
+            }
         };
         let size = found.info.size;
         if self.memory.takes(size)

@@ -9,6 +9,7 @@ mod delete;
 mod digests;
 mod error;
 mod evict;
+mod first_looks;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
 use crate::evict::Keeper;
+use crate::first_looks::FirstLooks;
 use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::MemoryTier;
@@ -88,6 +89,7 @@ impl Cache {
             jobs: Jobs::load(engine.as_ref()).await?,
             settle: Settle::new(env.clone(), settings.settle_time.0),
             remote: Remote::new(env.clone(), &hasher),
+            first_looks: FirstLooks::default(),
             read_ahead: ReadAhead::new(),
             activity: Activity::new(env.clone()),
             generation_base: generation_base(&env, engine.as_ref()).await?,

@@ -61,6 +61,13 @@ pub(crate) enum Known {
     Absent,
 }
 
+/// A whole object as the under store sends it.
+pub(crate) enum WholeBody {
+    /// All of it, sound.
+    Here(Bytes),
+    OnItsWay(ByteStream),
+}
+
 /// What an object is looked up for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -164,7 +171,7 @@ impl Worker {
             (Ok(remote), copy) => {
                 self.outdated(path, copy);
                 match is_settled {
-                    true => Ok(self.adopt(path, policy, Box::new(remote), fence, purpose).await),
+                    true => Ok(self.adopt(path, policy, Box::new(remote), fence, purpose, None).await),
                     false => Ok(Known::Remote(Box::new(remote))),
                 }
             }
@@ -181,27 +188,40 @@ impl Worker {
     }
 
     /// Finds out what the under store has by asking for all of it: for a reader of the whole object, one round trip where [`Worker::ask`]
-    /// and the first page would be two. For a key without a copy.
+    /// and the first page would be two. For a key without a copy. An object of one page at most is kept together with its description, in
+    /// one write.
     pub(crate) async fn ask_for_all(
         &self,
         path: &ObjectPath,
         policy: &PathPolicy,
         mount: &Mount,
-    ) -> Result<(Known, Option<ByteStream>)> {
+    ) -> Result<(Known, Option<WholeBody>)> {
         let fence = self.fence.read(path);
         // As in `ask`.
         let is_settled = self.settle.wait(path).is_zero();
-        let body = match mount.foreground.get(&path.key, None, None).await {
+        let RemoteBody { object, stream, .. } = match mount.foreground.get(&path.key, None, None).await {
             Ok(body) => body,
             Err(error) if error.kind == UfsKind::NotFound => return Ok((Known::Absent, None)),
             Err(error) => return Err(error.into()),
         };
-        let remote = Box::new(body.object);
-        let known = match is_settled {
-            true => self.adopt(path, policy, remote, fence, Purpose::Read).await,
-            false => Known::Remote(remote),
+        let (size, remote) = (object.info.size, Box::new(object));
+        if !is_settled || !keeps_reads(policy) {
+            return Ok((Known::Remote(remote), Some(WholeBody::OnItsWay(stream))));
+        }
+        let room = if size <= self.settings.page_size.0 { self.read_ahead.room(size) } else { None };
+        let Some(room) = room else {
+            let known = self.adopt(path, policy, remote, fence, Purpose::Read, None).await;
+            return Ok((known, Some(WholeBody::OnItsWay(stream))));
         };
-        Ok((known, Some(body.stream)))
+        let data = {
+            let _permit = self.remote.fetches.acquire().await.expect("this semaphore is never closed");
+            let mut pages = Pages { body: stream, rest: Bytes::new() };
+            let data = pages.next(path, size).await?;
+            pages.end(path).await?;
+            data
+        };
+        let known = self.adopt(path, policy, remote, fence, Purpose::Read, Some(data.clone())).await;
+        Ok((known, Some(WholeBody::Here(room.hold(data)))))
     }
 
     fn outdated(&self, path: &ObjectPath, copy: Option<Object>) {
@@ -212,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// Begins a copy without bytes. Only if no write of the key has ended since `fence` was read: the answer may be older.
+    /// Begins a copy, with all of its bytes or with none. Only if no write of the key has ended since `fence` was read: the answer may be older.
     async fn adopt(
         &self,
         path: &ObjectPath,
@@ -220,8 +240,9 @@ impl Worker {
         remote: Box<RemoteObject>,
         fence: u64,
         purpose: Purpose,
+        data: Option<Bytes>,
     ) -> Known {
-        if !policy.cache_reads || policy.write_mode == WriteMode::NoCache {
+        if !keeps_reads(policy) {
             return Known::Remote(remote);
         }
         let Some(_lock) = self.locks.try_lock(path) else { return Known::Remote(remote) };
@@ -230,7 +251,14 @@ impl Worker {
         {
             return Known::Remote(remote);
         }
-        match self.publish_empty(path, policy, &remote, purpose).await {
+        // A look that ended meanwhile has begun one: pages of it may be on their way.
+        if let Some(copy) = self.store.peek(&Self::store_key(path))
+            && Self::remote_etag_of(&copy).as_ref() == Some(&remote.remote_etag)
+        {
+            self.remote.mark_valid(copy.generation());
+            return Known::Copy(copy);
+        }
+        match self.publish_copy(path, policy, &remote, purpose, data).await {
             Ok(object) => Known::Copy(object),
             Err(error) => {
                 self.metrics.fill_failures.inc();
@@ -240,23 +268,28 @@ impl Worker {
         }
     }
 
-    async fn publish_empty(
+    async fn publish_copy(
         &self,
         path: &ObjectPath,
         policy: &PathPolicy,
         remote: &RemoteObject,
         purpose: Purpose,
+        data: Option<Bytes>,
     ) -> Result<Object> {
         let generation = self.next_generation();
         let annex = Annex::clean(remote.remote_etag.clone(), &remote.info.etag).encode();
         let object = forebay_store::NewObject { annex, ..new_object(path, policy, generation, &remote.info, false) };
-        let staged = self.store.writer(Class::Fill, 0).await?.finish(object).await?;
+        let mut writer = self.store.writer(Class::Fill, data.as_ref().map_or(0, |data| data.len() as u64)).await?;
+        if let Some(data) = &data {
+            writer.append(data.clone()).await?;
+        }
+        let staged = writer.finish(object).await?;
         let object = staged.object();
         self.store.publish_fill(staged).await?;
         self.remote.mark_valid(generation);
         if purpose == Purpose::Read {
             let info = Arc::new(remote.info.clone());
-            self.memory.insert(policy, generation, MemoryObject::new(info, None));
+            self.memory.insert(policy, generation, MemoryObject::new(info, data));
         }
         Ok(object)
     }
@@ -374,8 +407,8 @@ impl Worker {
             }
         };
         let mut pages = Pages { body: body.stream, rest: Bytes::new() };
-        let page = pages.next(version, window).await?;
-        pages.end(version).await?;
+        let page = pages.next(&version.path, window.len()).await?;
+        pages.end(&version.path).await?;
         self.keep(version, window, &page).await;
         Ok(page)
     }
@@ -444,6 +477,11 @@ impl Worker {
     }
 }
 
+/// Whether what is read under a policy stays here.
+pub(crate) fn keeps_reads(policy: &PathPolicy) -> bool {
+    policy.cache_reads && policy.write_mode != WriteMode::NoCache
+}
+
 /// A body cut into pages.
 struct Pages {
     body: ByteStream,
@@ -454,30 +492,30 @@ struct Pages {
 impl Pages {
     /// The next page of a whole object; the last one only when the body ends well behind it, since its checksum is compared there.
     async fn expected(&mut self, version: &Version, window: ByteRange) -> Result<Bytes> {
-        let page = self.next(version, window).await?;
+        let page = self.next(&version.path, window.len()).await?;
         if window.end == version.size {
-            self.end(version).await?;
+            self.end(&version.path).await?;
         }
         Ok(page)
     }
 
     /// # Errors
     /// `Unavailable` when there are more bytes; what is wrong with those that came.
-    async fn end(&mut self, version: &Version) -> Result<()> {
+    async fn end(&mut self, path: &ObjectPath) -> Result<()> {
         while self.rest.is_empty() {
             match self.body.next().await.transpose()? {
                 Some(data) => self.rest = data,
                 None => return Ok(()),
             }
         }
-        let context = format!("the under store sent more bytes of {} than it said", version.path);
+        let context = format!("the under store sent more bytes of {path} than it said");
         Err(Error::new(ErrorKind::Unavailable, context))
     }
 
     /// # Errors
     /// `Unavailable` when the body ends before the page does.
-    async fn next(&mut self, version: &Version, window: ByteRange) -> Result<Bytes> {
-        let length = window.len() as usize;
+    async fn next(&mut self, path: &ObjectPath, length: u64) -> Result<Bytes> {
+        let length = length as usize;
         let mut page = BytesMut::with_capacity(length);
         loop {
             let taken = self.rest.split_to(self.rest.len().min(length - page.len()));
@@ -486,7 +524,7 @@ impl Pages {
                 return Ok(page.freeze());
             }
             let Some(data) = self.body.next().await else {
-                let context = format!("the under store sent {} of {length} bytes of {}", page.len(), version.path);
+                let context = format!("the under store sent {} of {length} bytes of {path}", page.len());
                 return Err(Error::new(ErrorKind::Unavailable, context));
             };
             self.rest = data?;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
+use crate::first_looks::FirstLooks;
 use crate::jobs::Jobs;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::{MemoryObject, MemoryTier};
@@ -58,6 +59,7 @@ pub(crate) struct Worker {
     pub(crate) jobs: Jobs,
     pub(crate) settle: Settle,
     pub(crate) remote: Remote,
+    pub(crate) first_looks: FirstLooks,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) activity: Activity,
     /// Added to the store's own numbers, see [`Worker::next_generation`].

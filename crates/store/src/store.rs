@@ -314,7 +314,7 @@ impl Store {
         self.inner.check_open()?;
         let body = ObjectBody { stands_alone: true, ..staged.body.clone() };
         let draft = body.draft(staged.payload.clone());
-        let bytes = draft.total_bytes() as u64;
+        let bytes = draft.total_bytes() as u64 + body.extents.iter().map(|extent| u64::from(extent.bytes)).sum::<u64>();
         let written = self.inner.places[staged.directory].fill.append(draft).await?;
         self.inner.insert(staged.key.clone(), entry_of(&body, written.location, staged.is_inline));
         drop(written.unapplied);

@@ -129,6 +129,41 @@ async fn one_fetch_serves_all_who_ask_for_a_page() {
 }
 
 #[tokio::test]
+async fn the_first_readers_of_an_object_share_one_request() {
+    let bench = Arc::new(small_pages().open().await);
+    let read = |key: &'static str| {
+        let bench = Arc::clone(&bench);
+        forebay_env::spawn(async move { bench.get(key).await })
+    };
+    for (number, (key, size)) in [("small", 1000), ("large", (PAGE * PAGES) as usize)].into_iter().enumerate() {
+        let body = pattern(7, size);
+        bench.under.put_outside(key, body.clone());
+        bench.foreground.set(Way::HoldReads);
+        let first = read(key);
+        until("a request is under way", || bench.foreground.gets().len() == 2 * number + 1).await;
+        let readers: Vec<_> = (0..50).map(|_| read(key)).collect();
+        // Behind all of them, since there is one thread.
+        forebay_env::spawn(async {}).join().await;
+        assert_eq!(bench.foreground.gets().len(), 2 * number + 1);
+        // Whoever made it goes away; the next in line makes another.
+        first.abort();
+        until("another request is under way", || bench.foreground.gets().len() == 2 * number + 2).await;
+        bench.foreground.set(Way::Open);
+        for reader in readers {
+            assert_eq!(reader.join().await.unwrap(), body);
+        }
+        assert_eq!((bench.foreground.gets().len(), bench.foreground.heads()), (2 * number + 2, 0), "{key}");
+    }
+    bench.foreground.set(Way::HoldReads);
+    let readers = [read("absent"), read("absent"), read("absent")];
+    until("a request is under way", || bench.foreground.gets().len() == 5).await;
+    bench.foreground.set(Way::Open);
+    for reader in readers {
+        assert_eq!(kind(reader.join().await), Some(ErrorKind::NotFound));
+    }
+}
+
+#[tokio::test]
 async fn a_reader_that_goes_on_where_it_stopped_finds_the_next_pages() {
     let bench = small_pages().open().await;
     let body = remote_object(&bench, "key");

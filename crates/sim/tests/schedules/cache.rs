@@ -261,6 +261,27 @@ fn a_page_is_fetched_once_however_many_ask() {
     explore(300, read_a_page_together);
 }
 
+async fn first_read_together() {
+    let bench = Bench::new(WriteMode::WriteThrough, |_| {}).await;
+    bench.under.inner.put_outside(KEY, content(7, 40));
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let bench = bench.clone();
+            forebay_env::spawn(async move { bench.get(None).await.expect("a read") })
+        })
+        .collect();
+    for reader in readers {
+        assert_eq!(reader.join().await, content(7, 40));
+    }
+    assert_eq!(bench.under.gets(), 1, "one request, however many ask");
+    bench.close().await;
+}
+
+#[test]
+fn an_object_is_first_read_by_one_request() {
+    explore(300, first_read_together);
+}
+
 const LIMITED: usize = 1000;
 
 async fn write_to_the_limit() {
