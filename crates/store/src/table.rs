@@ -26,7 +26,7 @@ pub(crate) struct Location {
     pub(crate) payload_bytes: u32,
 }
 
-/// A published object: about 200 bytes beside its key and annex, and 32 more for each extent of a large one.
+/// A published object: about 250 bytes beside its key and annex, with its place in the table, and 32 more for each extent of a large one.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) generation: Generation,
