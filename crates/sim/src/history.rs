@@ -1,6 +1,6 @@
 //! What clients asked for and what they were told, key by key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::content::{ContentId, TagsId};
 
@@ -185,8 +185,20 @@ impl History {
 
     /// All that a copy of a key may be.
     pub(crate) fn copies_of(&self, key: &str) -> Vec<Value> {
+        self.copies_besides(key, &mut BTreeSet::new())
+    }
+
+    /// [`History::copies_of`] a key, without what only copies of those that were `seen` can have brought.
+    fn copies_besides(&self, key: &str, seen: &mut BTreeSet<String>) -> Vec<Value> {
+        if !seen.insert(key.to_owned()) {
+            return Vec::new();
+        }
         let done = self.keys.get(key).into_iter().flatten();
-        let open = self.open.values().filter(|open| open.key == key).map(|open| &open.entry);
+        let opened = || self.open.values().filter(|open| open.key == key);
+        let open = opened().map(|open| &open.entry);
+        // A copy that has no answer yet may have landed, too.
+        let sources = opened().filter_map(|open| open.source.as_deref());
+        let copied: Vec<Value> = sources.flat_map(|source| self.copies_besides(source, seen)).collect();
         let effects: Vec<&Effect> = done.chain(open).map(|entry| &entry.effect).collect();
         let written = effects.iter().flat_map(|effect| match effect {
             Effect::Write { to, .. } | Effect::Maybe { to, .. } => to.as_slice(),
@@ -194,7 +206,7 @@ impl History {
                 &[]
             }
         });
-        let written: Vec<Version> = written.copied().flatten().collect();
+        let written: Vec<Version> = written.copied().chain(copied).flatten().collect();
         let retagged = effects.iter().filter_map(|effect| match effect {
             Effect::Retag(tags) | Effect::MaybeRetag(tags) => Some(*tags),
             Effect::Read(_)

@@ -137,14 +137,16 @@ impl Machine {
         let clock = Arc::clone(&self.world.clock);
         let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || clock.advance()).build();
         let runtime = runtime.expect("a runtime without drivers needs nothing of the system");
-        runtime.block_on(async {
+        let ended = runtime.block_on(async {
             tokio::select! {
                 biased;
                 () = work => true,
                 () = self.world.clock.sleep(most) => false,
                 () = self.world.clock.run() => unreachable!("a clock runs for ever"),
             }
-        })
+        });
+        self.root.crash(|| drop(runtime));
+        ended
     }
 
     /// Lives one life of the plan.

@@ -1,5 +1,6 @@
 //! An under store as rude as real ones are: slow, throttling, losing answers, carrying requests out late, gone for long.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +68,7 @@ pub(crate) struct SimRoot {
     root: MemoryRoot,
     pub(crate) weather: Arc<Mutex<Weather>>,
     world: Arc<World>,
+    crash: Arc<Mutex<Crash>>,
 }
 
 /// One bucket.
@@ -95,21 +97,56 @@ fn now<T>(work: impl Future<Output = T>) -> T {
 /// A write that has left its client: a crash of that client does not call it back.
 struct InFlight {
     root: SimRoot,
+    number: u64,
     bucket: BucketName,
     write: Option<Write>,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if let Some(write) = self.write.take() {
+        let Some(write) = self.write.take() else { return };
+        let mut crash = self.root.crash.lock();
+        if crash.is_happening {
+            crash.lost.insert(self.number, (self.bucket.clone(), write));
+        } else {
+            drop(crash);
             self.root.may_land_later(&self.bucket, write);
         }
     }
 }
 
+/// The end of a process. Its tasks are dropped in an order that depends on how many there have been before, in other runs too: tokio keeps
+/// them in several lists, by their numbers. So what they had on its way is looked at afterwards, in the order of its beginning.
+#[derive(Default)]
+struct Crash {
+    begun: u64,
+    is_happening: bool,
+    lost: BTreeMap<u64, (BucketName, Write)>,
+}
+
 impl SimRoot {
     pub(crate) fn new(world: Arc<World>) -> Self {
-        Self { root: MemoryRoot::default(), weather: Arc::default(), world }
+        Self { root: MemoryRoot::default(), weather: Arc::default(), world, crash: Arc::default() }
+    }
+
+    /// Ends a process.
+    pub(crate) fn crash(&self, end: impl FnOnce()) {
+        self.crash.lock().is_happening = true;
+        end();
+        let lost = {
+            let mut crash = self.crash.lock();
+            crash.is_happening = false;
+            std::mem::take(&mut crash.lost)
+        };
+        for (bucket, write) in lost.into_values() {
+            self.may_land_later(&bucket, write);
+        }
+    }
+
+    fn in_flight(&self, bucket: &BucketName, write: Write) -> InFlight {
+        let mut crash = self.crash.lock();
+        crash.begun += 1;
+        InFlight { root: self.clone(), number: crash.begun, bucket: bucket.clone(), write: Some(write) }
     }
 
     /// The bucket itself, if it exists, without its manners.
@@ -200,7 +237,7 @@ impl SimUnderStore {
 
     async fn write(&self, write: Write) -> Result<Done> {
         let fate = self.root.fate(true);
-        let mut in_flight = InFlight { root: self.root.clone(), bucket: self.bucket.clone(), write: Some(write) };
+        let mut in_flight = self.root.in_flight(&self.bucket, write);
         if let Fate::Refused(kind) = fate {
             in_flight.write = None;
             self.root.delay().await;
