@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from harness.clients import boto  # noqa: E402
 from harness.servers import DOMAIN, Forebay, S3Server  # noqa: E402
 
-# Under store and write mode of each Forebay that all client tests run against.
+# Under store and write mode of each Forebay that client tests run against.
 DEPLOYMENTS = [
     ("directory", "WRITE_THROUGH"),
     ("directory", "WRITE_BACK"),
@@ -22,6 +22,8 @@ DEPLOYMENTS = [
     ("s3", "WRITE_BACK"),
     ("s3", "NO_CACHE"),
 ]
+# For tests that name it: NO_CACHE before S3, and the other modes before a directory, leave little that only both together show.
+NAMED_ONLY = ("directory", "NO_CACHE")
 BUCKET_NUMBERS = itertools.count(1)
 
 
@@ -38,10 +40,11 @@ def pytest_addoption(parser):
 def pytest_generate_tests(metafunc):
     if "server" in metafunc.fixturenames:
         reference = metafunc.config.getoption("--against") == "s3-server"
-        deployments = [("reference", "NONE")] if reference else DEPLOYMENTS
         wanted = metafunc.definition.get_closest_marker("deployments")
-        if wanted and not reference:
-            deployments = [deployment for deployment in deployments if deployment in wanted.args]
+        if reference:
+            deployments = [("reference", "NONE")]
+        else:
+            deployments = [each for each in DEPLOYMENTS if (each in wanted.args if wanted else each != NAMED_ONLY)]
         metafunc.parametrize("server", deployments, ids=["-".join(d) for d in deployments], indirect=True, scope="session")
 
 

@@ -10,7 +10,6 @@ from versions import pinned
     ("directory", "WRITE_THROUGH"),
     ("directory", "WRITE_BACK"),
     ("directory", "TRANSIENT"),
-    ("directory", "NO_CACHE"),
     ("s3", "NO_CACHE"),
 )
 def test_scenario(scene, scenario):
