@@ -101,6 +101,13 @@ async fn what_is_written_is_counted() {
     let after = store.counters();
     assert_eq!(after.appended_bytes - before.0.appended_bytes, length(".log").await - before.1);
     assert_eq!(after.filled_bytes - before.0.filled_bytes, record + 2000);
+    // Bytes that were there before the record of their object count as well, all but the heads of their extents.
+    let before = length(".fill").await;
+    let object = NewObject { pinned: false, ..named(&store, "whole", 10_000) };
+    let staged = stage_as(&store, Class::Fill, object, &pattern(4, 10_000)).await.unwrap();
+    store.publish_fill(staged).await.unwrap();
+    let filled = store.counters().filled_bytes - after.filled_bytes;
+    assert!((10_001..length(".fill").await - before).contains(&filled), "{filled}");
     check_counts(&store);
 }
 
