@@ -1,6 +1,7 @@
 //! Torn ends, damage in the middle, and bits that flip.
 
 use super::*;
+use crate::Annotation;
 
 const LOG: &str = "00000001.log";
 
@@ -154,6 +155,28 @@ async fn damage_of_a_replaced_object_leaves_the_one_that_replaced_it() {
         flip(&disk, ".fill", &old[damaged]).await;
         check_error(read_object(&held).await, ErrorKind::Corrupt, "checksum");
         assert_eq!(read(&store, "a").await.unwrap(), new);
+    }
+}
+
+#[tokio::test]
+async fn what_was_clean_when_its_reader_came_and_is_pinned_now_stays() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    for (size, extension) in [(300, ".log"), (20_000, ".bulk")] {
+        let data = pattern(1, size);
+        put(&store, "a", &data).await;
+        let annotate = async |pinned| {
+            let (key, generation) = (Bytes::from_static(b"a"), generation(&store, "a"));
+            let annotate = vec![Annotation { key, generation, annex: Bytes::new(), pinned }];
+            store.commit(Commit { annotate, ..Commit::default() }, Durability::Fsync).await.unwrap();
+        };
+        annotate(false).await;
+        let held = store.peek(b"a").unwrap();
+        annotate(true).await;
+        flip(&disk, extension, &data[..300]).await;
+        let before = held.cached_bytes();
+        check_error(read_object(&held).await, ErrorKind::Corrupt, "checksum");
+        assert_eq!(store.peek(b"a").unwrap().cached_bytes(), before);
     }
 }
 

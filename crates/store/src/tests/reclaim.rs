@@ -435,6 +435,24 @@ async fn only_the_bytes_in_a_reclaimed_segment_are_dropped_or_moved() {
 }
 
 #[tokio::test]
+async fn a_value_is_carried_as_often_as_its_log_goes() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let version = write_value(&store, "v", Some("kept")).await;
+    for _ in 0..3 {
+        let log = store.inner.values.get(b"v").unwrap().segment.number;
+        while !store.inner.places[0].directory.segment(log).unwrap().is_sealed() {
+            put(&store, "churn", &pattern(2, 900)).await;
+        }
+        reclaim_now(&store, log).await.unwrap();
+        super::counts::check_counts(&store);
+    }
+    for store in [store, open(&disk).await] {
+        assert_eq!(store.value(b"v").unwrap(), crate::Versioned { value: "kept".into(), version });
+    }
+}
+
+#[tokio::test]
 async fn a_value_that_is_overwritten_while_it_is_carried_keeps_its_place() {
     let disk = MemoryDisk::default();
     let store = open(&disk).await;
