@@ -24,6 +24,7 @@ pub(crate) struct Sites<'a> {
     guards: BTreeMap<usize, Place>,
     arms: BTreeMap<usize, Place>,
     bodies: BTreeMap<usize, Place>,
+    fields: BTreeMap<usize, Place>,
 }
 
 struct Place {
@@ -51,13 +52,19 @@ enum Kind {
     },
     /// Where the body of a function begins.
     Body,
+    /// A field of a struct expression that has a base, `..base`.
+    Field {
+        name: String,
+        base: Range<usize>,
+        value: Range<usize>,
+    },
 }
 
 impl<'a> Sites<'a> {
     pub(crate) fn of(text: &'a str) -> syn::Result<Self> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let maps = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut sites = Self { text, lines, operators: maps.0, guards: maps.1, arms: maps.2, bodies: maps.3 };
+        let [operators, guards, arms, bodies, fields] = std::array::from_fn(|_| BTreeMap::new());
+        let mut sites = Self { text, lines, operators, guards, arms, bodies, fields };
         sites.visit_file(&syn::parse_file(text)?);
         Ok(sites)
     }
@@ -70,6 +77,7 @@ impl<'a> Sites<'a> {
             "BinaryOperator" | "UnaryOperator" => self.operators.get_mut(&start),
             "MatchArmGuard" => self.guards.get_mut(&start),
             "MatchArm" => self.arms.get_mut(&start),
+            "StructField" => self.fields.get_mut(&start),
             // The innermost body that holds it.
             "FnValue" => self.bodies.range_mut(..=start).rev().map(|(_, body)| body).find(|body| end <= body.range.end),
             _ => None,
@@ -80,7 +88,7 @@ impl<'a> Sites<'a> {
     }
 
     pub(crate) fn render(&self) -> String {
-        let maps = [&self.operators, &self.guards, &self.arms, &self.bodies];
+        let maps = [&self.operators, &self.guards, &self.arms, &self.bodies, &self.fields];
         let mut places: Vec<&Place> =
             maps.into_iter().flat_map(BTreeMap::values).filter(|place| !place.mutants.is_empty()).collect();
         // What stands before something first, then what holds others.
@@ -119,6 +127,7 @@ impl<'a> Sites<'a> {
                 Kind::Guard => replacement.clone(),
                 Kind::Arm { .. } => "false".to_owned(),
                 Kind::Body => format!("return {replacement}"),
+                Kind::Field { name, base, .. } => format!("(({}).{name})", text(base)),
             };
             let _ = writeln!(arms, "/*M{id}*/ {id} => {new}, /*E{id}*/");
         }
@@ -128,13 +137,15 @@ impl<'a> Sites<'a> {
             Kind::Binary { .. } | Kind::Unary { .. } | Kind::Guard => {
                 format!("({})", self.text_of(place.range.clone(), held))
             }
+            Kind::Field { value, .. } => format!("({})", self.text_of(value.clone(), held)),
         };
         let switch = format!("(match crate::mutant_switch::at(&[{ids}]) {{\n{arms}_ => {old},\n}})");
+        let field = if let Kind::Field { name, .. } = &place.kind { format!("{name}: ") } else { String::new() };
         let (before, behind) = match &place.kind {
             Kind::Arm { has_guard: true } => (" ", " && "),
             Kind::Arm { has_guard: false } => (" if ", ""),
             Kind::Body => ("", ";"),
-            _ => ("", ""),
+            _ => (field.as_str(), ""),
         };
         let _ = write!(out, "\n/*S{ids}*/{before}{switch}{behind}/*T*/\n");
     }
@@ -161,7 +172,7 @@ impl Place {
     fn replaced(&self) -> Range<usize> {
         match self.kind {
             Kind::Body | Kind::Arm { .. } => self.range.start..self.range.start,
-            Kind::Binary { .. } | Kind::Unary { .. } | Kind::Guard => self.range.clone(),
+            _ => self.range.clone(),
         }
     }
 }
@@ -199,6 +210,18 @@ impl<'ast> Visit<'ast> for Sites<'_> {
         let place = Place { range: self.range(unary), kind, mutants: Vec::new() };
         self.operators.insert(place.range.start, place);
         visit::visit_expr_unary(self, unary);
+    }
+
+    fn visit_expr_struct(&mut self, expression: &'ast syn::ExprStruct) {
+        if let Some(base) = &expression.rest {
+            for field in &expression.fields {
+                let name = self.text[self.range(&field.member)].to_owned();
+                let kind = Kind::Field { name, base: self.range(&**base), value: self.range(&field.expr) };
+                let place = Place { range: self.range(field), kind, mutants: Vec::new() };
+                self.fields.insert(place.range.start, place);
+            }
+        }
+        visit::visit_expr_struct(self, expression);
     }
 
     fn visit_arm(&mut self, arm: &'ast Arm) {

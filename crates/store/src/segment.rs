@@ -301,12 +301,27 @@ mod tests {
             damaged[at] ^= 4;
             assert_eq!(SegmentHeader::decode(&damaged).unwrap_err().kind, ErrorKind::Corrupt, "byte {at}");
         }
+        for length in 0..bytes.len() {
+            assert_eq!(SegmentHeader::decode(&bytes[..length]).unwrap_err().kind, ErrorKind::Corrupt, "{length} bytes");
+        }
         let mut newer = bytes.to_vec();
         newer[4] += 1;
         let end = newer.len() - 4;
         let crc = crc32c(&newer[..end]);
         newer[end..].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(SegmentHeader::decode(&newer).unwrap_err().kind, ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn no_two_segments_are_bound_alike() {
+        let numbers = [0, 1, 2, 3, 77, u32::MAX];
+        let keys = numbers.map(|number| [0, 1, 2, 77, u16::MAX].map(|directory| SegmentKey { directory, number }));
+        let bindings = |store: u64| {
+            keys.as_flattened().iter().map(move |key| binding(&SegmentHeader { store, key: *key, ..header() }))
+        };
+        let all: std::collections::BTreeSet<u64> =
+            [0, 0x1234_5678, u64::MAX - 5].into_iter().flat_map(bindings).collect();
+        assert_eq!(all.len(), 3 * 30);
     }
 
     #[test]

@@ -90,16 +90,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Bytes appended so far.
-    pub fn len(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Whether nothing was appended yet.
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
-    }
-
     /// Ends the object. Its bytes are durable when the commit that publishes it is.
     ///
     /// # Errors

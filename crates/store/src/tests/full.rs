@@ -88,6 +88,22 @@ async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() 
     }
 }
 
+/// Some of a commit still found room: what it left is cut off before anybody appends behind it.
+#[tokio::test]
+async fn half_a_commit_that_filled_the_disk_is_cut_off() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "good", &pattern(1, 500)).await;
+    let log = disk.contents("00000001.log").unwrap();
+    let used: usize = contents(&disk).await.iter().map(|(_, bytes)| bytes.len()).sum();
+    disk.set_capacity(used as u64 + 600);
+    check_error(try_put(&store, "bad", &pattern(2, 500)).await, ErrorKind::Full, "");
+    assert_eq!(disk.contents("00000001.log").unwrap(), log);
+    disk.set_capacity(u64::MAX / 2);
+    put(&store, "late", &pattern(3, 10)).await;
+    assert_eq!(read(&open(&disk).await, "late").await.unwrap(), pattern(3, 10));
+}
+
 /// Somebody else has filled the file system since the last look at its room.
 #[tokio::test]
 async fn a_write_that_finds_no_room_is_refused_as_full_and_later_ones_go_on() {

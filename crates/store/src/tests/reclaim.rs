@@ -222,6 +222,50 @@ async fn reclaim_in(store: &Store, directory: usize, number: u32) -> Result<()> 
 }
 
 #[tokio::test]
+async fn what_is_pinned_is_not_doomed_and_what_is_doomed_is_not_pinned() {
+    let store = open(&MemoryDisk::default()).await;
+    put(&store, "a", &pattern(1, 300)).await;
+    let segment = store.inner.places[0].directory.segment(1).unwrap();
+    let pin = segment.pin().unwrap();
+    assert!(segment.is_pinned() && !segment.doom() && segment.pin().is_some());
+    drop(pin);
+    assert!(!segment.is_pinned() && segment.doom());
+    assert!(segment.pin().is_none() && !segment.doom(), "it has been chosen already");
+    segment.spare();
+    assert!(segment.pin().is_some() && segment.doom());
+}
+
+/// A restart knows what the log says: a copy of before the change must not stand behind it.
+#[tokio::test]
+async fn what_changes_while_it_is_carried_is_carried_as_it_is_then() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "a", &pattern(1, 300)).await;
+    while files(&disk, ".log").await.len() < 2 {
+        put(&store, "churn", &pattern(2, 900)).await;
+    }
+    // In the log and not yet in the tables.
+    disk.hold_syncs(true);
+    let (annotating, generation) = (store.clone(), generation(&store, "a"));
+    let annotating = forebay_env::spawn(async move {
+        let annotation = Annotation { key: "a".into(), generation, annex: "newer".into(), pinned: true };
+        let commit = Commit { annotate: vec![annotation], ..Commit::default() };
+        annotating.commit(commit, Durability::Fsync).await.unwrap();
+    });
+    settle().await;
+    let reclaiming = store.clone();
+    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
+    settle().await;
+    disk.hold_syncs(false);
+    annotating.join().await;
+    reclaiming.join().await.unwrap();
+    for store in [store, open(&disk).await] {
+        assert_eq!(store.peek(b"a").unwrap().annex(), "newer");
+        assert_eq!(read(&store, "a").await.unwrap(), pattern(1, 300));
+    }
+}
+
+#[tokio::test]
 async fn what_let_an_object_go_lasts_as_long_as_its_bytes_are_gone() {
     for seed in 0..20 {
         let disk = MemoryDisk::default();

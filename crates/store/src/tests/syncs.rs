@@ -168,6 +168,50 @@ async fn with_failed_sync(disks: &[MemoryDisk], commit: impl AsyncFnOnce(&Store)
     store
 }
 
+#[tokio::test]
+async fn a_synced_write_needs_no_other_sync_unless_something_was_written_meanwhile() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "a", &pattern(1, 20_000)).await;
+    let segment = store.inner.places[0].directory.segment(1).unwrap();
+    let end = segment.length();
+    segment.write_synced(end, vec![pattern(2, 100)]).await.unwrap();
+    let syncs = disk.syncs();
+    segment.sync().await.unwrap();
+    assert_eq!(disk.syncs(), syncs, "nothing was written since");
+    disk.hold_syncs(true);
+    let first = Arc::clone(&segment);
+    let first = forebay_env::spawn(async move { first.write_synced(end + 100, vec![pattern(3, 100)]).await });
+    settle().await;
+    segment.write(end + 200, vec![pattern(4, 100)]).await.unwrap();
+    let second = Arc::clone(&segment);
+    let second = forebay_env::spawn(async move { second.sync().await });
+    settle().await;
+    disk.hold_syncs(false);
+    first.join().await.unwrap();
+    second.join().await.unwrap();
+    assert_eq!(disk.syncs(), syncs + 2, "the first one may have begun before");
+}
+
+/// Somebody's sync fails while another directory takes the snapshot.
+#[tokio::test]
+async fn a_snapshot_during_which_a_directory_fails_is_not_used() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let store = try_open_all(&disks, two()).await.unwrap();
+    put(&store, "a", &pattern(1, 100)).await;
+    let snapshots = store.counters().snapshots;
+    disks.iter().for_each(|disk| disk.hold_syncs(true));
+    let taking = store.clone();
+    let taking = forebay_env::spawn(async move { taking.inner.snapshot().await });
+    settle().await;
+    store.inner.places[1].directory.fail("a sync of somebody else failed");
+    disks.iter().for_each(|disk| disk.hold_syncs(false));
+    check_error(taking.join().await, ErrorKind::Failed, "a directory failed");
+    assert_eq!(store.counters().snapshots, snapshots);
+    store.inner.snapshot().await.unwrap();
+    assert_eq!(store.counters().snapshots, snapshots + 1, "what failed before is not in its way");
+}
+
 /// The value that the same commit wrote names the pinned object, and a fill that came later would leave it without bytes.
 #[tokio::test]
 async fn a_commit_that_survives_a_failed_sync_keeps_its_object() {
