@@ -194,10 +194,23 @@ mod tests {
         let hot = policies.resolve(&ObjectPath::parse("hot", "x").unwrap());
         let cold = policies.resolve(&ObjectPath::parse("cold", "x").unwrap());
         (0..20).for_each(|generation| memory.insert(&hot, Generation(generation), object(4096)));
-        (100..5_000).for_each(|generation| memory.insert(&cold, Generation(generation), object(4096)));
+        for generation in (100..5_000).map(Generation) {
+            memory.insert(&cold, generation, object(4096));
+            (0..3).for_each(|_| drop(memory.get(&cold, generation)));
+        }
+        assert!((20 * 4096 + (128 << 10)..512 << 10).contains(&memory.bytes()), "{} of both", memory.bytes());
         assert!((0..20).all(|generation| memory.get(&hot, Generation(generation)).is_some()));
         memory.configure(&policies);
         assert!(memory.get(&hot, Generation(3)).is_some(), "an unchanged quota keeps what it holds");
+    }
+
+    #[test]
+    fn what_is_removed_is_not_found_and_takes_nothing() {
+        let memory = memory(1 << 20, 64 << 10);
+        memory.insert(&PathPolicy::default(), Generation(1), object(2000));
+        memory.remove(&PathPolicy::default(), Generation(1));
+        assert!(memory.get(&PathPolicy::default(), Generation(1)).is_none());
+        assert_eq!(memory.bytes(), 0);
     }
 
     #[test]

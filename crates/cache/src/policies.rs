@@ -247,3 +247,17 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn rules_are_accounted_apart() {
+        let groups: HashSet<u32> = (0..10_000).map(|n| group_of_rule(&format!("/bucket/{n}/"))).collect();
+        assert_eq!(groups.len(), 10_000);
+        assert!(!groups.contains(&0), "that is everything else");
+    }
+}

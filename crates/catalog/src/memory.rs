@@ -1,4 +1,4 @@
-//! An engine in memory, which stands for a remote one: its values are not in the store.
+//! An engine in memory, which stands for a remote one: its values are not in the store, and it makes no local changes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -7,21 +7,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_env::sync::RwLock;
-use forebay_store::{Commit, Store};
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::Result;
 use crate::embedded::verify;
-use crate::engine::{Engine, LocalChange, Transaction, Versioned, Watch};
+use crate::engine::{Engine, Transaction, Versioned, Watch};
 use crate::watchers::Watchers;
 
+#[derive(Default)]
 pub struct MemoryEngine {
     inner: Arc<Inner>,
 }
 
+#[derive(Default)]
 struct Inner {
-    /// Where local changes go.
-    store: Option<Store>,
     /// Commits are done one after the other.
     committing: AsyncMutex<()>,
     state: RwLock<State>,
@@ -35,21 +34,6 @@ struct State {
     version: u64,
 }
 
-impl MemoryEngine {
-    /// An empty catalog. `store` takes the local changes of transactions; without one they must have none.
-    pub fn new(store: Option<Store>) -> Self {
-        let inner =
-            Inner { store, committing: AsyncMutex::default(), state: RwLock::default(), watchers: Watchers::default() };
-        Self { inner: Arc::new(inner) }
-    }
-}
-
-impl LocalChange {
-    fn is_empty(&self) -> bool {
-        self.publish.is_empty() && self.forget.is_empty() && self.annotate.is_empty()
-    }
-}
-
 impl Inner {
     fn value(&self, key: &[u8]) -> Option<Versioned> {
         self.state.read().values.get(key).cloned()
@@ -60,12 +44,9 @@ impl Inner {
         for check in &transaction.checks {
             verify(check, self.value(&check.key).as_ref())?;
         }
-        let local = transaction.local;
-        if !local.is_empty() {
-            let store = self.store.as_ref().expect("only an engine with a store is given local changes");
-            let LocalChange { publish, forget, annotate } = local;
-            store.commit(Commit { publish, forget, annotate, ..Commit::default() }, transaction.durability).await?;
-        }
+        let local = &transaction.local;
+        let changes_nothing = local.publish.is_empty() && local.forget.is_empty() && local.annotate.is_empty();
+        assert!(changes_nothing, "there is no store to change");
         let written: Vec<Bytes> = transaction.writes.iter().map(|write| write.key.clone()).collect();
         let version = {
             let mut state = self.state.write();
@@ -101,7 +82,7 @@ impl Engine for MemoryEngine {
         Ok(range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    /// Goes on to its end when the caller gives up waiting: the store must not change without the values.
+    /// Goes on to its end when the caller gives up waiting: watchers hear of all that has changed.
     async fn commit(&self, transaction: Transaction) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
         forebay_env::spawn(async move { inner.commit(transaction).await }).join().await
@@ -118,6 +99,6 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn keeps_the_promises_of_an_engine() {
-        crate::conformance::run(async || Arc::new(MemoryEngine::new(None)) as Arc<dyn Engine>).await;
+        crate::conformance::run(async || Arc::<MemoryEngine>::default() as Arc<dyn Engine>).await;
     }
 }

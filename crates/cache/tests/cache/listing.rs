@@ -176,6 +176,28 @@ async fn pages_join_where_the_under_store_and_the_catalog_are_cut() {
     }
 }
 
+/// Where deletes leave less than a page of what the under store and the catalog show at once, whichever of them reaches further.
+#[tokio::test]
+async fn thousands_of_deletes_hide_what_they_deleted_and_nothing_else() {
+    for is_remote_denser in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        let mut keys = BTreeMap::new();
+        let key = |n: u32| format!("{n:05}");
+        for n in (0..3_000).filter(|n| is_remote_denser || n % 2 == 1) {
+            bench.under.put_outside(&key(n), "out".into());
+            keys.insert(key(n), Bytes::from("out"));
+        }
+        bench.background.set(Way::Closed);
+        for n in (0..2_900).filter(|n| !is_remote_denser || n % 2 == 1) {
+            bench.delete(&key(n)).await.unwrap();
+            keys.remove(&key(n));
+        }
+        for limit in [1000, 10] {
+            check(&bench, &keys, &Query { prefix: String::new(), delimiter: None, start_after: None, limit }).await;
+        }
+    }
+}
+
 /// Whether the under store has them or not, and also where what comes first below a prefix is deleted.
 #[tokio::test]
 async fn a_page_of_prefixes_takes_one_request_however_much_is_below_them() {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use forebay_cache::ErrorKind;
+use forebay_cache::{ErrorKind, RangeRequest};
 use forebay_types::{Period, PolicyRule, StorageState, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, kind, rule, until};
+use crate::support::{Bench, Setup, collect, get_request, kind, rule, until};
 
 /// By tag, never by size and time.
 #[tokio::test]
@@ -27,6 +27,25 @@ async fn a_change_of_the_same_length_is_noticed_after_the_metadata_ttl() {
         bench.under.delete_outside("key");
         bench.age_metadata();
         assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{mode:?}");
+    }
+}
+
+/// Between the answer that tells what it is and the one that brings its bytes.
+#[tokio::test]
+async fn a_read_that_meets_a_change_begins_again_with_what_is_there_then() {
+    for mode in [WriteMode::WriteBack, WriteMode::NoCache] {
+        let bench = Bench::new(mode).await;
+        bench.under.put_outside("key", "before".into());
+        bench.foreground.set(Way::HoldReads);
+        let cache = bench.cache.clone();
+        let reading = forebay_env::spawn(async move {
+            let range = RangeRequest::From { first: 1, last: Some(3) };
+            collect(cache.get(get_request("key", Some(range))).await?.stream).await
+        });
+        until("the bytes are asked for", || bench.foreground.waiting() == 1).await;
+        bench.under.put_outside("key", "after!".into());
+        bench.foreground.set(Way::Open);
+        assert_eq!(reading.join().await.unwrap(), "fte", "{mode:?}");
     }
 }
 

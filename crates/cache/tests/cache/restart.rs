@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{Cache, Conditions, ErrorKind, PutObject};
+use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::random::SeededRandom;
 use forebay_env::{Disk, Random};
 use forebay_types::{StorageState, WriteMode};
@@ -148,6 +150,21 @@ async fn one_life(bench: &mut Bench, ledger: &Ledger, random: &SeededRandom) {
     } else {
         bench.power_loss(random.next_u64()).await;
     }
+}
+
+/// Both have numbered what they wrote, and each stamps its uploads with its numbers.
+#[tokio::test]
+async fn a_worker_with_empty_disks_does_not_take_what_another_wrote_for_its_own() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "of the first").await.unwrap();
+    bench.drain().await;
+    bench.close().await;
+    bench.disk = MemoryDisk::new(bench.setup.capacity);
+    bench.clock.advance(Duration::from_secs(1));
+    bench.reopen().await;
+    bench.put("key", "of the second").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.under("key").unwrap(), "of the second");
 }
 
 #[tokio::test]
