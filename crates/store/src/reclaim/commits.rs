@@ -45,7 +45,7 @@ impl Inner {
 
     /// What still counts of a commit: values whose last write it is, states of objects, and the absence of what an older
     /// segment may hold.
-    fn needed_of(self: &Arc<Self>, victim: &Segment, sequence: u64, body: CommitBody) -> Option<CommitBody> {
+    pub(crate) fn needed_of(self: &Arc<Self>, victim: &Segment, sequence: u64, body: CommitBody) -> Option<CommitBody> {
         let as_of = body.as_of.unwrap_or(sequence);
         let is_older = |segment: &Segment| segment.header.kind != SegmentKind::Bulk && segment.header.sequence < as_of;
         let (mut forget, mut annotate, mut writes) = (body.forget, body.annotate, body.writes);

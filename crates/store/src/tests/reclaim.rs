@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use forebay_env::sync::Mutex;
 
 use super::*;
+use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
 use crate::{Access, Annotation, Retention};
 
 /// Keeps keys that begin with `k`, and notes what was evicted.
@@ -213,7 +214,7 @@ async fn reclaim_now(store: &Store, number: u32) -> Result<()> {
     reclaim_in(store, 0, number).await
 }
 
-async fn reclaim_in(store: &Store, directory: usize, number: u32) -> Result<()> {
+pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> Result<()> {
     let directory = &store.inner.places[directory].directory;
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
@@ -476,6 +477,80 @@ async fn only_the_bytes_in_a_reclaimed_segment_are_dropped_or_moved() {
             super::counts::check_counts(&store);
         }
     }
+}
+
+/// Ends the present log by writing to it.
+async fn next_log(store: &Store, disk: &MemoryDisk) {
+    let logs = files(disk, ".log").await.len();
+    while files(disk, ".log").await.len() == logs {
+        put(store, "churn", &pattern(2, 900)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_delete_is_carried_while_an_older_log_may_hold_what_it_deleted() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "o", &pattern(1, 300)).await;
+    write_value(&store, "v", Some("old")).await;
+    next_log(&store, &disk).await;
+    forget(&store, "o").await;
+    let version = write_value(&store, "v", None).await;
+    let victim = store.inner.places[0].directory.segment(2).unwrap();
+    let writes = vec![WriteBody { key: b"v".to_vec(), value: None }];
+    let deletes = CommitBody { forget: vec![b"o".to_vec()], writes, ..CommitBody::default() };
+    let needed = || store.inner.needed_of(&victim, version, deletes.clone());
+    let carried = CommitBody { as_of: Some(version), ..deletes.clone() };
+    assert_eq!(needed(), Some(carried));
+    next_log(&store, &disk).await;
+    put(&store, "large", &pattern(3, 20_000)).await;
+    reclaim_now(&store, 1).await.unwrap();
+    assert_eq!(needed(), None, "nothing older is left");
+}
+
+#[tokio::test]
+async fn of_a_commit_what_still_counts_is_carried() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "o", &pattern(1, 300)).await;
+    let version = write_value(&store, "v", Some("value")).await;
+    let victim = store.inner.places[0].directory.segment(1).unwrap();
+    let written = |key: &str| CommitBody {
+        writes: vec![WriteBody { key: key.into(), value: Some(b"value".to_vec()) }],
+        ..CommitBody::default()
+    };
+    let is_needed = |body: CommitBody, version| store.inner.needed_of(&victim, version, body).is_some();
+    assert!(is_needed(written("v"), version));
+    assert!(!is_needed(written("v"), version - 1), "it was overwritten");
+    assert!(!is_needed(written("deleted"), version));
+    let state = |annex: &[u8], pinned| {
+        let state =
+            AnnotationBody { key: b"o".to_vec(), generation: generation(&store, "o"), annex: annex.to_vec(), pinned };
+        CommitBody { annotate: vec![state], ..CommitBody::default() }
+    };
+    assert!(is_needed(state(b"annex", true), version));
+    assert!(!is_needed(state(b"annex", false), version) && !is_needed(state(b"older", true), version));
+    store.inner.places[0].log.barrier().await.unwrap();
+    next_log(&store, &disk).await;
+    reclaim_now(&store, 1).await.unwrap();
+    assert!(!is_needed(written("v"), version), "it stands in another log already");
+}
+
+/// One log after the other fills up, with something in each that may not go.
+#[tokio::test]
+async fn a_store_of_logs_alone_makes_room_for_itself() {
+    let disk = MemoryDisk::default();
+    let store = tight(&disk).await;
+    for index in 0..3000 {
+        if index % 150 == 0 {
+            put(&store, &format!("p{index}"), &pattern(index, 900)).await;
+        }
+        put(&store, "churn", &pattern(index, 900)).await;
+    }
+    for index in (0..3000).step_by(150) {
+        assert_eq!(read(&store, &format!("p{index}")).await.unwrap(), pattern(index, 900));
+    }
+    assert!(store.counters().snapshots < 20, "{:?}", store.counters());
 }
 
 #[tokio::test]

@@ -371,6 +371,27 @@ async fn what_got_no_answer_is_void_when_other_commits_follow() {
     }
 }
 
+/// The log that says so goes, and the one that holds the commit stays.
+#[tokio::test]
+async fn what_is_void_stays_so_when_the_log_that_says_it_is_reclaimed() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let store = with_failed_sync(&disks, async |store| try_put(store, "before0", &pattern(9, 100)).await).await;
+    write_value(&store, "later", Some("value")).await;
+    let healthy = store.inner.places.iter().position(|place| place.directory.failed().is_none()).unwrap();
+    let directory = &store.inner.places[healthy].directory;
+    for _ in 0..2 {
+        let log = store.inner.values.get(b"later").unwrap().segment.number;
+        while !directory.segment(log).unwrap().is_sealed() {
+            put(&store, "churn", &pattern(2, 900)).await;
+        }
+        super::reclaim::reclaim_in(&store, healthy, log).await.unwrap();
+    }
+    drop(store);
+    let store = try_open_all(&disks, two()).await.unwrap();
+    assert_eq!(read(&store, "before0").await.unwrap(), pattern(0, 100));
+    assert_eq!(value(&store, "later").as_deref(), Some("value"));
+}
+
 /// In the log of the failed directory stand one commit that waited for the sync of another, and that other.
 #[tokio::test]
 async fn what_waited_for_a_sync_that_failed_is_void_too() {
