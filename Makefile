@@ -48,6 +48,6 @@ soak: setup
 breakage:
 	@scripts/check-breakage
 
-# Makes small changes to the sources, and looks whether a test fails: hours. MUTANTS=catalog, or "store --file '**/apply.rs'", is a part.
+# Makes small changes to the sources, and looks whether a test fails: two hours. MUTANTS=catalog, or "store --file '**/apply.rs'", is a part.
 mutants:
 	@scripts/mutants $(MUTANTS)

@@ -2,6 +2,7 @@
 
 mod buckets;
 mod cancel;
+mod checksums;
 mod faults;
 mod inspect;
 mod jobs;
