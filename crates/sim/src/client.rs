@@ -493,22 +493,26 @@ impl Client {
         self.world.history.lock().made_of_parts(content, copy);
         let name = format!("client {} completes an upload of {content}", self.number);
         let to = vec![Some(Version { content, tags })];
-        let number = self.begin(key, name, &to, Guard::None);
-        let first = self.complete(&upload, &sent).await;
-        let acknowledged = first.is_ok();
-        let result = if twice { self.complete(&upload, &sent).await } else { first };
-        match result {
-            Err(error) if acknowledged => {
-                // What is acknowledged once is done, whatever the second answer is.
-                self.world.history.lock().end(number, Effect::Write { to, guard: Guard::None });
-                self.tell("complete again", Err::<(), _>(error));
+        let mut number = self.begin(key, name.clone(), &to, Guard::None);
+        let mut result = self.complete(&upload, &sent).await;
+        match &result {
+            // What is acknowledged once is done once, whatever the second answer is.
+            Ok(_) if twice => {
+                if let Err(error) = self.complete(&upload, &sent).await {
+                    self.tell("complete again", Err::<(), _>(error));
+                }
             }
-            Err(error) if error.kind == ErrorKind::NoSuchUpload => {
-                self.world.history.lock().end_without_answer(number);
-            }
-            // The first try may have done it.
+            // It may have been done. Like any other write that is tried again, it is done again then, also over what came in between.
             Err(error) if twice => {
                 self.tell("complete", Err::<(), _>(error));
+                self.world.history.lock().end_without_answer(number);
+                number = self.begin(key, name, &to, Guard::None);
+                result = self.complete(&upload, &sent).await;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        match result {
+            Err(error) if error.kind == ErrorKind::NoSuchUpload => {
                 self.world.history.lock().end_without_answer(number);
             }
             result => self.written(key, number, to, Guard::None, result),
