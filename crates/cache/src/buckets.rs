@@ -33,6 +33,9 @@ pub(crate) struct Buckets {
     gates: Mutex<HashMap<BucketName, Arc<RwLock<()>>>>,
     /// Buckets deleted in this life.
     deletions: AtomicU64,
+    /// Shared by those who note buckets in the catalog, alone while one is deleted: a note that came in between would outlast a crash,
+    /// and let a bucket that is gone take writes.
+    noting: RwLock<()>,
 }
 
 struct Known {
@@ -60,6 +63,7 @@ impl Buckets {
             known: Arc::new(Mutex::new(known)),
             gates: Mutex::default(),
             deletions: AtomicU64::new(0),
+            noting: RwLock::default(),
         })
     }
 
@@ -108,16 +112,11 @@ impl Buckets {
             }
             return Ok(Some(known.mount.clone()));
         }
-        let mut noted = false;
         loop {
             let deletions = self.deletions.load(Ordering::SeqCst);
             if root.open(bucket).await?.is_none() {
-                if noted {
-                    self.remove(bucket).await?;
-                }
                 return Ok(None);
             }
-            noted = true;
             if let Some(mount) = self.note(root, bucket, deletions).await? {
                 return Ok(Some(mount));
             }
@@ -141,32 +140,26 @@ impl Buckets {
     /// Remembers a bucket that was there after so many deletions. `None` when there were more since: the bucket may be gone, and nobody
     /// may write to it, not even until that is found out.
     async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName, deletions: u64) -> Result<Option<Mount>> {
-        write_record(self.engine.as_ref(), bucket, Some(Bytes::new())).await?;
-        let mount = mount_of(&self.mounts, root, bucket);
-        let until = self.env.clock.monotonic() + BUCKET_TTL;
-        let mut known = self.known.lock();
+        let _nothing_is_deleted = self.noting.read().await;
         if self.deletions.load(Ordering::SeqCst) != deletions {
             return Ok(None);
         }
-        known.insert(bucket.clone(), Known { mount: mount.clone(), until });
+        write_record(self.engine.as_ref(), bucket, Some(Bytes::new())).await?;
+        let mount = mount_of(&self.mounts, root, bucket);
+        let until = self.env.clock.monotonic() + BUCKET_TTL;
+        self.known.lock().insert(bucket.clone(), Known { mount: mount.clone(), until });
         Ok(Some(mount))
     }
 
-    /// Before the bucket is deleted, so that a crash leaves none that takes writes and is gone; and after that, for those who
-    /// have found it in between.
-    async fn forget(&self, bucket: &BucketName) -> Result<()> {
-        let was_known = {
-            let mut known = self.known.lock();
-            // With the lock held: who notes a bucket does it before, and it is removed here, or sees the new number.
-            self.deletions.fetch_add(1, Ordering::SeqCst);
-            known.remove(bucket).is_some()
-        };
-        if was_known { write_record(self.engine.as_ref(), bucket, None).await } else { Ok(()) }
-    }
-
-    async fn remove(&self, bucket: &BucketName) -> Result<()> {
+    /// Forgets a bucket and deletes it, in this order, so that a crash leaves none that takes writes and is gone.
+    async fn delete(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<()> {
+        let _nothing_is_noted = self.noting.write().await;
         self.known.lock().remove(bucket);
-        write_record(self.engine.as_ref(), bucket, None).await
+        write_record(self.engine.as_ref(), bucket, None).await?;
+        let deleted = root.delete(bucket).await;
+        // Whoever has found the bucket until now waits to note it, and looks again.
+        self.deletions.fetch_add(1, Ordering::SeqCst);
+        Ok(deleted?)
     }
 }
 
@@ -246,9 +239,7 @@ impl Worker {
         };
         self.persist_deletes(bucket).await?;
         let uploads = self.uploads_of(bucket).await?;
-        self.buckets.forget(bucket).await?;
-        root.delete(bucket).await?;
-        self.buckets.forget(bucket).await?;
+        self.buckets.delete(root, bucket).await?;
         drop(nobody_writes);
         if let Err(error) = self.abort_all(uploads).await {
             tracing::warn!(%bucket, %error, "the bucket is deleted, and parts of its uploads stay until they are swept");

@@ -127,10 +127,17 @@ async fn a_bucket_is_forgotten_before_it_is_deleted() {
 struct LateRoot {
     root: MemoryRoot,
     is_late: Mutex<bool>,
+    deletes_late: Mutex<bool>,
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
 impl LateRoot {
+    async fn answered(&self) {
+        let (answer, answered) = oneshot::channel();
+        self.waiting.lock().push(answer);
+        answered.await.expect("an answer");
+    }
+
     fn answer(&self) {
         self.waiting.lock().drain(..).for_each(|waiting| waiting.send(()).expect("somebody waits"));
     }
@@ -147,15 +154,16 @@ impl BucketRoot for LateRoot {
     }
 
     async fn delete(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        if *self.deletes_late.lock() {
+            self.answered().await;
+        }
         self.root.delete(name).await
     }
 
     async fn open(&self, name: &BucketName) -> forebay_ufs::Result<Option<Arc<dyn UnderStore>>> {
         let found = self.root.open(name).await;
         if *self.is_late.lock() {
-            let (answer, answered) = oneshot::channel();
-            self.waiting.lock().push(answer);
-            answered.await.expect("an answer");
+            self.answered().await;
         }
         found
     }
@@ -169,16 +177,71 @@ impl BucketRoot for LateRoot {
     }
 }
 
-/// Who has looked for the bucket before it was deleted hears of it after that, and looks again.
-#[tokio::test]
-async fn a_bucket_that_is_found_while_it_is_deleted_takes_no_writes() {
+async fn with_late_root() -> (Bench, Arc<LateRoot>, BucketName) {
     let root = Arc::new(LateRoot::default());
     let mut setup = Setup::new(WriteMode::WriteBack);
     setup.root = Some(Arc::clone(&root) as Arc<dyn BucketRoot>);
     let bench = setup.open().await;
-    let bucket = BucketName::new("made").unwrap();
-    root.create(&bucket).await.unwrap();
+    let bucket = BucketName::new("made").expect("a name");
+    root.create(&bucket).await.expect("a bucket");
+    (bench, root, bucket)
+}
 
+/// Whoever finds the bucket while it is deleted leaves nothing behind that a start would believe.
+#[tokio::test]
+async fn a_bucket_that_was_found_while_it_was_deleted_takes_no_writes_after_a_crash() {
+    for dies_before_the_answer in [false, true] {
+        let (mut bench, root, bucket) = with_late_root().await;
+        *root.is_late.lock() = !dies_before_the_answer;
+        *root.deletes_late.lock() = dies_before_the_answer;
+        let look = || {
+            let (cache, bucket) = (bench.cache.clone(), bucket.clone());
+            forebay_env::spawn(async move { cache.bucket_exists(&bucket).await })
+        };
+        let delete = || {
+            let (cache, bucket) = (bench.cache.clone(), bucket.clone());
+            forebay_env::spawn(async move { cache.delete_bucket(&bucket).await })
+        };
+        let _looking = if dies_before_the_answer {
+            drop(delete());
+            until("it is being deleted", || root.waiting.lock().len() == 1).await;
+            let looking = look();
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            looking
+        } else {
+            let looking = look();
+            until("somebody looks for the bucket", || root.waiting.lock().len() == 1).await;
+            *root.is_late.lock() = false;
+            delete().join().await.unwrap();
+            *root.is_late.lock() = true;
+            root.answer();
+            until("it is looked for again", || root.waiting.lock().len() == 1).await;
+            looking
+        };
+        bench.kill().await;
+        *root.is_late.lock() = false;
+        root.answer();
+        until("the bucket is gone", || root.root.bucket(&bucket).is_none()).await;
+        *root.is_late.lock() = true;
+        let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
+        let putting = forebay_env::spawn(async move { cache.put(request).await });
+        until("the write looks for it", || putting.is_finished() || !root.waiting.lock().is_empty()).await;
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        *root.is_late.lock() = false;
+        root.answer();
+        assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket), "{dies_before_the_answer}");
+        assert_eq!(bench.cache.status().dirty_objects, 0);
+    }
+}
+
+/// Who has looked for the bucket before it was deleted hears of it after that, and looks again.
+#[tokio::test]
+async fn a_bucket_that_is_found_while_it_is_deleted_takes_no_writes() {
+    let (bench, root, bucket) = with_late_root().await;
     *root.is_late.lock() = true;
     let (cache, looked_for) = (bench.cache.clone(), bucket.clone());
     let looking = forebay_env::spawn(async move { cache.bucket_exists(&looked_for).await });
