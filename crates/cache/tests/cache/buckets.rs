@@ -187,6 +187,23 @@ async fn with_late_root() -> (Bench, Arc<LateRoot>, BucketName) {
     (bench, root, bucket)
 }
 
+/// The under store is not asked, and may be out of reach for long.
+#[tokio::test]
+async fn buckets_that_have_been_seen_take_writes_after_a_restart() {
+    let (mut bench, root, bucket) = with_late_root().await;
+    assert!(bench.cache.bucket_exists(&bucket).await.unwrap());
+    bench.restart().await;
+    *root.is_late.lock() = true;
+    let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
+    let putting = forebay_env::spawn(async move { cache.put(request).await });
+    until("the write is done", || putting.is_finished()).await;
+    putting.join().await.unwrap();
+    *root.is_late.lock() = false;
+    root.answer();
+    bench.drain().await;
+    assert_eq!(root.root.bucket(&bucket).unwrap().contents().get("key").unwrap(), "value");
+}
+
 /// Whoever finds the bucket while it is deleted leaves nothing behind that a start would believe.
 #[tokio::test]
 async fn a_bucket_that_was_found_while_it_was_deleted_takes_no_writes_after_a_crash() {

@@ -222,6 +222,34 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     store.inner.reclaim(directory, &victim, members).await
 }
 
+/// Ends the present log by writing to it.
+async fn next_log(store: &Store, disk: &MemoryDisk) {
+    let logs = files(disk, ".log").await.len();
+    while files(disk, ".log").await.len() == logs {
+        put(store, "churn", &pattern(2, 900)).await;
+    }
+}
+
+/// Takes back the first log while a change stands in the next one and not yet in the tables.
+async fn reclaim_beside<T: Send + 'static>(
+    store: &Store,
+    disk: &MemoryDisk,
+    change: impl Future<Output = T> + Send + 'static,
+) -> T {
+    next_log(store, disk).await;
+    disk.hold_syncs(true);
+    let changing = forebay_env::spawn(change);
+    settle().await;
+    assert!(!changing.is_finished());
+    let reclaiming = store.clone();
+    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
+    settle().await;
+    disk.hold_syncs(false);
+    let changed = changing.join().await;
+    reclaiming.join().await.unwrap();
+    changed
+}
+
 #[tokio::test]
 async fn what_is_pinned_is_not_doomed_and_what_is_doomed_is_not_pinned() {
     let store = open(&MemoryDisk::default()).await;
@@ -242,24 +270,10 @@ async fn what_changes_while_it_is_carried_is_carried_as_it_is_then() {
     let disk = MemoryDisk::default();
     let store = open(&disk).await;
     put(&store, "a", &pattern(1, 300)).await;
-    while files(&disk, ".log").await.len() < 2 {
-        put(&store, "churn", &pattern(2, 900)).await;
-    }
-    // In the log and not yet in the tables.
-    disk.hold_syncs(true);
-    let (annotating, generation) = (store.clone(), generation(&store, "a"));
-    let annotating = forebay_env::spawn(async move {
-        let annotation = Annotation { key: "a".into(), generation, annex: "newer".into(), pinned: true };
-        let commit = Commit { annotate: vec![annotation], ..Commit::default() };
-        annotating.commit(commit, Durability::Fsync).await.unwrap();
-    });
-    settle().await;
-    let reclaiming = store.clone();
-    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
-    settle().await;
-    disk.hold_syncs(false);
-    annotating.join().await;
-    reclaiming.join().await.unwrap();
+    let annotation =
+        Annotation { key: "a".into(), generation: generation(&store, "a"), annex: "newer".into(), pinned: true };
+    let (annotating, commit) = (store.clone(), Commit { annotate: vec![annotation], ..Commit::default() });
+    reclaim_beside(&store, &disk, async move { annotating.commit(commit, Durability::Fsync).await }).await.unwrap();
     for store in [store, open(&disk).await] {
         assert_eq!(store.peek(b"a").unwrap().annex(), "newer");
         assert_eq!(read(&store, "a").await.unwrap(), pattern(1, 300));
@@ -290,21 +304,8 @@ async fn a_copy_never_stands_behind_the_delete_of_what_it_copies() {
     let disk = MemoryDisk::default();
     let store = open(&disk).await;
     put(&store, "a", &pattern(1, 300)).await;
-    while files(&disk, ".log").await.len() < 2 {
-        put(&store, "churn", &pattern(2, 900)).await;
-    }
-    // The delete is in the log and not yet in the tables when reclaim comes to its key.
-    disk.hold_syncs(true);
     let forgetting = store.clone();
-    let forgetting = forebay_env::spawn(async move { forget(&forgetting, "a").await });
-    settle().await;
-    assert!(store.peek(b"a").is_some());
-    let reclaiming = store.clone();
-    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
-    settle().await;
-    disk.hold_syncs(false);
-    forgetting.join().await;
-    reclaiming.join().await.unwrap();
+    reclaim_beside(&store, &disk, async move { forget(&forgetting, "a").await }).await;
     assert!(store.peek(b"a").is_none());
     assert!(open(&disk).await.peek(b"a").is_none(), "the delete was acknowledged");
 }
@@ -479,14 +480,6 @@ async fn only_the_bytes_in_a_reclaimed_segment_are_dropped_or_moved() {
     }
 }
 
-/// Ends the present log by writing to it.
-async fn next_log(store: &Store, disk: &MemoryDisk) {
-    let logs = files(disk, ".log").await.len();
-    while files(disk, ".log").await.len() == logs {
-        put(store, "churn", &pattern(2, 900)).await;
-    }
-}
-
 #[tokio::test]
 async fn a_delete_is_carried_while_an_older_log_may_hold_what_it_deleted() {
     let disk = MemoryDisk::default();
@@ -576,20 +569,8 @@ async fn a_value_that_is_overwritten_while_it_is_carried_keeps_its_place() {
     let disk = MemoryDisk::default();
     let store = open(&disk).await;
     write_value(&store, "v", Some("old")).await;
-    while files(&disk, ".log").await.len() < 2 {
-        put(&store, "churn", &pattern(2, 900)).await;
-    }
-    // The new write is in the log and not yet in the table when reclaim looks.
-    disk.hold_syncs(true);
     let writing = store.clone();
-    let writing = forebay_env::spawn(async move { write_value(&writing, "v", Some("new")).await });
-    settle().await;
-    let reclaiming = store.clone();
-    let reclaiming = forebay_env::spawn(async move { reclaim_now(&reclaiming, 1).await });
-    settle().await;
-    disk.hold_syncs(false);
-    let version = writing.join().await;
-    reclaiming.join().await.unwrap();
+    let version = reclaim_beside(&store, &disk, async move { write_value(&writing, "v", Some("new")).await }).await;
     super::counts::check_counts(&store);
     for store in [store, open(&disk).await] {
         assert_eq!(store.value(b"v").unwrap(), crate::Versioned { value: "new".into(), version });
