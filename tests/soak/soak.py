@@ -44,7 +44,7 @@ writeMode = "WRITE_THROUGH"
 # Operations of a round, in all writers together.
 OPERATIONS = 600
 # The index, buffers, the memory tier, and what ten thousand connections need.
-MEMORY_BYTES_MAX = 2000 << 20
+MEMORY_BYTES_MAX = 1500 << 20
 DESCRIPTORS_MAX = 200
 # Segments that reclaim writes before it removes others, and a snapshot.
 STORE_BYTES_MAX = STORE_BYTES * 5 // 4

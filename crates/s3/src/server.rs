@@ -27,6 +27,10 @@ use crate::service::{ACCEPT_PAUSE, S3Service};
 use crate::shares::{Place, Shares};
 pub(crate) use timed_body::TimedBody;
 
+/// What a connection holds of a request that it reads and of an answer that it writes, beside the piece that it works on. hyper's own limit
+/// is 408 KiB, which slow readers fill: thousands of them would hold half a gigabyte more. Heads of requests must fit, too.
+const BUFFER_BYTES_MAX: usize = 128 << 10;
+
 impl S3Service {
     /// Serves the listener until `shutdown` is cancelled; then takes no more connections, lets requests in flight end within
     /// the deadline of the settings, and returns.
@@ -130,6 +134,7 @@ impl Server {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
+            .max_buf_size(BUFFER_BYTES_MAX)
             .header_read_timeout(self.service.inner.settings.header_timeout)
             .serve_connection(TokioIo::new(stream), answer);
         let mut connection = std::pin::pin!(connection);
