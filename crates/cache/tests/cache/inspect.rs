@@ -146,3 +146,38 @@ async fn looking_does_not_count_as_reading() {
     bench.get("key").await.unwrap();
     assert_eq!(detail(&bench, "key").await.tier, CacheTier::Memory);
 }
+
+/// What is here is told when the under store is out of reach, and only then.
+#[tokio::test]
+async fn an_under_store_that_does_not_answer_is_told_apart_from_one_that_refuses() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.put("key", "value").await.unwrap();
+    let asked = async |key: &str, refusal| {
+        bench.foreground.set(Way::Refuse(key.to_owned(), refusal));
+        bench.cache.object_detail(&path(key)).await
+    };
+    let told = asked("key", UfsKind::Unavailable).await.unwrap();
+    assert_eq!((told.cached_bytes, told.tier, told.state), (5, CacheTier::Memory, CacheState::Clean));
+    assert!(told.remote_etag.is_some() && told.generation.is_some());
+    assert_eq!(kind(asked("none", UfsKind::Unavailable).await), Some(ErrorKind::Unavailable));
+    for key in ["key", "none"] {
+        assert_eq!(kind(asked(key, UfsKind::Denied).await), Some(ErrorKind::AccessDenied), "{key}");
+        let gone = asked(key, UfsKind::NotFound).await.unwrap_err();
+        assert_eq!((gone.kind, gone.to_string()), (ErrorKind::NotFound, format!("{BUCKET}/{key} does not exist")));
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_ranges_are_told_and_no_more() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.under.put_outside("key", pattern(1, 2 << 20));
+    bench.get_range("key", 1 << 20, 1 << 20).await.unwrap();
+    let key = forebay_catalog::records::object_key(&path("key"));
+    let generation = bench.store.peek(&key).unwrap().generation();
+    for n in 0..1001 {
+        assert!(bench.store.fill(&key, generation, 2 * n, "x".into()).await.unwrap());
+    }
+    let told = detail(&bench, "key").await;
+    assert_eq!((told.cached_bytes, told.cached_ranges.len()), ((1 << 20) + 1001, 1000));
+    assert_eq!(told.cached_ranges.last(), Some(&CachedRange { start: 1998, end: 1999 }));
+}

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_cache::{
-    Attributes, CacheTier, Conditions, CreateUpload, ErrorKind, Job, JobFinding, JobKind, JobRequest, JobState,
-    ListObjects, PutObject, UploadRef,
+    Attributes, CacheTier, Conditions, CreateUpload, ErrorKind, Job, JobKind, JobRequest, JobState, ListObjects,
+    PutObject, UploadRef,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_store::{Annotation, Commit, ValueWrite};
@@ -15,41 +15,8 @@ use forebay_ufs::memory::{MemoryRoot, Mood};
 use forebay_ufs::{BucketRoot, ErrorKind as UfsKind};
 
 use crate::support::gate::Way;
+use crate::support::jobs::{findings, has_ended, job, request, run, start, told};
 use crate::support::{BUCKET, Bench, Setup, incoming, kind, path, pattern, rule, until};
-
-fn request(kind: JobKind, path: &str) -> JobRequest {
-    JobRequest { kind, path: path.to_owned(), rate_limit: None, concurrency: None, dry_run: false }
-}
-
-async fn start(bench: &Bench, request: JobRequest) -> String {
-    bench.cache.create_job(request, "anna").await.expect("a job").id
-}
-
-fn job(bench: &Bench, id: &str) -> Job {
-    bench.cache.job(id).expect("a job")
-}
-
-fn has_ended(bench: &Bench, id: &str) -> bool {
-    job(bench, id).ended_ms.is_some()
-}
-
-/// Runs a job to its end, while the clock runs.
-async fn run(bench: &Bench, request: JobRequest) -> (Job, Vec<JobFinding>) {
-    let id = start(bench, request).await;
-    bench.advancing("the job ends", || has_ended(bench, &id)).await;
-    (job(bench, &id), findings(bench, &id).await)
-}
-
-async fn findings(bench: &Bench, id: &str) -> Vec<JobFinding> {
-    bench.cache.job_findings(id, 0, 20_000).await.expect("findings")
-}
-
-/// Path and kind of each finding, in order of the paths.
-fn told(findings: &[JobFinding]) -> Vec<(&str, &str)> {
-    let mut told: Vec<_> = findings.iter().map(|finding| (finding.path.as_str(), finding.kind.as_str())).collect();
-    told.sort_unstable();
-    told
-}
 
 async fn set(bench: &Bench, rules: Vec<PolicyRule>) {
     bench.cache.set_policies(rules, None, "test", "edit").await.expect("rules");
@@ -277,6 +244,7 @@ async fn free_drops_clean_copies_and_nothing_else() {
 
     let (job, found) = run(&bench, request(JobKind::Free, "/")).await;
     assert_eq!((job.state, job.progress.objects_done, job.progress.bytes_done), (JobState::Done, 10, 1_000_000));
+    assert_eq!((job.progress.objects_seen, job.progress.objects_skipped), (14, 4));
     let pinned = ["/bucket/both", "/bucket/dirty", "/bucket/tmp/x", "/bucket/upload"];
     assert_eq!(told(&found), pinned.map(|path| (path, "pinned")));
     let whys: Vec<_> = found.iter().map(|finding| finding.detail.as_str()).collect();
@@ -379,6 +347,8 @@ async fn verify_finds_each_difference_and_changes_nothing() {
     let (bench, _) = with_pinned().await;
     let (job, found) = run(&bench, request(JobKind::Verify, "/")).await;
     assert_eq!(told(&found), [("/bucket/both", "conflict")], "{job:?}");
+    let progress = &job.progress;
+    assert_eq!((progress.objects_seen, progress.objects_done, progress.bytes_done), (15, 14, 1_200_004));
     bench.under.put_outside("clean/0", pattern(50, 100_000));
     bench.under.delete_outside("clean/1");
     bench.under.put_outside("unknown", "fine".into());
@@ -413,7 +383,9 @@ async fn verify_finds_each_difference_and_changes_nothing() {
     bench.advancing("nothing is under way", || bench.background.refusals() > 0).await;
     bench.foreground.set(Way::Cut);
     let cut = run(&bench, request(JobKind::Verify, "/")).await;
-    assert!(cut.1.iter().any(|finding| finding.kind == "failed"), "an under store that is gone says nothing: {cut:?}");
+    let failed = cut.1.iter().filter(|finding| finding.kind == "failed").count() as u64;
+    assert!(failed > 0, "an under store that is gone says nothing: {cut:?}");
+    assert_eq!(cut.0.progress.objects_failed, failed);
     bench.foreground.set(Way::Open);
     let mut last = Vec::new();
     for _ in 0..2 {
@@ -460,8 +432,11 @@ async fn scrub_finds_damage_drops_what_can_be_fetched_and_keeps_the_rest() {
     let (bench, _) = with_pinned().await;
     let (job, found) = run(&bench, request(JobKind::Scrub, "/")).await;
     assert!(found.is_empty() && job.state == JobState::Done, "{found:?}");
-    assert_eq!(job.progress.objects_seen, 10 + 3 + 1);
-    assert_eq!(job.progress.bytes_done, 10 * 100_000 + 4 + 3 * 100_000);
+    let all = (14, 14, 10 * 100_000 + 4 + 3 * 100_000);
+    let counted = |job: &Job| (job.progress.objects_seen, job.progress.objects_done, job.progress.bytes_done);
+    assert_eq!(counted(&job), all);
+    let dry = JobRequest { dry_run: true, ..request(JobKind::Scrub, "/") };
+    assert_eq!(counted(&run(&bench, dry).await.0), all);
     for seed in [2, 20, 21, 22] {
         assert!(bench.damage(&pattern(seed, 64)).await > 0);
     }

@@ -5,6 +5,8 @@ mod cancel;
 mod checksums;
 mod faults;
 mod inspect;
+mod job_findings;
+mod job_runs;
 mod jobs;
 mod listing;
 mod modes;

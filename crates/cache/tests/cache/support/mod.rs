@@ -1,6 +1,7 @@
 //! A real cache on a disk in memory, before an under store in memory, on a clock that the test moves.
 
 pub(crate) mod gate;
+pub(crate) mod jobs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
