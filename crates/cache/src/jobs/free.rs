@@ -14,7 +14,7 @@ use crate::worker::Worker;
 pub(super) async fn run(run: &Run) -> Result<()> {
     let mut keys = StoreKeys::new(run.range_left()?);
     loop {
-        let batch = keys.take(&run.worker, None, BATCH_OBJECTS).await;
+        let batch = keys.take(&run.worker.store, None, BATCH_OBJECTS).await;
         let Some(last) = batch.last().and_then(|key| records::parse_object_key(key)) else { break };
         for (key, path) in batch.iter().filter_map(|key| Some((key, records::parse_object_key(key)?))) {
             free(run, key, &path).await?;

@@ -16,7 +16,7 @@ const CONCURRENCY: usize = 4;
 pub(super) async fn run(run: &Run) -> Result<()> {
     let mut keys = StoreKeys::new(run.range_left()?);
     loop {
-        let batch = keys.take(&run.worker, None, BATCH_OBJECTS).await;
+        let batch = keys.take(&run.worker.store, None, BATCH_OBJECTS).await;
         let Some(last) = batch.last().and_then(|key| records::parse_object_key(key)) else { break };
         let paths = batch.iter().filter_map(|key| Some((key, records::parse_object_key(key)?)));
         let reads = paths.map(|(key, path)| async move {

@@ -97,7 +97,7 @@ async fn compare_bucket(
             end = records::successor(key);
         }
         keys.skip_to(&from);
-        let copies = keys.take(&run.worker, Some(&end), PAGE).await;
+        let copies = keys.take(&run.worker.store, Some(&end), PAGE).await;
         if let (Some(key), PAGE) = (copies.last(), copies.len()) {
             end = records::successor(key);
         }
