@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
-use forebay_catalog::{Engine, LocalChange, Transaction};
+use forebay_catalog::{Engine, Transaction};
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
@@ -170,8 +170,7 @@ fn mount_of(mounts: &Mounts, root: &Arc<dyn BucketRoot>, bucket: &BucketName) ->
 
 async fn write_record(engine: &dyn Engine, bucket: &BucketName, value: Option<Bytes>) -> Result<()> {
     let writes = vec![ValueWrite { key: records::bucket_key(bucket), value }];
-    let local = LocalChange::default();
-    engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+    engine.commit(Transaction { writes, ..Transaction::default() }).await?;
     Ok(())
 }
 

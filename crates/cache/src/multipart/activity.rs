@@ -84,4 +84,18 @@ mod tests {
         activity.retain(&HashSet::new());
         assert_eq!(activity.idle_for("id"), Duration::ZERO);
     }
+
+    #[test]
+    fn an_upload_that_something_is_done_for_is_not_forgotten() {
+        let (env, clock) = Env::simulated(1);
+        let activity = Activity::new(env);
+        let active = activity.begin("id");
+        activity.retain(&HashSet::new());
+        for _ in 0..2 {
+            assert_eq!(activity.idle_for("id"), Duration::ZERO);
+            clock.advance(Duration::from_secs(3600));
+        }
+        drop(active);
+        assert_eq!(activity.idle_for("id"), Duration::ZERO, "it has ended just now");
+    }
 }

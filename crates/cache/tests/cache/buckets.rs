@@ -1,12 +1,17 @@
 //! Buckets come and go while objects are written to them: what is acknowledged is in a bucket that exists.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_cache::{Attributes, Conditions, ErrorKind, PutObject};
+use forebay_cache::{
+    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, ListUploads, PutObject, UploadRef,
+};
+use forebay_catalog::records;
 use forebay_types::{BucketName, ObjectPath, WriteMode};
 use forebay_ufs::memory::{MemoryRoot, Mood};
-use forebay_ufs::{BucketInfo, BucketRoot, UnderStore};
+use forebay_ufs::s3::S3Credentials;
+use forebay_ufs::{BucketInfo, BucketRoot, OpenOptions, UnderStore, UnderStoreUrl};
 use futures::StreamExt;
 use futures::channel::oneshot;
 use parking_lot::Mutex;
@@ -277,4 +282,122 @@ async fn a_bucket_that_is_found_while_it_is_deleted_takes_no_writes() {
     assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket));
     assert!(!looking.join().await.unwrap());
     assert_eq!(bench.cache.status().dirty_objects, 0);
+}
+
+/// Somebody has deleted it past us. No request waits for that to be found out.
+#[tokio::test]
+async fn a_bucket_that_is_gone_from_the_under_store_is_forgotten_after_a_minute() {
+    let (mut bench, root, bucket) = with_root(WriteMode::WriteBack).await;
+    let settled = async |bench: &Bench| {
+        let exists = bench.cache.bucket_exists(&bucket).await.unwrap();
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        exists
+    };
+    bench.clock.advance(Duration::from_secs(60));
+    assert!(settled(&bench).await, "it is looked for, and is there");
+    root.delete(&bucket).await.unwrap();
+    bench.clock.advance(Duration::from_millis(59_999));
+    for _ in 0..2 {
+        assert!(settled(&bench).await, "believed");
+    }
+    bench.clock.advance(Duration::from_millis(1));
+    assert!(settled(&bench).await, "believed by the request that looks again");
+    assert!(!settled(&bench).await);
+    bench.restart().await;
+    assert!(!settled(&bench).await);
+}
+
+/// Also those behind one that is completed, which only its client could still ask for.
+#[tokio::test]
+async fn uploads_go_with_their_bucket() {
+    let (bench, root, bucket) = with_root(WriteMode::WriteBack).await;
+    let path = |key: &str| ObjectPath::parse("made", key).expect("a path");
+    let begin = async |key: &str| {
+        let request = CreateUpload {
+            path: path(key),
+            attributes: Attributes::default(),
+            checksum_algorithm: None,
+            checksum_kind: None,
+            owner: "owner".to_owned(),
+        };
+        let upload = UploadRef { path: path(key), upload_id: bench.cache.create_upload(request).await.unwrap() };
+        let etag = bench.cache.put_part(&upload, 1, incoming("part".into())).await.unwrap().etag;
+        (upload, vec![CompletePart { number: 1, etag, checksums: Vec::new() }])
+    };
+    let (upload, parts) = begin("a").await;
+    let (checksums, conditions) = (Vec::new(), Conditions::default());
+    let complete = CompleteUpload { upload, parts, checksums, checksum_kind: None, size: None, conditions };
+    bench.cache.complete_upload(complete).await.unwrap();
+    let (open, _) = begin("b").await;
+    bench.cache.delete(&path("a"), &Conditions::default()).await.unwrap();
+    assert!(bench.cache.status().pinned_bytes > 0);
+    bench.cache.delete_bucket(&bucket).await.unwrap();
+    assert!(root.bucket(&bucket).is_none());
+    assert_eq!(bench.cache.status().pinned_bytes, 0);
+    bench.cache.create_bucket(&bucket).await.unwrap();
+    let all = ListUploads { limit: 1000, ..ListUploads::default() };
+    assert!(bench.cache.list_uploads(&bucket, &all).await.unwrap().uploads.is_empty());
+    let late = bench.cache.put_part(&open, 2, incoming("part".into())).await;
+    assert_eq!(kind(late), Some(ErrorKind::NoSuchUpload));
+    assert!(bench.store.value(&records::part_key(&open.upload_id, 1)).is_none());
+}
+
+/// Its buckets are there, and their places are on an endpoint that nobody asks for anything.
+struct S3Places {
+    root: MemoryRoot,
+    places: Arc<dyn BucketRoot>,
+}
+
+#[async_trait]
+impl BucketRoot for S3Places {
+    async fn list(&self) -> forebay_ufs::Result<Vec<BucketInfo>> {
+        self.root.list().await
+    }
+
+    async fn create(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        self.root.create(name).await
+    }
+
+    async fn delete(&self, name: &BucketName) -> forebay_ufs::Result<()> {
+        self.root.delete(name).await
+    }
+
+    async fn open(&self, name: &BucketName) -> forebay_ufs::Result<Option<Arc<dyn UnderStore>>> {
+        self.root.open(name).await
+    }
+
+    fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
+        self.places.assume(name)
+    }
+
+    fn label(&self) -> String {
+        self.places.label()
+    }
+}
+
+#[tokio::test]
+async fn what_the_cache_has_no_opinion_on_passes_through_to_the_place_of_its_bucket() {
+    let mut setup = Setup::new(WriteMode::WriteBack);
+    let (env, _) = forebay_env::Env::simulated(1);
+    let url = UnderStoreUrl::S3 {
+        bucket: Some("company".to_owned()),
+        prefix: "cache".to_owned(),
+        endpoint: Some("http://127.0.0.1:1".to_owned()),
+        region: Some("us-east-1".to_owned()),
+    };
+    let key = || "test".to_owned();
+    let credentials = Some(S3Credentials { access_key: key(), secret_key: key(), session_token: None });
+    let options = OpenOptions { credentials, ..OpenOptions::default() };
+    let places = forebay_ufs::open_root(&env, &url, &options).await.expect("a root").foreground;
+    setup.root = Some(Arc::new(S3Places { root: MemoryRoot::default(), places }));
+    let bench = setup.open().await;
+    let bucket = BucketName::new("made").expect("a name");
+    assert_eq!(kind(bench.cache.pass_through(&bucket).await), Some(ErrorKind::NoSuchBucket));
+    bench.cache.create_bucket(&bucket).await.unwrap();
+    let target = bench.cache.pass_through(&bucket).await.unwrap().expect("a place on S3");
+    assert_eq!((target.bucket.as_str(), target.prefix.as_str()), ("company", "cache/made/"));
+    let mounted = BucketName::new(crate::support::BUCKET).expect("a name");
+    assert!(bench.cache.pass_through(&mounted).await.unwrap().is_none(), "not on S3");
 }

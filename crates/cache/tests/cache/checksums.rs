@@ -6,6 +6,7 @@ use forebay_cache::{
     Attributes, BodyDigests, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, GetObject, Incoming,
     PutObject, Result, UploadRef, Written,
 };
+use forebay_types::limits::PUT_BYTES_MAX;
 use forebay_types::{Algorithm, ByteSize, Checksum, ChecksumKind, WriteMode};
 
 use crate::support::{Bench, Setup, get_request, incoming, kind, path, pattern};
@@ -21,11 +22,11 @@ fn crc32(value: u32) -> Checksum {
     Checksum { algorithm: Algorithm::Crc32, value: value.to_be_bytes().to_vec() }
 }
 
-fn crc64(value: u64) -> Checksum {
+pub(crate) fn crc64(value: u64) -> Checksum {
     Checksum { algorithm: Algorithm::Crc64Nvme, value: value.to_be_bytes().to_vec() }
 }
 
-fn crc32_of(data: &[u8]) -> Checksum {
+pub(crate) fn crc32_of(data: &[u8]) -> Checksum {
     crc32(crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, data) as u32)
 }
 
@@ -73,6 +74,20 @@ async fn a_body_that_is_not_what_it_was_said_to_be_is_refused_and_never_seen() {
         let written = put(&bench, right).await.unwrap();
         assert_eq!(written.etag.as_str(), format!("{MD5:032x}"), "{mode:?}");
         assert_eq!(bench.get("key").await.unwrap(), TEXT, "{mode:?}");
+    }
+}
+
+/// What is just small enough is refused by the disks only, which are too small here.
+#[tokio::test]
+async fn a_body_of_more_than_five_gibibytes_is_refused_by_its_size() {
+    for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
+        let bench = Bench::new(mode).await;
+        for (size, expected) in
+            [(PUT_BYTES_MAX, ErrorKind::InsufficientStorage), (PUT_BYTES_MAX + 1, ErrorKind::EntityTooLarge)]
+        {
+            let body = Incoming { size, ..incoming(Bytes::from_static(TEXT)) };
+            assert_eq!(kind(put(&bench, body).await), Some(expected), "{mode:?}");
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use forebay_cache::{ListObjects, ObjectPage};
-use forebay_types::{BucketName, WriteMode};
+use forebay_types::{BucketName, ETag, WriteMode};
 use proptest::prelude::*;
 
+use crate::multipart::{PART, complete, create, put_part, small_parts};
 use crate::support::gate::Way;
 use crate::support::{BUCKET, Bench};
 
@@ -237,4 +238,57 @@ async fn nothing_disappears_on_its_way_to_the_under_store() {
             assert_eq!(found.into_iter().map(|object| object.key).collect::<Vec<_>>(), names);
         }
     }
+}
+
+/// The name in doubt is the last one that the under store sends.
+#[tokio::test]
+async fn a_prefix_at_the_end_of_a_page_of_the_under_store_may_be_empty() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    let mut keys = BTreeMap::new();
+    for key in ["a/1", "b/1", "c/1", "d/1"] {
+        bench.under.put_outside(key, "out".into());
+        keys.insert(key.to_owned(), Bytes::from("out"));
+    }
+    bench.background.set(Way::Closed);
+    for key in ["a/1", "c/1"] {
+        bench.delete(key).await.unwrap();
+        keys.remove(key);
+    }
+    for limit in 1..=4 {
+        let query = Query { prefix: String::new(), delimiter: Some("/".into()), start_after: None, limit };
+        check(&bench, &keys, &query).await;
+    }
+}
+
+/// The name behind a page, which says that there is another, comes with it.
+#[tokio::test]
+async fn a_page_that_the_under_store_fills_takes_one_request() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    for n in 0..5 {
+        bench.under.put_outside(&format!("{n}"), "out".into());
+    }
+    let bucket = BucketName::new(BUCKET).expect("a bucket");
+    for (limit, next) in [(1, Some("0")), (4, Some("3")), (5, None), (6, None)] {
+        let before = bench.foreground.lists();
+        let page = bench.cache.list(&bucket, &ListObjects { limit, ..ListObjects::default() }).await.unwrap();
+        assert_eq!((page.objects.len(), page.next.as_deref()), (limit.min(5), next));
+        assert_eq!(bench.foreground.lists() - before, 1, "{limit}");
+    }
+}
+
+/// The tag that clients know is that of the version here, which is no longer the one there.
+#[tokio::test]
+async fn an_object_that_was_replaced_from_outside_is_listed_with_its_new_tag() {
+    let bench = small_parts(WriteMode::WriteThrough).open().await;
+    let upload = create(&bench, "key").await;
+    let part = put_part(&bench, &upload, 1, PART).await;
+    let written = complete(&bench, &upload, &[part]).await.unwrap();
+    let bucket = BucketName::new(BUCKET).expect("a bucket");
+    let listed = async || {
+        let page = bench.cache.list(&bucket, &ListObjects { limit: 10, ..ListObjects::default() }).await.unwrap();
+        page.objects[0].etag.clone()
+    };
+    assert_eq!(listed().await, written.etag);
+    bench.under.put_outside("key", "123456789".into());
+    assert_eq!(listed().await, ETag::new("25f9e794323b453885f5181f1b624d0b"));
 }

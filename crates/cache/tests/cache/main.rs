@@ -3,6 +3,9 @@
 mod buckets;
 mod cancel;
 mod checksums;
+mod completions;
+mod conditional;
+mod copies;
 mod faults;
 mod inspect;
 mod job_findings;
@@ -18,3 +21,5 @@ mod restart;
 mod shares;
 mod space;
 mod support;
+mod tags;
+mod upload_pages;

@@ -237,6 +237,22 @@ async fn a_write_in_another_mode_replaces_what_only_the_cache_had() {
     }
 }
 
+/// Also what only the cache had.
+#[tokio::test]
+async fn a_delete_in_another_mode_leaves_nothing_behind() {
+    for mode in [WriteMode::NoCache, WriteMode::WriteThrough, WriteMode::WriteBack] {
+        let mut bench = Bench::new(WriteMode::Transient).await;
+        bench.put("key", "transient").await.unwrap();
+        bench.cache.set_policies(vec![crate::support::rule("/", mode)], None, "test", "edit").await.unwrap();
+        bench.delete("key").await.unwrap();
+        bench.drain().await;
+        assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{mode:?}");
+        assert_eq!(bench.cache.status().pinned_bytes, 0, "{mode:?}");
+        bench.power_loss(2).await;
+        assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{mode:?}");
+    }
+}
+
 /// A slow under store is nobody's business who changes what it does not have yet.
 #[tokio::test]
 async fn tags_of_a_dirty_object_do_not_wait_for_its_upload() {

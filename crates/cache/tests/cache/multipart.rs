@@ -7,20 +7,20 @@ use forebay_cache::{
     Written,
 };
 use forebay_catalog::records;
-use forebay_types::{BucketName, ByteSize, ETag, WriteMode};
+use forebay_types::{BucketName, ByteSize, ETag, Period, WriteMode};
 use futures::StreamExt;
 
 use crate::support::gate::Way;
 use crate::support::{BUCKET, Bench, Setup, incoming, kind, path, pattern, until};
 
 /// Smallest part in these tests.
-const PART: usize = 1000;
+pub(crate) const PART: usize = 1000;
 
-fn small_parts(mode: WriteMode) -> Setup {
+pub(crate) fn small_parts(mode: WriteMode) -> Setup {
     Setup::new(mode).settings(|settings| settings.part_size_min = ByteSize(PART as u64))
 }
 
-async fn create(bench: &Bench, key: &str) -> UploadRef {
+pub(crate) async fn create(bench: &Bench, key: &str) -> UploadRef {
     let request = CreateUpload {
         path: path(key),
         attributes: Attributes::default(),
@@ -32,13 +32,13 @@ async fn create(bench: &Bench, key: &str) -> UploadRef {
 }
 
 /// Uploads a part and says how a completion names it.
-async fn put_part(bench: &Bench, upload: &UploadRef, number: u32, size: usize) -> CompletePart {
+pub(crate) async fn put_part(bench: &Bench, upload: &UploadRef, number: u32, size: usize) -> CompletePart {
     let body = incoming(pattern(u64::from(number), size));
     let written = bench.cache.put_part(upload, number, body).await.expect("a part");
     CompletePart { number, etag: written.etag, checksums: Vec::new() }
 }
 
-fn completion(upload: &UploadRef, parts: &[CompletePart]) -> CompleteUpload {
+pub(crate) fn completion(upload: &UploadRef, parts: &[CompletePart]) -> CompleteUpload {
     let conditions = Conditions::default();
     CompleteUpload {
         upload: upload.clone(),
@@ -50,7 +50,7 @@ fn completion(upload: &UploadRef, parts: &[CompletePart]) -> CompleteUpload {
     }
 }
 
-async fn complete(bench: &Bench, upload: &UploadRef, parts: &[CompletePart]) -> Result<Written> {
+pub(crate) async fn complete(bench: &Bench, upload: &UploadRef, parts: &[CompletePart]) -> Result<Written> {
     bench.cache.complete_upload(completion(upload, parts)).await
 }
 
@@ -59,7 +59,7 @@ fn whole(parts: &[(u32, usize)]) -> Vec<u8> {
     parts.iter().flat_map(|(number, size)| pattern(u64::from(*number), *size)).collect()
 }
 
-async fn uploads(bench: &Bench) -> usize {
+pub(crate) async fn uploads(bench: &Bench) -> usize {
     let request = ListUploads { limit: 1000, ..ListUploads::default() };
     bench.cache.list_uploads(&BucketName::new(BUCKET).expect("a bucket"), &request).await.expect("a list").uploads.len()
 }
@@ -223,6 +223,7 @@ async fn a_part_that_comes_while_its_upload_completes_is_removed() {
     completing.join().await.unwrap();
     assert_eq!(bench.get("key").await.unwrap(), whole(&[(1, 300_000)]));
     assert_eq!(bench.cache.status().pinned_bytes, 0, "nobody can ask for the part any more");
+    assert!(bench.store.value(&records::part_key(&upload.upload_id, 2)).is_none());
 }
 
 /// A crash between the end of an upload and the removal of such parts.
@@ -253,6 +254,63 @@ async fn a_clock_that_jumps_does_not_end_an_upload() {
     bench.cache.sweep().await.unwrap();
     assert_eq!(uploads(&bench).await, 1);
     complete(&bench, &upload, &[part]).await.unwrap();
+}
+
+/// Nothing was done for these uploads during the whole timeout, and nobody has looked for stale ones since.
+async fn with_stale_uploads(count: usize) -> (Bench, Vec<UploadRef>) {
+    let setup = small_parts(WriteMode::WriteBack);
+    let bench = setup.settings(|settings| settings.leftover_interval = Period::from_secs(1_000_000)).open().await;
+    let mut uploads = Vec::new();
+    for n in 0..count {
+        let upload = create(&bench, &format!("key{n}")).await;
+        put_part(&bench, &upload, 1, PART).await;
+        uploads.push(upload);
+    }
+    bench.clock.advance(Duration::from_secs(3601));
+    (bench, uploads)
+}
+
+#[tokio::test]
+async fn stale_uploads_that_are_removed_are_counted() {
+    let (bench, _) = with_stale_uploads(2).await;
+    assert!(bench.metrics().contains("forebay_leftovers_removed_total 0"), "{}", bench.metrics());
+    bench.cache.sweep().await.unwrap();
+    assert!(bench.metrics().contains("forebay_leftovers_removed_total 2"), "{}", bench.metrics());
+    assert_eq!((uploads(&bench).await, bench.cache.status().pinned_bytes), (0, 0));
+}
+
+#[tokio::test]
+async fn stale_uploads_that_a_full_disk_keeps_are_no_secret() {
+    let (bench, _) = with_stale_uploads(1).await;
+    bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+    assert_eq!(kind(bench.cache.sweep().await), Some(ErrorKind::InsufficientStorage));
+    assert_eq!(uploads(&bench).await, 1);
+    bench.disk.fail_writes(None);
+    bench.cache.sweep().await.unwrap();
+    assert_eq!(uploads(&bench).await, 0);
+}
+
+/// Its client comes back and aborts it, just when it is found.
+#[tokio::test]
+async fn a_stale_upload_that_is_aborted_meanwhile_does_not_keep_others() {
+    let (bench, stale) = with_stale_uploads(2).await;
+    let turns = async || {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    bench.disk.hold_syncs(true);
+    let (cache, first) = (bench.cache.clone(), stale[0].clone());
+    let aborting = forebay_env::spawn(async move { cache.abort_upload(&first).await });
+    turns().await;
+    let cache = bench.cache.clone();
+    let sweeping = forebay_env::spawn(async move { cache.sweep().await });
+    turns().await;
+    assert!(!aborting.is_finished() && !sweeping.is_finished());
+    bench.disk.hold_syncs(false);
+    aborting.join().await.unwrap();
+    sweeping.join().await.unwrap();
+    assert_eq!((uploads(&bench).await, bench.cache.status().pinned_bytes), (0, 0));
 }
 
 /// A part that takes longer than the timeout is activity.

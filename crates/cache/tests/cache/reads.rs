@@ -303,7 +303,7 @@ async fn an_object_that_changes_behind_while_it_is_read_is_not_mixed() {
     assert_eq!(bench.get("key").await.unwrap(), pattern(8, old.len()), "the next reader sees the new one");
 }
 
-fn copy() -> CopyObject {
+pub(crate) fn copy() -> CopyObject {
     CopyObject {
         source: path("source"),
         source_conditions: Conditions::default(),

@@ -31,6 +31,8 @@ pub(crate) enum Way {
     HoldReads,
     /// GETs send this many bytes and then fail.
     BreakReads(usize),
+    /// Every object is said to have this many bytes.
+    Claim(u64),
     /// Nothing gets through any more.
     Cut,
 }
@@ -135,6 +137,13 @@ impl Gate {
         self.seen.lock().waiting -= 1;
     }
 
+    fn described(&self, mut object: RemoteObject) -> RemoteObject {
+        if let Way::Claim(size) = *self.way.borrow() {
+            object.info.size = size;
+        }
+        object
+    }
+
     fn is_late(&self) -> bool {
         *self.way.borrow() == Way::Late
     }
@@ -149,7 +158,7 @@ impl UnderStore for Gate {
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         self.seen.lock().heads += 1;
         self.refused(key)?;
-        self.inner.head(key).await
+        Ok(self.described(self.inner.head(key).await?))
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
@@ -157,6 +166,7 @@ impl UnderStore for Gate {
         self.pass(&Way::HoldReads).await;
         self.refused(key)?;
         let body = self.inner.get(key, range, if_match).await?;
+        let body = RemoteBody { object: self.described(body.object), ..body };
         let Way::BreakReads(length) = *self.way.borrow() else { return Ok(body) };
         let cut = body.stream.map(move |data| data.map(|data| data.slice(..length.min(data.len()))));
         let broken = stream::once(async { Err(refusal(ErrorKind::Unavailable)) });
