@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
-use forebay_catalog::{Engine, LocalChange, Transaction};
+use forebay_catalog::{Engine, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_env::{Env, HashState, Task};
 use forebay_store::{Store, ValueWrite};
@@ -136,8 +136,7 @@ async fn generation_base(env: &Env, engine: &dyn Engine) -> Result<u64> {
     let base = env.clock.unix_ms() << 16;
     let value = Some(Bytes::copy_from_slice(&base.to_be_bytes()));
     let writes = vec![ValueWrite { key, value }];
-    let local = LocalChange::default();
-    engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+    engine.commit(Transaction { writes, ..Transaction::default() }).await?;
     Ok(base)
 }
 

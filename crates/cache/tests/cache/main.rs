@@ -1,5 +1,6 @@
 //! The cache as its users see it: a real one on a disk in memory, before an under store in memory.
 
+mod answers;
 mod buckets;
 mod cancel;
 mod checksums;
@@ -15,9 +16,12 @@ mod listing;
 mod modes;
 mod multipart;
 mod outside;
+mod passing;
+mod persistence;
 mod policies;
 mod reads;
 mod restart;
+mod scrapes;
 mod shares;
 mod space;
 mod support;

@@ -267,3 +267,34 @@ async fn tags_of_a_dirty_object_do_not_wait_for_its_upload() {
     bench.drain().await;
     assert_eq!(bench.cache.tags(&crate::support::path("key")).await.unwrap(), tags);
 }
+
+/// Only the copy here is missing.
+#[tokio::test]
+async fn a_write_that_the_under_store_has_is_no_failure_because_the_disk_is_full() {
+    for mode in [WriteMode::WriteThrough, WriteMode::NoCache] {
+        for transient in [false, true] {
+            let bench = Bench::new(if transient { WriteMode::Transient } else { mode }).await;
+            if transient {
+                bench.put("key", "transient").await.unwrap();
+                bench.cache.set_policies(vec![crate::support::rule("/", mode)], None, "test", "edit").await.unwrap();
+            }
+            bench.foreground.set(Way::Closed);
+            let body = crate::support::incoming("value".into());
+            let (path, attributes, conditions) = (crate::support::path("key"), Default::default(), Default::default());
+            let request = forebay_cache::PutObject { path, body, attributes, conditions };
+            let cache = bench.cache.clone();
+            let writing = forebay_env::spawn(async move { cache.put(request).await });
+            until("the write is under way", || bench.foreground.waiting() == 1).await;
+            bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+            bench.foreground.set(Way::Open);
+            // What only the cache had would be served on.
+            let failure = transient.then_some(ErrorKind::Unavailable);
+            assert_eq!(kind(writing.join().await), failure, "{mode:?}, transient: {transient}");
+            assert_eq!(bench.under("key").unwrap(), "value");
+            bench.disk.fail_writes(None);
+            if !transient {
+                assert_eq!(bench.get("key").await.unwrap(), "value", "{mode:?}");
+            }
+        }
+    }
+}

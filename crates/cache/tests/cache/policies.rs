@@ -6,6 +6,7 @@ use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PolicyVersion, PutObject, UploadRef,
 };
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
+use forebay_store::{Commit, ValueWrite};
 use forebay_types::{ByteSize, Durability, PolicyRule, StorageState, WriteMode};
 use futures::StreamExt;
 use tokio::sync::Notify;
@@ -379,4 +380,18 @@ async fn reads_are_counted_by_the_path_of_the_rule() {
     let line = |path: &str| format!("forebay_reads_total{{tier=\"memory\",bucket=\"bucket\",path=\"{path}\"}}");
     assert!(text.contains(&format!("{} 1\n", line("/bucket/in/"))), "{text}");
     assert!(text.contains(&format!("{} 2\n", line("/"))), "{text}");
+}
+
+/// The catalog has it, and its answer did not come.
+#[tokio::test]
+async fn a_change_that_got_no_answer_is_in_force_from_the_next_one_on() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    let (rules, configured) = (vec![rule("/", WriteMode::WriteBack)], vec![rule("/", WriteMode::WriteThrough)]);
+    let value = Some(PolicyRecord { rules, configured, revision: 2 }.encode());
+    let writes = vec![ValueWrite { key: records::policy_key(), value }];
+    bench.store.commit(Commit { writes, ..Commit::default() }, Durability::Fsync).await.unwrap();
+    let refused = bench.cache.set_policies(vec![rule("/", WriteMode::NoCache)], Some(1), "anna", "edit").await;
+    assert_eq!(kind(refused), Some(ErrorKind::Conflict));
+    assert_eq!(bench.cache.policies().1, 2);
+    assert_eq!(bench.cache.resolve(&path("x")).write_mode, WriteMode::WriteBack);
 }

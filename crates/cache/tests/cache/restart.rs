@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{Cache, Conditions, ErrorKind, PutObject};
+use forebay_catalog::records::{self, ObjectRecord};
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::random::SeededRandom;
 use forebay_env::{Disk, Random};
-use forebay_types::{StorageState, WriteMode};
+use forebay_types::{Generation, StorageState, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 use parking_lot::Mutex;
@@ -342,4 +343,39 @@ async fn a_version_whose_bytes_are_gone_is_an_error() {
     bench.put("key", "written again").await.unwrap();
     bench.drain().await;
     assert_eq!(bench.under("key").unwrap(), "written again");
+}
+
+/// A catalog of a release that noted no times tells them with what is not in the under store.
+#[tokio::test]
+async fn times_of_writes_do_not_go_back_behind_those_in_the_catalog() {
+    let mut bench = Bench::new(WriteMode::Transient).await;
+    let first = bench.put("key", "first").await.unwrap().last_modified_ms;
+    bench.close().await;
+    bench.remove_record(Bytes::from_static(records::LAST_WRITE_KEY)).await;
+    bench.clock.set_unix_ms(first - 3_600_000);
+    bench.reopen().await;
+    assert_eq!(bench.put("other", "second").await.unwrap().last_modified_ms, first);
+}
+
+/// A clean one, which is no version that the catalog could mean.
+#[tokio::test]
+async fn an_older_copy_does_not_stand_in_for_a_version_whose_bytes_are_gone() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Cut);
+    bench.put("key", "older").await.unwrap();
+    let key = records::object_key(&path("key"));
+    let record = ObjectRecord::decode(&bench.store.value(&key).unwrap().value).unwrap();
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    bench.close().await;
+    let generation = Generation(record.generation.0 + 1);
+    bench.write_record(key, Some(ObjectRecord { generation, ..record }.encode())).await;
+    bench.reopen().await;
+    let told = format!("the bytes of generation {generation} of bucket/key are missing");
+    for error in [bench.get("key").await.unwrap_err(), bench.head("key").await.unwrap_err()] {
+        assert_eq!((error.kind, error.to_string()), (ErrorKind::Unavailable, told.clone()));
+    }
+    bench.clock.advance(bench.setup.settings.settle_time.0);
+    assert!(bench.cache.persist("/").await.is_err());
+    assert_eq!(bench.under("key").unwrap(), "older");
 }

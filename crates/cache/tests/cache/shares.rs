@@ -111,3 +111,27 @@ async fn parts_of_open_uploads_count_for_their_bucket() {
     bench.delete("upload").await.unwrap();
     assert!((62..=72).contains(&fill_with_objects(&bench).await), "nor what was completed and deleted");
 }
+
+/// How many small objects find room beside uploads of one part that was written so often: one that is open, or many that were aborted.
+async fn room_beside_parts(writes: usize, aborted: bool) -> u32 {
+    let setup = Setup::new(WriteMode::Transient).capacity(64 << 20);
+    let bench = setup.settings(|settings| settings.pinned_ratio = 0.02).open().await;
+    for _ in 0..if aborted { 20 } else { 1 } {
+        let upload = create(&bench).await;
+        for _ in 0..writes {
+            bench.cache.put_part(&upload, 1, incoming(pattern(7, 64 * KIB))).await.expect("there is room");
+        }
+        if aborted {
+            bench.cache.abort_upload(&upload).await.expect("nothing refuses it");
+        }
+    }
+    fill(async |number| bench.put(&format!("{number}"), pattern(8, 16 * KIB)).await).await
+}
+
+#[tokio::test]
+async fn a_part_that_is_written_again_and_again_counts_once_and_not_at_all_when_its_upload_is_aborted() {
+    for (writes, aborted) in [(30, false), (3, true)] {
+        let once = room_beside_parts(1, aborted).await;
+        assert_eq!(room_beside_parts(writes, aborted).await, once, "aborted: {aborted}");
+    }
+}

@@ -211,3 +211,62 @@ async fn a_copy_that_was_evicted_does_not_come_back_when_its_object_is_gone() {
         }
     }
 }
+
+/// With nothing else here it would fit, to the byte.
+#[tokio::test]
+async fn only_what_is_larger_than_all_that_may_be_pinned_never_fits() {
+    let bench = small_disk(WriteMode::WriteBack).open().await;
+    bench.background.set(Way::Closed);
+    bench.put("other", "value").await.unwrap();
+    let limit = (bench.cache.status().capacity_bytes as f64 * bench.setup.settings.pinned_ratio) as u64;
+    let largest = forebay_types::shares::largest_share(limit);
+    for (size, refusal) in [(largest, ErrorKind::SlowDown), (largest + 1, ErrorKind::InsufficientStorage)] {
+        // It is refused before its body is read.
+        let body = crate::support::incoming_stream(futures::StreamExt::boxed(futures::stream::pending()), size);
+        let (path, attributes, conditions) = (crate::support::path("key"), Default::default(), Default::default());
+        let request = forebay_cache::PutObject { path, body, attributes, conditions };
+        assert_eq!(kind(bench.cache.put(request).await), Some(refusal), "{size} bytes");
+    }
+}
+
+/// Also for what was there before.
+#[tokio::test]
+async fn a_quota_that_is_just_kept_evicts_nothing_and_one_that_is_exceeded_a_twentieth_of_it() {
+    const OBJECTS: u64 = 40;
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    for n in 0..OBJECTS {
+        bench.put(&format!("{n:02}"), pattern(n, 4096)).await.unwrap();
+    }
+    let held = || bench.cache.status().evictable_bytes;
+    let used = held();
+    let set = async |quota: u64| {
+        let rule = PolicyRule { cache_quota: Some(ByteSize(quota)), ..rule("/", WriteMode::WriteThrough) };
+        bench.cache.set_policies(vec![rule], None, "test", "edit").await.expect("rules");
+        bench.pass_seconds(5).await;
+    };
+    set(used).await;
+    assert_eq!((held(), bench.metric("forebay_evicted_bytes_total")), (used, 0.0));
+    set(used - 1).await;
+    let target = (used - 1) * 19 / 20;
+    assert!((target - used / OBJECTS..=target).contains(&held()), "{} of {used} bytes", held());
+    assert_eq!(bench.metric("forebay_evicted_bytes_total"), (used - held()) as f64);
+}
+
+/// Whether reads count is for the policy to say.
+#[tokio::test]
+async fn what_is_read_stays_under_lru_and_leaves_under_fifo() {
+    for order in [EvictionOrder::Fifo, EvictionOrder::Lru] {
+        let setup = small_disk(WriteMode::WriteThrough).capacity(32 << 20);
+        let bench = setup.policy(|rule| rule.eviction = Some(order)).open().await;
+        let body = pattern(1, MIB);
+        bench.put("read", body.clone()).await.unwrap();
+        for n in 0..60 {
+            bench.put(&format!("cold/{n}"), body.clone()).await.unwrap();
+            bench.get("read").await.unwrap();
+        }
+        let fetched = !bench.foreground.gets().is_empty();
+        assert_eq!(fetched, order == EvictionOrder::Fifo, "{order:?}");
+        let evicted = bench.metric("forebay_evicted_bytes_total") as u64;
+        assert!((30 * MIB as u64..=60 * MIB as u64).contains(&evicted), "{order:?}: {evicted} bytes made room");
+    }
+}

@@ -29,10 +29,18 @@ pub(crate) enum Way {
     Refuse(String, ErrorKind),
     /// GETs and reads of tags wait until the way is another.
     HoldReads,
+    /// HEADs and GETs get through, and their answers wait until the way is another.
+    HoldAnswers,
+    /// HEADs are refused.
+    RefuseHeads(ErrorKind),
     /// GETs send this many bytes and then fail.
     BreakReads(usize),
     /// Every object is said to have this many bytes.
     Claim(u64),
+    /// GETs send their bytes in pieces of this many.
+    CutReads(usize),
+    /// Writes meet a fault of ours, and panic.
+    Panic,
     /// Nothing gets through any more.
     Cut,
 }
@@ -149,6 +157,18 @@ impl Gate {
     }
 }
 
+/// The body in pieces of `length` bytes.
+fn in_pieces(body: ByteStream, length: usize) -> ByteStream {
+    let cut = move |data: Result<Bytes>| match data {
+        Ok(data) => {
+            let piece = |start: usize| Ok(data.slice(start..data.len().min(start + length)));
+            (0..data.len()).step_by(length).map(piece).collect()
+        }
+        Err(error) => vec![Err(error)],
+    };
+    body.flat_map(move |data| stream::iter(cut(data))).boxed()
+}
+
 fn refusal(kind: ErrorKind) -> Error {
     Error::new(kind, "the gate refuses")
 }
@@ -158,23 +178,36 @@ impl UnderStore for Gate {
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         self.seen.lock().heads += 1;
         self.refused(key)?;
-        Ok(self.described(self.inner.head(key).await?))
+        if let Way::RefuseHeads(kind) = *self.way.borrow() {
+            return Err(refusal(kind));
+        }
+        let answer = self.inner.head(key).await;
+        self.pass(&Way::HoldAnswers).await;
+        Ok(self.described(answer?))
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
         self.seen.lock().gets.push((key.as_str().to_owned(), range));
         self.pass(&Way::HoldReads).await;
         self.refused(key)?;
-        let body = self.inner.get(key, range, if_match).await?;
-        let body = RemoteBody { object: self.described(body.object), ..body };
-        let Way::BreakReads(length) = *self.way.borrow() else { return Ok(body) };
-        let cut = body.stream.map(move |data| data.map(|data| data.slice(..length.min(data.len()))));
-        let broken = stream::once(async { Err(refusal(ErrorKind::Unavailable)) });
-        Ok(RemoteBody { stream: cut.chain(broken).boxed(), ..body })
+        let answer = self.inner.get(key, range, if_match).await;
+        self.pass(&Way::HoldAnswers).await;
+        let body = answer?;
+        let stream = match *self.way.borrow() {
+            Way::BreakReads(length) => {
+                let cut = body.stream.map(move |data| data.map(|data| data.slice(..length.min(data.len()))));
+                let broken = stream::once(async { Err(refusal(ErrorKind::Unavailable)) });
+                cut.chain(broken).boxed()
+            }
+            Way::CutReads(length) => in_pieces(body.stream, length),
+            _ => body.stream,
+        };
+        Ok(RemoteBody { stream, object: self.described(body.object), range: body.range })
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
         self.pass(&Way::Closed).await;
+        assert!(*self.way.borrow() != Way::Panic, "a fault of ours, as the test wants it");
         self.refused(key)?;
         if !self.is_late() {
             return self.inner.put(key, upload).await;

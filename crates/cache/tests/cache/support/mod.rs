@@ -291,6 +291,21 @@ impl Bench {
         text
     }
 
+    /// A number of a scrape by its name and labels; 0 when it is not there yet.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.metrics();
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.map_or(0.0, |value| value.parse().expect("a number"))
+    }
+
+    /// Lets seconds pass, one after the other, and background work with them.
+    pub(crate) async fn pass_seconds(&self, seconds: u64) {
+        for _ in 0..seconds {
+            self.clock.advance(Duration::from_secs(1));
+            others_go_on().await;
+        }
+    }
+
     /// Flips a bit of every place on the disk that holds `needle`. Returns how many there were.
     pub(crate) async fn damage(&self, needle: &[u8]) -> usize {
         let mut found = 0;
@@ -312,6 +327,13 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = clock.monotonic();
     while !condition() {
         assert!(clock.monotonic() - start < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Gives all tasks the time to come to where they wait.
+pub(crate) async fn others_go_on() {
+    for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }

@@ -1,0 +1,127 @@
+//! Uploads: how many at once, in which order, and what is believed of an under store that does not tell what it has.
+
+use std::time::Duration;
+
+use forebay_cache::ErrorKind;
+use forebay_types::{Durability, WriteMode};
+use forebay_ufs::ErrorKind as UfsKind;
+use forebay_ufs::memory::{Applied, Mood};
+
+use crate::support::gate::Way;
+use crate::support::{Bench, Setup, kind, others_go_on, path, pattern, seeds, until};
+
+const MIB: usize = 1 << 20;
+
+/// Their bytes keep the way busy; small ones mostly wait for answers.
+#[tokio::test]
+async fn sixteen_large_objects_are_on_their_way_at_once_and_any_number_of_others() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    let body = pattern(1, MIB + 1);
+    for n in 0..18 {
+        bench.put(&format!("large-{n}"), body.clone()).await.unwrap();
+    }
+    others_go_on().await;
+    assert_eq!(bench.background.waiting(), 16);
+    bench.put("one MiB", body.slice(1..)).await.unwrap();
+    bench.put("small", "value").await.unwrap();
+    others_go_on().await;
+    assert_eq!(bench.background.waiting(), 18, "these need no place among the large ones");
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    assert_eq!(bench.under.contents().len(), 20);
+}
+
+/// What it waits for is the write that came meanwhile, and that is younger than those of others.
+#[tokio::test]
+async fn an_object_that_is_written_during_its_upload_is_dirty_since_that_write_when_it_has_ended() {
+    let mut bench = Setup::new(WriteMode::WriteBack).settings(|settings| settings.persist_concurrency = 1).open().await;
+    bench.background.set(Way::Closed);
+    bench.put("often", "first").await.unwrap();
+    until("its upload is under way", || bench.background.waiting() == 1).await;
+    let other = bench.put("other", "value").await.unwrap().last_modified_ms;
+    bench.clock.advance(Duration::from_secs(5));
+    let second = bench.put("often", "second").await.unwrap().last_modified_ms;
+    // The first upload gets through, and the next one waits.
+    bench.under.set_mood(Mood::Hang);
+    bench.background.set(Way::Open);
+    until("it has got through", || bench.background.waiting() == 0).await;
+    bench.background.set(Way::Closed);
+    bench.under.set_mood(Mood::Well);
+    until("the next upload is under way", || bench.background.waiting() == 1).await;
+    bench.kill().await;
+    let since = async |key| bench.cache.object_detail(&path(key)).await.unwrap().dirty_since_ms;
+    assert_eq!((since("often").await, since("other").await), (Some(second), Some(other)));
+    let age = bench.env.clock.unix_ms() - other;
+    assert_eq!(bench.cache.status().oldest_dirty_age_ms, age);
+    bench.drain().await;
+    let put = |applied| match applied {
+        Applied::Put { key, .. } | Applied::Delete { key } => key,
+    };
+    let order: Vec<_> = bench.under.applied().into_iter().map(put).collect();
+    assert_eq!(order, ["often", "other", "often"], "the longest dirty goes first");
+}
+
+/// A condition did not hold, and what is there instead can't be looked at now.
+#[tokio::test]
+async fn what_cannot_be_looked_at_is_not_taken_for_absent() {
+    for delete in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        bench.put("key", "base").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Closed);
+        if delete {
+            bench.delete("key").await.unwrap();
+        } else {
+            bench.put("key", "ours").await.unwrap();
+        }
+        until("the request is under way", || bench.background.waiting() == 1).await;
+        bench.under.put_outside("key", "them".into());
+        bench.background.set(Way::RefuseHeads(UfsKind::Unavailable));
+        assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::Unavailable), "deleted: {delete}");
+        let status = bench.cache.status();
+        assert_eq!((status.dirty_objects + status.tombstones, status.conflicts), (1, 0), "deleted: {delete}");
+        assert_eq!(bench.background.heads(), 2, "one look for each try");
+        bench.background.set(Way::Open);
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), "them", "deleted: {delete}");
+        assert_eq!(bench.cache.status().conflicts, u64::from(!delete));
+    }
+}
+
+/// A record that only the operating system has may go with the power, and the request that it made lands later.
+#[tokio::test]
+async fn a_request_is_known_of_after_a_power_cut_whatever_that_took() {
+    for seed in seeds(8) {
+        let setup = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os));
+        // What is synced on one disk syncs nothing on the other.
+        let mut bench = setup.with_spare_disk().open().await;
+        bench.put("key", "first").await.unwrap();
+        bench.drain().await;
+        bench.background.set(Way::Late);
+        bench.delete("key").await.unwrap();
+        until("the delete got no answer", || bench.background.stragglers() == 1).await;
+        let dead = bench.background.clone();
+        bench.power_loss(seed).await;
+        bench.put("key", "second").await.unwrap();
+        assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown), "seed {seed}");
+        dead.land().await.unwrap();
+        bench.clock.advance(bench.setup.settings.settle_time.0);
+        bench.drain().await;
+        assert_eq!(bench.under("key").unwrap(), "second", "seed {seed}");
+    }
+}
+
+/// The process has to end: what it promises to bring to the under store nobody brings there any more.
+#[tokio::test]
+async fn a_fault_that_ends_background_work_is_told() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Refuse("key".to_owned(), UfsKind::Denied));
+    bench.put("key", "value").await.unwrap();
+    others_go_on().await;
+    assert!(!bench.cache.has_failed(), "a request that is refused is no fault");
+    bench.background.set(Way::Panic);
+    bench.pass_seconds(10).await;
+    assert!(bench.cache.has_failed());
+    assert_eq!(bench.get("key").await.unwrap(), "value");
+}
