@@ -83,7 +83,7 @@ impl Cache {
             uploads: KeyLocks::new(hasher.clone()),
             fence: WriteFence::new(hasher.clone()),
             space: Space::new(settings.pinned_ratio),
-            queue: Queue::new(env.clone(), backoff),
+            queue: Queue::new(env.clone(), backoff, settings.persist_delay.0),
             persist_events: PersistEvents::default(),
             backlog: Backlog::default(),
             jobs: Jobs::load(engine.as_ref()).await?,

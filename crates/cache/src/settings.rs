@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_types::{BucketName, ByteSize, Period};
 use forebay_ufs::{BucketRoot, UnderStore};
@@ -43,6 +44,10 @@ pub struct Settings {
     pub persist_backoff_min: Period,
     /// Longest pause between uploads of one object.
     pub persist_backoff_max: Period,
+    /// While nothing waits for the under store, how long the next write waits for more: uploads that begin together share their way through the
+    /// runtime and the sync of what they note. Nothing for tests whose clock stands still.
+    #[serde(skip)]
+    pub persist_delay: Period,
     /// After an upload whose answer was lost, how long no other version of the same object is sent.
     pub settle_time: Period,
     /// Multipart uploads and other leftovers without activity for this long are removed.
@@ -66,6 +71,7 @@ impl Default for Settings {
             persist_concurrency: 256,
             persist_backoff_min: Period::from_secs(1),
             persist_backoff_max: Period::from_secs(3600),
+            persist_delay: Period(Duration::from_millis(5)),
             settle_time: Period::from_secs(30),
             leftover_timeout: Period::from_secs(3600),
             leftover_interval: Period::from_secs(600),

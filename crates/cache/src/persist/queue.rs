@@ -52,6 +52,8 @@ pub(crate) struct Backoff {
 pub(crate) struct Queue {
     env: Env,
     backoff: Backoff,
+    /// How long what comes when nothing is ready waits for more.
+    delay: Duration,
     state: Mutex<State>,
     wake: Notify,
 }
@@ -64,6 +66,8 @@ struct State {
     buckets: HashMap<BucketName, Bucket>,
     delayed: BTreeSet<(Duration, ObjectPath)>,
     running: usize,
+    /// Nothing is taken before.
+    gather_until: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -93,8 +97,8 @@ enum Place {
 }
 
 impl Queue {
-    pub(crate) fn new(env: Env, backoff: Backoff) -> Self {
-        Self { env, backoff, state: Mutex::default(), wake: Notify::new() }
+    pub(crate) fn new(env: Env, backoff: Backoff, delay: Duration) -> Self {
+        Self { env, backoff, delay, state: Mutex::default(), wake: Notify::new() }
     }
 
     /// Called after each commit that leaves something for the under store.
@@ -107,7 +111,16 @@ impl Queue {
                 }
                 return;
             }
-            None => state.make_ready(path, entry, 0),
+            None => {
+                let is_first = state.buckets.values().all(|bucket| bucket.ready.is_empty());
+                state.make_ready(path, entry, 0);
+                if is_first {
+                    state.gather_until = Some(self.env.clock.monotonic() + self.delay);
+                } else if state.gather_until.is_some() {
+                    // Whoever waits for that time takes this one, too.
+                    return;
+                }
+            }
         }
         drop(state);
         self.wake.notify_one();
@@ -262,6 +275,10 @@ impl State {
 
     /// The oldest ready object of all buckets whose circuit lets something through.
     fn take(&mut self, now: Duration) -> Option<ObjectPath> {
+        if self.gather_until.is_some_and(|until| until > now) {
+            return None;
+        }
+        self.gather_until = None;
         let open = |bucket: &Bucket| bucket.probe_at.is_some_and(|at| at > now);
         let ready = self.buckets.iter().filter(|(_, bucket)| !open(bucket));
         let (name, _) =
@@ -281,7 +298,7 @@ impl State {
     fn next_event(&self) -> Option<Duration> {
         let probes = self.buckets.values().filter(|b| !b.ready.is_empty()).filter_map(|b| b.probe_at);
         let due = self.delayed.first().map(|(until, _)| *until);
-        probes.chain(due).min()
+        probes.chain(due).chain(self.gather_until).min()
     }
 
     /// The under store has answered: what waits only for that goes on at once.
@@ -331,7 +348,7 @@ mod tests {
     fn queue() -> (Queue, Arc<ManualClock>) {
         let (env, clock) = Env::simulated(3);
         let backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(3600) };
-        (Queue::new(env, backoff), clock)
+        (Queue::new(env, backoff, Duration::ZERO), clock)
     }
 
     fn path(key: &str) -> ObjectPath {
@@ -364,6 +381,56 @@ mod tests {
         assert_eq!(take(&queue), Some(path("c")), "c was written again while it ran");
         queue.succeeded(&path("c"));
         assert_eq!((take(&queue), queue.oldest_ms()), (None, Some(2)));
+    }
+
+    #[test]
+    fn what_comes_when_nothing_is_ready_waits_for_more() {
+        let (mut queue, clock) = queue();
+        queue.delay = Duration::from_millis(5);
+        let keys = ["a", "b", "c"].map(path);
+        queue.push(keys[0].clone(), entry(1));
+        clock.advance(Duration::from_millis(4));
+        queue.push(keys[1].clone(), entry(2));
+        assert_eq!(take(&queue), None, "more may come");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(take(&queue), Some(keys[0].clone()));
+        queue.push(keys[2].clone(), entry(3));
+        assert_eq!(
+            [take(&queue), take(&queue)],
+            [Some(keys[1].clone()), Some(keys[2].clone())],
+            "behind others nothing waits"
+        );
+        for key in keys {
+            queue.succeeded(&key);
+        }
+        queue.push(path("d"), entry(4));
+        assert_eq!(take(&queue), None, "nothing was ready");
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_gets_all_that_has_gathered() {
+        let (mut queue, clock) = queue();
+        queue.delay = Duration::from_millis(5);
+        let queue = Arc::new(queue);
+        let ask = || {
+            let queue = Arc::clone(&queue);
+            forebay_env::spawn(async move { queue.next().await })
+        };
+        let asking = [ask(), ask(), ask()];
+        tokio::task::yield_now().await;
+        for (since, key) in ["a", "b", "c"].into_iter().enumerate() {
+            queue.push(path(key), entry(since as u64));
+        }
+        let mut got = Vec::new();
+        for one in asking {
+            while !one.is_finished() {
+                tokio::task::yield_now().await;
+                clock.advance(Duration::from_millis(1));
+            }
+            got.push(one.join().await);
+        }
+        got.sort_unstable();
+        assert_eq!(got, ["a", "b", "c"].map(path));
     }
 
     #[test]

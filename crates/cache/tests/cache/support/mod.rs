@@ -51,7 +51,8 @@ fn store_settings(capacities: Vec<u64>) -> forebay_store::Settings {
 impl Setup {
     pub(crate) fn new(mode: WriteMode) -> Self {
         let capacity = 256 << 20;
-        let settings = Settings { persist_backoff_min: Period::from_secs(1), ..Settings::default() };
+        let (persist_backoff_min, persist_delay) = (Period::from_secs(1), Period(Duration::ZERO));
+        let settings = Settings { persist_backoff_min, persist_delay, ..Settings::default() };
         let policies = vec![rule("/", mode)];
         Self { capacity, store: store_settings(vec![capacity]), settings, policies, seed: 1, root: None, spare: None }
     }
