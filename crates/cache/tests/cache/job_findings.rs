@@ -226,8 +226,8 @@ async fn verify_does_not_tell_what_a_request_under_way_may_explain() {
 #[tokio::test]
 async fn scrub_finds_a_damaged_description() {
     let bench = Bench::new(WriteMode::WriteThrough).await;
-    let mut attributes = Attributes::default();
-    attributes.user = [("name".to_owned(), "unmistakable".to_owned())].into();
+    let user = [("name".to_owned(), "unmistakable".to_owned())].into();
+    let attributes = Attributes { user, ..Attributes::default() };
     let (path, body) = (path("key"), incoming("value".into()));
     bench.cache.put(PutObject { path, body, attributes, conditions: Conditions::default() }).await.unwrap();
     bench.put("sound", "value").await.unwrap();

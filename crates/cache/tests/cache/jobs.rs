@@ -46,6 +46,17 @@ async fn a_request_that_cannot_be_is_refused() {
     assert!(bench.cache.jobs().is_empty());
 }
 
+/// Before it has begun.
+#[tokio::test]
+async fn a_job_that_was_taken_is_there_after_a_power_cut() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.put_outside("key", "value".into());
+    let id = start(&bench, request(JobKind::Load, "/bucket/")).await;
+    bench.power_loss(3).await;
+    bench.advancing("the job ends", || has_ended(&bench, &id)).await;
+    assert_eq!((job(&bench, &id).state, tier(&bench, "key").await), (JobState::Done, CacheTier::Disk));
+}
+
 #[tokio::test]
 async fn a_load_brings_all_to_disk_and_nothing_to_memory() {
     let bench = Bench::new(WriteMode::WriteBack).await;

@@ -238,6 +238,7 @@ async fn parts_without_their_upload_are_removed_at_the_start() {
     bench.remove_record(records::upload_key(&upload.path, &upload.upload_id)).await;
     bench.reopen().await;
     assert!((5000..300_000).contains(&bench.cache.status().pinned_bytes), "{:?}", bench.cache.status());
+    assert!(bench.store.value(&records::part_key(&upload.upload_id, 1)).is_none());
     complete(&bench, &open, &[kept]).await.unwrap();
     assert_eq!(bench.get("open").await.unwrap(), whole(&[(1, 5000)]));
 }
@@ -347,7 +348,11 @@ async fn a_completion_can_be_repeated_for_the_whole_timeout() {
     let first = complete(&bench, &upload, std::slice::from_ref(&part)).await.unwrap();
     bench.clock.advance(Duration::from_secs(3500));
     bench.cache.sweep().await.unwrap();
-    assert_eq!(complete(&bench, &upload, &[part]).await.unwrap().etag, first.etag);
+    assert_eq!(complete(&bench, &upload, std::slice::from_ref(&part)).await.unwrap().etag, first.etag);
+    bench.clock.advance(Duration::from_secs(3601));
+    bench.cache.sweep().await.unwrap();
+    assert_eq!(kind(complete(&bench, &upload, &[part]).await), Some(ErrorKind::NoSuchUpload), "and no longer");
+    assert!(bench.store.value(&records::upload_key(&upload.path, &upload.upload_id)).is_none());
 }
 
 /// Its parts fill the share of pinned data; refusing the completion would keep them there.

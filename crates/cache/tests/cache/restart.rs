@@ -357,6 +357,21 @@ async fn times_of_writes_do_not_go_back_behind_those_in_the_catalog() {
     assert_eq!(bench.put("other", "second").await.unwrap().last_modified_ms, first);
 }
 
+/// As after a loss of the catalog. Nobody can ask for them, and they must not take room for ever.
+#[tokio::test]
+async fn bytes_that_no_record_names_are_removed_at_the_start() {
+    let mut bench = Bench::new(WriteMode::Transient).await;
+    bench.put("key", pattern(1, 5000)).await.unwrap();
+    bench.put("kept", "value").await.unwrap();
+    bench.close().await;
+    bench.remove_record(records::object_key(&path("key"))).await;
+    bench.reopen().await;
+    let pinned = bench.cache.status().pinned_bytes;
+    assert!((1..5000).contains(&pinned), "{pinned}");
+    assert!(bench.store.peek(&records::object_key(&path("key"))).is_none());
+    assert_eq!(bench.get("kept").await.unwrap(), "value");
+}
+
 /// A clean one, which is no version that the catalog could mean.
 #[tokio::test]
 async fn an_older_copy_does_not_stand_in_for_a_version_whose_bytes_are_gone() {
