@@ -473,6 +473,81 @@ mod tests {
     }
 
     #[test]
+    fn probes_wait_longer_each_time_but_no_longer_than_the_maximum() {
+        let (queue, clock) = queue();
+        for n in 0..20 {
+            queue.push(path(&n.to_string()), entry(n));
+        }
+        for _ in 0..CIRCUIT_FAILURES {
+            let taken = take(&queue).unwrap();
+            queue.failed(&taken, Blame::UnderStore);
+        }
+        let mut full = Duration::from_secs(1);
+        for failures in 0..10 {
+            let probe_at = queue.state.lock().buckets.values().find_map(|bucket| bucket.probe_at).unwrap();
+            let pause = probe_at - queue.env.clock.monotonic();
+            assert!(pause >= full / 2 && pause <= full, "{pause:?} after {failures} probes");
+            clock.advance(pause);
+            let probe = take(&queue).expect("a probe");
+            queue.failed(&probe, Blame::UnderStore);
+            full = (full * 2).min(CIRCUIT_PAUSE_MAX);
+        }
+    }
+
+    #[test]
+    fn a_success_in_one_bucket_says_nothing_of_another() {
+        let (queue, _) = queue();
+        let path = |bucket: &str, number: u64| ObjectPath::parse(bucket, &number.to_string()).unwrap();
+        let count = u64::from(CIRCUIT_FAILURES) + 1;
+        for number in 0..count {
+            queue.push(path("bucket", number), entry(2 * number));
+            queue.push(path("other", number), entry(2 * number + 1));
+        }
+        while let Some(taken) = take(&queue) {
+            queue.failed(&taken, Blame::UnderStore);
+        }
+        queue.hurry(&path("bucket", 0));
+        let taken: Vec<_> = std::iter::from_fn(|| take(&queue)).collect();
+        assert_eq!(taken, (0..count).map(|number| path("bucket", number)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_somebody_else_has_persisted_does_not_wait_for_its_pause() {
+        let (queue, _) = queue();
+        queue.push(path("a"), entry(1));
+        take(&queue).unwrap();
+        queue.failed(&path("a"), Blame::Object);
+        assert_eq!(take(&queue), None);
+        queue.hurry(&path("a"));
+        assert_eq!(take(&queue), Some(path("a")));
+    }
+
+    #[test]
+    fn what_failed_together_does_not_come_back_together() {
+        let (queue, _) = queue();
+        for n in 0..20 {
+            queue.push(path(&n.to_string()), entry(n));
+        }
+        let taken = std::iter::from_fn(|| take(&queue));
+        let pauses: BTreeSet<_> = taken.map(|path| queue.failed(&path, Blame::Object)).collect();
+        assert!(pauses.len() > 10, "{pauses:?}");
+    }
+
+    #[test]
+    fn how_long_a_key_waits_is_told() {
+        let (queue, clock) = queue();
+        assert_eq!(queue.next_try(&path("a")), None);
+        queue.push(path("a"), entry(1));
+        assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO), "it is ready");
+        take(&queue).unwrap();
+        assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO), "it is under way");
+        let pause = queue.failed(&path("a"), Blame::Object);
+        assert_eq!(queue.next_try(&path("a")), Some(pause));
+        clock.advance(pause);
+        assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO));
+    }
+
+    #[test]
     fn an_object_that_must_wait_is_no_probe() {
         let (queue, clock) = queue();
         for n in 0..10 {

@@ -46,13 +46,16 @@ async fn a_request_that_cannot_be_is_refused() {
     assert!(bench.cache.jobs().is_empty());
 }
 
-/// Before it has begun.
+/// Before it has come to anything that it would note.
 #[tokio::test]
 async fn a_job_that_was_taken_is_there_after_a_power_cut() {
     let mut bench = Bench::new(WriteMode::WriteBack).await;
     bench.under.put_outside("key", "value".into());
+    bench.under.set_mood(Mood::Hang);
     let id = start(&bench, request(JobKind::Load, "/bucket/")).await;
     bench.power_loss(3).await;
+    assert!(!has_ended(&bench, &id));
+    bench.under.set_mood(Mood::Well);
     bench.advancing("the job ends", || has_ended(&bench, &id)).await;
     assert_eq!((job(&bench, &id).state, tier(&bench, "key").await), (JobState::Done, CacheTier::Disk));
 }

@@ -341,7 +341,8 @@ async fn an_upload_with_a_slow_part_is_not_stale() {
 /// The answer was lost, and the client asks again after nearly the whole timeout.
 #[tokio::test]
 async fn a_completion_can_be_repeated_for_the_whole_timeout() {
-    let bench = small_parts(WriteMode::WriteBack).open().await;
+    let setup = small_parts(WriteMode::WriteBack);
+    let bench = setup.settings(|settings| settings.leftover_interval = Period::from_secs(1_000_000)).open().await;
     let upload = create(&bench, "key").await;
     let part = put_part(&bench, &upload, 1, PART).await;
     bench.clock.advance(Duration::from_secs(3500));
