@@ -10,13 +10,12 @@ use forebay_cache::{
 use forebay_catalog::records;
 use forebay_types::{BucketName, ObjectPath, WriteMode};
 use forebay_ufs::memory::{MemoryRoot, Mood};
-use forebay_ufs::s3::S3Credentials;
-use forebay_ufs::{BucketInfo, BucketRoot, OpenOptions, UnderStore, UnderStoreUrl};
+use forebay_ufs::{BucketInfo, BucketRoot, UnderStore};
 use futures::StreamExt;
 use futures::channel::oneshot;
 use parking_lot::Mutex;
 
-use crate::support::{Bench, Setup, incoming, incoming_stream, kind, until};
+use crate::support::{Bench, Setup, incoming, incoming_stream, kind, others_go_on, until};
 
 async fn with_root(mode: WriteMode) -> (Bench, MemoryRoot, BucketName) {
     let root = MemoryRoot::default();
@@ -228,9 +227,7 @@ async fn a_bucket_that_was_found_while_it_was_deleted_takes_no_writes_after_a_cr
             drop(delete());
             until("it is being deleted", || root.waiting.lock().len() == 1).await;
             let looking = look();
-            for _ in 0..1000 {
-                tokio::task::yield_now().await;
-            }
+            others_go_on().await;
             looking
         } else {
             let looking = look();
@@ -250,9 +247,7 @@ async fn a_bucket_that_was_found_while_it_was_deleted_takes_no_writes_after_a_cr
         let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
         let putting = forebay_env::spawn(async move { cache.put(request).await });
         until("the write looks for it", || putting.is_finished() || !root.waiting.lock().is_empty()).await;
-        for _ in 0..1000 {
-            tokio::task::yield_now().await;
-        }
+        others_go_on().await;
         *root.is_late.lock() = false;
         root.answer();
         assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket), "{dies_before_the_answer}");
@@ -290,9 +285,7 @@ async fn a_bucket_that_is_gone_from_the_under_store_is_forgotten_after_a_minute(
     let (mut bench, root, bucket) = with_root(WriteMode::WriteBack).await;
     let settled = async |bench: &Bench| {
         let exists = bench.cache.bucket_exists(&bucket).await.unwrap();
-        for _ in 0..1000 {
-            tokio::task::yield_now().await;
-        }
+        others_go_on().await;
         exists
     };
     bench.clock.advance(Duration::from_secs(60));
@@ -342,62 +335,4 @@ async fn uploads_go_with_their_bucket() {
     let late = bench.cache.put_part(&open, 2, incoming("part".into())).await;
     assert_eq!(kind(late), Some(ErrorKind::NoSuchUpload));
     assert!(bench.store.value(&records::part_key(&open.upload_id, 1)).is_none());
-}
-
-/// Its buckets are there, and their places are on an endpoint that nobody asks for anything.
-struct S3Places {
-    root: MemoryRoot,
-    places: Arc<dyn BucketRoot>,
-}
-
-#[async_trait]
-impl BucketRoot for S3Places {
-    async fn list(&self) -> forebay_ufs::Result<Vec<BucketInfo>> {
-        self.root.list().await
-    }
-
-    async fn create(&self, name: &BucketName) -> forebay_ufs::Result<()> {
-        self.root.create(name).await
-    }
-
-    async fn delete(&self, name: &BucketName) -> forebay_ufs::Result<()> {
-        self.root.delete(name).await
-    }
-
-    async fn open(&self, name: &BucketName) -> forebay_ufs::Result<Option<Arc<dyn UnderStore>>> {
-        self.root.open(name).await
-    }
-
-    fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
-        self.places.assume(name)
-    }
-
-    fn label(&self) -> String {
-        self.places.label()
-    }
-}
-
-#[tokio::test]
-async fn what_the_cache_has_no_opinion_on_passes_through_to_the_place_of_its_bucket() {
-    let mut setup = Setup::new(WriteMode::WriteBack);
-    let (env, _) = forebay_env::Env::simulated(1);
-    let url = UnderStoreUrl::S3 {
-        bucket: Some("company".to_owned()),
-        prefix: "cache".to_owned(),
-        endpoint: Some("http://127.0.0.1:1".to_owned()),
-        region: Some("us-east-1".to_owned()),
-    };
-    let key = || "test".to_owned();
-    let credentials = Some(S3Credentials { access_key: key(), secret_key: key(), session_token: None });
-    let options = OpenOptions { credentials, ..OpenOptions::default() };
-    let places = forebay_ufs::open_root(&env, &url, &options).await.expect("a root").foreground;
-    setup.root = Some(Arc::new(S3Places { root: MemoryRoot::default(), places }));
-    let bench = setup.open().await;
-    let bucket = BucketName::new("made").expect("a name");
-    assert_eq!(kind(bench.cache.pass_through(&bucket).await), Some(ErrorKind::NoSuchBucket));
-    bench.cache.create_bucket(&bucket).await.unwrap();
-    let target = bench.cache.pass_through(&bucket).await.unwrap().expect("a place on S3");
-    assert_eq!((target.bucket.as_str(), target.prefix.as_str()), ("company", "cache/made/"));
-    let mounted = BucketName::new(crate::support::BUCKET).expect("a name");
-    assert!(bench.cache.pass_through(&mounted).await.unwrap().is_none(), "not on S3");
 }

@@ -13,16 +13,10 @@ use forebay_ufs::memory::Mood;
 
 use crate::support::gate::Way;
 use crate::support::jobs::{findings, has_ended, job, request, run, start, told};
-use crate::support::{Bench, Setup, incoming, path, pattern, rule, until};
+use crate::support::{Bench, Setup, incoming, others_go_on, path, pattern, rule, until};
 
 fn dry(request: JobRequest) -> JobRequest {
     JobRequest { dry_run: true, ..request }
-}
-
-async fn give_way() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
 }
 
 /// A write through to the under store, which waits there.
@@ -48,7 +42,7 @@ async fn an_object_that_is_being_written_is_looked_at_again_later() {
     let write = write_under_way(&bench, "key").await;
     let id = start(&bench, request(JobKind::Load, "/bucket/key")).await;
     until("it is looked at", || bench.foreground.heads() == 1).await;
-    give_way().await;
+    others_go_on().await;
     assert_eq!(bench.foreground.heads(), 1, "the next look comes later");
     bench.foreground.set(Way::Open);
     write.join().await.unwrap();

@@ -14,14 +14,7 @@ use forebay_ufs::{BucketRoot, ErrorKind as UfsKind};
 
 use crate::support::gate::Way;
 use crate::support::jobs::{findings, has_ended, job, request, run, start, told};
-use crate::support::{Bench, Setup, incoming, pattern, until};
-
-/// Lets all that can go on do so, while the clock stands still.
-async fn give_way() {
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-}
+use crate::support::{Bench, Setup, incoming, others_go_on, pattern, until};
 
 /// Buckets before and behind the mounted one.
 async fn with_buckets(names: &[&str]) -> (Bench, MemoryRoot) {
@@ -146,9 +139,9 @@ async fn an_under_store_that_is_out_of_reach_is_asked_less_and_less_often() {
     let id = start(&bench, request(JobKind::Load, "/bucket")).await;
     until("it is asked", || bench.foreground.lists() == 1).await;
     for (asked, pause) in (1..).zip([1, 2, 4, 8, 16, 32, 60, 60]) {
-        give_way().await;
+        others_go_on().await;
         bench.clock.advance(Duration::from_secs(pause) - Duration::from_millis(1));
-        give_way().await;
+        others_go_on().await;
         assert_eq!(bench.foreground.lists(), asked, "asked again after less than {pause} s");
         bench.clock.advance(Duration::from_millis(1));
         until("it is asked again", || bench.foreground.lists() == asked + 1).await;
@@ -168,7 +161,7 @@ async fn a_job_works_on_as_many_objects_at_once_as_it_is_asked_to() {
         bench.foreground.set(Way::HoldReads);
         let id = start(&bench, JobRequest { concurrency, ..request(JobKind::Load, "/bucket") }).await;
         until("so many are fetched", || bench.foreground.waiting() == expected).await;
-        give_way().await;
+        others_go_on().await;
         assert_eq!(bench.foreground.waiting(), expected, "and no more");
         bench.foreground.set(Way::Open);
         bench.advancing("the job ends", || has_ended(&bench, &id)).await;

@@ -11,7 +11,7 @@ use forebay_types::{BucketName, ByteSize, ETag, Period, WriteMode};
 use futures::StreamExt;
 
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, Setup, incoming, kind, path, pattern, until};
+use crate::support::{BUCKET, Bench, Setup, incoming, kind, others_go_on, path, pattern, until};
 
 /// Smallest part in these tests.
 pub(crate) const PART: usize = 1000;
@@ -295,18 +295,13 @@ async fn stale_uploads_that_a_full_disk_keeps_are_no_secret() {
 #[tokio::test]
 async fn a_stale_upload_that_is_aborted_meanwhile_does_not_keep_others() {
     let (bench, stale) = with_stale_uploads(2).await;
-    let turns = async || {
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-    };
     bench.disk.hold_syncs(true);
     let (cache, first) = (bench.cache.clone(), stale[0].clone());
     let aborting = forebay_env::spawn(async move { cache.abort_upload(&first).await });
-    turns().await;
+    others_go_on().await;
     let cache = bench.cache.clone();
     let sweeping = forebay_env::spawn(async move { cache.sweep().await });
-    turns().await;
+    others_go_on().await;
     assert!(!aborting.is_finished() && !sweeping.is_finished());
     bench.disk.hold_syncs(false);
     aborting.join().await.unwrap();
@@ -325,9 +320,7 @@ async fn an_upload_with_a_slow_part_is_not_stale() {
     let (cache, of) = (bench.cache.clone(), upload.clone());
     let sending = forebay_env::spawn(async move { cache.put_part(&of, 1, body).await });
     sender.unbounded_send(Ok("slow".into())).unwrap();
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    others_go_on().await;
     bench.clock.advance(Duration::from_secs(4000));
     bench.cache.sweep().await.unwrap();
     sender.unbounded_send(Ok("!".into())).unwrap();

@@ -334,7 +334,7 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Gives all tasks the time to come to where they wait.
 pub(crate) async fn others_go_on() {
-    for _ in 0..100 {
+    for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
 }
