@@ -12,8 +12,11 @@ def cut(disk, server, load, more):
     enough = load.acknowledged() + more
     with load.running():
         eventually("work to lose", lambda: load.acknowledged() >= enough, 120)
+        # From here on the kernel lets syncs that are under way succeed although what they wrote is lost.
+        load.set_power(False)
         disk.cut_power()
         server.kill()
+    load.set_power(True)
     disk.unmount()
     disk.mount()
     server.start()
