@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.faults import Ext4
+from harness.faults import Ext4, stand_still
 from harness.ledger import Load
 from harness.servers import eventually
 
@@ -12,11 +12,11 @@ def cut(disk, server, load, more):
     enough = load.acknowledged() + more
     with load.running():
         eventually("work to lose", lambda: load.acknowledged() >= enough, 120)
-        # From here on the kernel lets syncs that are under way succeed although what they wrote is lost.
-        load.set_power(False)
+        # Before the disk: the kernel lets syncs that are under way then succeed although what they wrote is lost, and a machine
+        # without power tells nobody of that.
+        stand_still(server.process)
         disk.cut_power()
         server.kill()
-    load.set_power(True)
     disk.unmount()
     disk.mount()
     server.start()

@@ -82,6 +82,18 @@ class Tmpfs(Mount):
         run("mount", "-o", f"remount,size={mib}m", self.at)
 
 
+def stand_still(process):
+    """Stops a process: when this returns it runs no more, but for what the kernel does for it in calls that it has made."""
+    process.send_signal(signal.SIGSTOP)
+    states = lambda: {_state(task) for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir()}  # noqa: E731
+    eventually("it stands still", lambda: states() <= {"T", "t", "D"})
+
+
+def _state(task):
+    """The letter of proc(5), which stands behind the name."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 @contextlib.contextmanager
 def system_calls(process, call, injected):
     """All calls of one name by a running process fail or take long, as `strace --inject` says it."""
