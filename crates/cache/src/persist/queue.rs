@@ -112,7 +112,7 @@ impl Queue {
                 return;
             }
             None => {
-                let is_first = state.buckets.values().all(|bucket| bucket.ready.is_empty());
+                let is_first = state.slots.len() == state.running + state.delayed.len();
                 state.make_ready(path, entry, 0);
                 if is_first {
                     state.gather_until = Some(self.env.clock.monotonic() + self.delay);

@@ -5,30 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_cache::{CacheTier, Conditions, ErrorKind, GetObject, JobKind, JobRequest, RangeRequest, Result};
 use forebay_catalog::records;
-use forebay_types::{ByteSize, ETag, WriteMode};
+use forebay_types::{ETag, WriteMode};
 use forebay_ufs::memory::Mood;
 
+use crate::reads::{PAGE, PAGES, remote_object, small_pages};
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, collect, get_request, if_matches, kind, others_go_on, path, pattern, until};
-
-const PAGE: u64 = 64 << 10;
-const PAGES: u64 = 16;
-
-/// Small pages, and no memory tier that would hide the disk.
-fn small_pages(mode: WriteMode) -> Setup {
-    Setup::new(mode).settings(|settings| {
-        settings.page_size = ByteSize(PAGE);
-        settings.read_ahead_pages = 2;
-        settings.memory_object_max = ByteSize(0);
-    })
-}
-
-/// An object of some pages that only the under store has.
-fn remote_object(bench: &Bench, key: &str) -> Bytes {
-    let body = pattern(7, (PAGE * PAGES) as usize);
-    bench.under.put_outside(key, body.clone());
-    body
-}
+use crate::support::{
+    Bench, collect, create_upload, get_request, if_matches, kind, others_go_on, path, pattern, until,
+};
 
 fn reading(bench: &Bench, key: &str, range: Option<RangeRequest>) -> forebay_env::Task<Result<Bytes>> {
     let (cache, request) = (bench.cache.clone(), get_request(key, range));
@@ -66,7 +50,7 @@ async fn an_answer_from_before_a_write_is_not_kept() {
 /// A job and a reader find the same version at the same time.
 #[tokio::test]
 async fn a_copy_that_another_has_begun_meanwhile_is_gone_on_with() {
-    let bench = small_pages(WriteMode::WriteBack).open().await;
+    let bench = small_pages().open().await;
     let body = remote_object(&bench, "key");
     bench.foreground.set(Way::HoldReads);
     let reading = reading(&bench, "key", None);
@@ -131,7 +115,7 @@ async fn a_read_that_meets_a_change_each_time_asks_to_be_tried_later() {
 
 #[tokio::test]
 async fn a_read_that_fails_is_not_tried_again_behind_the_clients_back() {
-    let bench = small_pages(WriteMode::WriteBack).open().await;
+    let bench = small_pages().open().await;
     remote_object(&bench, "key");
     bench.foreground.set(Way::BreakReads(0));
     assert_eq!(kind(bench.get_range("key", 0, 9).await), Some(ErrorKind::Unavailable));
@@ -143,7 +127,7 @@ async fn a_read_that_fails_is_not_tried_again_behind_the_clients_back() {
 async fn a_body_counts_only_when_it_ends_well() {
     for size in [1000, PAGE as usize, 3 * PAGE as usize] {
         for range in [None, first_bytes(1000)] {
-            let bench = small_pages(WriteMode::WriteBack).open().await;
+            let bench = small_pages().open().await;
             let body = pattern(1, size);
             bench.under.put_outside("key", body.clone());
             bench.foreground.set(Way::BreakReads(size));
@@ -158,7 +142,7 @@ async fn a_body_counts_only_when_it_ends_well() {
 #[tokio::test]
 async fn a_body_may_come_in_pieces_of_any_size() {
     for length in [1000, PAGE as usize - 1, PAGE as usize + 1, 5 * PAGE as usize / 2] {
-        let bench = small_pages(WriteMode::WriteBack).open().await;
+        let bench = small_pages().open().await;
         let body = remote_object(&bench, "key");
         bench.foreground.set(Way::CutReads(length));
         assert_eq!(bench.get("key").await.unwrap(), body, "{length} bytes each");
@@ -171,7 +155,7 @@ async fn a_body_may_come_in_pieces_of_any_size() {
 /// The under store compares the checksum of an object only when it is asked for all of it.
 #[tokio::test]
 async fn an_object_of_one_page_is_always_asked_for_whole() {
-    let bench = small_pages(WriteMode::WriteBack).open().await;
+    let bench = small_pages().open().await;
     for size in [10, PAGE as usize] {
         bench.under.put_outside("key", pattern(1, size));
         bench.age_metadata();
@@ -187,7 +171,7 @@ async fn an_object_of_one_page_is_always_asked_for_whole() {
 
 #[tokio::test]
 async fn so_many_pages_are_on_their_way_ahead_of_a_reader_of_all() {
-    let bench = small_pages(WriteMode::WriteBack).open().await;
+    let bench = small_pages().open().await;
     let body = remote_object(&bench, "key");
     // Known from here on, so that each page is a request of its own.
     bench.get_range("key", 9 * PAGE, 9 * PAGE).await.unwrap();
@@ -201,7 +185,7 @@ async fn so_many_pages_are_on_their_way_ahead_of_a_reader_of_all() {
 
 #[tokio::test]
 async fn a_sequential_reader_is_read_ahead_for_wherever_it_is_and_no_page_twice() {
-    let bench = small_pages(WriteMode::WriteBack).open().await;
+    let bench = small_pages().open().await;
     let body = remote_object(&bench, "key");
     let fetched = || {
         let gets = bench.foreground.gets().into_iter();
@@ -252,13 +236,7 @@ async fn a_small_object_is_in_memory_from_its_first_read_on() {
 #[tokio::test]
 async fn a_version_is_known_by_the_under_stores_tag_as_well() {
     let bench = Arc::new(Bench::new(WriteMode::WriteBack).await);
-    let create = forebay_cache::CreateUpload {
-        path: path("key"),
-        attributes: forebay_cache::Attributes::default(),
-        checksum_algorithm: None,
-        checksum_kind: None,
-        owner: "owner".to_owned(),
-    };
+    let create = create_upload(path("key"));
     let upload_id = bench.cache.create_upload(create).await.unwrap();
     let upload = forebay_cache::UploadRef { path: path("key"), upload_id };
     let part = bench.cache.put_part(&upload, 1, crate::support::incoming("value".into())).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, ListUploads, PutObject, UploadRef,
+    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, PutObject, UploadRef,
 };
 use forebay_catalog::records;
 use forebay_types::{BucketName, ObjectPath, WriteMode};
@@ -15,7 +15,7 @@ use futures::StreamExt;
 use futures::channel::oneshot;
 use parking_lot::Mutex;
 
-use crate::support::{Bench, Setup, incoming, incoming_stream, kind, others_go_on, until};
+use crate::support::{Bench, Setup, create_upload, incoming, incoming_stream, kind, others_go_on, until};
 
 async fn with_root(mode: WriteMode) -> (Bench, MemoryRoot, BucketName) {
     let root = MemoryRoot::default();
@@ -308,13 +308,7 @@ async fn uploads_go_with_their_bucket() {
     let (bench, root, bucket) = with_root(WriteMode::WriteBack).await;
     let path = |key: &str| ObjectPath::parse("made", key).expect("a path");
     let begin = async |key: &str| {
-        let request = CreateUpload {
-            path: path(key),
-            attributes: Attributes::default(),
-            checksum_algorithm: None,
-            checksum_kind: None,
-            owner: "owner".to_owned(),
-        };
+        let request = create_upload(path(key));
         let upload = UploadRef { path: path(key), upload_id: bench.cache.create_upload(request).await.unwrap() };
         let etag = bench.cache.put_part(&upload, 1, incoming("part".into())).await.unwrap().etag;
         (upload, vec![CompletePart { number: 1, etag, checksums: Vec::new() }])

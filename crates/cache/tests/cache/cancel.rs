@@ -2,12 +2,12 @@
 
 use std::pin::pin;
 
-use forebay_cache::{Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, UploadRef};
+use forebay_cache::{Attributes, CompletePart, CompleteUpload, Conditions, UploadRef};
 use forebay_types::{ByteSize, WriteMode};
 use futures::poll;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, incoming, kind, path, rule};
+use crate::support::{Bench, Setup, create_upload, incoming, kind, path, rule};
 
 /// How often a request is polled at most before its client goes away; by then it has ended by itself.
 const POLLS_MAX: usize = 400;
@@ -85,14 +85,8 @@ async fn an_abandoned_completion_is_done_whole_or_not_at_all() {
     for polls in 0..POLLS_MAX {
         let setup = Setup::new(WriteMode::WriteBack).settings(|settings| settings.part_size_min = ByteSize(1));
         let bench = setup.open().await;
-        let create = CreateUpload {
-            path: path("key"),
-            attributes: Attributes::default(),
-            checksum_algorithm: None,
-            checksum_kind: None,
-            owner: String::new(),
-        };
-        let upload = UploadRef { path: path("key"), upload_id: bench.cache.create_upload(create).await.unwrap() };
+        let upload_id = bench.cache.create_upload(create_upload(path("key"))).await.unwrap();
+        let upload = UploadRef { path: path("key"), upload_id };
         let part = bench.cache.put_part(&upload, 1, incoming("whole".into())).await.unwrap();
         let parts = vec![CompletePart { number: 1, etag: part.etag, checksums: Vec::new() }];
         let conditions = Conditions::default();

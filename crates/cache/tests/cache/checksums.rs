@@ -9,7 +9,7 @@ use forebay_cache::{
 use forebay_types::limits::PUT_BYTES_MAX;
 use forebay_types::{Algorithm, ByteSize, Checksum, ChecksumKind, WriteMode};
 
-use crate::support::{Bench, Setup, get_request, incoming, kind, path, pattern};
+use crate::support::{Bench, Setup, create_upload, get_request, incoming, kind, path, pattern};
 
 /// The text of the check values in the CRC catalogue, in RFC 1321 and in FIPS 180.
 const TEXT: &[u8] = b"123456789";
@@ -123,11 +123,9 @@ async fn the_checksum_of_an_upload_is_that_of_the_checksums_of_its_parts() {
     let bench = setup.open().await;
     for checksum_kind in [ChecksumKind::Composite, ChecksumKind::FullObject] {
         let request = CreateUpload {
-            path: path("key"),
-            attributes: Attributes::default(),
             checksum_algorithm: Some(Algorithm::Crc32),
             checksum_kind: Some(checksum_kind),
-            owner: "owner".to_owned(),
+            ..create_upload(path("key"))
         };
         let upload = UploadRef { path: path("key"), upload_id: bench.cache.create_upload(request).await.unwrap() };
         let data = [pattern(1, 3000), pattern(2, 500)];

@@ -1,6 +1,6 @@
 //! Completions of multipart uploads: what they say is checked against what was uploaded.
 
-use forebay_cache::{Attributes, CompletePart, CompleteUpload, CreateUpload, ErrorKind, Incoming, UploadRef};
+use forebay_cache::{CompletePart, CompleteUpload, CreateUpload, ErrorKind, Incoming, UploadRef};
 use forebay_catalog::records::{self, PartRecord};
 use forebay_catalog::{EmbeddedEngine, Engine, Transaction};
 use forebay_store::ValueWrite;
@@ -9,7 +9,7 @@ use forebay_types::{Algorithm, Checksum, ChecksumKind, Generation, WriteMode};
 
 use crate::checksums::{crc32_of, crc64};
 use crate::multipart::{PART, complete, completion, create, put_part, small_parts};
-use crate::support::{Bench, incoming, kind, path, pattern};
+use crate::support::{Bench, create_upload, incoming, kind, path, pattern};
 
 #[tokio::test]
 async fn a_size_that_the_client_names_must_be_that_of_the_parts() {
@@ -70,11 +70,9 @@ async fn a_part_whose_bytes_are_another_version_is_not_taken() {
 /// An upload of two parts with CRC32 checksums, each part as a completion names it.
 async fn with_checksums(bench: &Bench, checksum_kind: ChecksumKind) -> (UploadRef, Vec<CompletePart>) {
     let request = CreateUpload {
-        path: path("key"),
-        attributes: Attributes::default(),
         checksum_algorithm: Some(Algorithm::Crc32),
         checksum_kind: Some(checksum_kind),
-        owner: "owner".to_owned(),
+        ..create_upload(path("key"))
     };
     let upload_id = bench.cache.create_upload(request).await.expect("an upload");
     let upload = UploadRef { path: path("key"), upload_id };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_cache::{
-    Attributes, CacheTier, Conditions, CreateUpload, ErrorKind, JobKind, JobRequest, JobState, PutObject, UploadRef,
+    Attributes, CacheTier, Conditions, ErrorKind, JobKind, JobRequest, JobState, PutObject, UploadRef,
 };
 use forebay_catalog::records::{self, Base, ObjectRecord, State};
 use forebay_store::{Annotation, Commit, Object, ValueWrite};
@@ -13,7 +13,7 @@ use forebay_ufs::memory::Mood;
 
 use crate::support::gate::Way;
 use crate::support::jobs::{findings, has_ended, job, request, run, start, told};
-use crate::support::{Bench, Setup, incoming, others_go_on, path, pattern, rule, until};
+use crate::support::{Bench, Setup, create_upload, incoming, others_go_on, path, pattern, rule, until};
 
 fn dry(request: JobRequest) -> JobRequest {
     JobRequest { dry_run: true, ..request }
@@ -168,13 +168,7 @@ async fn verify_tells_what_is_missing_of_only_copies_and_parts() {
     bench.put("whole", "value").await.unwrap();
     bench.under.put_outside("half", pattern(1, 3 << 20));
     bench.get_range("half", 0, 0).await.unwrap();
-    let create = CreateUpload {
-        path: path("upload"),
-        attributes: Attributes::default(),
-        checksum_algorithm: None,
-        checksum_kind: None,
-        owner: "owner".to_owned(),
-    };
+    let create = create_upload(path("upload"));
     let upload_id = bench.cache.create_upload(create).await.unwrap();
     let upload = UploadRef { path: path("upload"), upload_id };
     for number in [1, 2] {

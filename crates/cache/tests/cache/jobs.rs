@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_cache::{
-    Attributes, CacheTier, Conditions, CreateUpload, ErrorKind, Job, JobKind, JobRequest, JobState, ListObjects,
-    PutObject, UploadRef,
+    Attributes, CacheTier, Conditions, ErrorKind, Job, JobKind, JobRequest, JobState, ListObjects, PutObject, UploadRef,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_store::{Annotation, Commit, ValueWrite};
@@ -16,7 +15,7 @@ use forebay_ufs::{BucketRoot, ErrorKind as UfsKind};
 
 use crate::support::gate::Way;
 use crate::support::jobs::{findings, has_ended, job, request, run, start, told};
-use crate::support::{BUCKET, Bench, Setup, incoming, kind, path, pattern, rule, until};
+use crate::support::{BUCKET, Bench, Setup, create_upload, incoming, kind, path, pattern, rule, until};
 
 async fn set(bench: &Bench, rules: Vec<PolicyRule>) {
     bench.cache.set_policies(rules, None, "test", "edit").await.expect("rules");
@@ -227,13 +226,7 @@ async fn with_pinned() -> (Bench, UploadRef) {
     bench.delete("gone").await.expect("it works");
     set(&bench, vec![rule("/", WriteMode::WriteBack), rule("/bucket/tmp/", WriteMode::Transient)]).await;
     bench.put("tmp/x", pattern(21, 100_000)).await.expect("it works");
-    let create = CreateUpload {
-        path: path("upload"),
-        attributes: Attributes::default(),
-        checksum_algorithm: None,
-        checksum_kind: None,
-        owner: "owner".to_owned(),
-    };
+    let create = create_upload(path("upload"));
     let upload_id = bench.cache.create_upload(create).await.expect("it works");
     let upload = UploadRef { path: path("upload"), upload_id };
     bench.cache.put_part(&upload, 1, incoming(pattern(22, 100_000))).await.expect("it works");

@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, ListUploads, Result, UploadRef,
-    Written,
-};
+use forebay_cache::{CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, Result, UploadRef, Written};
 use forebay_catalog::records;
 use forebay_types::{BucketName, ByteSize, ETag, Period, WriteMode};
 use futures::StreamExt;
 
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, Setup, incoming, kind, others_go_on, path, pattern, until};
+use crate::support::{BUCKET, Bench, Setup, create_upload, incoming, kind, others_go_on, path, pattern, until};
 
 /// Smallest part in these tests.
 pub(crate) const PART: usize = 1000;
@@ -21,13 +18,7 @@ pub(crate) fn small_parts(mode: WriteMode) -> Setup {
 }
 
 pub(crate) async fn create(bench: &Bench, key: &str) -> UploadRef {
-    let request = CreateUpload {
-        path: path(key),
-        attributes: Attributes::default(),
-        checksum_algorithm: None,
-        checksum_kind: None,
-        owner: "owner".to_owned(),
-    };
+    let request = create_upload(path(key));
     UploadRef { path: path(key), upload_id: bench.cache.create_upload(request).await.expect("an upload") }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PolicyVersion, PutObject, UploadRef,
+    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PolicyVersion, PutObject, UploadRef,
 };
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
 use forebay_store::{Commit, ValueWrite};
@@ -12,7 +12,7 @@ use futures::StreamExt;
 use tokio::sync::Notify;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, incoming, kind, path, rule, until};
+use crate::support::{Bench, Setup, create_upload, incoming, kind, path, rule, until};
 
 const MODES: [WriteMode; 5] =
     [WriteMode::WriteThrough, WriteMode::WriteBack, WriteMode::Transient, WriteMode::ReadOnly, WriteMode::NoCache];
@@ -203,13 +203,7 @@ struct Upload {
 
 /// An upload with one part, or none where the mode refuses it.
 async fn begin(bench: &Bench, key: &str) -> Option<Upload> {
-    let request = CreateUpload {
-        path: path(key),
-        attributes: Attributes::default(),
-        checksum_algorithm: None,
-        checksum_kind: None,
-        owner: "owner".to_owned(),
-    };
+    let request = create_upload(path(key));
     let upload_id = bench.cache.create_upload(request).await.ok()?;
     let upload = UploadRef { path: path(key), upload_id };
     let written = bench.cache.put_part(&upload, 1, incoming("parts".into())).await.expect("a part");

@@ -11,11 +11,11 @@ use futures::StreamExt;
 use crate::support::gate::Way;
 use crate::support::{Bench, Setup, collect, incoming, kind, path, pattern, until};
 
-const PAGE: u64 = 64 << 10;
-const PAGES: u64 = 16;
+pub(crate) const PAGE: u64 = 64 << 10;
+pub(crate) const PAGES: u64 = 16;
 
 /// Small pages, and no memory tier that would hide the disk.
-fn small_pages() -> Setup {
+pub(crate) fn small_pages() -> Setup {
     Setup::new(WriteMode::WriteBack).settings(|settings| {
         settings.page_size = ByteSize(PAGE);
         settings.read_ahead_pages = 2;
@@ -24,7 +24,7 @@ fn small_pages() -> Setup {
 }
 
 /// An object of some pages that only the under store has.
-fn remote_object(bench: &Bench, key: &str) -> Bytes {
+pub(crate) fn remote_object(bench: &Bench, key: &str) -> Bytes {
     let body = pattern(7, (PAGE * PAGES) as usize);
     bench.under.put_outside(key, body.clone());
     body

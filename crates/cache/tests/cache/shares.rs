@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, CreateUpload, ErrorKind, PutObject, Result, UploadRef,
-    Written,
+    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PutObject, Result, UploadRef, Written,
 };
 use forebay_types::{BucketName, ByteSize, ObjectPath, WriteMode};
 use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::MemoryRoot;
 
-use crate::support::{Bench, Setup, incoming, path, pattern};
+use crate::support::{Bench, Setup, create_upload, incoming, path, pattern};
 
 const KIB: usize = 1 << 10;
 
@@ -43,13 +42,7 @@ async fn fill_with_objects(bench: &Bench) -> u32 {
 }
 
 async fn create(bench: &Bench) -> UploadRef {
-    let request = CreateUpload {
-        path: path("upload"),
-        attributes: Attributes::default(),
-        checksum_algorithm: None,
-        checksum_kind: None,
-        owner: "owner".to_owned(),
-    };
+    let request = create_upload(path("upload"));
     UploadRef { path: path("upload"), upload_id: bench.cache.create_upload(request).await.expect("nothing refuses it") }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, ByteStream, Cache, Conditions, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount, Mounts,
-    ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
+    Attributes, ByteStream, Cache, Conditions, CreateUpload, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount,
+    Mounts, ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
 };
 use forebay_catalog::{EmbeddedEngine, Engine, Transaction};
 use forebay_env::clock::ManualClock;
@@ -341,6 +341,11 @@ pub(crate) async fn others_go_on() {
 
 pub(crate) fn path(key: &str) -> ObjectPath {
     ObjectPath::parse(BUCKET, key).expect("path")
+}
+
+pub(crate) fn create_upload(path: ObjectPath) -> CreateUpload {
+    let (attributes, owner) = (Attributes::default(), "owner".to_owned());
+    CreateUpload { path, attributes, checksum_algorithm: None, checksum_kind: None, owner }
 }
 
 pub(crate) fn incoming(body: Bytes) -> Incoming {
