@@ -352,6 +352,10 @@ impl Worker {
         durability: Durability,
     ) -> Result<()> {
         let Change { after, local, mut checks, mut writes, may_wait } = change;
+        if let (Some(record), None) = (&current.record, after) {
+            // That of a write without an answer may stand nowhere else.
+            self.write_times.note(record.last_modified_ms).await?;
+        }
         let key = records::object_key(path);
         checks.push(Check { key: key.clone(), version: current.version });
         if after.is_some() || current.record.is_some() {

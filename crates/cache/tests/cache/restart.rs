@@ -11,7 +11,7 @@ use forebay_catalog::records::{self, ObjectRecord};
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::random::SeededRandom;
 use forebay_env::{Disk, Random};
-use forebay_types::{Generation, StorageState, WriteMode};
+use forebay_types::{Durability, Generation, StorageState, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 use parking_lot::Mutex;
@@ -277,6 +277,31 @@ async fn times_of_writes_do_not_go_back_after_a_restart() {
             assert!(second >= first, "{mode:?}, crash: {crash}: {second} comes after {first}");
             assert!(second <= first + 2000, "{mode:?}, crash: {crash}: nor are they far ahead");
         }
+    }
+}
+
+/// A write whose time could not be noted gets no answer, and may be there all the same, with that time, and be persisted.
+#[tokio::test]
+async fn times_of_writes_without_an_answer_do_not_go_back_either() {
+    for delete in [false, true] {
+        let setup = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os));
+        let mut bench = setup.with_spare_disk().open().await;
+        bench.disk.fail_syncs(1);
+        // Disks take turns, and these writes wait for no other sync than that of their times.
+        while bench.put("key", "value").await.is_ok() {
+            bench.clock.advance(Duration::from_secs(2));
+        }
+        let first = bench.head("key").await.unwrap().info.last_modified_ms;
+        assert_eq!(first, bench.env.clock.unix_ms());
+        if delete {
+            bench.delete("key").await.unwrap();
+        }
+        bench.drain().await;
+        bench.clock.set_unix_ms(first - 3_600_000);
+        bench.kill().await;
+        bench.clock.advance(bench.setup.settings.settle_time.0);
+        let second = bench.put("key", "second").await.unwrap().last_modified_ms;
+        assert!(second >= first, "deleted: {delete}: {second} comes after {first}");
     }
 }
 
