@@ -187,7 +187,10 @@ impl Worker {
     /// Brings the memory tier and the accounting of quotas in line with the rules.
     pub(crate) fn apply_policies(&self, set: &PolicySet) {
         self.memory.configure(set);
-        self.store.regroup(&|key| records::parse_object_key(key).map_or(0, |path| group_of(&set.resolve(&path))));
+        // At each start all objects pass here.
+        let has_quotas = set.rules().iter().any(|rule| rule.cache_quota.is_some());
+        let path_of = |key: &[u8]| has_quotas.then(|| records::parse_object_key(key)).flatten();
+        self.store.regroup(&|key| path_of(key).map_or(0, |path| group_of(&set.resolve(&path))));
     }
 }
 

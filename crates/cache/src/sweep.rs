@@ -102,7 +102,7 @@ impl Worker {
         let mut pinned = Vec::new();
         self.store.for_each_object(&mut |key, generation, is_pinned| {
             if is_pinned {
-                pinned.push((key.clone(), generation));
+                pinned.push((Bytes::copy_from_slice(key), generation));
             }
         });
         pinned.sort_unstable();

@@ -160,7 +160,7 @@ impl Worker {
     }
 
     pub(crate) fn annex_of(object: &Object) -> Annex {
-        Annex::decode(&object.annex())
+        Annex::decode(object.annex())
     }
 
     /// The under store's tag of a clean copy.

@@ -69,14 +69,17 @@ impl Random for SeededRandom {
 
 /// Makes hashers that are all keyed alike, by a random number: as hard to collide on as those of the standard library, and
 /// reproducible where the random numbers are.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct HashState {
-    key: [u64; 2],
+    keyed: DefaultHasher,
 }
 
 impl HashState {
     pub fn new(random: &dyn Random) -> Self {
-        Self { key: [random.next_u64(), random.next_u64()] }
+        let mut keyed = DefaultHasher::new();
+        keyed.write_u64(random.next_u64());
+        keyed.write_u64(random.next_u64());
+        Self { keyed }
     }
 }
 
@@ -84,9 +87,7 @@ impl BuildHasher for HashState {
     type Hasher = DefaultHasher;
 
     fn build_hasher(&self) -> DefaultHasher {
-        let mut hasher = DefaultHasher::new();
-        self.key.iter().for_each(|word| hasher.write_u64(*word));
-        hasher
+        self.keyed.clone()
     }
 }
 

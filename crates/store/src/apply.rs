@@ -3,16 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_types::Generation;
 
 use crate::ValueWrite;
 use crate::record::object::Extent;
-use crate::recovery::Tables;
 use crate::segment::SegmentKey;
 use crate::store::Inner;
-use crate::table::{Entry, Value};
+use crate::table::{Entry, Row, Write};
 
 fn change(counter: &AtomicU64, by: i128) {
     let add = by.unsigned_abs() as u64;
@@ -48,18 +46,14 @@ impl Inner {
     }
 
     /// Publishes a new entry, unless a newer generation is there already. Being written counts as a first use.
-    pub(crate) fn insert(&self, key: Bytes, entry: Entry) {
+    pub(crate) fn insert(&self, entry: Entry) {
         entry.last_read.store(self.objects.tick(), Ordering::Relaxed);
-        self.place(key, Arc::new(entry));
-    }
-
-    fn place(&self, key: Bytes, entry: Arc<Entry>) {
-        let mut shard = self.objects.shard(&key).write();
-        if shard.get(&key).is_some_and(|present| present.generation > entry.generation) {
+        let mut shard = self.objects.shard(entry.key()).write();
+        if shard.get(entry.key()).is_some_and(|present| present.generation > entry.generation) {
             return;
         }
         self.account(&entry, 1);
-        if let Some(before) = shard.insert(key, entry) {
+        if let Some(before) = shard.insert(Arc::new(entry)) {
             self.account(&before, -1);
         }
     }
@@ -78,20 +72,20 @@ impl Inner {
     /// Changes an entry of this generation. `false` when there is none, or `edit` refuses.
     pub(crate) fn update(&self, key: &[u8], generation: Generation, edit: impl FnOnce(&mut Entry) -> bool) -> bool {
         let mut shard = self.objects.shard(key).write();
-        let Some(present) = shard.get_mut(key).filter(|entry| entry.generation == generation) else { return false };
+        let Some(present) = shard.get(key).filter(|entry| entry.generation == generation) else { return false };
         let mut changed = Entry::clone(present);
         if !edit(&mut changed) {
             return false;
         }
         self.account(&changed, 1);
         self.account(present, -1);
-        *present = Arc::new(changed);
+        shard.insert(Arc::new(changed));
         true
     }
 
-    pub(crate) fn annotate(&self, key: &[u8], generation: Generation, annex: Bytes, pinned: bool) -> bool {
+    pub(crate) fn annotate(&self, key: &[u8], generation: Generation, annex: &[u8], pinned: bool) -> bool {
         self.update(key, generation, |entry| {
-            entry.annex = annex;
+            entry.set_annex(annex);
             entry.pinned = pinned;
             true
         })
@@ -106,9 +100,9 @@ impl Inner {
         match extent {
             Some(damaged) => {
                 self.update(key, seen.generation, |entry| {
-                    let before = entry.extents.len();
-                    entry.extents.retain(|extent| *extent != damaged || entry.pinned);
-                    entry.extents.len() < before
+                    let (before, pinned) = (entry.extents().len(), entry.pinned);
+                    entry.retain_extents(|extent| *extent != damaged || pinned);
+                    entry.extents().len() < before
                 });
             }
             None => {
@@ -126,9 +120,9 @@ impl Inner {
             }
         };
         count(segment, writes.iter().filter(|write| write.value.is_some()).count() as i128);
-        let writes = writes.into_iter().map(|write| {
-            let value = write.value.map(|value| Value { value, version, segment });
-            (write.key, value)
+        let writes = writes.into_iter().map(|write| match write.value {
+            Some(value) => Write::Put(Row::new(&write.key, &value, version, segment)),
+            None => Write::Delete(write.key),
         });
         for before in self.values.apply(writes) {
             count(before.segment, -1);
@@ -148,32 +142,29 @@ impl Inner {
         count(if moved { from } else { to }, -1);
     }
 
-    /// Fills the empty tables with what recovery found.
-    pub(crate) fn load(&self, tables: Tables) {
-        for (key, entry) in tables.objects {
-            self.place(key, entry);
+    /// Counts in what recovery found.
+    pub(crate) fn account_all(&self) {
+        for shard in self.objects.shards() {
+            shard.read().iter().for_each(|entry| self.account(entry, 1));
         }
-        let mut written = HashMap::new();
-        for value in tables.values.values() {
-            *written.entry(value.segment).or_default() += 1;
-        }
+        let mut written: HashMap<SegmentKey, i128> = HashMap::new();
+        self.values.for_each(|row| *written.entry(row.segment).or_default() += 1);
         for (segment, count) in written {
             if let Some(segment) = self.segment(segment) {
                 change(&segment.live_values, count);
             }
         }
-        self.values.load(tables.values);
     }
 
     pub(crate) fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {
         for shard in self.objects.shards() {
-            let differing = |(key, entry): (&Bytes, &Arc<Entry>)| {
-                let group = group_of(key);
-                (group != entry.group).then(|| (key.clone(), entry.generation, group))
+            let differing = |entry: &Arc<Entry>| {
+                let group = group_of(entry.key());
+                (group != entry.group).then(|| (Arc::clone(entry), group))
             };
             let differing: Vec<_> = shard.read().iter().filter_map(differing).collect();
-            for (key, generation, group) in differing {
-                self.update(&key, generation, |entry| {
+            for (entry, group) in differing {
+                self.update(entry.key(), entry.generation, |entry| {
                     entry.group = group;
                     true
                 });
@@ -182,23 +173,20 @@ impl Inner {
     }
 
     pub(crate) fn evict_group(&self, group: u32, bytes: u64) -> u64 {
-        let mut found: Vec<(u32, Bytes, Generation, u64)> = Vec::new();
+        let mut found: Vec<(u32, Arc<Entry>)> = Vec::new();
         for shard in self.objects.shards() {
             let shard = shard.read();
-            let members = shard.iter().filter(|(_, entry)| entry.group == group && !entry.pinned);
-            found.extend(members.map(|(key, entry)| {
-                let last_read = entry.last_read.load(Ordering::Relaxed);
-                (last_read, key.clone(), entry.generation, entry.uses().map(|(_, bytes)| bytes).sum())
-            }));
+            let members = shard.iter().filter(|entry| entry.group == group && !entry.pinned);
+            found.extend(members.map(|entry| (entry.last_read.load(Ordering::Relaxed), Arc::clone(entry))));
         }
-        found.sort_unstable_by_key(|found| (found.0, found.2));
+        found.sort_unstable_by_key(|(last_read, entry)| (*last_read, entry.generation));
         let mut evicted = 0;
-        for (_, key, generation, size) in found {
+        for (_, found) in found {
             if evicted >= bytes {
                 break;
             }
-            if self.remove(&key, |entry| !entry.pinned && entry.generation == generation).is_some() {
-                evicted += size;
+            if self.remove(found.key(), |entry| !entry.pinned && entry.generation == found.generation).is_some() {
+                evicted += found.uses().map(|(_, bytes)| bytes).sum::<u64>();
             }
         }
         evicted

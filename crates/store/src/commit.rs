@@ -53,13 +53,13 @@ impl Inner {
     fn apply(&self, commit: Commit, locations: &[Location], version: u64, log_segment: SegmentKey) {
         let _applying = self.applying.read();
         for (staged, location) in commit.publish.iter().zip(locations) {
-            self.insert(staged.key.clone(), staged.entry(*location));
+            self.insert(staged.entry(*location));
         }
         for key in &commit.forget {
             self.remove(key, |_| true);
         }
         for annotation in commit.annotate {
-            self.annotate(&annotation.key, annotation.generation, annotation.annex, annotation.pinned);
+            self.annotate(&annotation.key, annotation.generation, &annotation.annex, annotation.pinned);
         }
         self.write_values(commit.writes, version, log_segment);
     }

@@ -79,13 +79,17 @@ impl Object {
         if self.cached_bytes() != self.size() {
             return Err(Error::new(ErrorKind::Corrupt, "a piece lacks bytes"));
         }
-        if !entry.is_inline {
-            return Ok(entry.extents.iter().map(|extent| Extent { start: start + extent.start, ..*extent }).collect());
+        if !entry.is_inline() {
+            return Ok(entry
+                .extents()
+                .iter()
+                .map(|extent| Extent { start: start + extent.start, ..*extent })
+                .collect());
         }
-        if entry.size == 0 {
+        if entry.size() == 0 {
             return Ok(Vec::new());
         }
         // The payload of an object record serves as an extent like any other.
-        Ok(vec![extent_at(start, entry.size as u32, entry.record)])
+        Ok(vec![extent_at(start, entry.size() as u32, entry.record)])
     }
 }

@@ -19,7 +19,6 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Clone)]
 pub struct Object {
     inner: Arc<Inner>,
-    key: Bytes,
     entry: Arc<Entry>,
     segments: Arc<[Arc<Segment>]>,
     unwritten: Option<Unwritten>,
@@ -62,16 +61,15 @@ struct Place {
 impl Object {
     pub(crate) fn new(
         inner: Arc<Inner>,
-        key: Bytes,
         entry: Arc<Entry>,
         segments: Vec<Arc<Segment>>,
         unwritten: Option<Unwritten>,
     ) -> Self {
-        Self { inner, key, entry, segments: segments.into(), unwritten }
+        Self { inner, entry, segments: segments.into(), unwritten }
     }
 
-    pub fn key(&self) -> &Bytes {
-        &self.key
+    pub fn key(&self) -> &[u8] {
+        self.entry.key()
     }
 
     pub fn generation(&self) -> Generation {
@@ -80,15 +78,15 @@ impl Object {
 
     /// The whole size, in bytes.
     pub fn size(&self) -> u64 {
-        self.entry.size
+        self.entry.size()
     }
 
     pub fn is_pinned(&self) -> bool {
         self.entry.pinned
     }
 
-    pub fn annex(&self) -> Bytes {
-        self.entry.annex.clone()
+    pub fn annex(&self) -> &[u8] {
+        self.entry.annex()
     }
 
     /// Bytes of the object that are here.
@@ -130,11 +128,11 @@ impl Object {
     /// # Panics
     /// When the range ends behind the object.
     pub fn pieces(&self, range: ByteRange) -> Vec<Piece> {
-        assert!(range.end <= self.entry.size, "a range must end inside the object");
-        if self.entry.is_inline || range.is_empty() {
+        assert!(range.end <= self.size(), "a range must end inside the object");
+        if self.entry.is_inline() || range.is_empty() {
             return vec![Piece::Cached(range)];
         }
-        let extents = &self.entry.extents;
+        let extents = self.entry.extents();
         let mut pieces = Vec::new();
         let mut at = range.start;
         for extent in &extents[extents.partition_point(|extent| extent.end() <= range.start)..] {
@@ -163,7 +161,7 @@ impl Object {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        if self.entry.is_inline {
+        if self.entry.is_inline() {
             let (from, to) = (range.start as usize, range.end as usize);
             if let Some(payload) = self.unwritten_payload() {
                 return Ok(payload.slice(from..to));
@@ -173,7 +171,7 @@ impl Object {
             let place = Place { segment: record.segment, offset, head_bytes, from, to };
             return self.read_place(place).await.map_err(|error| self.damaged(None, error));
         }
-        let extents = &self.entry.extents;
+        let extents = self.entry.extents();
         let extent = extents[extents.partition_point(|extent| extent.end() <= range.start)];
         assert!(extent.start <= range.start && range.end <= extent.end(), "a read must stay inside one piece");
         let from = (range.start - extent.start) as usize + extent.skip as usize;
@@ -227,11 +225,11 @@ impl Object {
     /// Damaged bytes: counted, told, and dropped where the under store has them.
     fn damaged(&self, extent: Option<Extent>, error: Error) -> Error {
         self.inner.counters.lock().corrupt_records += 1;
-        let key = String::from_utf8_lossy(&self.key).into_owned();
+        let key = String::from_utf8_lossy(self.key()).into_owned();
         let pinned = self.entry.pinned;
         tracing::error!(key, generation = self.entry.generation.0, pinned, %error, "stored bytes are damaged");
         if !pinned && self.unwritten.is_none() {
-            self.inner.drop_damaged(&self.key, &self.entry, extent);
+            self.inner.drop_damaged(self.key(), &self.entry, extent);
         }
         Error { kind: ErrorKind::Corrupt, ..error }
     }

@@ -188,7 +188,7 @@ impl Inner {
         } else {
             self.update(key, seen.generation, |entry| {
                 let may = !entry.pinned;
-                entry.extents.retain(|extent| extent.segment != victim || !may);
+                entry.retain_extents(|extent| extent.segment != victim || !may);
                 may
             })
         };
@@ -201,13 +201,15 @@ impl Inner {
     /// Writes again what an object has in a segment. `false` when the object has changed meanwhile.
     async fn carry(self: &Arc<Self>, victim: SegmentKey, object: &Object, kept: &mut Kept) -> Result<bool> {
         let entry = object.entry();
-        let mut extents = Vec::with_capacity(entry.extents.len());
-        for extent in &entry.extents {
+        let mut extents = Vec::with_capacity(entry.extents().len());
+        for extent in entry.extents() {
             let moved = extent.segment == victim;
             extents.push(if moved { self.carry_extent(object, extent, kept).await? } else { *extent });
         }
         let needs_record = entry.record.segment == victim || entry.pinned;
-        let same = |now: &Entry| now.pinned == entry.pinned && now.annex == entry.annex && now.extents == entry.extents;
+        let same = |now: &Entry| {
+            now.pinned == entry.pinned && now.annex() == entry.annex() && now.extents() == entry.extents()
+        };
         let _lock = self.carry_lock(object.key()).await;
         let present = self.object(object.key()).filter(|present| present.generation() == entry.generation);
         if !present.is_some_and(|present| same(present.entry())) {
@@ -218,7 +220,7 @@ impl Inner {
             let unchanged = same(entry);
             if unchanged {
                 entry.record = record;
-                entry.extents = extents;
+                entry.move_extents(extents);
                 entry.count_as_carried();
             }
             unchanged
@@ -246,7 +248,7 @@ impl Inner {
         kept: &mut Kept,
     ) -> Result<crate::table::Location> {
         let entry = object.entry();
-        let payload = match (entry.is_inline, object.pieces(ByteRange::of_size(entry.size)).as_slice()) {
+        let payload = match (entry.is_inline(), object.pieces(ByteRange::of_size(entry.size())).as_slice()) {
             (true, [Piece::Cached(range)]) => object.read(*range).await?,
             (_, _) => Bytes::new(),
         };
@@ -254,10 +256,10 @@ impl Inner {
             key: object.key().to_vec(),
             generation: entry.generation,
             metadata: object.metadata().await?.to_vec(),
-            annex: entry.annex.to_vec(),
+            annex: entry.annex().to_vec(),
             pinned: entry.pinned,
             group: entry.group,
-            size: entry.size,
+            size: entry.size(),
             extents: extents.to_vec(),
             stands_alone: true,
             carried: true,

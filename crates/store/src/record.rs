@@ -221,7 +221,7 @@ pub(crate) fn encode_body<T: serde::Serialize>(body: &T) -> Bytes {
 }
 
 /// Decodes a body whose checksum holds.
-pub(crate) fn decode_body<T: for<'a> serde::Deserialize<'a>>(bytes: &[u8]) -> Result<T> {
+pub(crate) fn decode_body<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     postcard::from_bytes(bytes).map_err(|error| corrupt(format!("the body of a record can't be decoded: {error}")))
 }
 

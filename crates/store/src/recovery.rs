@@ -6,19 +6,18 @@
 
 mod replay;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use forebay_env::sync::atomic::Ordering;
-use forebay_env::{Disk, Env};
+use forebay_env::{Disk, Env, HashState};
 
 use crate::directory::{Directory, Identity};
 use crate::log::Position;
 use crate::record::scan::Scan;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name};
 use crate::snapshot::{Snapshot, load_snapshot};
-use crate::table::{Entry, Value};
+use crate::table::{Objects, Values};
 use crate::{Error, ErrorKind, Result, Settings};
 use replay::Replay;
 
@@ -37,11 +36,16 @@ pub(crate) struct Recovered {
     pub(crate) snapshot_positions: HashMap<u16, Position>,
 }
 
-/// The contents of both tables.
-#[derive(Default)]
+/// Both tables. What is in them is not accounted for yet.
 pub(crate) struct Tables {
-    pub(crate) objects: HashMap<Bytes, Arc<Entry>>,
-    pub(crate) values: BTreeMap<Bytes, Value>,
+    pub(crate) objects: Objects,
+    pub(crate) values: Values,
+}
+
+impl Tables {
+    pub(crate) fn new(hasher: &HashState) -> Self {
+        Self { objects: Objects::new(hasher.clone()), values: Values::default() }
+    }
 }
 
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
@@ -51,7 +55,8 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     for directory in &directories {
         opened.push(open_segments(directory).await?);
     }
-    let snapshot = load_snapshot(&directories).await?;
+    let hasher = HashState::new(env.random.as_ref());
+    let snapshot = load_snapshot(&directories, &hasher).await?;
     let mut replay = Replay::new(snapshot.as_ref());
     let mut ends = Vec::new();
     for (directory, segments) in directories.iter().zip(&opened) {
@@ -67,7 +72,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
-    let (tables, next_sequence, min_versions) = replay.finish(snapshot, &known);
+    let (tables, next_sequence, min_versions) = replay.finish(snapshot, &hasher, &known);
     for directory in new {
         directory.identity.write(directory.disk.as_ref()).await?;
     }

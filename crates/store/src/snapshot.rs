@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use forebay_env::HashState;
 use forebay_env::sync::atomic::Ordering;
 use forebay_types::Generation;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use crate::record::{crc32c, decode_body, encode_body};
 use crate::recovery::Tables;
 use crate::segment::{SegmentKey, SegmentKind};
 use crate::store::Inner;
-use crate::table::{Entry, Location, Value};
+use crate::table::{Content, Entry, Location, Row, Values};
 use crate::{Error, ErrorKind, Result};
 
 const NAME: &str = "snapshot";
@@ -50,7 +51,7 @@ pub(crate) struct Snapshot {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Chunk {
+enum Chunk<'a> {
     Start {
         store: u64,
         next_sequence: u64,
@@ -60,18 +61,20 @@ enum Chunk {
         unapplied_fills: Vec<u64>,
         min_versions: Vec<(SegmentKey, u64)>,
     },
-    Objects(Vec<ObjectRow>),
-    Values(Vec<ValueRow>),
+    #[serde(borrow)]
+    Objects(Vec<ObjectRow<'a>>),
+    #[serde(borrow)]
+    Values(Vec<ValueRow<'a>>),
     End,
 }
 
 #[derive(Serialize, Deserialize)]
-struct ObjectRow {
-    key: Vec<u8>,
+struct ObjectRow<'a> {
+    key: &'a [u8],
     generation: Generation,
     record: Location,
     size: u64,
-    annex: Vec<u8>,
+    annex: &'a [u8],
     pinned: bool,
     group: u32,
     is_inline: bool,
@@ -81,45 +84,45 @@ struct ObjectRow {
 }
 
 #[derive(Serialize, Deserialize)]
-struct ValueRow {
-    key: Vec<u8>,
-    value: Vec<u8>,
+struct ValueRow<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
     version: u64,
     segment: SegmentKey,
 }
 
-impl ObjectRow {
-    fn new(key: &Bytes, entry: &Entry) -> Self {
+impl<'a> ObjectRow<'a> {
+    fn new(entry: &'a Entry) -> Self {
         Self {
-            key: key.to_vec(),
+            key: entry.key(),
             generation: entry.generation,
             record: entry.record,
-            size: entry.size,
-            annex: entry.annex.to_vec(),
+            size: entry.size(),
+            annex: entry.annex(),
             pinned: entry.pinned,
             group: entry.group,
-            is_inline: entry.is_inline,
-            extents: entry.extents.clone(),
+            is_inline: entry.is_inline(),
+            extents: entry.extents().to_vec(),
             reads: entry.reads.load(Ordering::Relaxed),
             carried: entry.carried,
         }
     }
 
-    fn into_entry(self) -> (Bytes, Arc<Entry>) {
-        let entry = Entry {
-            generation: self.generation,
-            record: self.record,
-            size: self.size,
-            annex: self.annex.into(),
+    fn into_entry(self) -> Entry {
+        let content = if self.is_inline { Content::Inline } else { Content::apart(self.size, self.extents) };
+        Entry {
             pinned: self.pinned,
             group: self.group,
-            is_inline: self.is_inline,
-            extents: self.extents,
             reads: self.reads.into(),
             carried: self.carried,
-            last_read: 0.into(),
-        };
-        (self.key.into(), Arc::new(entry))
+            ..Entry::new(self.key, self.annex, self.generation, self.record, content)
+        }
+    }
+}
+
+impl<'a> ValueRow<'a> {
+    fn new(row: &'a Row) -> Self {
+        Self { key: row.key(), value: row.value(), version: row.version, segment: row.segment }
     }
 }
 
@@ -131,7 +134,7 @@ fn start_of_file() -> Bytes {
 }
 
 /// A chunk on disk: length, CRC32C, bytes.
-fn frame(chunk: &Chunk) -> Bytes {
+fn frame(chunk: &Chunk<'_>) -> Bytes {
     let body = encode_body(chunk);
     let mut bytes = BytesMut::with_capacity(body.len() + 8);
     bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -156,7 +159,7 @@ impl Inner {
             let file = disk.create(NAME_NEW).await?;
             let mut offset = START_BYTES as u64;
             file.write_at(0, vec![start_of_file()], false).await?;
-            let mut put = async |chunk: Chunk| {
+            let mut put = async |chunk: Chunk<'_>| {
                 let bytes = frame(&chunk);
                 let length = bytes.len() as u64;
                 file.write_at(offset, vec![bytes], false).await?;
@@ -165,22 +168,21 @@ impl Inner {
             };
             put(start).await?;
             for shard in self.objects.shards() {
-                let mut keys: Vec<Bytes> = shard.read().keys().cloned().collect();
+                let mut entries: Vec<Arc<Entry>> = shard.read().iter().cloned().collect();
                 // One seed makes one file.
-                keys.sort_unstable();
-                for keys in keys.chunks(CHUNK_ENTRIES) {
-                    let shard = || shard.read();
-                    let row = |key: &Bytes| shard().get(key).map(|entry| ObjectRow::new(key, entry));
-                    let rows: Vec<ObjectRow> = keys.iter().filter_map(row).collect();
-                    put(Chunk::Objects(rows)).await?;
+                entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+                for entries in entries.chunks(CHUNK_ENTRIES) {
+                    put(Chunk::Objects(entries.iter().map(|entry| ObjectRow::new(entry)).collect())).await?;
                 }
             }
-            let mut after = None;
+            let mut last: Option<Row> = None;
             loop {
-                let values = self.values.after(after.as_ref(), CHUNK_ENTRIES);
-                let Some((last, _)) = values.last() else { break };
-                after = Some(last.clone());
-                put(Chunk::Values(values.into_iter().map(value_row).collect())).await?;
+                let rows = self.values.after(last.as_ref().map(Row::key), CHUNK_ENTRIES);
+                if rows.is_empty() {
+                    break;
+                }
+                put(Chunk::Values(rows.iter().map(ValueRow::new).collect())).await?;
+                last = rows.into_iter().next_back();
             }
             put(Chunk::End).await?;
             file.sync_data().await
@@ -228,7 +230,7 @@ impl Inner {
     }
 
     /// Positions must not lie before void records and behind what says that they are void.
-    fn snapshot_start(&self) -> (Chunk, HashMap<u16, Position>) {
+    fn snapshot_start(&self) -> (Chunk<'static>, HashMap<u16, Position>) {
         loop {
             let voids = self.voids.count();
             let start = self.try_snapshot_start();
@@ -238,7 +240,7 @@ impl Inner {
         }
     }
 
-    fn try_snapshot_start(&self) -> (Chunk, HashMap<u16, Position>) {
+    fn try_snapshot_start(&self) -> (Chunk<'static>, HashMap<u16, Position>) {
         let mut positions = Vec::new();
         let (mut complete_fills, mut min_versions) = (Vec::new(), Vec::new());
         for place in &self.places {
@@ -279,18 +281,14 @@ impl Inner {
     }
 }
 
-fn value_row((key, value): (Bytes, Value)) -> ValueRow {
-    ValueRow { key: key.to_vec(), value: value.value.to_vec(), version: value.version, segment: value.segment }
-}
-
 /// The newest sound snapshot of the directories, if there is one.
 ///
 /// # Errors
 /// `Invalid` when its format is newer than this code.
-pub(crate) async fn load_snapshot(directories: &[Arc<Directory>]) -> Result<Option<Snapshot>> {
+pub(crate) async fn load_snapshot(directories: &[Arc<Directory>], hasher: &HashState) -> Result<Option<Snapshot>> {
     let mut newest: Option<Snapshot> = None;
     for directory in directories {
-        match read_snapshot(directory).await {
+        match read_snapshot(directory, hasher).await {
             Ok(Some(found)) => {
                 if newest.as_ref().is_none_or(|newest| newest.next_sequence < found.next_sequence) {
                     newest = Some(found);
@@ -304,7 +302,7 @@ pub(crate) async fn load_snapshot(directories: &[Arc<Directory>]) -> Result<Opti
     Ok(newest)
 }
 
-async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
+async fn read_snapshot(directory: &Directory, hasher: &HashState) -> Result<Option<Snapshot>> {
     let failed = |error| Error::io(format!("could not read the snapshot in {}", directory.disk.label()), error);
     if !directory.disk.list().await.map_err(failed)?.iter().any(|name| name == NAME) {
         return Ok(None);
@@ -324,7 +322,7 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
     }
     let mut offset = START_BYTES as u64;
     let mut snapshot: Option<Snapshot> = None;
-    let mut values = Vec::new();
+    let mut rows_of_values = Vec::new();
     loop {
         let frame = file.read_at(offset, 8).await.map_err(failed)?;
         if frame.len() < 8 {
@@ -340,7 +338,7 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
             return Err(corrupt());
         }
         offset += 8 + length as u64;
-        match (decode_body::<Chunk>(&body)?, &mut snapshot) {
+        match (decode_body::<Chunk<'_>>(&body)?, &mut snapshot) {
             (
                 Chunk::Start {
                     store,
@@ -363,22 +361,20 @@ async fn read_snapshot(directory: &Directory) -> Result<Option<Snapshot>> {
                     fills_before,
                     unapplied_fills: unapplied_fills.into_iter().collect(),
                     min_versions: min_versions.into_iter().collect(),
-                    tables: Tables::default(),
+                    tables: Tables::new(hasher),
                 });
             }
             (Chunk::Objects(rows), Some(snapshot)) => {
-                snapshot.tables.objects.extend(rows.into_iter().map(ObjectRow::into_entry));
+                for row in rows {
+                    snapshot.tables.objects.put(Arc::new(row.into_entry()));
+                }
             }
             (Chunk::Values(rows), Some(_)) => {
-                let row = |row: ValueRow| {
-                    let ValueRow { key, value, version, segment } = row;
-                    (key.into(), Value { value: value.into(), version, segment })
-                };
-                values.extend(rows.into_iter().map(row));
+                rows_of_values.extend(rows.iter().map(|row| Row::new(row.key, row.value, row.version, row.segment)));
             }
             (Chunk::End, Some(found)) => {
-                // They come in order, so that the tree is built without a search for each.
-                found.tables.values = values.into_iter().collect();
+                // They come in order.
+                found.tables.values = Values::new(rows_of_values);
                 return Ok(snapshot);
             }
             (Chunk::Start { .. }, Some(_)) | (_, None) => return Err(corrupt()),

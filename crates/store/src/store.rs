@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
-use forebay_env::{Disk, Env, HashState, Task};
+use forebay_env::{Disk, Env, Task};
 use forebay_types::{Durability, Generation};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tracing::Instrument;
@@ -18,7 +18,7 @@ use crate::object::Object;
 use crate::record::object::ObjectBody;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::stream::Stream;
-use crate::table::{Entry, Objects, Values};
+use crate::table::{Entry, Objects, Row, Values};
 use crate::voids::Voids;
 use crate::writer::{Staged, Writer, entry_of, extent_at};
 use crate::{
@@ -129,13 +129,9 @@ impl Inner {
     /// The objects with all that they need to stay readable.
     pub(crate) fn object(self: &Arc<Self>, key: &[u8]) -> Option<Object> {
         loop {
-            let (key, entry) = {
-                let shard = self.objects.shard(key).read();
-                let (key, entry) = shard.get_key_value(key)?;
-                (key.clone(), Arc::clone(entry))
-            };
+            let entry = Arc::clone(self.objects.shard(key).read().get(key)?);
             match self.segments_of(&entry) {
-                Some(segments) => return Some(Object::new(Arc::clone(self), key, entry, segments, None)),
+                Some(segments) => return Some(Object::new(Arc::clone(self), entry, segments, None)),
                 // Reclaim has moved the object after the look at the table. Only a broken table repeats.
                 None => forebay_env::sync::spin_loop(),
             }
@@ -222,8 +218,8 @@ impl Store {
         let inner = Arc::new(Inner {
             places,
             by_number,
-            objects: Objects::new(HashState::new(env.random.as_ref())),
-            values: Values::default(),
+            objects: recovered.tables.objects,
+            values: recovered.tables.values,
             sequence,
             fills: Arc::clone(&fills),
             voids: Arc::clone(&voids),
@@ -245,7 +241,7 @@ impl Store {
             task: Mutex::default(),
             env,
         });
-        inner.load(recovered.tables);
+        inner.account_all();
         *inner.task.lock() = Some(forebay_env::spawn(Arc::clone(&inner).maintain()));
         Ok(Self { inner })
     }
@@ -316,7 +312,7 @@ impl Store {
         let draft = body.draft(staged.payload.clone());
         let bytes = draft.total_bytes() as u64 + body.extents.iter().map(|extent| u64::from(extent.bytes)).sum::<u64>();
         let written = self.inner.places[staged.directory].fill.append(draft).await?;
-        self.inner.insert(staged.key.clone(), entry_of(&body, written.location, staged.is_inline));
+        self.inner.insert(entry_of(&body, written.location, staged.is_inline));
         drop(written.unapplied);
         self.inner.filled(bytes);
         Ok(())
@@ -326,7 +322,7 @@ impl Store {
     ///
     /// # Errors
     /// `Full` and `Failed`.
-    pub async fn fill(&self, key: &Bytes, generation: Generation, offset: u64, data: Bytes) -> Result<bool> {
+    pub async fn fill(&self, key: &[u8], generation: Generation, offset: u64, data: Bytes) -> Result<bool> {
         self.inner.check_open()?;
         let directory = self.inner.roomiest()?;
         if !self.inner.has_room(directory, data.len() as u64) {
@@ -362,7 +358,7 @@ impl Store {
     }
 
     /// Keys of all objects, in no order, with generation and whether pinned; for checks at start and for tools.
-    pub fn for_each_object(&self, visit: &mut dyn FnMut(&Bytes, Generation, bool)) {
+    pub fn for_each_object(&self, visit: &mut dyn FnMut(&[u8], Generation, bool)) {
         (0..self.shards()).for_each(|shard| self.for_each_object_in(shard, visit));
     }
 
@@ -373,22 +369,20 @@ impl Store {
 
     /// As [`Store::for_each_object`], for one shard of the index, which takes no writes meanwhile. A shard that is not there has
     /// no objects.
-    pub fn for_each_object_in(&self, shard: usize, visit: &mut dyn FnMut(&Bytes, Generation, bool)) {
+    pub fn for_each_object_in(&self, shard: usize, visit: &mut dyn FnMut(&[u8], Generation, bool)) {
         if let Some(shard) = self.inner.objects.shards().nth(shard) {
-            shard.read().iter().for_each(|(key, entry)| visit(key, entry.generation, entry.pinned));
+            shard.read().iter().for_each(|entry| visit(entry.key(), entry.generation, entry.pinned));
         }
     }
 
     /// The value under `key`.
     pub fn value(&self, key: &[u8]) -> Option<Versioned> {
-        let found = self.inner.values.get(key)?;
-        Some(Versioned { value: found.value, version: found.version })
+        self.inner.values.get(key, versioned)
     }
 
     /// Values with `from <= key < to` in order, at most `limit`.
     pub fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Versioned)> {
-        let found = self.inner.values.scan(from, to, limit).into_iter();
-        found.map(|(key, value)| (key, Versioned { value: value.value, version: value.version })).collect()
+        self.inner.values.scan(from, to, limit, |row| (Bytes::copy_from_slice(row.key()), versioned(row)))
     }
 
     /// Bytes on disk of the clean and pinned objects in an accounting group.
@@ -460,6 +454,10 @@ impl Inner {
             self.maintenance.notify_one();
         }
     }
+}
+
+fn versioned(row: &Row) -> Versioned {
+    Versioned { value: Bytes::copy_from_slice(row.value()), version: row.version }
 }
 
 fn check_settings(disks: &[Arc<dyn Disk>], settings: &Settings) -> Result<()> {

@@ -1,7 +1,9 @@
-//! The two tables in memory.
+//! The two tables in memory. What they take for each object bounds how many a machine can hold, so their rows are packed: a key and what
+//! goes with it are one piece of memory, which the table finds by the key in it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasher;
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -17,6 +19,28 @@ use crate::segment::SegmentKey;
 /// Shards of the table of objects.
 const SHARDS: usize = 64;
 
+/// A key and the bytes that belong to it, one behind the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Pair {
+    bytes: Box<[u8]>,
+    key_bytes: u32,
+}
+
+impl Pair {
+    pub(crate) fn new(key: &[u8], value: &[u8]) -> Self {
+        let key_bytes = u32::try_from(key.len()).expect("keys are shorter than 4 GiB");
+        Self { bytes: [key, value].concat().into(), key_bytes }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_bytes as usize]
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.bytes[self.key_bytes as usize..]
+    }
+}
+
 /// Where a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Location {
@@ -26,30 +50,49 @@ pub(crate) struct Location {
     pub(crate) payload_bytes: u32,
 }
 
-/// A published object: about 250 bytes beside its key and annex, with its place in the table, and 32 more for each extent of a large one.
+/// A published object: some 110 bytes beside its key and annex, with its place in the table, and for a large one 56 more, and 32 for each
+/// of its extents.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) generation: Generation,
     pub(crate) record: Location,
-    pub(crate) size: u64,
-    pub(crate) annex: Bytes,
-    pub(crate) pinned: bool,
+    pub(crate) content: Content,
+    /// The key, and the annex.
+    pub(crate) pair: Pair,
     pub(crate) group: u32,
-    /// Whether the record holds the bytes itself.
-    pub(crate) is_inline: bool,
-    /// In order, without overlaps; may have gaps when the object is clean.
-    pub(crate) extents: Vec<Extent>,
-    pub(crate) reads: AtomicU8,
-    pub(crate) carried: bool,
     /// [`Objects::tick`] at the last read; 0 before the first since the start.
     pub(crate) last_read: AtomicU32,
+    pub(crate) reads: AtomicU8,
+    pub(crate) pinned: bool,
+    pub(crate) carried: bool,
+}
+
+/// Where the bytes of an object are.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// They are the payload of its record.
+    Inline,
+    Apart(Box<Apart>),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Apart {
+    size: u64,
+    /// In order, without overlaps; may have gaps when the object is clean.
+    extents: Vec<Extent>,
+}
+
+impl Content {
+    pub(crate) fn apart(size: u64, extents: Vec<Extent>) -> Self {
+        Self::Apart(Box::new(Apart { size, extents }))
+    }
 }
 
 impl Clone for Entry {
     fn clone(&self) -> Self {
         Self {
-            annex: self.annex.clone(),
-            extents: self.extents.clone(),
+            content: self.content.clone(),
+            pair: self.pair.clone(),
             reads: AtomicU8::new(self.reads.load(Ordering::Relaxed)),
             last_read: AtomicU32::new(self.last_read.load(Ordering::Relaxed)),
             ..*self
@@ -58,15 +101,77 @@ impl Clone for Entry {
 }
 
 impl Entry {
+    /// Clean, in no group, and never read.
+    pub(crate) fn new(key: &[u8], annex: &[u8], generation: Generation, record: Location, content: Content) -> Self {
+        Self {
+            generation,
+            record,
+            content,
+            pair: Pair::new(key, annex),
+            group: 0,
+            last_read: AtomicU32::new(0),
+            reads: AtomicU8::new(0),
+            pinned: false,
+            carried: false,
+        }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.pair.key()
+    }
+
+    pub(crate) fn annex(&self) -> &[u8] {
+        self.pair.value()
+    }
+
+    pub(crate) fn set_annex(&mut self, annex: &[u8]) {
+        self.pair = Pair::new(self.pair.key(), annex);
+    }
+
+    /// The whole size, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        match &self.content {
+            Content::Inline => self.record.payload_bytes.into(),
+            Content::Apart(apart) => apart.size,
+        }
+    }
+
+    pub(crate) fn is_inline(&self) -> bool {
+        matches!(self.content, Content::Inline)
+    }
+
+    pub(crate) fn extents(&self) -> &[Extent] {
+        match &self.content {
+            Content::Inline => &[],
+            Content::Apart(apart) => &apart.extents,
+        }
+    }
+
+    pub(crate) fn retain_extents(&mut self, kept: impl FnMut(&Extent) -> bool) {
+        if let Content::Apart(apart) = &mut self.content {
+            apart.extents.retain(kept);
+        }
+    }
+
+    /// Puts others in the place of its extents, which say the same.
+    pub(crate) fn move_extents(&mut self, moved: Vec<Extent>) {
+        if let Content::Apart(apart) = &mut self.content {
+            apart.extents = moved;
+        }
+    }
+
     /// Bytes of the object that are here.
     pub(crate) fn cached_bytes(&self) -> u64 {
-        if self.is_inline { self.size } else { self.extents.iter().map(|extent| u64::from(extent.bytes)).sum() }
+        match &self.content {
+            Content::Inline => self.record.payload_bytes.into(),
+            Content::Apart(apart) => apart.extents.iter().map(|extent| u64::from(extent.bytes)).sum(),
+        }
     }
 
     /// The segments that it needs, with the bytes in each.
     pub(crate) fn uses(&self) -> impl Iterator<Item = (SegmentKey, u64)> + '_ {
         let record = (self.record.segment, u64::from(self.record.head_bytes + self.record.payload_bytes));
-        std::iter::once(record).chain(self.extents.iter().map(|extent| (extent.segment, u64::from(extent.bytes))))
+        std::iter::once(record).chain(self.extents().iter().map(|extent| (extent.segment, u64::from(extent.bytes))))
     }
 
     /// Bytes that it needs of one segment.
@@ -82,18 +187,79 @@ impl Entry {
 
     /// Adds an extent where there is a gap. `false` when there is none.
     pub(crate) fn add_extent(&mut self, extent: Extent) -> bool {
-        let at = self.extents.partition_point(|other| other.start < extent.start);
-        let clear_before = at == 0 || self.extents[at - 1].end() <= extent.start;
-        let clear_behind = self.extents.get(at).is_none_or(|next| extent.end() <= next.start);
-        let fits = clear_before && clear_behind && extent.end() <= self.size && !self.is_inline;
+        let Content::Apart(apart) = &mut self.content else { return false };
+        let extents = &mut apart.extents;
+        let at = extents.partition_point(|other| other.start < extent.start);
+        let clear_before = at == 0 || extents[at - 1].end() <= extent.start;
+        let clear_behind = extents.get(at).is_none_or(|next| extent.end() <= next.start);
+        let fits = clear_before && clear_behind && extent.end() <= apart.size;
         if fits {
-            self.extents.insert(at, extent);
+            extents.insert(at, extent);
         }
         fits
     }
 }
 
-type Shard = HashMap<Bytes, Arc<Entry>>;
+/// An entry as a shard finds it: by its key.
+#[derive(Debug)]
+struct ByKey(Arc<Entry>);
+
+impl Borrow<[u8]> for ByKey {
+    fn borrow(&self) -> &[u8] {
+        self.0.key()
+    }
+}
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.key().hash(hasher);
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key() == other.0.key()
+    }
+}
+
+impl Eq for ByKey {}
+
+/// Part of the table of objects.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    entries: HashSet<ByKey, HashState>,
+}
+
+impl Shard {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Arc<Entry>> {
+        self.entries.get(key).map(|ByKey(entry)| entry)
+    }
+
+    /// Returns what was there under the same key.
+    pub(crate) fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        self.entries.replace(ByKey(entry)).map(|ByKey(entry)| entry)
+    }
+
+    /// Changes an entry in place if nobody holds it.
+    pub(crate) fn edit(&mut self, key: &[u8], change: impl FnOnce(&mut Entry)) {
+        if let Some(ByKey(mut entry)) = self.entries.take(key) {
+            change(Arc::make_mut(&mut entry));
+            self.entries.insert(ByKey(entry));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Arc<Entry>> {
+        self.entries.take(key).map(|ByKey(entry)| entry)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter().map(|ByKey(entry)| entry)
+    }
+
+    pub(crate) fn retain(&mut self, mut kept: impl FnMut(&Entry) -> bool) {
+        self.entries.retain(|ByKey(entry)| kept(entry));
+    }
+}
 
 /// Key → object.
 pub(crate) struct Objects {
@@ -105,16 +271,23 @@ pub(crate) struct Objects {
 
 impl Objects {
     pub(crate) fn new(hasher: HashState) -> Self {
+        let shard = || RwLock::new(Shard { entries: HashSet::with_hasher(hasher.clone()) });
         Self {
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            hasher,
+            shards: (0..SHARDS).map(|_| shard()).collect(),
             ticks: AtomicU32::new(1),
             count: AtomicU64::new(0),
+            hasher,
         }
     }
 
     pub(crate) fn shard(&self, key: &[u8]) -> &RwLock<Shard> {
-        &self.shards[self.hash(key) as usize % SHARDS]
+        // Not the bits by which a shard finds its entries: those would be alike in all of them.
+        &self.shards[(self.hash(key) >> 32) as usize % SHARDS]
+    }
+
+    /// Without a look at generations, and without any account of it.
+    pub(crate) fn put(&self, entry: Arc<Entry>) {
+        self.shard(entry.key()).write().insert(entry);
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
@@ -131,70 +304,119 @@ impl Objects {
     }
 }
 
-/// A value, its version, and where it was last written.
+/// A key, its value, its version, and where it was last written: some 65 bytes beside key and value, with its place in the table.
 #[derive(Debug, Clone)]
-pub(crate) struct Value {
-    pub(crate) value: Bytes,
+pub(crate) struct Row {
+    pair: Pair,
     pub(crate) version: u64,
     pub(crate) segment: SegmentKey,
+}
+
+impl Row {
+    pub(crate) fn new(key: &[u8], value: &[u8], version: u64, segment: SegmentKey) -> Self {
+        Self { pair: Pair::new(key, value), version, segment }
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.pair.key()
+    }
+
+    pub(crate) fn value(&self) -> &[u8] {
+        self.pair.value()
+    }
+}
+
+impl Borrow<[u8]> for Row {
+    fn borrow(&self) -> &[u8] {
+        self.key()
+    }
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Row {}
+
+impl PartialOrd for Row {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Row {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(other.key())
+    }
+}
+
+/// What becomes of a key.
+pub(crate) enum Write {
+    Put(Row),
+    Delete(Bytes),
 }
 
 /// Key → value, in order.
 #[derive(Default)]
 pub(crate) struct Values {
-    table: RwLock<BTreeMap<Bytes, Value>>,
+    table: RwLock<BTreeSet<Row>>,
 }
 
 impl Values {
-    pub(crate) fn get(&self, key: &[u8]) -> Option<Value> {
-        self.table.read().get(key).cloned()
+    /// Quick when they are in order.
+    pub(crate) fn new(rows: Vec<Row>) -> Self {
+        Self { table: RwLock::new(rows.into_iter().collect()) }
+    }
+
+    /// What `look` makes of the row of a key.
+    pub(crate) fn get<T>(&self, key: &[u8], look: impl FnOnce(&Row) -> T) -> Option<T> {
+        self.table.read().get(key).map(look)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.table.read().len()
     }
 
-    pub(crate) fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Vec<(Bytes, Value)> {
+    /// What `look` makes of the first `limit` rows with `from <= key < to`.
+    pub(crate) fn scan<T>(&self, from: &[u8], to: &[u8], limit: usize, look: impl FnMut(&Row) -> T) -> Vec<T> {
         if from >= to {
             return Vec::new();
         }
         let table = self.table.read();
-        let range = table.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
-        range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
+        table.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))).take(limit).map(look).collect()
     }
 
-    /// The first `limit` values behind `after`.
-    pub(crate) fn after(&self, after: Option<&Bytes>, limit: usize) -> Vec<(Bytes, Value)> {
+    /// The first `limit` rows behind `after`.
+    pub(crate) fn after(&self, after: Option<&[u8]>, limit: usize) -> Vec<Row> {
         let table = self.table.read();
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_ref()));
-        let range = table.range::<[u8], _>((from, Bound::Unbounded));
-        range.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        table.range::<[u8], _>((from, Bound::Unbounded)).take(limit).cloned().collect()
     }
 
-    /// Writes and, where the value is `None`, removes in one step: a scan sees all of it or nothing. Returns what was
-    /// there before.
-    pub(crate) fn apply(&self, writes: impl Iterator<Item = (Bytes, Option<Value>)>) -> Vec<Value> {
+    pub(crate) fn for_each(&self, visit: impl FnMut(&Row)) {
+        self.table.read().iter().for_each(visit);
+    }
+
+    /// Makes all changes in one step: a scan sees all of them or none. Returns what was there before.
+    pub(crate) fn apply(&self, writes: impl Iterator<Item = Write>) -> Vec<Row> {
         let mut table = self.table.write();
-        let before = writes.map(|(key, value)| match value {
-            Some(value) => table.insert(key, value),
-            None => table.remove(&key),
+        let before = writes.map(|write| match write {
+            Write::Put(row) => table.replace(row),
+            Write::Delete(key) => table.take(key.as_ref()),
         });
         before.flatten().collect()
     }
 
-    /// Fills the empty table.
-    pub(crate) fn load(&self, values: BTreeMap<Bytes, Value>) {
-        *self.table.write() = values;
-    }
-
     /// Changes where a value was last written, if it still has this version.
     pub(crate) fn moved(&self, key: &[u8], version: u64, segment: SegmentKey) -> bool {
-        match self.table.write().get_mut(key) {
-            Some(value) if value.version == version => {
-                value.segment = segment;
-                true
-            }
-            Some(_) | None => false,
+        let mut table = self.table.write();
+        match table.get(key) {
+            Some(row) if row.version == version => {}
+            Some(_) | None => return false,
         }
+        let row = table.take(key).expect("it was there");
+        table.insert(Row { segment, ..row })
     }
 }

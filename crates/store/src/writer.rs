@@ -10,7 +10,7 @@ use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
 use crate::segment::{Segment, SegmentKey, SegmentKind, SegmentPin};
 use crate::store::Inner;
-use crate::table::{Entry, Location};
+use crate::table::{Content, Entry, Location};
 use crate::{Class, NewObject, Result};
 
 /// Appends the bytes of one object.
@@ -161,11 +161,12 @@ impl Staged {
     /// The object, readable before anybody else sees it: WRITE_THROUGH uploads from here.
     pub fn object(&self) -> Object {
         let nowhere = SegmentKey { directory: 0, number: 0 };
-        let location = Location { segment: nowhere, offset: 0, head_bytes: 0, payload_bytes: 0 };
+        let payload_bytes = self.payload.len() as u32;
+        let location = Location { segment: nowhere, offset: 0, head_bytes: 0, payload_bytes };
         let entry = Arc::new(self.entry(location));
         let metadata = Bytes::copy_from_slice(&self.body.metadata);
         let unwritten = Unwritten { metadata, payload: self.payload.clone() };
-        Object::new(Arc::clone(&self.inner), self.key.clone(), entry, self.kept.segments.clone(), Some(unwritten))
+        Object::new(Arc::clone(&self.inner), entry, self.kept.segments.clone(), Some(unwritten))
     }
 
     pub(crate) fn entry(&self, record: Location) -> Entry {
@@ -175,17 +176,11 @@ impl Staged {
 
 /// The table's entry for an object record.
 pub(crate) fn entry_of(body: &ObjectBody, record: Location, is_inline: bool) -> Entry {
+    let content = if is_inline { Content::Inline } else { Content::apart(body.size, body.extents.clone()) };
     Entry {
-        generation: body.generation,
-        record,
-        size: body.size,
-        annex: Bytes::copy_from_slice(&body.annex),
         pinned: body.pinned,
         group: body.group,
-        is_inline,
-        extents: body.extents.clone(),
-        reads: 0.into(),
         carried: body.carried,
-        last_read: 0.into(),
+        ..Entry::new(&body.key, &body.annex, body.generation, record, content)
     }
 }

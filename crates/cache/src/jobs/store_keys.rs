@@ -39,13 +39,13 @@ impl StoreKeys {
         let mut smallest = BinaryHeap::new();
         for shard in 0..store.shards() {
             store.for_each_object_in(shard, &mut |key, _, _| {
-                if *key < self.from || *key >= self.to {
+                if key < self.from || key >= self.to {
                     return;
                 }
-                if smallest.len() == self.held_max && smallest.peek().is_some_and(|largest| key >= largest) {
+                if smallest.len() == self.held_max && smallest.peek().is_some_and(|largest| key >= *largest) {
                     return;
                 }
-                smallest.push(key.clone());
+                smallest.push(Bytes::copy_from_slice(key));
                 if smallest.len() > self.held_max {
                     smallest.pop();
                 }

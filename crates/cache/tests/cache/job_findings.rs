@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_cache::{
     Attributes, CacheTier, Conditions, ErrorKind, JobKind, JobRequest, JobState, PutObject, UploadRef,
 };
@@ -156,7 +157,7 @@ fn only_copy(bench: &Bench, key: &str, generation: impl Fn(Generation) -> Genera
         storage_class: None,
         base: Base::Unknown,
     };
-    let (key, annex) = (object.key().clone(), object.annex());
+    let (key, annex) = (Bytes::copy_from_slice(object.key()), Bytes::copy_from_slice(object.annex()));
     let write = ValueWrite { key: key.clone(), value: Some(record.encode()) };
     (Annotation { key, generation: object.generation(), annex, pinned: true }, write)
 }

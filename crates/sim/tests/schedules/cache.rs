@@ -174,7 +174,9 @@ async fn read_beside_writes(mode: WriteMode) {
         forebay_env::spawn(async move {
             for _ in 0..4 {
                 let mut found = Vec::new();
-                bench.store.for_each_object(&mut |key, generation, _| found.push((key.clone(), generation)));
+                bench
+                    .store
+                    .for_each_object(&mut |key, generation, _| found.push((Bytes::copy_from_slice(key), generation)));
                 found.into_iter().for_each(|(key, generation)| {
                     bench.store.evict(&key, generation);
                 });

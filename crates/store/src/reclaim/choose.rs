@@ -71,7 +71,10 @@ impl Inner {
             let shard = shard.read();
             let uses = |entry: &Entry| entry.uses().any(|(used, _)| used == segment);
             members.extend(
-                shard.iter().filter(|(_, entry)| uses(entry)).map(|(key, entry)| (key.clone(), entry.generation)),
+                shard
+                    .iter()
+                    .filter(|entry| uses(entry))
+                    .map(|entry| (Bytes::copy_from_slice(entry.key()), entry.generation)),
             );
         }
         members.sort_unstable();

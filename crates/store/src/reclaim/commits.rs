@@ -58,7 +58,7 @@ impl Inner {
                 let entry = object.entry();
                 entry.generation == annotation.generation
                     && entry.pinned == annotation.pinned
-                    && entry.annex == annotation.annex
+                    && entry.annex() == annotation.annex
             })
         });
         writes.retain(|write| self.is_needed(victim, write, as_of));
@@ -70,8 +70,8 @@ impl Inner {
         let is_older = |segment: &Segment| {
             segment.header.kind == SegmentKind::Log && segment.min_version.load(Ordering::SeqCst) < version
         };
-        match (&write.value, self.values.get(&write.key)) {
-            (Some(_), Some(value)) => value.version == version && value.segment == victim.key(),
+        match (&write.value, self.values.get(&write.key, |row| (row.version, row.segment))) {
+            (Some(_), Some(present)) => present == (version, victim.key()),
             (Some(_), None) | (None, Some(_)) => false,
             // As long as an older write may stand somewhere, a rebuild must know of the delete.
             (None, None) => self.any_other_segment(victim, is_older),

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_env::HashState;
 use forebay_types::Generation;
 
 use super::Tables;
@@ -16,12 +17,12 @@ use crate::record::scan::Scanned;
 use crate::record::void::VoidBody;
 use crate::segment::{Segment, SegmentKey};
 use crate::snapshot::Snapshot;
-use crate::table::{Entry, Location, Value};
+use crate::table::{Entry, Location, Row, Write};
 use crate::writer::{entry_of, extent_at};
 
 /// What a record does to the tables.
 enum Step {
-    Object { key: Bytes, entry: Entry, stands_alone: bool },
+    Object { entry: Entry, stands_alone: bool },
     Attach { key: Bytes, generation: Generation, extent: Extent },
     Commit { body: CommitBody, segment: SegmentKey },
 }
@@ -66,7 +67,7 @@ impl Replay {
                 let is_inline = body.extents.is_empty() && body.size == u64::from(location.payload_bytes);
                 self.next_sequence = self.next_sequence.max(body.generation.0 + 1);
                 let entry = entry_of(&body, location, is_inline);
-                Step::Object { key: body.key.into(), entry, stands_alone: body.stands_alone }
+                Step::Object { entry, stands_alone: body.stands_alone }
             }
             Kind::Extent => {
                 let body = ExtentBody::decode(&record.head.body)?;
@@ -112,20 +113,26 @@ impl Replay {
     pub(crate) fn finish(
         mut self,
         snapshot: Option<Snapshot>,
+        hasher: &HashState,
         known: &HashSet<SegmentKey>,
     ) -> (Tables, u64, HashMap<SegmentKey, u64>) {
-        let mut tables = snapshot.map(|snapshot| snapshot.tables).unwrap_or_default();
+        let tables = snapshot.map_or_else(|| Tables::new(hasher), |snapshot| snapshot.tables);
         // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
-        for entry in tables.objects.values_mut() {
-            if entry.extents.iter().any(|extent| !known.contains(&extent.segment)) {
-                Arc::make_mut(entry).extents.retain(|extent| known.contains(&extent.segment));
+        let is_gone = |extent: &Extent| !known.contains(&extent.segment);
+        for shard in tables.objects.shards() {
+            let mut shard = shard.write();
+            let lacking: Vec<_> = shard.iter().filter(|entry| entry.extents().iter().any(is_gone)).cloned().collect();
+            for entry in lacking {
+                shard.edit(entry.key(), |entry| entry.retain_extents(|extent| !is_gone(extent)));
             }
         }
         self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
         self.steps.sort_by_key(|placed| placed.order);
-        let mut applying = Applying { tables: &mut tables, known, staged: HashMap::new(), deleted: HashMap::new() };
+        let mut applying = Applying { tables: &tables, known, staged: HashMap::new(), deleted: HashMap::new() };
         self.steps.into_iter().for_each(|placed| applying.apply(placed.order, placed.step));
-        tables.objects.retain(|_, entry| known.contains(&entry.record.segment));
+        for shard in tables.objects.shards() {
+            shard.write().retain(|entry| known.contains(&entry.record.segment));
+        }
         (tables, self.next_sequence, self.min_versions)
     }
 }
@@ -135,7 +142,7 @@ fn is_void(voids: &[VoidBody], segment: SegmentKey, sequence: u64) -> bool {
 }
 
 struct Applying<'a> {
-    tables: &'a mut Tables,
+    tables: &'a Tables,
     /// The segments that there are.
     known: &'a HashSet<SegmentKey>,
     /// Objects that no commit has published yet.
@@ -147,12 +154,12 @@ struct Applying<'a> {
 impl Applying<'_> {
     fn apply(&mut self, sequence: u64, step: Step) {
         match step {
-            Step::Object { key, entry, stands_alone: true } => {
+            Step::Object { entry, stands_alone: true } => {
                 let is_fill = !entry.pinned;
-                self.publish(key, entry, is_fill);
+                self.publish(entry, is_fill);
             }
-            Step::Object { key, entry, stands_alone: false } => {
-                self.staged.insert((key, entry.generation), entry);
+            Step::Object { entry, stands_alone: false } => {
+                self.staged.insert((Bytes::copy_from_slice(entry.key()), entry.generation), entry);
             }
             Step::Attach { key, generation, extent } => self.attach(&key, generation, extent),
             Step::Commit { body, segment } => self.commit(sequence, body, segment),
@@ -161,70 +168,76 @@ impl Applying<'_> {
 
     /// Of one generation there may be several records: the first, and copies that reclaim made. All that still exist say the
     /// same, so any will do, and extents are taken from wherever they are.
-    fn publish(&mut self, key: Bytes, mut entry: Entry, is_fill: bool) {
-        entry.extents.retain(|extent| self.known.contains(&extent.segment));
-        match self.tables.objects.get_mut(&key).map(Arc::make_mut) {
+    fn publish(&mut self, mut entry: Entry, is_fill: bool) {
+        entry.retain_extents(|extent| self.known.contains(&extent.segment));
+        let mut shard = self.tables.objects.shard(entry.key()).write();
+        match shard.get(entry.key()) {
             Some(present) if present.generation > entry.generation => {}
             // The commit of the pinned one got no answer, so that what is read stood for the key again. Here it counts.
             Some(present) if is_fill && present.pinned => {}
             Some(present) if present.generation == entry.generation => {
-                if !self.known.contains(&present.record.segment) {
-                    present.record = entry.record;
-                }
-                entry.extents.into_iter().for_each(|extent| {
-                    present.add_extent(extent);
+                shard.edit(entry.key(), |present| {
+                    if !self.known.contains(&present.record.segment) {
+                        present.record = entry.record;
+                    }
+                    entry.extents().iter().for_each(|extent| {
+                        present.add_extent(*extent);
+                    });
                 });
             }
-            Some(present) => *present = entry,
-            None => {
-                self.tables.objects.insert(key, Arc::new(entry));
+            Some(_) | None => {
+                shard.insert(Arc::new(entry));
             }
         }
     }
 
     fn attach(&mut self, key: &Bytes, generation: Generation, extent: Extent) {
-        if let Some(entry) = self.tables.objects.get_mut(key)
-            && entry.generation == generation
-        {
-            Arc::make_mut(entry).add_extent(extent);
+        self.edit(key, generation, |entry| {
+            entry.add_extent(extent);
+        });
+    }
+
+    /// Changes an object if it has this generation.
+    fn edit(&self, key: &[u8], generation: Generation, change: impl FnOnce(&mut Entry)) {
+        let mut shard = self.tables.objects.shard(key).write();
+        if shard.get(key).is_some_and(|entry| entry.generation == generation) {
+            shard.edit(key, change);
         }
     }
 
     fn commit(&mut self, sequence: u64, body: CommitBody, segment: SegmentKey) {
         for (key, generation) in body.publish {
-            if let Some(entry) = self.staged.remove(&(key.clone().into(), generation)) {
-                self.publish(key.into(), entry, false);
+            if let Some(entry) = self.staged.remove(&(key.into(), generation)) {
+                self.publish(entry, false);
             }
         }
         for key in body.forget {
-            self.tables.objects.remove(key.as_slice());
+            self.tables.objects.shard(&key).write().remove(&key);
         }
         for annotation in body.annotate {
-            if let Some(entry) = self.tables.objects.get_mut(annotation.key.as_slice())
-                && entry.generation == annotation.generation
-            {
-                let entry = Arc::make_mut(entry);
-                entry.annex = annotation.annex.into();
+            self.edit(&annotation.key, annotation.generation, |entry| {
+                entry.set_annex(&annotation.annex);
                 entry.pinned = annotation.pinned;
-            }
+            });
         }
         for write in body.writes {
             let key: Bytes = write.key.into();
             let version = body.as_of.unwrap_or(sequence);
-            let present = self.tables.values.get(&key).map(|value| value.version);
+            let present = self.tables.values.get(&key, |row| row.version);
             if present.max(self.deleted.get(&key).copied()).is_some_and(|newest| newest > version) {
                 continue;
             }
-            match write.value {
+            let write = match write.value {
                 Some(value) => {
                     self.deleted.remove(&key);
-                    self.tables.values.insert(key, Value { value: value.into(), version, segment });
+                    Write::Put(Row::new(&key, &value, version, segment))
                 }
                 None => {
-                    self.tables.values.remove(&key);
-                    self.deleted.insert(key, version);
+                    self.deleted.insert(key.clone(), version);
+                    Write::Delete(key)
                 }
-            }
+            };
+            self.tables.values.apply(std::iter::once(write));
         }
     }
 }

@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use forebay_env::Disk;
 use forebay_env::disk::memory::MemoryDisk;
+use forebay_env::random::SeededRandom;
 
 use super::*;
 use crate::directory::Identity;
 
 const STORE: u64 = 0x1234_5678_9abc_def0;
 
-fn an_object() -> ObjectRow {
+fn an_object() -> ObjectRow<'static> {
     let segment = SegmentKey { directory: 1, number: 300 };
     ObjectRow {
-        key: b"bucket/key".to_vec(),
+        key: b"bucket/key",
         generation: Generation((7 << 32) + 5),
         record: Location { segment, offset: 64, head_bytes: 100, payload_bytes: 21 },
         size: (1 << 20) + 4096,
-        annex: b"annex".to_vec(),
+        annex: b"annex",
         pinned: true,
         group: 3,
         is_inline: false,
@@ -40,7 +41,7 @@ fn a_snapshot() -> Vec<u8> {
             min_versions: vec![(segment, 77)],
         },
         Chunk::Objects(vec![an_object()]),
-        Chunk::Values(vec![ValueRow { key: b"k".to_vec(), value: b"v".to_vec(), version: 99, segment }]),
+        Chunk::Values(vec![ValueRow { key: b"k", value: b"v", version: 99, segment }]),
         Chunk::End,
     ];
     let frames = chunks.iter().flat_map(frame);
@@ -51,7 +52,8 @@ async fn read(bytes: &[u8]) -> Result<Option<Snapshot>> {
     let disk = MemoryDisk::default();
     let file = disk.create(NAME).await.unwrap();
     file.write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
-    read_snapshot(&Directory::new(Arc::new(disk), Identity { store: STORE, number: 0 }, 1)).await
+    let directory = Directory::new(Arc::new(disk), Identity { store: STORE, number: 0 }, 1);
+    read_snapshot(&directory, &HashState::new(&SeededRandom::new(1))).await
 }
 
 #[tokio::test]
@@ -64,10 +66,11 @@ async fn snapshots_on_disks_stay_readable() {
     assert_eq!(found.unapplied_fills, HashSet::from([(7 << 32) + 998]));
     let segment = SegmentKey { directory: 0, number: 9 };
     assert_eq!((found.complete_fills, found.min_versions), (HashSet::from([segment]), HashMap::from([(segment, 77)])));
-    let (key, entry) = an_object().into_entry();
-    assert_eq!(format!("{:?}", found.tables.objects[&key]), format!("{entry:?}"));
-    let value = &found.tables.values[b"k".as_slice()];
-    assert_eq!((value.value.as_ref(), value.version, value.segment), (b"v".as_slice(), 99, segment));
+    let entry = an_object().into_entry();
+    let objects = found.tables.objects.shard(entry.key()).read();
+    assert_eq!(format!("{:?}", objects.get(entry.key()).unwrap()), format!("{entry:?}"));
+    let value = found.tables.values.get(b"k", Row::clone).unwrap();
+    assert_eq!((value.value(), value.version, value.segment), (b"v".as_slice(), 99, segment));
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ async fn an_object_is_read_back() {
         assert!(store.get(b"b").is_none());
         let object = store.get(b"a").unwrap();
         assert_eq!(object.metadata().await.unwrap(), "about a");
-        assert_eq!((object.annex(), object.size()), (Bytes::from_static(b"annex"), 500));
+        assert_eq!((object.annex(), object.size()), (b"annex".as_slice(), 500));
         assert!(object.is_pinned());
         assert_eq!(store.usage().objects, 2);
     })
@@ -97,7 +97,7 @@ async fn an_annotation_changes_its_generation_and_no_other() {
     };
     in_every_life(write, async |store| {
         let object = store.peek(b"a").unwrap();
-        assert_eq!((object.is_pinned(), object.annex()), (false, Bytes::from_static(b"clean")));
+        assert_eq!((object.is_pinned(), object.annex()), (false, b"clean".as_slice()));
         assert_eq!(object.metadata().await.unwrap(), "about a");
     })
     .await;
@@ -205,7 +205,7 @@ async fn a_closed_store_refuses() {
     let commit = Commit { publish: vec![staged], ..Commit::default() };
     check_error(store.commit(commit, Durability::Os).await, ErrorKind::Closed, "closed");
     check_error(store.publish_fill(fill).await, ErrorKind::Closed, "closed");
-    check_error(store.fill(&"a".into(), Generation(1), 0, "x".into()).await, ErrorKind::Closed, "closed");
+    check_error(store.fill(b"a", Generation(1), 0, "x".into()).await, ErrorKind::Closed, "closed");
 }
 
 #[tokio::test]

@@ -20,10 +20,10 @@ pub(super) fn check_counts(store: &Store) {
     let mut segments = HashMap::<SegmentKey, Needed>::new();
     let mut groups = HashMap::<u32, u64>::new();
     let (mut pinned_bytes, mut evictable_bytes, mut objects) = (0, 0, 0);
-    for entry in inner.objects.shards().flat_map(|shard| shard.read().values().cloned().collect::<Vec<_>>()) {
+    for entry in inner.objects.shards().flat_map(|shard| shard.read().iter().cloned().collect::<Vec<_>>()) {
         objects += 1;
         let record = u64::from(entry.record.head_bytes) + u64::from(entry.record.payload_bytes);
-        let extents = entry.extents.iter().map(|extent| (extent.segment, u64::from(extent.bytes)));
+        let extents = entry.extents().iter().map(|extent| (extent.segment, u64::from(extent.bytes)));
         for (segment, bytes) in extents.chain([(entry.record.segment, record)]) {
             let needed = segments.entry(segment).or_default();
             needed.live_bytes += bytes;
@@ -33,7 +33,7 @@ pub(super) fn check_counts(store: &Store) {
         }
     }
     let values = inner.values.after(None, usize::MAX);
-    values.iter().for_each(|(_, value)| segments.entry(value.segment).or_default().live_values += 1);
+    values.iter().for_each(|row| segments.entry(row.segment).or_default().live_values += 1);
     for directory in inner.places.iter().map(|place| &place.directory) {
         let present: Vec<_> = directory.segments.read().values().cloned().collect();
         for segment in &present {

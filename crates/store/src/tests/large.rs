@@ -11,7 +11,7 @@ async fn large_objects_survive_a_power_cut() {
         put(&store, &format!("o{index}"), &pattern(index as u64, *size)).await;
     }
     let entry = |index: usize| Arc::clone(store.peek(format!("o{index}").as_bytes()).unwrap().entry());
-    let extents: Vec<usize> = (0..sizes.len()).map(|index| entry(index).extents.len()).collect();
+    let extents: Vec<usize> = (0..sizes.len()).map(|index| entry(index).extents().len()).collect();
     assert_eq!(extents, [0, 1, 1, 2, 25], "small ones are one record, and none has an empty extent");
     disk.power_loss(3);
     let store = open(&disk).await;
@@ -78,7 +78,7 @@ async fn a_sparse_object_is_filled_page_by_page() {
     assert!(!fill(&store, 5000, 7000).await, "a part of it is there");
     assert!(!fill(&store, 4000, 6000).await, "all of it is there");
     assert!(!store.fill(&key, Generation(generation.0 + 1), 0, data.slice(..10)).await.unwrap(), "another generation");
-    assert!(!store.fill(&"b".into(), generation, 0, data.slice(..10)).await.unwrap(), "no object");
+    assert!(!store.fill(b"b", generation, 0, data.slice(..10)).await.unwrap(), "no object");
     assert!(!store.fill(&key, generation, 9_999, data.slice(..2)).await.unwrap(), "behind its end");
     let expected = [missing(0, 4000), cached(4000, 6000), missing(6000, 8000), cached(8000, 10_000)];
     assert_eq!(pieces(&store), expected);
@@ -168,7 +168,7 @@ async fn small_objects_are_concatenated_into_one_record() {
     store.commit(Commit { publish: vec![staged], ..Commit::default() }, Durability::Fsync).await.unwrap();
     let whole: Vec<u8> = sizes.iter().enumerate().flat_map(|(index, size)| pattern(index as u64, *size)).collect();
     assert_eq!(read(&store, "whole").await.unwrap(), whole);
-    assert!(store.peek(b"whole").unwrap().entry().is_inline);
+    assert!(store.peek(b"whole").unwrap().entry().is_inline());
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ pub(super) async fn run(store: &Store, key: &str, op: Op) -> Result<()> {
             let Some(object) = store.peek(key.as_bytes()).filter(|object| object.annex() == annex) else {
                 return Ok(());
             };
-            let (key, generation) = (object.key().clone(), object.generation());
+            let (key, generation) = (Bytes::copy_from_slice(object.key()), object.generation());
             let annotate = vec![Annotation { key, generation, annex, pinned: false }];
             (Commit { annotate, ..Commit::default() }, Durability::Os)
         }
