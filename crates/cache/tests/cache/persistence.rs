@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use forebay_cache::ErrorKind;
+use forebay_catalog::records;
 use forebay_types::{Durability, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::{Applied, Mood};
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, kind, others_go_on, path, pattern, seeds, until};
+use crate::support::{Bench, Setup, kind, others_go_on, path, pattern, rule, seeds, until};
 
 const MIB: usize = 1 << 20;
 
@@ -124,4 +125,29 @@ async fn a_fault_that_ends_background_work_is_told() {
     bench.pass_seconds(10).await;
     assert!(bench.cache.has_failed());
     assert_eq!(bench.get("key").await.unwrap(), "value");
+}
+
+/// Else writes of their keys would wait after every start.
+#[tokio::test]
+async fn requests_that_were_answered_leave_no_note() {
+    let bench = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(Durability::Os)).open().await;
+    let notes = || {
+        let (from, to) = records::all_requests_range();
+        let found = bench.store.scan(&from, &to, 10).into_iter();
+        found.filter_map(|(key, _)| Some(records::parse_request_key(&key)?.key.to_string())).collect::<Vec<_>>()
+    };
+    let mode = |mode| bench.cache.set_policies(vec![rule("/", mode)], None, "test", "edit");
+    bench.background.set(Way::Closed);
+    bench.put("uploaded", "value").await.unwrap();
+    until("the upload is under way", || bench.background.waiting() == 1).await;
+    assert_eq!(notes(), ["uploaded"]);
+    bench.background.set(Way::Open);
+    bench.drain().await;
+    mode(WriteMode::Transient).await.unwrap();
+    bench.put("overwritten", "value").await.unwrap();
+    bench.put("deleted", "value").await.unwrap();
+    mode(WriteMode::WriteThrough).await.unwrap();
+    bench.put("overwritten", "newer").await.unwrap();
+    bench.delete("deleted").await.unwrap();
+    assert_eq!(notes(), [""; 0]);
 }

@@ -95,6 +95,22 @@ async fn a_failed_sync_is_answered_with_no_ack_and_never_tried_again() {
     }
 }
 
+/// Its bytes may be in memory only, where no later sync finds them.
+#[tokio::test]
+async fn what_a_start_finds_behind_a_failed_sync_is_written_again() {
+    for seed in 0..10 {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "good", &pattern(1, 100)).await;
+        disk.fail_syncs(1);
+        check_error(try_put(&store, "a", &pattern(2, 100)).await, ErrorKind::Failed, "sync");
+        disk.kill();
+        assert_eq!(read(&open(&disk).await, "a").await.unwrap(), pattern(2, 100));
+        disk.power_loss(seed);
+        assert_eq!(read(&open(&disk).await, "a").await, Some(pattern(2, 100)), "seed {seed}");
+    }
+}
+
 #[tokio::test]
 async fn a_failed_sync_of_extents_fails_all_who_share_it() {
     let disk = MemoryDisk::default();
@@ -380,7 +396,7 @@ async fn what_is_void_stays_so_when_the_log_that_says_it_is_reclaimed() {
     let healthy = store.inner.places.iter().position(|place| place.directory.failed().is_none()).unwrap();
     let directory = &store.inner.places[healthy].directory;
     for _ in 0..2 {
-        let log = store.inner.values.get(b"later").unwrap().segment.number;
+        let log = store.inner.values.get(b"later", |row| row.segment.number).unwrap();
         while !directory.segment(log).unwrap().is_sealed() {
             put(&store, "churn", &pattern(2, 900)).await;
         }
