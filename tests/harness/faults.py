@@ -85,13 +85,17 @@ class Tmpfs(Mount):
 def stand_still(process):
     """Stops a process: when this returns it runs no more, but for what the kernel does for it in calls that it has made."""
     process.send_signal(signal.SIGSTOP)
-    states = lambda: {_state(task) for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir()}  # noqa: E731
-    eventually("it stands still", lambda: states() <= {"T", "t", "D"})
+    eventually("it stands still", lambda: _states(process) <= {"T", "t", "D"})
 
 
-def _state(task):
-    """The letter of proc(5), which stands behind the name."""
-    return (task / "stat").read_text().rpartition(")")[2].split()[0]
+def _states(process):
+    """The letters of proc(5), which stand behind the names of the tasks."""
+    letters = set()
+    for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        # It may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            letters.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return letters
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ use crate::persist::{Entry, StoreSource};
 use crate::policies::group_of;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
+use crate::write_times::Note;
 use crate::{Attributes, Conditions, Error, ErrorKind, Mount, PutObject, Result, Written, to_the_end};
 
 /// The bytes of an object to be.
@@ -352,10 +353,12 @@ impl Worker {
         durability: Durability,
     ) -> Result<()> {
         let Change { after, local, mut checks, mut writes, may_wait } = change;
-        if let (Some(record), None) = (&current.record, after) {
-            // That of a write without an answer may stand nowhere else.
-            self.write_times.note(record.last_modified_ms).await?;
-        }
+        // The time of a write that got no answer may stand in its record alone.
+        let time = match (&current.record, after) {
+            (Some(record), None) => self.write_times.begin_note(record.last_modified_ms).await,
+            (_, _) => None,
+        };
+        writes.extend(time.as_ref().map(Note::write));
         let key = records::object_key(path);
         checks.push(Check { key: key.clone(), version: current.version });
         if after.is_some() || current.record.is_some() {
@@ -365,6 +368,9 @@ impl Worker {
         let result = self.engine.commit(Transaction { checks, writes, local, durability, may_wait }).await;
         self.fence.advance(path);
         result?;
+        if let Some(time) = time {
+            time.end();
+        }
         self.backlog.replace(current.record.as_ref(), after, &self.metrics);
         self.space.replace(path, current.record.as_ref(), after);
         Ok(())

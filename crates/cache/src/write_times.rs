@@ -9,7 +9,7 @@ use forebay_catalog::{Engine, Transaction};
 use forebay_env::Env;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_store::ValueWrite;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -69,24 +69,42 @@ impl WriteTimes {
     /// # Errors
     /// `Unavailable`, whatever the reason: the write itself may be done.
     pub(crate) async fn note(&self, time_ms: u64) -> Result<()> {
-        let is_noted = || time_ms <= self.noted_ms.load(Ordering::SeqCst);
-        if is_noted() {
-            return Ok(());
-        }
-        let _noting = self.noting.lock().await;
-        if is_noted() {
-            return Ok(());
-        }
-        let ahead_ms = time_ms + AHEAD_MS;
-        let value = Some(Bytes::copy_from_slice(&ahead_ms.to_be_bytes()));
-        let writes = vec![ValueWrite { key: Bytes::from_static(LAST_WRITE_KEY), value }];
-        let committed = self.engine.commit(Transaction { writes, ..Transaction::default() }).await;
+        let Some(note) = self.begin_note(time_ms).await else { return Ok(()) };
+        let committed = self.engine.commit(Transaction { writes: vec![note.write()], ..Transaction::default() }).await;
         committed.map_err(|error| Error {
             source: Some(error.into()),
             ..Error::new(ErrorKind::Unavailable, "the time of a write could not be noted")
         })?;
-        self.noted_ms.store(ahead_ms, Ordering::SeqCst);
+        note.end();
         Ok(())
+    }
+
+    /// What is to be committed so that the next start knows of this time; `None` if it does.
+    pub(crate) async fn begin_note(&self, time_ms: u64) -> Option<Note<'_>> {
+        let is_noted = || time_ms <= self.noted_ms.load(Ordering::SeqCst);
+        if is_noted() {
+            return None;
+        }
+        let noting = self.noting.lock().await;
+        (!is_noted()).then_some(Note { times: self, ahead_ms: time_ms + AHEAD_MS, _noting: noting })
+    }
+}
+
+/// A time that is about to be noted. There is one at a time: an earlier one must not be committed behind a later one.
+pub(crate) struct Note<'a> {
+    times: &'a WriteTimes,
+    ahead_ms: u64,
+    _noting: MutexGuard<'a, ()>,
+}
+
+impl Note<'_> {
+    pub(crate) fn write(&self) -> ValueWrite {
+        let value = Some(Bytes::copy_from_slice(&self.ahead_ms.to_be_bytes()));
+        ValueWrite { key: Bytes::from_static(LAST_WRITE_KEY), value }
+    }
+
+    pub(crate) fn end(self) {
+        self.times.noted_ms.store(self.ahead_ms, Ordering::SeqCst);
     }
 }
 

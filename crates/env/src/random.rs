@@ -69,7 +69,7 @@ impl Random for SeededRandom {
 
 /// Makes hashers that are all keyed alike, by a random number: as hard to collide on as those of the standard library, and
 /// reproducible where the random numbers are.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HashState {
     keyed: DefaultHasher,
 }

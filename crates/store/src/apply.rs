@@ -48,12 +48,13 @@ impl Inner {
     /// Publishes a new entry, unless a newer generation is there already. Being written counts as a first use.
     pub(crate) fn insert(&self, entry: Entry) {
         entry.last_read.store(self.objects.tick(), Ordering::Relaxed);
+        let entry = Arc::new(entry);
         let mut shard = self.objects.shard(entry.key()).write();
         if shard.get(entry.key()).is_some_and(|present| present.generation > entry.generation) {
             return;
         }
         self.account(&entry, 1);
-        if let Some(before) = shard.insert(Arc::new(entry)) {
+        if let Some(before) = shard.insert(entry) {
             self.account(&before, -1);
         }
     }
@@ -120,10 +121,12 @@ impl Inner {
             }
         };
         count(segment, writes.iter().filter(|write| write.value.is_some()).count() as i128);
-        let writes = writes.into_iter().map(|write| match write.value {
+        let write_of = |write: ValueWrite| match write.value {
             Some(value) => Write::Put(Row::new(&write.key, &value, version, segment)),
             None => Write::Delete(write.key),
-        });
+        };
+        // Made before the table is locked.
+        let writes: Vec<Write> = writes.into_iter().map(write_of).collect();
         for before in self.values.apply(writes) {
             count(before.segment, -1);
         }
@@ -185,8 +188,9 @@ impl Inner {
             if evicted >= bytes {
                 break;
             }
-            if self.remove(found.key(), |entry| !entry.pinned && entry.generation == found.generation).is_some() {
-                evicted += found.uses().map(|(_, bytes)| bytes).sum::<u64>();
+            let same = |entry: &Entry| !entry.pinned && entry.generation == found.generation;
+            if let Some(removed) = self.remove(found.key(), same) {
+                evicted += removed.uses().map(|(_, bytes)| bytes).sum::<u64>();
             }
         }
         evicted

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use forebay_env::disk::memory::MemoryDisk;
-use forebay_env::random::SystemRandom;
+use forebay_env::random::SeededRandom;
 use forebay_env::{Disk, Env, HashState};
 use forebay_types::{ByteRange, Durability};
 use tokio::runtime::{Builder, Runtime};
@@ -182,7 +182,7 @@ async fn load(bytes: Vec<u8>) -> Option<(usize, usize)> {
     let file = disk.create("snapshot").await.expect("a disk in memory");
     file.write_at(0, vec![bytes.into()], true).await.expect("a disk in memory");
     let directory = Arc::new(Directory::new(Arc::new(disk), Identity { store: STORE, number: 0 }, 1));
-    let loaded = load_snapshot(&[directory], &HashState::new(&SystemRandom)).await.expect("no newer version");
+    let loaded = load_snapshot(&[directory], &HashState::new(&SeededRandom::new(1))).await.expect("no newer version");
     loaded.map(|snapshot| {
         let objects = snapshot.tables.objects.shards().map(|shard| shard.read().iter().count()).sum();
         (objects, snapshot.tables.values.len())

@@ -108,15 +108,21 @@ impl<'a> ObjectRow<'a> {
         }
     }
 
-    fn into_entry(self) -> Entry {
-        let content = if self.is_inline { Content::Inline } else { Content::apart(self.size, self.extents) };
-        Entry {
+    /// `None` when it contradicts itself.
+    fn into_entry(self) -> Option<Entry> {
+        let is_whole = self.extents.is_empty() && self.size == u64::from(self.record.payload_bytes);
+        let content = match self.is_inline {
+            true if is_whole => Content::Inline,
+            true => return None,
+            false => Content::apart(self.size, self.extents),
+        };
+        Some(Entry {
             pinned: self.pinned,
             group: self.group,
             reads: self.reads.into(),
             carried: self.carried,
             ..Entry::new(self.key, self.annex, self.generation, self.record, content)
-        }
+        })
     }
 }
 
@@ -366,7 +372,7 @@ async fn read_snapshot(directory: &Directory, hasher: &HashState) -> Result<Opti
             }
             (Chunk::Objects(rows), Some(snapshot)) => {
                 for row in rows {
-                    snapshot.tables.objects.put(Arc::new(row.into_entry()));
+                    snapshot.tables.objects.put(Arc::new(row.into_entry().ok_or_else(corrupt)?));
                 }
             }
             (Chunk::Values(rows), Some(_)) => {

@@ -155,8 +155,9 @@ impl Entry {
 
     /// Puts others in the place of its extents, which say the same.
     pub(crate) fn move_extents(&mut self, moved: Vec<Extent>) {
-        if let Content::Apart(apart) = &mut self.content {
-            apart.extents = moved;
+        match &mut self.content {
+            Content::Inline => assert!(moved.is_empty(), "what is inline has no extents"),
+            Content::Apart(apart) => apart.extents = moved,
         }
     }
 
@@ -225,7 +226,6 @@ impl PartialEq for ByKey {
 impl Eq for ByKey {}
 
 /// Part of the table of objects.
-#[derive(Debug)]
 pub(crate) struct Shard {
     entries: HashSet<ByKey, HashState>,
 }
@@ -326,6 +326,7 @@ impl Row {
     }
 }
 
+// By its key alone, as what is found by a part of itself must be.
 impl Borrow<[u8]> for Row {
     fn borrow(&self) -> &[u8] {
         self.key()
@@ -400,9 +401,9 @@ impl Values {
     }
 
     /// Makes all changes in one step: a scan sees all of them or none. Returns what was there before.
-    pub(crate) fn apply(&self, writes: impl Iterator<Item = Write>) -> Vec<Row> {
+    pub(crate) fn apply(&self, writes: Vec<Write>) -> Vec<Row> {
         let mut table = self.table.write();
-        let before = writes.map(|write| match write {
+        let before = writes.into_iter().map(|write| match write {
             Write::Put(row) => table.replace(row),
             Write::Delete(key) => table.take(key.as_ref()),
         });
@@ -417,6 +418,7 @@ impl Values {
             Some(_) | None => return false,
         }
         let row = table.take(key).expect("it was there");
-        table.insert(Row { segment, ..row })
+        table.insert(Row { segment, ..row });
+        true
     }
 }

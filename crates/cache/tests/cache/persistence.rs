@@ -151,3 +151,22 @@ async fn requests_that_were_answered_leave_no_note() {
     bench.delete("deleted").await.unwrap();
     assert_eq!(notes(), [""; 0]);
 }
+
+/// The note of its time needs room as well, when none of a write has been made since.
+#[tokio::test]
+async fn a_delete_that_a_full_disk_does_not_note_is_noted_when_there_is_room() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "value").await.unwrap();
+    bench.drain().await;
+    bench.clock.advance(Duration::from_secs(2));
+    bench.background.set(Way::Closed);
+    bench.delete("key").await.unwrap();
+    until("the delete is under way", || bench.background.waiting() == 1).await;
+    bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
+    bench.background.set(Way::Open);
+    until("the under store has carried it out", || bench.under("key").is_none()).await;
+    others_go_on().await;
+    bench.disk.fail_writes(None);
+    bench.drain().await;
+    assert_eq!(bench.cache.status().tombstones, 0);
+}

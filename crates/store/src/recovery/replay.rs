@@ -121,9 +121,10 @@ impl Replay {
         let is_gone = |extent: &Extent| !known.contains(&extent.segment);
         for shard in tables.objects.shards() {
             let mut shard = shard.write();
-            let lacking: Vec<_> = shard.iter().filter(|entry| entry.extents().iter().any(is_gone)).cloned().collect();
-            for entry in lacking {
-                shard.edit(entry.key(), |entry| entry.retain_extents(|extent| !is_gone(extent)));
+            let lacks = |entry: &&Arc<Entry>| entry.extents().iter().any(is_gone);
+            let lacking: Vec<_> = shard.iter().filter(lacks).map(|entry| entry.key().to_vec()).collect();
+            for key in lacking {
+                shard.edit(&key, |entry| entry.retain_extents(|extent| !is_gone(extent)));
             }
         }
         self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
@@ -237,7 +238,7 @@ impl Applying<'_> {
                     Write::Delete(key)
                 }
             };
-            self.tables.values.apply(std::iter::once(write));
+            self.tables.values.apply(vec![write]);
         }
     }
 }

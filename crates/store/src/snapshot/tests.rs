@@ -28,9 +28,9 @@ fn an_object() -> ObjectRow<'static> {
     }
 }
 
-fn a_snapshot() -> Vec<u8> {
+fn chunks() -> [Chunk<'static>; 4] {
     let segment = SegmentKey { directory: 0, number: 9 };
-    let chunks = [
+    [
         Chunk::Start {
             store: STORE,
             next_sequence: 8 << 32,
@@ -43,9 +43,11 @@ fn a_snapshot() -> Vec<u8> {
         Chunk::Objects(vec![an_object()]),
         Chunk::Values(vec![ValueRow { key: b"k", value: b"v", version: 99, segment }]),
         Chunk::End,
-    ];
-    let frames = chunks.iter().flat_map(frame);
-    start_of_file().into_iter().chain(frames).collect()
+    ]
+}
+
+fn a_snapshot() -> Vec<u8> {
+    start_of_file().into_iter().chain(chunks().iter().flat_map(frame)).collect()
 }
 
 async fn read(bytes: &[u8]) -> Result<Option<Snapshot>> {
@@ -66,7 +68,7 @@ async fn snapshots_on_disks_stay_readable() {
     assert_eq!(found.unapplied_fills, HashSet::from([(7 << 32) + 998]));
     let segment = SegmentKey { directory: 0, number: 9 };
     assert_eq!((found.complete_fills, found.min_versions), (HashSet::from([segment]), HashMap::from([(segment, 77)])));
-    let entry = an_object().into_entry();
+    let entry = an_object().into_entry().unwrap();
     let objects = found.tables.objects.shard(entry.key()).read();
     assert_eq!(format!("{:?}", objects.get(entry.key()).unwrap()), format!("{entry:?}"));
     let value = found.tables.values.get(b"k", Row::clone).unwrap();
@@ -83,5 +85,19 @@ async fn a_damaged_snapshot_is_no_snapshot() {
         assert_eq!(error.kind, ErrorKind::Corrupt, "byte {at}");
         let error = read(&bytes[..at]).await.err().expect("a cut is seen");
         assert_eq!(error.kind, ErrorKind::Corrupt, "cut at {at}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_contradicts_itself_is_damage() {
+    let inline = || ObjectRow { is_inline: true, size: 21, extents: Vec::new(), ..an_object() };
+    let others = [ObjectRow { size: 22, ..inline() }, ObjectRow { extents: an_object().extents, ..inline() }];
+    let whole = inline().into_entry().unwrap();
+    assert_eq!((whole.is_inline(), whole.size(), whole.cached_bytes()), (true, 21, 21));
+    for other in others {
+        let [start, _, _, end] = chunks();
+        let frames = [start, Chunk::Objects(vec![inline(), other]), end];
+        let bytes: Vec<u8> = start_of_file().into_iter().chain(frames.iter().flat_map(frame)).collect();
+        assert_eq!(read(&bytes).await.err().expect("it is seen").kind, ErrorKind::Corrupt);
     }
 }
