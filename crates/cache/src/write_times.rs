@@ -103,6 +103,7 @@ impl Note<'_> {
         ValueWrite { key: Bytes::from_static(LAST_WRITE_KEY), value }
     }
 
+    /// After its commit.
     pub(crate) fn end(self) {
         self.times.noted_ms.store(self.ahead_ms, Ordering::SeqCst);
     }

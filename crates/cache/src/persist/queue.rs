@@ -60,6 +60,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
+    /// Each is ready, running or delayed.
     slots: HashMap<ObjectPath, Slot>,
     /// Everything in `slots`, the longest dirty first.
     by_age: BTreeSet<(Generation, ObjectPath)>,
