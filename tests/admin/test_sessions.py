@@ -1,8 +1,10 @@
 """Sessions of the console, as a browser and an attacker use them."""
 
+import http.client
 import re
 import subprocess
 
+import pytest
 import requests
 from harness.servers import Forebay
 
@@ -67,6 +69,24 @@ def test_a_change_needs_the_token(forebay):
     assert change(**{"x-forebay-csrf": csrf[:-1] + "x"}) == 403
     assert change(**{"x-forebay-csrf": csrf}) == 200
     assert client.get(f"{forebay.admin}/api/v1/status", timeout=10).status_code == 200
+
+
+def test_the_answer_to_a_refused_change_waits_for_its_body(forebay):
+    """Or the kernel would reset the connection while the client sends, and the client might never see the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", forebay.admin_port, timeout=0.3)
+    connection.putrequest("PUT", CHANGE)
+    connection.putheader("content-length", "2")
+    connection.endheaders()
+    with pytest.raises(TimeoutError):
+        connection.sock.recv(1)
+    connection.sock.settimeout(10)
+    connection.send(b"{}")
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("connection")) == (401, None)
+    answer.read()
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 def test_other_sites_change_nothing(forebay):

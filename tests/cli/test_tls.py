@@ -4,7 +4,9 @@ import contextlib
 import socket
 import ssl
 import subprocess
+import warnings
 
+import pytest
 from command_line import CommandLine
 from harness.servers import Forebay
 
@@ -43,4 +45,37 @@ def test_a_private_authority_is_believed_when_it_is_named(tmp_path):
     line = cli.refused("status", code=1)
     assert "certificate" in line.lower() or "issuer" in line.lower(), line
     cli.refused("status", "--endpoint", server.admin.replace("https", "http"), "--ca-cert", server.certificate, code=1)
+    assert server.stop() == 0
+
+
+def handshake(server, port, version, ciphers=None):
+    """The version and the first bytes of an answer, asked by a client that speaks this version alone and is as lax as it can be."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(server.certificate)
+    context.set_ciphers(ciphers or "ALL:COMPLEMENTOFALL@SECLEVEL=0")
+    with warnings.catch_warnings():
+        # Old ones, on purpose.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as plain:
+        with context.wrap_socket(plain, server_hostname="127.0.0.1") as stream:
+            stream.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            return stream.version(), stream.recv(9)
+
+
+def test_old_versions_of_tls_are_not_spoken(tmp_path):
+    """On neither port, however lax the client is; nor those ciphers of TLS 1.2 that have no forward secrecy or authenticate nothing."""
+    server = TlsForebay(tmp_path).start()
+    for port in (server.port, server.admin_port):
+        for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
+            with pytest.raises(ssl.SSLError) as refused:
+                handshake(server, port, version)
+            # It is the server that says so.
+            assert "ALERT" in refused.value.reason, refused.value
+        for ciphers in ("AES128-SHA", "AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-SHA256", "eNULL", "aNULL"):
+            with pytest.raises(ssl.SSLError) as refused:
+                handshake(server, port, ssl.TLSVersion.TLSv1_2, f"{ciphers}@SECLEVEL=0")
+            assert "ALERT" in refused.value.reason, (ciphers, refused.value)
+        for version, name in ((ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
+            assert handshake(server, port, version) == (name, b"HTTP/1.1 ")
     assert server.stop() == 0

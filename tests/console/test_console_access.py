@@ -38,8 +38,18 @@ def complaints(page):
     return [f"{v['id']} ({v['impact']}): {node['target']} {node['failureSummary']}" for v in found for node in v["nodes"]]
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+OTHER_VIEW = pytest.mark.slow("each theme and each size is looked at in another view")
+
+
+@pytest.mark.parametrize(
+    "theme,size",
+    [
+        pytest.param("light", DESKTOP, id="light-desktop"),
+        pytest.param("light", PHONE, id="light-phone", marks=OTHER_VIEW),
+        pytest.param("dark", DESKTOP, id="dark-desktop", marks=OTHER_VIEW),
+        pytest.param("dark", PHONE, id="dark-phone"),
+    ],
+)
 def test_axe_has_nothing_to_complain_about(new_console, theme, size):
     console = new_console(theme, size)
     page = console.open()

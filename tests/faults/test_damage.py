@@ -3,21 +3,28 @@
 import hashlib
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import tarfile
+import threading
 
 import pytest
 
 from harness.clients import boto, refused
-from harness.faults import flip
+from harness.faults import flip, system_calls
 from harness.golden import golden_bytes
-from harness.ledger import OK, Ledger
+from harness.ledger import OK, Ledger, outcome_of
 from harness.servers import eventually
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "data-v1.tar.gz"
 # A needle that is in no file but for the object that holds it.
 LARGE = 3_000_000
+# As docs/on-disk-format.md has them.
+SEGMENT_HEADER_BYTES = 64
+COMMIT = 3
+# Half of a record that was under way when the power went: nobody has an acknowledgement for it.
+TORN = b"FBR1\x01\x01" + os.urandom(300)
 
 
 def place_of(server, needle):
@@ -140,8 +147,8 @@ def test_an_index_that_is_lost_is_made_again_from_the_segments(start, relay, los
     ledger.check_all()
 
 
-def last_log(server):
-    return max((path for path in server.data.iterdir() if path.suffix == ".log"), key=lambda path: path.name)
+def last_log(directory):
+    return max((path for path in directory.iterdir() if path.suffix == ".log"), key=lambda path: path.name)
 
 
 def test_a_torn_end_is_cut_and_nothing_before_it(start, relay):
@@ -151,14 +158,67 @@ def test_a_torn_end_is_cut_and_nothing_before_it(start, relay):
     for number in range(20):
         assert ledger.put(f"ledger/{number}", 3_000) == OK
     server.kill()
-    # Half of a record that was under way when the power went: nobody has an acknowledgement for it.
-    with open(last_log(server), "ab") as file:
-        file.write(b"FBR1\x01\x01" + os.urandom(300))
+    with open(last_log(server.data), "ab") as file:
+        file.write(TORN)
     server.start()
     ledger.check_keys()
     relay.set()
     server.wait_until_drained()
     ledger.check_all()
+
+
+def test_an_end_of_several_writes_is_cut_where_it_is_torn_and_not_before(start):
+    """They are in the log when the process dies in the middle of their sync; the disk has any part of them."""
+    server = start(mode="TRANSIENT")
+    kept = {f"kept{number}": put(server, f"kept{number}", 3_000) for number in range(3)}
+    bodies = {f"late{number}": os.urandom(3_000) for number in range(4)}
+    answered = []
+
+    def write(key):
+        if outcome_of(lambda: boto(server).put_object(Bucket=server.bucket, Key=key, Body=bodies[key])) == OK:
+            answered.append(key)
+
+    threads = [threading.Thread(target=write, args=(key,)) for key in bodies]
+    # The first of them is synced alone, and meanwhile the others come together.
+    with system_calls(server.process, "fdatasync", "delay_enter=3000000"):
+        for thread in threads:
+            thread.start()
+        written = lambda: all(body in last_log(server.data).read_bytes() for body in bodies.values())  # noqa: E731
+        eventually("all are in the log", written)
+        server.kill()
+    for thread in threads:
+        thread.join()
+    log = last_log(server.data)
+    whole = log.read_bytes()
+    acknowledged = kept | {key: bodies[key] for key in answered}
+    waiting = {key: body for key, body in bodies.items() if key not in answered}
+    assert len(waiting) >= 2
+    first = min(whole.find(body) for body in waiting.values())
+    places = list(records(log))
+    after = max(number for number, (offset, _) in enumerate(places) if offset < first)
+    shutil.copytree(server.data, server.directory / "as it was")
+    for offset, head in places[after:]:
+        torn = [whole[: offset + head // 2], whole[:offset] + bytes(len(whole) - offset)]
+        # A hole: the disk had what follows, and not this.
+        torn.append(whole[:offset] + bytes(head) + whole[offset + head :])
+        for end in torn:
+            shutil.rmtree(server.data)
+            shutil.copytree(server.directory / "as it was", server.data)
+            log.write_bytes(end)
+            server.start()
+            for key, body in acknowledged.items():
+                assert get(server, key) == body
+            for key, body in waiting.items():
+                # A write is there when the commit that names it is.
+                if whole.rfind(key.encode()) < offset:
+                    assert get(server, key) == body
+                else:
+                    refused("NoSuchKey", get, server, key)
+            more = put(server, "more", 3_000)
+            server.kill()
+            server.start()
+            assert get(server, "more") == more
+            server.kill()
 
 
 def test_damage_before_acknowledged_records_stops_the_start_and_changes_nothing(start, relay):
@@ -176,6 +236,35 @@ def test_damage_before_acknowledged_records_stops_the_start_and_changes_nothing(
     server.start()
     for key, body in bodies.items():
         assert get(server, key) == body
+
+
+def test_a_damaged_log_in_one_directory_changes_nothing_in_any(start, relay, tmp_path):
+    other = tmp_path / "other"
+    server = start(mode="WRITE_BACK", behind=relay, arguments=["--data-dir", str(other)])
+    relay.set(gone=True)
+    ledger = Ledger(server)
+    for number in range(20):
+        assert ledger.put(f"ledger/{number}", 3_000) == OK
+    for damaged, torn in ((server.data, other), (other, server.data)):
+        server.kill()
+        log = last_log(damaged)
+        offset, head = list(records(log))[1]
+        flip(log, offset + head // 2)
+        # What a start without the damage would cut.
+        with open(last_log(torn), "ab") as file:
+            file.write(TORN)
+        before = contents(damaged), contents(torn)
+        code, said = ended_start(server)
+        assert code not in (0, None) and str(log) in said, said
+        assert (contents(damaged), contents(torn)) == before
+        flip(log, offset + head // 2)
+        server.start()
+        ledger.check_keys()
+        for number in range(20):
+            assert ledger.put(f"ledger/{number}", 3_000) == OK
+    relay.set()
+    server.wait_until_drained()
+    ledger.check_all()
 
 
 def contents(directory):
@@ -219,22 +308,149 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def test_a_newer_format_is_refused_and_nothing_is_changed(start):
+def records(segment):
+    """Where the records of a segment begin, and the bytes of their heads."""
+    data, offset = segment.read_bytes(), SEGMENT_HEADER_BYTES
+    while data[offset : offset + 4] == b"FBR1":
+        head, payload = struct.unpack_from("<II", data, offset + 8)
+        yield offset, head
+        offset += (head + payload + 7) // 8 * 8
+
+
+def raise_version(path, version_at, start, size, crc_at):
+    """The checksum of the `size` bytes from `start` holds afterwards, too."""
+    data = bytearray(path.read_bytes())
+    data[start + version_at] += 1
+    # It may stand among what it covers: then its own place counts as zeros.
+    data[start + crc_at : start + crc_at + 4] = bytes(4)
+    data[start + crc_at : start + crc_at + 4] = struct.pack("<I", crc32c(data[start : start + size]))
+    path.write_bytes(data)
+
+
+def raise_header(path, size):
+    raise_version(path, 4, 0, size, size)
+
+
+def raise_record(path):
+    offset, head = list(records(path))[-1]
+    raise_version(path, 5, offset, head, 20)
+
+
+def raise_value(path, prefix):
+    """The last value of the catalog whose key begins so, in the commit that wrote it."""
+    data = path.read_bytes()
+    for offset, head in reversed(list(records(path))):
+        # The writes are the last part of a commit: the key, that there is a value, its length, and then its version.
+        key_at = data.rfind(prefix, offset, offset + head)
+        if data[offset + 4] == COMMIT and key_at >= 0:
+            value_at = key_at + data[key_at - 1]
+            assert data[value_at] == data[value_at + 2] == 1 and data[value_at + 1] < 128
+            return raise_version(path, value_at + 2 - offset, offset, head, 20)
+    raise AssertionError("no commit has written it")
+
+
+def first(server, suffix):
+    return min(path for path in server.data.iterdir() if path.suffix == suffix)
+
+
+def in_file(find, change):
+    """Changes a file of a data directory; a refusal must name it."""
+
+    def change_one(server):
+        path = find(server)
+        change(path)
+        return str(path)
+
+    return change_one
+
+
+def in_directory(change):
+    """What concerns all of a directory: a refusal must name that."""
+
+    def change_one(server):
+        change(server.data)
+        return str(server.data)
+
+    return change_one
+
+
+def in_catalog(prefix, name):
+    """The catalog is in no one file: a refusal must name the kind of record."""
+
+    def change_one(server):
+        raise_value(last_log(server.data), prefix)
+        return f"the {name} record"
+
+    return change_one
+
+
+NEWER = {
+    "identity": in_directory(lambda directory: raise_header(directory / "identity", 20)),
+    "snapshot": in_file(lambda server: server.data / "snapshot", lambda path: raise_header(path, 8)),
+    "log": in_file(lambda server: last_log(server.data), lambda path: raise_header(path, 60)),
+    "bulk segment": in_file(lambda server: first(server, ".bulk"), lambda path: raise_header(path, 60)),
+    "fill segment": in_file(lambda server: first(server, ".fill"), lambda path: raise_header(path, 60)),
+    "record of a log": in_file(lambda server: last_log(server.data), raise_record),
+    "record of a fill": in_file(lambda server: first(server, ".fill"), raise_record),
+    "object": in_catalog(b"o/", "object"),
+    "upload": in_catalog(b"u/", "upload"),
+    "part": in_catalog(b"p/", "part"),
+    "policies": in_catalog(b"policy\x01", "policy"),
+}
+
+
+@pytest.mark.parametrize("what", NEWER)
+def test_a_newer_format_is_refused_and_nothing_is_changed(start, what):
     server = start(mode="TRANSIENT")
-    body = put(server, "kept", 3_000)
-    server.kill()
-    log = last_log(server)
-    old = log.read_bytes()
-    header = old[:4] + struct.pack("<I", 2) + old[8:60]
-    with open(log, "r+b") as file:
-        file.write(header + struct.pack("<I", crc32c(header)))
+    s3 = boto(server)
+    kept, large = put(server, "kept", 3_000), put(server, "large", LARGE)
+    (server.under / server.bucket / "read").write_bytes(bytes(5_000))
+    assert get(server, "read") == bytes(5_000)
+    upload = s3.create_multipart_upload(Bucket=server.bucket, Key="upload")["UploadId"]
+    s3.upload_part(Bucket=server.bucket, Key="upload", UploadId=upload, PartNumber=1, Body=kept)
+    # A clean stop writes a snapshot, and after a kill everything stands in the segments.
+    end = server.stop if what == "snapshot" else server.kill
+    end()
+    old = {path: path.read_bytes() for path in server.data.iterdir()}
+    name = NEWER[what](server)
     before = contents(server.data)
     code, said = ended_start(server)
-    assert code not in (0, None) and "version" in said and log.name in said, said
+    assert code not in (0, None) and "version 2" in said and name in said, said
     assert contents(server.data) == before
-    log.write_bytes(old)
+    for path, data in old.items():
+        path.write_bytes(data)
     server.start()
-    assert get(server, "kept") == body
+    assert (get(server, "kept"), get(server, "large")) == (kept, large)
+    parts = s3.list_parts(Bucket=server.bucket, Key="upload", UploadId=upload)["Parts"]
+    assert [part["Size"] for part in parts] == [len(kept)]
+
+
+def cut_a_torn_end(server, other):
+    with open(last_log(server.data), "ab") as file:
+        file.write(TORN)
+
+
+def store_other_policies(server, other):
+    server.mode = "WRITE_BACK"
+
+
+def take_a_directory_in(server, other):
+    server.arguments = ["--data-dir", str(other)]
+
+
+@pytest.mark.parametrize("task", [cut_a_torn_end, store_other_policies, take_a_directory_in])
+def test_a_newer_catalog_is_refused_before_a_start_does_what_it_has_to_do(start, tmp_path, task):
+    server, other = start(mode="TRANSIENT"), tmp_path / "other"
+    other.mkdir()
+    put(server, "kept", 3_000)
+    server.kill()
+    NEWER["object"](server)
+    task(server, other)
+    before = contents(server.data)
+    code, said = ended_start(server)
+    assert code not in (0, None) and "version 2" in said, said
+    assert contents(server.data) == before
+    assert set(contents(other)) <= {"lock"}
 
 
 def test_a_directory_of_the_first_format_is_read(start, tmp_path):
@@ -259,3 +475,23 @@ def test_a_directory_of_the_first_format_is_read(start, tmp_path):
     assert not (server.under / "golden" / "kept").exists(), "a transient object stays here"
     conflict = next(line for line in server.log.read_text().splitlines() if "somebody else has changed" in line)
     assert "golden/deleted" in conflict, "the delete that waited was known"
+
+
+def test_a_directory_that_unclean_starts_had_used_up_keeps_its_objects_and_takes_writes(start, tmp_path):
+    """`golden/generations-used-up-v1.tar.gz` was written by a build of version 0.1.0 that was killed after each of 156 writes. Then
+    every write failed; a new bucket was still taken."""
+    with tarfile.open(GOLDEN.with_name("generations-used-up-v1.tar.gz")) as archive:
+        archive.extractall(tmp_path / "golden", filter="data")
+    server = start(data=tmp_path / "golden" / "data", under=tmp_path / "golden" / "under", mode="TRANSIENT")
+    # The last writes that were taken, each to one of seven keys in turn.
+    expected = {f"k{write % 7}": str(write).encode() for write in range(149, 156)}
+    for life in range(3):
+        s3 = boto(server)
+        for key, body in expected.items():
+            assert s3.get_object(Bucket="bucket", Key=key)["Body"].read() == body, key
+        key = f"k{life}"
+        expected[key] = os.urandom(100)
+        s3.put_object(Bucket="bucket", Key=key, Body=expected[key])
+        server.kill()
+        server.start()
+    assert server.log.read_text().count("the counter is repaired") == 1

@@ -1,17 +1,21 @@
 """Too few descriptors, too little memory: service gets slower or says no, and comes back by itself."""
 
+import contextlib
 import http.client
+import resource
 import socket
 import threading
 
 from harness.clients import boto, sign
 from harness.faults import memory_peak, processor_seconds
-from harness.ledger import OK, UNKNOWN, Ledger
+from harness.ledger import OK, REFUSED, UNKNOWN, Ledger
 from harness.servers import eventually
 
 REFUSALS_SEEN = 8
 # The pause of the accept loop after a failure, in seconds: as in crates/s3/src/service.rs.
 ACCEPT_PAUSE = 0.1
+# Objects that fill several segments of 2 MiB.
+OBJECT, SEVERAL_SEGMENTS = 200_000, 40
 MEMORY_BYTES = 256 << 20
 LARGE = 24 << 20
 
@@ -20,41 +24,93 @@ def complaints(server):
     return server.log.read_text().count("connection not accepted")
 
 
-def test_without_descriptors_what_is_served_finishes_and_the_server_does_not_spin(start):
+class SlowPut:
+    """A request that is under way: its head and half of its body are sent."""
+
+    def __init__(self, server, key):
+        self.body = bytes(200_000)
+        target = f"/{server.bucket}/{key}"
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.connection.putrequest("PUT", target, skip_host=True, skip_accept_encoding=True)
+        host = f"127.0.0.1:{server.port}"
+        headers = sign(server, "PUT", target, {"Content-Length": str(len(self.body))}, self.body, host=host)
+        for name, value in headers.items():
+            self.connection.putheader(name, value)
+        self.connection.endheaders()
+        self.connection.send(self.body[:100_000])
+        eventually("the request is under way", lambda: server.metrics()["forebay_connections"] >= 1)
+
+    def finish(self):
+        self.connection.send(self.body[100_000:])
+        assert self.connection.getresponse().status == 200, "what was under way is finished"
+        self.connection.close()
+
+
+@contextlib.contextmanager
+def idle_connections(server, count):
+    connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(count)]
+    yield
+    for connection in connections:
+        connection.close()
+
+
+def check_service(server, ledger):
+    """All is as it was written, here and behind, and nothing has been given up."""
+    assert ledger.put("ledger/after", 10_000) == OK
+    # Then its circuit is closed again, and it can be listed.
+    server.wait_until_drained()
+    ledger.check_all()
+    assert server.is_healthy()
+    eventually("descriptors come back", lambda: server.metrics()["process_open_fds"] < 50)
+    ledger.check_directory(server.under / server.bucket)
+
+
+def test_few_descriptors_go_to_disks_and_uploads_before_connections(start):
     server = start(mode="WRITE_BACK", before=["prlimit", "--nofile=64:64"])
     ledger = Ledger(server)
     assert ledger.put("ledger/before", 10_000) == OK
-    # A request that is under way: its head and half of its body.
-    body = bytes(200_000)
-    target = f"/{server.bucket}/slow"
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    connection.putrequest("PUT", target, skip_host=True, skip_accept_encoding=True)
-    host = f"127.0.0.1:{server.port}"
-    headers = sign(server, "PUT", target, {"Content-Length": str(len(body))}, body, host=host)
-    for name, value in headers.items():
-        connection.putheader(name, value)
-    connection.endheaders()
-    connection.send(body[:100_000])
-    eventually("the request is under way", lambda: server.metrics()["forebay_connections"] >= 1)
+    slow = SlowPut(server, "slow")
+    with idle_connections(server, 100):
+        for number in range(SEVERAL_SEGMENTS):
+            assert ledger.put(f"ledger/{number}", OBJECT) == OK, "new segments and uploads find descriptors"
+    slow.finish()
+    assert complaints(server) == 0
+    check_service(server, ledger)
 
-    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
-    eventually("no descriptor is left", lambda: complaints(server) > 0)
-    first, busy = complaints(server), processor_seconds(server.process)
-    eventually("more refusals", lambda: complaints(server) >= first + REFUSALS_SEEN)
-    busy = processor_seconds(server.process) - busy
-    # One try for each pause; spinning would take all of a processor.
-    assert busy < REFUSALS_SEEN * ACCEPT_PAUSE, f"{busy} s of processor time for {REFUSALS_SEEN} refusals"
-    connection.send(body[100_000:])
-    assert connection.getresponse().status == 200, "what was under way is finished"
-    connection.close()
-    for one in idle:
-        one.close()
-    assert ledger.put("ledger/after", 10_000) == OK
-    ledger.check_all()
-    assert boto(server).get_object(Bucket=server.bucket, Key="slow")["Body"].read() == body
-    eventually("descriptors come back", lambda: server.metrics()["process_open_fds"] < 40)
+
+def test_a_server_that_runs_out_of_descriptors_refuses_and_goes_on_when_there_are_some(start):
+    server = start(mode="WRITE_BACK")
+    ledger = Ledger(server)
+    assert ledger.put("ledger/before", 10_000) == OK
     server.wait_until_drained()
-    ledger.check_directory(server.under / server.bucket)
+    slow = SlowPut(server, "slow")
+    before = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    with idle_connections(server, 30):
+        eventually("connections are taken", lambda: server.metrics()["forebay_connections"] >= 30)
+        open_files = int(server.metrics()["process_open_fds"])
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (open_files - 10, before[1]))
+        outcomes = [ledger.put(f"ledger/{number}", OBJECT) for number in range(SEVERAL_SEGMENTS)]
+        assert REFUSED in outcomes, "there is no descriptor for another segment"
+        assert ledger.read("ledger/before") is not None, "what needs no descriptor goes on"
+    slow.finish()
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, before)
+    assert boto(server).get_object(Bucket=server.bucket, Key="slow")["Body"].read() == slow.body
+    check_service(server, ledger)
+
+
+def test_the_server_does_not_spin_on_connections_that_it_has_no_descriptor_for(start):
+    server = start(mode="WRITE_BACK")
+    before = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, before[1]))
+    with idle_connections(server, 10):
+        eventually("no descriptor is left", lambda: complaints(server) > 0)
+        first, busy = complaints(server), processor_seconds(server.process)
+        eventually("more refusals", lambda: complaints(server) >= first + REFUSALS_SEEN)
+        busy = processor_seconds(server.process) - busy
+        # One try for each pause; spinning would take all of a processor.
+        assert busy < REFUSALS_SEEN * ACCEPT_PAUSE, f"{busy} s of processor time for {REFUSALS_SEEN} refusals"
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, before)
+    check_service(server, Ledger(server))
 
 
 def test_little_memory_is_enough_for_many_large_objects(start):

@@ -2,10 +2,13 @@
 
 import signal
 import socket
+import threading
+
+import pytest
 
 from harness.clients import sign
 from harness.faults import system_calls
-from harness.ledger import OK, Ledger, Load
+from harness.ledger import OK, REFUSED, UNKNOWN, Ledger, Load
 from harness.servers import answers, eventually
 
 
@@ -43,12 +46,11 @@ def test_a_stop_under_load_leaves_what_is_dirty_for_the_next_start(start, relay)
     with load.running():
         eventually("work", lambda: load.acknowledged() >= 80, 120)
         assert server.stop() == 0
+    assert "stopped: the rest goes to the under store after the next start" in server.log.read_text()
     server.start()
-    assert server.metrics()["forebay_dirty_objects"] > 0
-    relay.set()
-    load.check_all()
-    server.wait_until_drained(120)
-    load.check_all()
+    load.check_what_was_left(server, relay)
+    assert server.stop() == 0
+    assert "stopped: nothing waits for the under store" in server.log.read_text()
 
 
 def test_a_slow_disk_slows_writes_and_nothing_else(start):
@@ -66,6 +68,39 @@ def test_a_slow_disk_slows_writes_and_nothing_else(start):
             assert server.is_healthy(), "slow is not broken"
         made, synced = commits() - before[0], syncs() - before[1]
         assert synced < made, "writers share the syncs that they wait for"
+    assert {done.outcome for ledger in load.ledgers for done in ledger.history} == {OK}, "and nobody is refused"
     load.check_all()
     assert server.is_healthy()
+    assert server.stop() == 0
+
+
+@pytest.mark.slow("the server waits 15 s for a disk; the tests of forebay-cache do it in simulated time")
+def test_a_disk_that_stands_still_ends_writes_with_503_and_keeps_nothing_else_waiting(start):
+    server = start(mode="TRANSIENT")
+    ledger, waiting = Ledger(server), Ledger(server, "waiting", seed=1)
+    for number in range(3):
+        assert ledger.put(f"ledger/{number}", 300_000) == OK
+    outcomes = []
+    writer = threading.Thread(target=lambda: outcomes.append(waiting.put("waiting/put", 3_000)))
+    logged = lambda: any(b"waiting/put" in path.read_bytes() for path in server.data.glob("*.log"))  # noqa: E731
+    # Far longer than the test: it ends when the trace does.
+    with system_calls(server.process, "fdatasync", "delay_enter=600000000"):
+        writer.start()
+        eventually("a write that waits for its sync", logged)
+        ledger.check_all()
+        assert waiting.read("waiting/put") is None, "nobody sees what is not acknowledged"
+        eventually("an answer", lambda: outcomes, 60)
+        assert outcomes == [UNKNOWN]
+        assert waiting.put("waiting/put", 2_000) == REFUSED
+        assert waiting.put("waiting/large", 3_000_000) == REFUSED
+        assert waiting.delete("ledger/0") == REFUSED
+        ledger.check_all()
+        assert server.is_healthy(), "it may go on at any time"
+        assert server.metrics()["forebay_rejected_disk_stalled_total"] == 4
+    writer.join()
+    waiting.check_all()
+    assert waiting.put("waiting/put", 2_000) == OK
+    assert waiting.put("waiting/large", 3_000_000) == OK
+    ledger.check_all()
+    waiting.check_all()
     assert server.stop() == 0

@@ -4,6 +4,7 @@ import base64
 import datetime
 import hashlib
 import hmac
+import urllib.parse
 import zlib
 
 from harness.servers import REGION
@@ -15,6 +16,8 @@ PAYLOADS = {
 }
 CHUNK_BYTES = 64 << 10
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+CHECKSUM = "x-amz-checksum-crc32"
+SIGNATURE = "x-amz-trailer-signature"
 
 
 def _hmac(key, text):
@@ -24,30 +27,42 @@ def _hmac(key, text):
 class _Signer:
     """Signs the request, then each chunk with the signature before it."""
 
-    def __init__(self, server, moment):
+    def __init__(self, secret_key, moment):
         self.time = moment.strftime("%Y%m%dT%H%M%SZ")
         self.scope = f"{self.time[:8]}/{REGION}/s3/aws4_request"
-        key = f"AWS4{server.secret_key}".encode()
+        key = f"AWS4{secret_key}".encode()
         for word in self.scope.split("/"):
             key = _hmac(key, word)
         self.key = key
-        self.signature = None
+        # All that it has made, the one of the request first.
+        self.signatures = []
 
     def sign(self, algorithm, *lines):
         text = "\n".join([algorithm, self.time, self.scope, *lines])
-        self.signature = hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()
-        return self.signature
+        self.signatures.append(hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest())
+        return self.signatures[-1]
 
     def chunk(self, data):
-        return self.sign("AWS4-HMAC-SHA256-PAYLOAD", self.signature, EMPTY_SHA256, hashlib.sha256(data).hexdigest())
+        return self.sign("AWS4-HMAC-SHA256-PAYLOAD", self.signatures[-1], EMPTY_SHA256, hashlib.sha256(data).hexdigest())
 
-    def trailer(self, line):
-        return self.sign("AWS4-HMAC-SHA256-TRAILER", self.signature, hashlib.sha256(f"{line}\n".encode()).hexdigest())
+    def trailer(self, lines, before=-1):
+        """Of lines in the order of their names, behind the signature number `before`."""
+        text = "".join(f"{name}:{value}\n" for name, value in lines)
+        return self.sign("AWS4-HMAC-SHA256-TRAILER", self.signatures[before], hashlib.sha256(text.encode()).hexdigest())
 
 
-def request(server, path, data, kind, damage=None, extra=None):
-    """The headers and the body of a PUT of `data` to `path`."""
-    signer = _Signer(server, datetime.datetime.now(datetime.UTC))
+def checksum(data):
+    return base64.b64encode(zlib.crc32(data).to_bytes(4)).decode()
+
+
+def request(server, target, data, kind, damage=None, extra=None, announced=CHECKSUM, trailer=None, method="PUT", keys=None):
+    """The headers and the body of a PUT of `data` to `target`, or of another method, by the root user or by other keys.
+
+    `announced` is what `x-amz-trailer` says; `trailer` gets the signer and the lines that stand behind the last chunk, as pairs, and
+    returns those that shall stand there.
+    """
+    access_key, secret_key = keys or (server.access_key, server.secret_key)
+    signer = _Signer(secret_key, datetime.datetime.now(datetime.UTC))
     length = len(data) + (1 if damage == "length" else 0)
     headers = {
         "content-encoding": "aws-chunked",
@@ -57,20 +72,22 @@ def request(server, path, data, kind, damage=None, extra=None):
         "x-amz-decoded-content-length": str(length),
     }
     headers |= extra or {}
-    if kind != "signed":
-        headers["x-amz-trailer"] = "x-amz-checksum-crc32"
+    if kind != "signed" and announced is not None:
+        headers["x-amz-trailer"] = announced
     headers = dict(sorted(headers.items()))
     names = ";".join(headers)
-    canonical = "\n".join(["PUT", path, "", *(f"{k}:{v}" for k, v in headers.items()), "", names, PAYLOADS[kind]])
+    path, _, query = target.partition("?")
+    query = "&".join(f"{name}={urllib.parse.quote(value, safe='-_.~')}" for name, value in sorted(urllib.parse.parse_qsl(query, True)))
+    canonical = "\n".join([method, path, query, *(f"{k}:{v}" for k, v in headers.items()), "", names, PAYLOADS[kind]])
     signature = signer.sign("AWS4-HMAC-SHA256", hashlib.sha256(canonical.encode()).hexdigest())
-    credential = f"Credential={server.access_key}/{signer.scope}"
+    credential = f"Credential={access_key}/{signer.scope}"
     headers["authorization"] = f"AWS4-HMAC-SHA256 {credential}, SignedHeaders={names}, Signature={signature}"
-    body = _damaged(_body(signer, data, kind, damage), damage)
+    body = _damaged(_body(signer, data, kind, damage, trailer), damage)
     headers["Host"] = headers.pop("host")
     return headers | {"Content-Length": str(len(body))}, body
 
 
-def _body(signer, data, kind, damage):
+def _body(signer, data, kind, damage, trailer):
     pieces = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)]
     if damage != "no-end":
         pieces.append(b"")
@@ -79,14 +96,14 @@ def _body(signer, data, kind, damage):
         extension = f";chunk-signature={signer.chunk(piece)}" if kind != "unsigned-trailer" else ""
         body += f"{len(piece):x}{extension}\r\n".encode() + piece
         body += b"\r\n" if piece or kind == "signed" else b""
-    if kind == "signed" or damage == "no-end":
+    if damage == "no-end" or (kind == "signed" and not trailer):
         return body
-    value = base64.b64encode(zlib.crc32(data if damage != "trailer" else b"other").to_bytes(4)).decode()
-    line = f"x-amz-checksum-crc32:{value}"
-    body += f"{line}\r\n".encode()
+    lines = [(CHECKSUM, checksum(data if damage != "trailer" else b"other"))] if kind != "signed" else []
     if kind == "signed-trailer":
-        body += f"x-amz-trailer-signature:{signer.trailer(line)}\r\n".encode()
-    return body + b"\r\n"
+        lines.append((SIGNATURE, signer.trailer(lines)))
+    if trailer:
+        lines = trailer(signer, lines)
+    return body + "".join(f"{name}:{value}\r\n" for name, value in lines).encode() + b"\r\n"
 
 
 def _damaged(body, damage):

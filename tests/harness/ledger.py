@@ -166,6 +166,14 @@ class Load:
         for ledger in self.ledgers:
             ledger.check_all()
 
+    def check_what_was_left(self, server, relay):
+        """After a start: what the under store lacked is here, and goes there when it is back."""
+        assert server.metrics()["forebay_dirty_objects"] > 0
+        relay.set()
+        self.check_all()
+        server.wait_until_drained(120)
+        self.check_all()
+
     def check_directory(self, directory):
         for ledger in self.ledgers:
             ledger.check_directory(directory)

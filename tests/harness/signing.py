@@ -1,6 +1,8 @@
 """Requests of boto3 before they are signed, and every way to sign them: right, wrong, twice or not at all."""
 
 import dataclasses
+import hashlib
+import hmac
 import urllib.parse
 
 import boto3
@@ -11,6 +13,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
 
+from harness import chunks
 from harness.model import MODEL, members, sample
 from harness.servers import REGION
 
@@ -93,6 +96,60 @@ def in_query_version_2(server, request, access_key, secret_key):
     return _signed(server, request, HmacV1QueryAuth(Credentials(access_key, secret_key), SECONDS))
 
 
+def in_header_with_payload(payload, server, request, access_key, secret_key):
+    """With this word as the hash of the body, whatever it is."""
+    auth = S3SigV4Auth(Credentials(access_key, secret_key), "s3", REGION)
+    auth.payload = lambda _: payload
+    return _signed(server, request, auth, request.body)
+
+
+def in_chunks(kind, server, request, access_key, secret_key):
+    """With the body in AWS chunks, signed with the same keys."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    keys = (access_key, secret_key)
+    headers, body = chunks.request(server, request.target, request.body, kind, extra=headers, method=request.method, keys=keys)
+    return dataclasses.replace(request, headers=headers, body=body)
+
+
+class _Scoped:
+    """Signs with the key of any scope, and says so."""
+
+    words = ()
+
+    def credential_scope(self, _):
+        return "/".join(self.words)
+
+    def scope(self, _):
+        return "/".join((self.credentials.access_key, *self.words))
+
+    def signature(self, string_to_sign, _):
+        key = f"AWS4{self.credentials.secret_key}".encode()
+        for word in (*self.words, string_to_sign):
+            key = hmac.new(key, word.encode(), hashlib.sha256).digest()
+        return key.hex()
+
+
+class _ScopedHeader(_Scoped, S3SigV4Auth):
+    pass
+
+
+class _ScopedQuery(_Scoped, S3SigV4QueryAuth):
+    pass
+
+
+def in_header_of_scope(words, server, request, access_key, secret_key):
+    """Right in all but the scope, which SigV4 has as date, region, service and `aws4_request`."""
+    auth = _ScopedHeader(Credentials(access_key, secret_key), "s3", REGION)
+    auth.words = words
+    return _signed(server, request, auth, request.body)
+
+
+def in_query_of_scope(words, server, request, access_key, secret_key):
+    auth = _ScopedQuery(Credentials(access_key, secret_key), "s3", REGION, SECONDS)
+    auth.words = words
+    return _signed(server, request, auth)
+
+
 WAYS = {"header": in_header, "query": in_query, "query of version 2": in_query_version_2}
 
 
@@ -106,3 +163,19 @@ def tampered(request):
 
     headers = {name: turn(value, "Signature=") for name, value in request.headers.items()}
     return dataclasses.replace(request, target=turn(turn(request.target, "X-Amz-Signature="), "&Signature="), headers=headers)
+
+
+def without(request):
+    """As it was signed, without the signature."""
+    return dataclasses.replace(request, headers={name: value for name, value in request.headers.items() if name.lower() != "authorization"})
+
+
+BOUNDARY = "----forebay-test-boundary"
+
+
+def form(target, fields, data):
+    """A POST of a form, as a browser sends it."""
+    parts = [f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()]
+    parts.append(f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n')
+    body = "".join(parts).encode() + data + f"\r\n--{BOUNDARY}--\r\n".encode()
+    return Request("POST", target, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}, body)

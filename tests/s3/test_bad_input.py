@@ -25,6 +25,7 @@ def test_a_key_that_is_too_long(s3, bucket):
 
 
 @pytest.mark.deployments(("s3", "WRITE_THROUGH"), ("s3", "WRITE_BACK"), ("s3", "NO_CACHE"))
+@pytest.mark.each_deployment("the modes ask the under store at different moments")
 @pytest.mark.beyond_reference
 def test_a_key_that_the_under_store_would_never_take(server, s3, bucket):
     refused("InvalidArgument", s3.put_object, Bucket=bucket, Key=" ", Body=b"x")
@@ -166,6 +167,19 @@ def test_a_list_of_parts_that_could_be_misread_makes_no_object(server, s3, bucke
     body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>junk".encode()
     answer = send_signed(server, "POST", f"/{bucket}/object?uploadId={upload}", body=body)
     assert answer.status == 400 and b"<Code>MalformedXML<" in answer.body, answer
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_a_part_number_that_is_none_is_not_read_as_another(server, s3, bucket):
+    """Its first digits are a part, and it has that part's tag."""
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]
+    tag = s3.upload_part(Bucket=bucket, Key="object", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+    answers = {}
+    for number in ("1,000", "1.5", "1e4", "1x", "1 2", "1-2", "0x1", "one", ""):
+        body = f"<CompleteMultipartUpload><Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part></CompleteMultipartUpload>".encode()
+        answer = send_signed(server, "POST", f"/{bucket}/object?uploadId={upload}", body=body)
+        answers[number] = (answer.status, code(answer))
+    assert {status for status, _ in answers.values()} == {400}, answers
     refused("404", s3.head_object, Bucket=bucket, Key="object")
 
 

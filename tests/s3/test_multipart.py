@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from harness.clients import refused
+from harness.clients import refused, send_signed
 
 MIB = 1 << 20
 
@@ -153,6 +153,26 @@ def test_part_numbers_have_limits(s3, bucket):
     for number in (0, 10001):
         refused("InvalidArgument", s3.upload_part, Bucket=bucket, Key="object", UploadId=upload, PartNumber=number, Body=b"x")
     s3.upload_part(Bucket=bucket, Key="object", UploadId=upload, PartNumber=10000, Body=b"x")
+
+
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("s3", "NO_CACHE"))
+@pytest.mark.beyond_reference("it has no such limit")
+def test_an_object_has_no_more_than_10000_parts(server, s3, bucket):
+    """A list that is longer is none; one of 10,000 is read to its end."""
+    upload = create(s3, bucket)
+    (part,) = put_parts(s3, bucket, upload, [b"x"])
+
+    def answer_to(numbers):
+        listed = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{part['ETag']}</ETag></Part>" for number in numbers)
+        body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+        return send_signed(server, "POST", f"/{bucket}/object?uploadId={upload}", body=body)
+
+    for numbers, code in ((range(1, 10_002), b"MalformedXML"), ([1] * 10_001, b"MalformedXML"), (range(1, 10_001), b"InvalidPart")):
+        answer = answer_to(numbers)
+        assert answer.status == 400 and b"<Code>" + code + b"<" in answer.body, (len(numbers), answer)
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+    assert answer_to([1]).status == 200
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"x"
 
 
 def test_parts_are_copied_from_other_objects(s3, bucket, bodies):

@@ -14,9 +14,9 @@ import botocore.crt.auth
 import botocore.signers
 import pytest
 
-from harness import chunks
+from harness import chunks, signing
 from harness.clients import boto, refused, send, send_signed, sign
-from harness.servers import DOMAIN
+from harness.servers import DOMAIN, REGION
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
@@ -74,6 +74,54 @@ def test_a_request_of_another_hour_is_refused(server, bucket, monkeypatch):
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: moment, raising=True)
     answer = send_signed(server, "GET", f"/{bucket}")
     assert (answer.status, b"RequestTimeTooSkewed" in answer.body) == (403, True), answer
+
+
+def wrong_scopes():
+    """Scopes of signatures, each wrong in one way; the first is right."""
+    now = datetime.datetime.now(datetime.UTC)
+    day = lambda days: (now + datetime.timedelta(days=days)).strftime("%Y%m%d")  # noqa: E731
+    yield "nothing", (day(0), REGION, "s3", "aws4_request")
+    for wrong in (day(-1), day(1), day(-365), "", "00000000", now.strftime("%Y%m%dT%H%M%SZ")):
+        yield f"the date {wrong!r}", (wrong, REGION, "s3", "aws4_request")
+    for wrong in ("eu-west-1", "US-EAST-1", "us-east-1 ", "us-east", "*", ""):
+        yield f"the region {wrong!r}", (day(0), wrong, "s3", "aws4_request")
+    for wrong in ("sts", "ec2", "iam", "S3", "s3express", "s3-object-lambda", "*", ""):
+        yield f"the service {wrong!r}", (day(0), REGION, wrong, "aws4_request")
+    for wrong in ("aws4", "aws5_request", "AWS4_REQUEST", "aws4_request ", "aws2_request", ""):
+        yield f"the end {wrong!r}", (day(0), REGION, "s3", wrong)
+    yield "a word too many", (day(0), REGION, "s3", "aws4_request", "aws4_request")
+    yield "a word too many in front", ("more", day(0), REGION, "s3", "aws4_request")
+    yield "a word too few", (day(0), REGION, "aws4_request")
+    yield "no scope", ()
+
+
+SCOPED = {"header": signing.in_header_of_scope, "query": signing.in_query_of_scope}
+
+
+@pytest.mark.parametrize("way", SCOPED)
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("s3", "NO_CACHE"))
+@pytest.mark.beyond_reference("it tells which keys exist")
+def test_a_signature_holds_for_its_scope_only(server, s3, bucket, way):
+    """The key that is made from a secret for one day, region and service is good for no other. Who has no secret is told the same."""
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    requests = [signing.Request("GET", f"/{bucket}/object", {}, b""), signing.Request("GET", f"/{bucket}?list-type=2", {}, b"")]
+    requests += [signing.Request("PUT", f"/{bucket}/object", {}, b"new"), signing.Request("DELETE", f"/{bucket}/object", {}, b"")]
+    (_, right), *wrong = wrong_scopes()
+    let_in = []
+    for name, scope in wrong:
+        for request in requests:
+            told = []
+            for keys in ((server.access_key, server.secret_key), (server.access_key, "no"), ("AKNOBODY", server.secret_key)):
+                signed = SCOPED[way](scope, server, request, *keys)
+                answer = send(server, signed.method, signed.target, signed.headers, signed.body)
+                told.append((answer.status, answer.body.partition(b"<RequestId>")[0]))
+            if told[0][0] not in (400, 403) or len(set(told)) > 1:
+                let_in.append(f"{name}, {request.method}: {told}")
+    assert not let_in, "\n".join(let_in)
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"
+    for request in requests:
+        signed = SCOPED[way](right, server, request, server.access_key, server.secret_key)
+        assert send(server, signed.method, signed.target, signed.headers, signed.body).status in (200, 204), request
 
 
 @pytest.mark.parametrize("method", ["get_object", "put_object", "head_object", "delete_object"])
@@ -253,6 +301,23 @@ def test_a_policy_without_a_bucket_is_good_for_none(server, s3, bucket):
     refused("404", s3.head_object, Bucket=bucket, Key="object")
 
 
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("s3", "NO_CACHE"))
+@pytest.mark.beyond_reference("it has no forms")
+def test_a_form_is_signed_for_its_scope_only(server, s3, bucket):
+    good = s3.generate_presigned_post(bucket, "object", ExpiresIn=60)["fields"]
+    statuses = {}
+    for name, scope in wrong_scopes():
+        credential = "/".join((server.access_key, *scope))
+        policy = base64.b64decode(good["policy"]).decode().replace(good["x-amz-credential"], credential)
+        text = base64.b64encode(policy.encode()).decode()
+        fields = good | {"x-amz-credential": credential, "policy": text, "x-amz-signature": sign_policy(server, text, credential)}
+        statuses[name] = post_form(server, bucket, fields, b"x").status
+    assert statuses.pop("nothing") == 204
+    assert set(statuses.values()) <= {400, 403}, statuses
+    s3.delete_object(Bucket=bucket, Key="object")
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
 def sign_policy(server, policy, credential):
     key = f"AWS4{server.secret_key}".encode()
     for word in [*credential.split("/")[1:], policy]:
@@ -305,6 +370,113 @@ def test_a_damaged_body_in_chunks_stores_nothing(server, s3, bucket, kind, damag
     except (ConnectionError, http.client.RemoteDisconnected):
         pass
     refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def with_signature(signature):
+    """The lines with another signature; None for none."""
+    return lambda signer, lines: lines[:1] + ([(chunks.SIGNATURE, signature(signer, lines))] if signature else [])
+
+
+def signed_lines(*lines):
+    """Other lines, signed rightly."""
+    return lambda signer, _: [*lines, (chunks.SIGNATURE, signer.trailer(lines, before=-2))]
+
+
+def other_key(signer, lines):
+    """The signature of somebody who knows the key by name only."""
+    text = "".join(f"{name}:{value}\n" for name, value in lines[:1])
+    return hmac.new(b"not the key", text.encode(), hashlib.sha256).hexdigest()
+
+
+GOOD = (chunks.CHECKSUM, chunks.checksum(BODY))
+WRONG = (chunks.CHECKSUM, chunks.checksum(b"other"))
+CRC32C = ("x-amz-checksum-crc32c", "AAAAAA==")
+SIGNED_TRAILERS = {
+    "a signature of zeros": {"trailer": with_signature(lambda *_: "0" * 64)},
+    "a signature by another key": {"trailer": with_signature(other_key)},
+    "a signature with one digit changed": {"trailer": with_signature(lambda signer, _: one_digit_changed(signer.signatures[-1]))},
+    "a signature that is cut": {"trailer": with_signature(lambda signer, _: signer.signatures[-1][:-1])},
+    "a signature with more behind it": {"trailer": with_signature(lambda signer, _: signer.signatures[-1] + "0")},
+    "an empty signature": {"trailer": with_signature(lambda *_: "")},
+    "no signature": {"trailer": with_signature(None)},
+    "the signature of the request": {"trailer": with_signature(lambda signer, _: signer.signatures[0])},
+    "the signature of the first chunk": {"trailer": with_signature(lambda signer, _: signer.signatures[1])},
+    "the signature of the last chunk": {"trailer": with_signature(lambda signer, _: signer.signatures[-2])},
+    "a signature behind another chunk": {"trailer": with_signature(lambda signer, lines: signer.trailer(lines[:1], before=1))},
+    "the signature of another value": {"trailer": lambda _, lines: [WRONG, lines[1]]},
+    "the signature of another name": {"trailer": lambda _, lines: [CRC32C, lines[1]]},
+    "one more line than is signed": {"trailer": lambda _, lines: [GOOD, ("x-amz-meta-a", "b"), lines[1]]},
+    "nothing at all": {"trailer": lambda *_: []},
+    "the signature alone": {"trailer": lambda _, lines: lines[1:]},
+    "a wrong value, signed": {"trailer": signed_lines(WRONG)},
+    "another name, signed": {"trailer": signed_lines(CRC32C)},
+    "a name that is no checksum, signed": {"trailer": signed_lines(("x-amz-meta-a", "b"))},
+    "twice, signed": {"trailer": signed_lines(GOOD, GOOD)},
+    "one more, signed": {"trailer": signed_lines(GOOD, ("x-amz-meta-a", "b"))},
+    "no line, signed": {"trailer": signed_lines()},
+    "another name announced": {"announced": "x-amz-checksum-crc32c"},
+    "one more announced": {"announced": "x-amz-checksum-crc32,x-amz-checksum-crc32c"},
+    "what is no checksum announced": {"announced": "x-amz-meta-a", "trailer": signed_lines(("x-amz-meta-a", "b"))},
+    "nothing announced": {"announced": None},
+    "no name announced": {"announced": ""},
+    "no name announced and none sent": {"announced": "", "trailer": lambda *_: []},
+}
+UNSIGNED_TRAILERS = {
+    "a wrong value": {"trailer": lambda *_: [WRONG]},
+    "a value that is none": {"trailer": lambda *_: [(chunks.CHECKSUM, "")]},
+    "another name": {"trailer": lambda *_: [CRC32C]},
+    "twice": {"trailer": lambda *_: [GOOD, GOOD]},
+    "one more": {"trailer": lambda *_: [GOOD, ("x-amz-meta-a", "b")]},
+    "nothing at all": {"trailer": lambda *_: []},
+    "a signature that nobody can make": {"trailer": lambda *_: [GOOD, (chunks.SIGNATURE, "0" * 64)]},
+    "another name announced": {"announced": "x-amz-checksum-crc32c"},
+    "one more announced": {"announced": "x-amz-checksum-crc32,x-amz-checksum-crc32c"},
+    "what is no checksum announced": {"announced": "x-amz-meta-a", "trailer": lambda *_: [("x-amz-meta-a", "b")]},
+    "nothing announced": {"announced": None},
+    "nothing announced and none sent": {"announced": None, "trailer": lambda *_: []},
+    "no name announced": {"announced": ""},
+    "no name announced and none sent": {"announced": "", "trailer": lambda *_: []},
+}
+TRAILERS = {
+    "signed": {
+        "a line that nobody signed": {"trailer": lambda *_: [GOOD]},
+        "a line with a forged signature": {"trailer": lambda *_: [GOOD, (chunks.SIGNATURE, "0" * 64)]},
+    },
+    "signed-trailer": SIGNED_TRAILERS,
+    "unsigned-trailer": UNSIGNED_TRAILERS,
+}
+
+
+def one_digit_changed(signature):
+    return signature[:40] + ("0" if signature[40] != "0" else "1") + signature[41:]
+
+
+@pytest.mark.parametrize("kind", CHUNKED)
+@pytest.mark.beyond_reference("it does without lines that nobody announced, and skips those that it does not expect")
+def test_a_trailer_that_is_not_the_one_announced_and_signed_stores_nothing(server, s3, bucket, kind):
+    """Neither an object nor a part: what was there before is still read."""
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    upload = {"Bucket": bucket, "Key": "parts", "UploadId": s3.create_multipart_upload(Bucket=bucket, Key="parts")["UploadId"]}
+    targets = (f"/{bucket}/object", f"/{bucket}/parts?partNumber=1&uploadId={upload['UploadId']}")
+    let_in = []
+    for name, changes in TRAILERS[kind].items():
+        for target in targets:
+            headers, body = chunks.request(server, target, BODY, kind, **changes)
+            answer = send(server, "PUT", target, headers, body)
+            if answer.status not in (400, 403):
+                let_in.append(f"{name}: {answer}")
+        if s3.get_object(Bucket=bucket, Key="object")["Body"].read() != b"kept":
+            let_in.append(f"{name}: stored")
+            s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    assert not let_in, "\n".join(let_in)
+    assert "Parts" not in s3.list_parts(**upload)
+    # Sent as they should be, the same are taken.
+    for target in targets:
+        headers, body = chunks.request(server, target, BODY, kind)
+        answer = send(server, "PUT", target, headers, body)
+        assert answer.status == 200, answer
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == BODY
+    assert [part["Size"] for part in s3.list_parts(**upload)["Parts"]] == [len(BODY)]
 
 
 def test_an_unsigned_payload_needs_a_signed_request(server, s3, bucket):

@@ -1,7 +1,10 @@
 """An under store that says what a test wants it to say."""
 
 import http.server
+import os
 import secrets
+import ssl
+import subprocess
 import threading
 import urllib.parse
 from xml.sax.saxutils import escape
@@ -13,12 +16,41 @@ def error(code, message):
     return f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>'.encode()
 
 
-class FakeStore:
-    """Answers every request alike until it is told otherwise, and remembers who asked for what."""
+class Authority:
+    """Makes certificates that are believed where its own is."""
 
-    def __init__(self):
+    KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+
+    def __init__(self, directory):
+        self.directory = directory
+        directory.mkdir()
+        self.certificate, self.key = self._make("authority", [], "basicConstraints=critical,CA:TRUE", {})
+
+    def certify(self, name, host="IP:127.0.0.1", variables=None):
+        """The files of a certificate and of its key. `variables` are for the environment of openssl."""
+        signer = ["-CA", self.certificate, "-CAkey", self.key, "-addext", "basicConstraints=critical,CA:FALSE"]
+        return self._make(name, signer, f"subjectAltName={host}", variables or {})
+
+    def _make(self, name, signer, extension, variables):
+        certificate, key = self.directory / f"{name}.pem", self.directory / f"{name}.key"
+        words = ["-subj", f"/CN={name}", "-addext", extension, "-keyout", key, "-out", certificate]
+        made = ["openssl", "req", "-x509", *self.KEY, *signer, *words]
+        subprocess.run(made, check=True, capture_output=True, env=os.environ | variables)
+        return certificate, key
+
+
+class FakeStore:
+    """Answers every request alike until it is told otherwise, and remembers who asked for what. With the files of a certificate and
+    its key it speaks TLS, and remembers whom it could not agree with."""
+
+    def __init__(self, certified=None):
         self.access_key, self.secret_key = "BEHIND" + secrets.token_hex(6).upper(), "behind-" + secrets.token_hex(20)
         self.asked = []
+        self.disagreed = []
+        self.tls = None
+        if certified:
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(*certified)
         self.answer = (200, {}, EMPTY_LIST)
         store = self
 
@@ -41,12 +73,25 @@ class FakeStore:
             def log_message(self, *_):
                 pass
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def finish_request(self, connection, address):
+                if store.tls is None:
+                    return super().finish_request(connection, address)
+                try:
+                    stream = store.tls.wrap_socket(connection, server_side=True)
+                except OSError as problem:
+                    store.disagreed.append(problem)
+                else:
+                    with stream:
+                        super().finish_request(stream, address)
+
+        self.server = Server(("127.0.0.1", 0), Handler)
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.server.server_port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.server.server_port}"
 
     def __enter__(self):
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

@@ -85,6 +85,80 @@ def test_a_bomb_is_refused_and_costs_little(worker, bomb):
     assert [found["Name"] for found in s3.list_buckets()["Buckets"]] == ["bucket"]
 
 
+def complete(parts):
+    return f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+
+
+def tagging(tags):
+    return f"<Tagging><TagSet>{tags}</TagSet></Tagging>".encode()
+
+
+def create(inner):
+    return f"<CreateBucketConfiguration>{inner}</CreateBucketConfiguration>".encode()
+
+
+PART = "<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
+TAG = "<Tag><Key>a</Key><Value>2</Value></Tag>"
+PLACE = "<LocationConstraint>us-east-1</LocationConstraint>"
+# What only the elements of one kind of document can be made into: most of them would be a good one, less something.
+OWN_BOMBS = {
+    "10,001 parts": complete("".join(PART.replace("1", str(number), 1) for number in range(1, 10_002))),
+    "100,000 empty parts": complete("<Part/>" * 100_000),
+    "parts in parts": complete("<Part>" * 50_000 + "</Part>" * 50_000),
+    "a part of two numbers": complete(PART.replace("<ETag>", "<PartNumber>1</PartNumber><ETag>")),
+    "a part of two tags": complete(PART.replace("<ETag>", "<ETag>x</ETag><ETag>")),
+    "a part of two checksums": complete(PART.replace("</Part>", "<ChecksumCRC32>AAAAAA==</ChecksumCRC32>" * 2 + "</Part>")),
+    "a part twice": complete(PART * 2),
+    "a part in bad UTF-8": complete(PART).replace(b"</ETag>", b"\xff</ETag>"),
+    "a part of a number without end": complete(PART.replace(">1<", f">{'1' * 100_000}<")),
+    "10 MiB of parts": complete(PART * (10 << 14)),
+    "10 MiB in a part": complete(PART.replace("</ETag>", "0" * (10 << 20) + "</ETag>")),
+    "100,000 tags": tagging(TAG * 100_000),
+    "tags in tags": tagging("<Tag>" * 50_000 + "</Tag>" * 50_000),
+    "a tag of two keys": tagging(TAG.replace("<Value>", "<Key>b</Key><Value>")),
+    "a tag of two values": tagging(TAG.replace("<Value>", "<Value>1</Value><Value>")),
+    "two sets of tags": tagging(f"</TagSet><TagSet>{TAG}"),
+    "a tag in bad UTF-8": tagging(TAG).replace(b"2", b"\xff"),
+    "10 MiB in a tag": tagging(TAG.replace("2", "2" * (10 << 20))),
+    "a bucket in two places": create(PLACE * 2),
+    "places in places": create("<LocationConstraint>" * 50_000 + "</LocationConstraint>" * 50_000),
+    "a place in bad UTF-8": create(PLACE).replace(b"us-", b"\xff"),
+    "a place of 10 MiB": create(PLACE + " " * (10 << 20)),
+    "1,001 keys": f"<Delete>{KEY * 1001}</Delete>".encode(),
+    "keys in keys": b"<Delete>" + b"<Object><Key>" * 50_000 + b"</Key></Object>" * 50_000 + b"</Delete>",
+}
+TARGETS = {
+    b"<CompleteMultipartUpload>": ("POST", "/bucket/parts?uploadId={upload}"),
+    b"<Tagging>": ("PUT", "/bucket/kept?tagging="),
+    b"<CreateBucketConfiguration>": ("PUT", "/another-bucket"),
+    b"<Delete>": ("POST", "/bucket?delete="),
+}
+
+
+def test_a_bomb_that_is_almost_a_document_changes_nothing(worker):
+    """It is refused as what it is, and all that it was about stays as it was."""
+    s3 = boto(worker)
+    place = {"Bucket": "bucket", "Key": "parts"}
+    upload = s3.create_multipart_upload(**place)["UploadId"]
+    etag = s3.upload_part(**place, UploadId=upload, PartNumber=1, Body=b"part")["ETag"]
+    before = worker.metrics()["process_resident_memory_bytes"]
+    let_in = []
+    for name, bomb in OWN_BOMBS.items():
+        (method, target), = (asked for root, asked in TARGETS.items() if bomb.startswith(root))
+        answer = post(worker, method, target.format(upload=upload), bomb.replace(b"{etag}", etag.encode()))
+        if answer is not None and not 400 <= answer.status < 500:
+            let_in.append(f"{name}: {answer}")
+    assert not let_in, "\n".join(let_in)
+    assert worker.metrics()["process_resident_memory_bytes"] - before < MEMORY_BYTES_MAX
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket="bucket")["Contents"]] == ["kept"]
+    assert s3.get_object_tagging(Bucket="bucket", Key="kept")["TagSet"] == [{"Key": "a", "Value": "1"}]
+    assert [found["Name"] for found in s3.list_buckets()["Buckets"]] == ["bucket"]
+    # The upload is still there, and the good document that those were made from makes the object.
+    answer = post(worker, "POST", f"/bucket/parts?uploadId={upload}", complete(PART.format(etag=etag)))
+    assert answer.status == 200, answer
+    s3.delete_object(**place)
+
+
 def test_nothing_that_a_document_names_is_fetched(worker):
     asked = []
 

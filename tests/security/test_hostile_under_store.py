@@ -2,13 +2,15 @@
 
 import contextlib
 import http.client
+import re
 
 import pytest
 
-from fake_store import EMPTY_LIST, FakeStore
+from fake_store import EMPTY_LIST, Authority, FakeStore
 from guarded import READER, Guarded
 from harness.clients import boto, send, send_signed, sign
-from harness.servers import eventually
+from harness.faults import FAKETIME
+from harness.servers import REGION, eventually
 
 TOLD = "User: arn:aws:iam::123456789012:user/cache is not authorized on internal-host-7"
 ETAG = '"' + "0" * 32 + '"'
@@ -37,15 +39,17 @@ def stores():
         yield behind, elsewhere
 
 
+# Writes without an answer that makes sense are waited for: not long.
+IMPATIENT = (
+    '[cache]\nsettle_time = "1 s"\n[under_store_s3]\nrequest_timeout = "1 s"\n'
+    '[under_store_limits]\nread_tries = 1\ncircuit_failures = 10000\n[[policy]]\npath = "/"\nmetadataTtl = "0 s"\n'
+)
+
+
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory, stores):
-    # Writes without an answer that makes sense are waited for: not long.
-    config = (
-        '[cache]\nsettle_time = "1 s"\n[under_store_s3]\nrequest_timeout = "1 s"\n'
-        '[under_store_limits]\nread_tries = 1\ncircuit_failures = 10000\n[[policy]]\npath = "/"\nmetadataTtl = "0 s"\n'
-    )
     behind, _ = stores
-    server = Guarded(tmp_path_factory.mktemp("hostile"), mode="NO_CACHE", behind=behind, config=config).start()
+    server = Guarded(tmp_path_factory.mktemp("hostile"), mode="NO_CACHE", behind=behind, config=IMPATIENT).start()
     # It knows the bucket before anything goes wrong.
     assert send_signed(server, "GET", "/bucket?list-type=2").status == 200
     yield server
@@ -127,7 +131,11 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+# Who is silent is given up after 20 s.
+SLOW_LIES = {"silence": pytest.mark.slow("three bodies are each waited for until they are given up")}
+
+
+@pytest.mark.parametrize("lie", [pytest.param(lie, id=name, marks=SLOW_LIES.get(name, ())) for name, lie in LIES.items()])
 def test_a_lie_is_an_answer_or_an_error_and_the_worker_goes_on(worker, stores, lie):
     behind, _ = stores
     behind.answer = lie
@@ -176,6 +184,105 @@ def test_a_grant_to_read_is_none_to_ask_behind(worker, stores):
             headers = sign(Keys(worker, *READER), method, path, {}, body)
             assert send(worker, method, path, headers, body).status == 403, path
     assert behind.asked == []
+
+
+def mount(bucket, store):
+    url = f"s3://{bucket}?endpoint={store.endpoint}&region={REGION}"
+    return f'[mounts.{bucket}]\nurl = "{url}"\naccess_key = "{store.access_key}"\nsecret_key = "{store.secret_key}"\n'
+
+
+def test_an_under_store_is_asked_only_behind_a_certificate_that_is_right(tmp_path):
+    """From an authority that is believed, for its host, and of today: otherwise not a byte of a request gets there."""
+    assert FAKETIME, "libfaketime is not installed: run `make setup`"
+    believed, other = Authority(tmp_path / "believed"), Authority(tmp_path / "other")
+    last_month = {"LD_PRELOAD": str(FAKETIME[0]), "FAKETIME": "-30d"}
+    certificates = {
+        "good": believed.certify("good"),
+        "unknown": other.certify("unknown"),
+        "self-signed": (other.certificate, other.key),
+        "misnamed": believed.certify("misnamed", host="IP:127.0.0.2,DNS:localhost"),
+        "expired": believed.certify("expired", variables=last_month),
+    }
+    with contextlib.ExitStack() as stack:
+        stores = {bucket: stack.enter_context(FakeStore(certified)) for bucket, certified in certificates.items()}
+        mounts = "".join(mount(bucket, store) for bucket, store in stores.items())
+        variables = {"SSL_CERT_FILE": str(believed.certificate)}
+        server = Guarded(tmp_path / "server", mode="NO_CACHE", config=IMPATIENT + mounts, variables=variables).start()
+        for bucket, store in stores.items():
+            store.asked.clear()
+            store.disagreed.clear()
+            for method, path, body in QUESTIONS:
+                # An upload begins here, and goes there when it is complete.
+                if path.startswith("/bucket") and (method, path) != ("DELETE", "/bucket") and method != "POST":
+                    answer = send_signed(server, method, path.replace("/bucket", f"/{bucket}"), body=body)
+                    assert bucket == "good" or answer.status >= 500, (bucket, method, path, answer)
+        for bucket, store in stores.items():
+            assert (store.asked == []) == (bucket != "good"), (bucket, store.asked)
+            assert (store.disagreed == []) == (bucket == "good"), (bucket, store.disagreed)
+        assert send_signed(server, "GET", "/good?list-type=2").status == 200
+        server.kill()
+
+
+# What would name or give credentials on the machine of a test.
+CREDENTIALS = [
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+]  # fmt: skip
+SOURCES = [
+    "http://169.254.169.254/latest/meta-data/", "//169.254.169.254/latest", "169.254.169.254/latest/meta-data", "http://[fd00:ec2::254]/latest/x",
+]  # fmt: skip
+
+
+class Penniless(Guarded):
+    """Has no keys for the under store that it is in front of."""
+
+    def __init__(self, directory, behind, config="", before=(), variables=None):
+        files = {"AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null", "HOME": str(directory)}
+        without = [word for name in CREDENTIALS for word in ("-u", name)]
+        set_again = [f"{name}={value}" for name, value in (variables or {}).items()]
+        started_by = ["env", *without, *set_again, *before]
+        super().__init__(directory, mode="NO_CACHE", behind=behind, config=IMPATIENT + config, before=started_by, variables=files)
+
+    def try_everything(self):
+        for method, path, body in QUESTIONS:
+            answer = send_signed(self, method, path, body=body)
+            assert answer.status >= 400, (method, path, answer)
+        for source in SOURCES:
+            for target in ("/paid/copy", "/paid/copy?partNumber=1&uploadId=0", "/bucket/copy"):
+                answer = send_signed(self, "PUT", target, {"x-amz-copy-source": source})
+                assert answer.status >= 400, (target, source, answer)
+
+
+def test_a_worker_without_keys_asks_nobody_for_them(tmp_path, stores):
+    """Not the metadata service of a cloud, nor any other place than the one that is configured, whatever clients name."""
+    behind, _ = stores
+    calls = tmp_path / "calls"
+    traced = ["strace", "-D", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,exit_group", "-e", "signal=none", "-o", str(calls)]
+    server = Penniless(tmp_path / "server", behind, config=mount("paid", behind), before=traced).start()
+    server.try_everything()
+    assert not [path for path in behind.names() if not path.startswith("/paid")]
+    assert send_signed(server, "GET", "/paid?list-type=2").status == 200
+    assert server.stop() == 0
+    text = eventually("the last call", lambda: "exit_group(" in calls.read_text() and calls.read_text())
+    asked = re.findall(r'sin_port=htons\((\d+)\), sin_addr=inet_addr\("([\d.]+)"\)', text)
+    assert {address for _, address in asked} == {"127.0.0.1"} and (str(behind.server.server_port), "127.0.0.1") in asked, asked
+    assert "AF_INET6" not in text
+
+
+def test_a_metadata_service_is_asked_only_by_who_wants_it(tmp_path, stores):
+    behind, metadata = stores
+    variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.endpoint, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{metadata.endpoint}/keys"}
+    server = Penniless(tmp_path / "without", behind, variables=variables).start()
+    server.try_everything()
+    assert metadata.asked == [] and behind.asked == []
+    assert server.stop() == 0
+    wanted = "instance_credentials = true\n"
+    server = Penniless(tmp_path / "with", behind, variables=variables)
+    server.config.write_text(server.config.read_text().replace("[under_store_s3]\n", f"[under_store_s3]\n{wanted}"))
+    server.start()
+    send_signed(server, "GET", "/bucket/object")
+    assert metadata.asked != []
+    server.kill()
 
 
 class Keys:

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 import os
 import random
 import urllib.parse
@@ -134,6 +135,75 @@ def test_what_is_read_only_is_never_written(worker):
     assert not let_in, "\n".join(let_in)
     assert not deleted.get("Deleted") and {error["Code"] for error in deleted["Errors"]} == {"AccessDenied"}
     assert keys_of(worker) == before
+
+
+MODES = """
+[[policy]]
+path = "/"
+writeMode = "TRANSIENT"
+
+[[policy]]
+path = "/bucket/direct/"
+writeMode = "NO_CACHE"
+
+[[policy]]
+path = "/bucket/back/"
+writeMode = "WRITE_BACK"
+"""
+# Of a word with a rule and of another one.
+SPELLINGS = [
+    "{0}/{1}", "{0}%2F{1}", "{0}%2f{1}", "{0}%252F{1}", "{0}%25252F{1}", "{0}//{1}", "{0}%2F%2F{1}", "/{0}/{1}", "//{0}/{1}", "%2F{0}/{1}",
+    "./{0}/{1}", "../{0}/{1}", "{0}/./{1}", "{0}/../{1}/x", "{0}/%2e%2e/{1}/x", "{0}/%2E%2E%2F{1}%2Fx", "{0}%2F..%2F{1}/x", "{0}/..%252F{1}/x",
+    "{0}/x/../{1}", "{0}/x/../../{1}/x", "{1}/../{0}/x", "x/../{0}/y", "{0}/", "{0}%2F", "{0}//", "{0}/.", "{0}/..", "{0}%2F%2E%2E", "{0}", "{0}x/y",
+    "{0}%20/x", "%20{0}/x", "{0}%5C{1}", "{0}%5Cx/y", "{0};a=b/{1}", "{0}%3Fx/y", "{0}%23/x", "{0}%2B/x", "{0}+/x", "{0}%0A/x", "{0}%7F/x",
+    "{0}%E2%88%95x", "{0}%EF%BC%8Fx", "{0}./x", "{0}%2E/x", "~{0}/x", "x/{0}/y", "{0}%2Fx%2F", "{0}/x%2F", "{0}/x/",
+]  # fmt: skip
+
+
+def misspelled(word):
+    """The word in letters that look or sort like its own, and as it may be encoded."""
+    yield from (word, word.upper(), word.capitalize(), word[:-1] + word[-1].upper(), f"%{ord(word[0]):02X}{word[1:]}")
+    yield from ("".join(f"%{ord(letter):02x}" for letter in word), f"%25{ord(word[0]):02X}{word[1:]}", word[0] + "%CC%81" + word[1:])
+
+
+def mode_of(key):
+    """What the rules say of the key byte by byte."""
+    return "NO_CACHE" if key.startswith("direct/") else "WRITE_BACK" if key.startswith("back/") else "TRANSIENT"
+
+
+def stored_as(detail):
+    """What has become of an object once everything is persisted that will be."""
+    if "remoteEtag" not in detail:
+        return "TRANSIENT"
+    return "WRITE_BACK" if detail["cachedBytes"] else "NO_CACHE"
+
+
+def test_the_write_mode_is_that_of_the_key_however_it_is_spelled(tmp_path):
+    """By what is stored where, and by what the admin API says: no spelling takes a write past the rule, or under that of another key."""
+    server = Guarded(tmp_path / "worker", mode="TRANSIENT", config=MODES).start()
+    boto(server).create_bucket(Bucket="bucket")
+    root = admin.basic(server.access_key, server.secret_key)
+    words = [(word, other) for rule, other in (("direct", "back"), ("back", "direct")) for word in misspelled(rule)]
+    targets = dict.fromkeys(spelling.format(word, other) for word, other in words for spelling in SPELLINGS)
+    keys, wrong = {}, []
+    for target in targets:
+        key = urllib.parse.unquote(target, errors="strict")
+        keys.setdefault(key, []).append(target)
+        answer = ask(server, "PUT", target, body=key.encode())
+        if answer.status != 200:
+            wrong.append(f"PUT {target}: {answer}")
+    server.wait_until_drained()
+    for key, spellings in keys.items():
+        path = urllib.parse.quote(f"/bucket/{key}", safe="")
+        detail = json.loads(admin.ask(server, "GET", f"/api/v1/objects/detail?path={path}", root)[1])
+        rule = json.loads(admin.ask(server, "GET", f"/api/v1/policies/resolve?path={path}", root)[1])
+        (said,) = (setting["value"] for setting in rule["settings"] if setting["setting"] == "writeMode")
+        if (stored_as(detail), said) != (mode_of(key), mode_of(key)):
+            wrong.append(f"{key!r} as {spellings}: stored as {stored_as(detail)}, rule {said}, not {mode_of(key)}")
+    assert not wrong, "\n".join(wrong)
+    assert keys_of(server) == set(keys)
+    assert {mode_of(key) for key in keys} == {"NO_CACHE", "WRITE_BACK", "TRANSIENT"} and len(keys) < len(targets)
+    assert server.stop() == 0
 
 
 TRAVERSALS = [

@@ -1,10 +1,13 @@
 """What one tenant has is nothing to another: no bytes, no names, and not whether it is there."""
 
+from xml.sax.saxutils import escape
+
 import pytest
 
-from guarded import READER, STRANGER, WRITER
+from fake_store import EMPTY_LIST, FakeStore, error
+from guarded import READER, STRANGER, WRITER, Guarded
 from harness import signing
-from harness.clients import boto, refused, send
+from harness.clients import boto, md5_base64, refused, send
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +23,10 @@ def worker(guarded):
     return guarded
 
 
-def ask(server, keys, method, target, headers=None):
-    signed = signing.in_header(server, signing.Request(method, target, headers or {}, b""), *keys)
-    answer = send(server, method, signed.target, signed.headers)
+def ask(server, keys, method, target, headers=None, body=b"", sent_as=None):
+    """What is answered, but for what differs each time. `sent_as` is another spelling of the target than the one that is signed."""
+    signed = signing.in_header(server, signing.Request(method, target, headers or {}, body), *keys)
+    answer = send(server, method, sent_as or signed.target, signed.headers, body)
     said = {name: value for name, value in answer.headers.items() if name not in ("date", "x-amz-request-id")}
     return answer.status, said, answer.body.partition(b"<RequestId>")[0]
 
@@ -55,6 +59,191 @@ def test_without_the_right_to_list_what_is_absent_looks_forbidden(worker):
     assert ask(worker, READER, "GET", "/bucket/absent")[0] == 403
     assert ask(worker, READER, "HEAD", "/bucket/absent")[0] == 403
     assert ask(worker, READER, "GET", "/bucket?list-type=2")[0] == 403
+    # Nor does anything else tell that there is nothing there.
+    for headers in ({"If-None-Match": "*"}, {"If-None-Match": '"other"'}, {"If-Match": "*"}, {"Range": "bytes=0-0"}, {"x-amz-checksum-mode": "ENABLED"}):
+        for method in ("GET", "HEAD"):
+            assert ask(worker, READER, method, "/bucket/absent", headers)[0] == 403, (method, headers)
+    for query in ("?tagging=", "?attributes=", "?partNumber=1", "?versionId=null", "?response-content-type=text/plain"):
+        assert ask(worker, READER, "GET", f"/bucket/absent{query}", {"x-amz-object-attributes": "ETag"})[0] == 403, query
+    upload = boto(worker, *WRITER).create_multipart_upload(Bucket="bucket", Key="own/parts")["UploadId"]
+    for target in ("/bucket/own/copy", f"/bucket/own/parts?partNumber=1&uploadId={upload}"):
+        for condition in ({}, {"x-amz-copy-source-if-match": "*"}, {"x-amz-copy-source-if-none-match": "*"}):
+            answer = ask(worker, WRITER, "PUT", target, {"x-amz-copy-source": "/bucket/own/absent"} | condition)
+            assert answer[0] == 403, (target, condition, answer)
+    boto(worker).abort_multipart_upload(Bucket="bucket", Key="own/parts", UploadId=upload)
+
+
+LISTER = ("LISTERKEY", "lister-secret-12ab")
+SENDER = ("SENDERKEY", "sender-secret-34cd")
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    """With users who have one right each, and an object in the cache."""
+    server = Guarded(tmp_path_factory.mktemp("single"))
+    users = server.directory / "users.toml"
+    entry = '[[user]]\nname = "{0}"\naccess_key = "{0}"\nsecret_key = "{1}"\ngrants = [{{ path = "/bucket/", allow = ["{2}"] }}]\n'
+    users.write_text(users.read_text() + entry.format(*LISTER, "list") + entry.format(*SENDER, "write"))
+    server.start()
+    s3 = boto(server)
+    s3.create_bucket(Bucket="bucket")
+    s3.put_object(Bucket="bucket", Key="object", Body=b"kept")
+    s3.get_object(Bucket="bucket", Key="object")["Body"].read()
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+def test_a_hit_is_refused_to_who_may_only_write_or_only_list(single):
+    """It asks for the right to read, whatever else somebody may do there, in every way to sign."""
+    etag = boto(single).head_object(Bucket="bucket", Key="object")["ETag"]
+    for keys in (LISTER, SENDER):
+        for sign in signing.WAYS.values():
+            for headers in ({}, {"If-None-Match": etag}, {"If-Match": etag}, {"If-None-Match": '"other"'}, {"Range": "bytes=0-0"}):
+                for method in ("GET", "HEAD"):
+                    signed = sign(single, signing.Request(method, "/bucket/object", {}, b""), *keys)
+                    answer = send(single, method, signed.target, signed.headers | headers)
+                    assert answer.status == 403 and "etag" not in answer.headers, (keys[0], method, headers, answer)
+    assert ask(single, SENDER, "GET", "/bucket/absent")[0] == 403
+    assert ask(single, LISTER, "GET", "/bucket?list-type=2")[0] == 200
+
+
+def test_a_condition_on_a_tag_is_for_who_may_read_it(single):
+    """A tag is a digest of the content: who may only write could try what is in an object, and whether it is there."""
+    s3 = boto(single)
+    etag = s3.head_object(Bucket="bucket", Key="object")["ETag"]
+    told = []
+    for key in ("object", "absent"):
+        for tag in ('"0123456789abcdef0123456789abcdef"', etag):
+            upload = s3.create_multipart_upload(Bucket="bucket", Key=key)["UploadId"]
+            part = s3.upload_part(Bucket="bucket", Key=key, UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+            parts = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{part}</ETag></Part></CompleteMultipartUpload>".encode()
+            listed = f"<Delete><Object><Key>{key}</Key><ETag>{escape(tag)}</ETag></Object></Delete>".encode()
+            for method, target, headers, body in (
+                ("DELETE", f"/bucket/{key}", {"If-Match": tag}, b""),
+                ("POST", "/bucket?delete=", {"Content-MD5": md5_base64(listed)}, listed),
+                ("PUT", f"/bucket/{key}", {"If-Match": tag}, b"new"),
+                ("POST", f"/bucket/{key}?uploadId={upload}", {"If-Match": tag}, parts),
+            ):
+                status, _, said = ask(single, SENDER, method, target, headers, body)
+                if status != 403 and b"<Code>AccessDenied<" not in said:
+                    told.append(f"{method} {target} if {tag}: {status} {said}")
+                s3.put_object(Bucket="bucket", Key="object", Body=b"kept")
+    assert not told, "\n".join(told)
+
+
+VERSIONS = ["7", "3HL4kqtJlcpXroDTDmjVBH40Nrjfkd", "01JZ0000000000000000000000", "..", "%00", ""]
+BESIDE = ["", "&tagging=", "&attributes=", "&acl=", "&retention=", "&legal-hold=", "&uploadId=x", "&partNumber=1", "&x-id=GetObject"]
+
+
+def versions_of(path):
+    """Requests for a version that is none of ours, as they are signed and as they are sent."""
+    for version in VERSIONS:
+        for beside in BESIDE:
+            yield f"{path}?versionId={version}{beside}", None
+        yield f"{path}?versionId={version}", f"{path}?%76ersionId={version}"
+        yield f"{path}?versionId={version}", f"{path}?version%49d={version}"
+    yield f"{path}?versionId=null", f"{path}?versionId=nul%6C"
+
+
+@pytest.fixture(scope="module")
+def versioned():
+    """An under store that has a body for whatever it is asked for."""
+    with FakeStore() as behind:
+        yield behind
+
+
+@pytest.fixture(scope="module")
+def in_front_of_versions(tmp_path_factory, versioned):
+    server = Guarded(tmp_path_factory.mktemp("versions"), mode="NO_CACHE", behind=versioned).start()
+    assert ask(server, (server.access_key, server.secret_key), "GET", "/bucket?list-type=2")[0] == 200
+    yield server
+    server.kill()
+
+
+OLD = (200, {"ETag": f'"{"0" * 32}"', "Last-Modified": "Wed, 01 Jan 2020 00:00:00 GMT", "x-amz-version-id": "7"}, b"old")
+
+
+def test_an_old_version_is_for_who_may_read_its_key(in_front_of_versions, versioned):
+    """Naming one is no way past a grant, and a grant to write is none to take it away."""
+    server = in_front_of_versions
+    versioned.answer = OLD
+    versioned.asked.clear()
+    assert ask(server, READER, "GET", "/bucket/object?versionId=7")[::2] == (200, b"old")
+    assert ask(server, READER, "HEAD", "/bucket/object?versionId=7")[0] == 200
+    assert all("versionId=7" in path for path in versioned.names()) and len(versioned.asked) == 2
+    versioned.asked.clear()
+    let_in = []
+    for keys, path in ((STRANGER, "/bucket/object"), (WRITER, "/bucket/object"), (WRITER, "/bucket/ownership"), (STRANGER, "/bucket/own/object")):
+        for target, sent_as in (*versions_of(path), (path, None)):
+            for method in ("GET", "HEAD"):
+                answer = ask(server, keys, method, target, {"x-amz-object-attributes": "ETag"}, sent_as=sent_as)
+                if answer[0] != 403:
+                    let_in.append(f"{keys[0]} {method} {sent_as or target}: {answer}")
+    tags = b"<Tagging><TagSet></TagSet></Tagging>"
+    for keys, path in ((READER, "/bucket/object"), (WRITER, "/bucket/own/object")):
+        for method, query, headers, body in (
+            ("DELETE", "versionId=7", {}, b""),
+            ("DELETE", "versionId=", {}, b""),
+            ("DELETE", "tagging=&versionId=7", {}, b""),
+            ("PUT", "tagging=&versionId=7", {}, tags),
+            ("PUT", "acl=&versionId=7", {"x-amz-acl": "public-read"}, b""),
+            ("PUT", "retention=&versionId=7", {}, b"<Retention/>"),
+            ("POST", "restore=&versionId=7", {}, b"<RestoreRequest/>"),
+            ("POST", "select=&select-type=2&versionId=7", {}, b"<SelectObjectContentRequest/>"),
+            ("GET", "acl=&versionId=7", {}, b""),
+        ):
+            answer = ask(server, keys, method, f"{path}?{query}", headers, body)
+            if answer[0] != 403:
+                let_in.append(f"{keys[0]} {method} {path}?{query}: {answer}")
+    assert not let_in, "\n".join(let_in)
+    assert versioned.asked == []
+
+
+def test_a_version_is_not_taken_for_the_newest(in_front_of_versions, versioned):
+    """Where versions are not known: neither as the source of a copy, nor as what is deleted in a list."""
+    server = in_front_of_versions
+    versioned.answer = OLD
+    versioned.asked.clear()
+    for version in ("7", "", "..", "7&x=1", "null7", "NULL"):
+        for target in ("/bucket/own/copy", "/bucket/own/copy?partNumber=1&uploadId=x"):
+            answer = ask(server, WRITER, "PUT", target, {"x-amz-copy-source": f"/bucket/own/object?versionId={version}"})
+            assert answer[0] in (400, 404, 501) and b"NoSuchUpload" not in answer[2], (target, version, answer)
+            # Who may not read the source is not told that much.
+            refused_copy = ask(server, WRITER, "PUT", target, {"x-amz-copy-source": f"/bucket/object?versionId={version}"})
+            assert refused_copy[0] in (403, 400), (target, version, refused_copy)
+    listed = b"<Delete><Object><Key>own/object</Key><VersionId>7</VersionId></Object><Object><Key>object</Key><VersionId>7</VersionId></Object></Delete>"
+    answer = ask(server, WRITER, "POST", "/bucket?delete=", {"Content-MD5": md5_base64(listed)}, listed)
+    assert answer[0] == 200 and b"<Deleted>" not in answer[2] and b"AccessDenied" in answer[2], answer
+    assert not [asked for asked in versioned.asked if asked[0] in ("PUT", "POST", "DELETE")], versioned.asked
+
+
+@pytest.mark.parametrize("code", ["NoSuchKey", "NoSuchVersion"])
+def test_without_the_right_to_list_an_absent_version_looks_forbidden(in_front_of_versions, versioned, code):
+    server = in_front_of_versions
+    versioned.answer = (404, {}, error(code, "It is not there."))
+    root = (server.access_key, server.secret_key)
+    told = []
+    for query in ("?versionId=7", "?versionId=", "?versionId=7&tagging="):
+        for method in ("GET", "HEAD") if "tagging" not in query else ("GET",):
+            assert ask(server, root, method, f"/bucket/absent{query}")[0] == 404, (method, query)
+            answer = ask(server, READER, method, f"/bucket/absent{query}")
+            if answer[0] != 403:
+                told.append(f"{method} {query}: {answer}")
+    versioned.answer = (200, {}, EMPTY_LIST)
+    assert not told, "\n".join(told)
+
+
+def test_over_a_directory_there_are_no_versions(worker):
+    """Whoever may read an object gets nothing for a version that it does not have, and others get what they always get."""
+    for target, sent_as in versions_of("/bucket/object"):
+        for method in ("GET", "HEAD"):
+            headers = {"x-amz-object-attributes": "ETag"}
+            status, _, body = ask(worker, READER, method, target, headers, sent_as=sent_as)
+            spelled = sent_as or target
+            newest = "=null" in target or spelled.endswith(("versionId=", "version%49d=", "%76ersionId="))
+            assert status in (400, 403, 404, 501) or (newest and status == 200), (method, spelled, status)
+            assert b"kept" not in body or newest, (method, spelled, body)
+            assert ask(worker, STRANGER, method, target, headers, sent_as=sent_as)[0] == 403, (method, spelled)
 
 
 def test_a_copy_needs_both_rights(worker):

@@ -1,13 +1,18 @@
 //! The listener.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use axum::Router;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
+use axum::response::Response;
 use forebay_env::TimedIo;
-use hyper::body::Incoming;
+use forebay_env::rest::{self, Rest};
+use http::{HeaderValue, header};
+use hyper::body::{Body as _, Incoming};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -69,27 +74,58 @@ async fn accept(
 
 async fn connection(stream: TcpStream, peer: SocketAddr, admin: &Admin, router: Router) {
     let stream = TimedIo::new(stream, Arc::clone(&admin.env().clock), PROGRESS_TIMEOUT);
-    let Some(tls) = &admin.shared.tls else { return requests(stream, peer, router).await };
+    let Some(tls) = &admin.shared.tls else { return requests(stream, peer, admin, router).await };
     tokio::select! {
         accepted = tls.accept(stream) => match accepted {
-            Ok(stream) => requests(stream, peer, router).await,
+            Ok(stream) => requests(stream, peer, admin, router).await,
             Err(error) => tracing::debug!(%error, "TLS handshake of an admin connection failed"),
         },
         () = admin.env().clock.sleep(HEADER_TIMEOUT) => tracing::debug!("TLS handshake of an admin connection took too long"),
     }
 }
 
-async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, router: Router) {
+async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, admin: &Admin, router: Router) {
     let router = TowerToHyperService::new(router);
+    let clock = Arc::clone(&admin.env().clock);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer.ip()));
-        router.call(request)
+        let waits = request.headers().contains_key(header::EXPECT);
+        let (request, rest) = split(request);
+        let (answer, clock) = (router.call(request), Arc::clone(&clock));
+        async move {
+            let mut response: Response = answer.await?;
+            if let Some(rest) = rest
+                && !rest.discard(waits, &*clock, rest::WAIT).await
+            {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response.headers_mut().entry(header::DATE).or_insert_with(|| date(clock.unix_ms()));
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
+        .auto_date_header(false)
         .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "admin connection ended");
     }
+}
+
+/// The request for the router, and what that will have left of its body.
+fn split(request: Request<Incoming>) -> (Request<Body>, Option<Rest<BodyDataStream>>) {
+    if request.body().is_end_stream() {
+        return (request.map(|_| Body::empty()), None);
+    }
+    let (parts, body) = request.into_parts();
+    let length = body.size_hint().exact();
+    let (body, rest) = rest::share(Body::new(body).into_data_stream(), length);
+    (Request::from_parts(parts, Body::from_stream(body)), Some(rest))
+}
+
+/// The `Date` of an answer. hyper's own is renewed forward only: after the clock was set back it would stay in the future.
+fn date(unix_ms: u64) -> HeaderValue {
+    let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(unix_ms));
+    HeaderValue::try_from(text).expect("a date is ASCII")
 }

@@ -93,7 +93,13 @@ pub(crate) fn owner_id_of(name: &str) -> String {
 /// One line: the place, what is wrong, and what was probably meant. The source line is left out, it may hold a secret.
 fn describe(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-    let message = error.message();
+    let message = match error.message() {
+        // What was given stands in front of what is expected, and may be a secret without its quotes.
+        message if message.starts_with("invalid type") || message.starts_with("invalid value") => {
+            message.find("expected ").map_or("a value that it can't have", |at| &message[at..])
+        }
+        message => message,
+    };
     let mut quoted = message.split('`').skip(1).step_by(2);
     let suggestion = match (message.starts_with("unknown"), quoted.next()) {
         (true, Some(given)) => quoted
@@ -148,6 +154,10 @@ allow = ["read"]
         refused(&GOOD.replace("\"list\"", "\"lost\""), &["line 6", "lost", "did you mean `list`"]);
         refused(&GOOD.replace("/lake/raw", "lake"), &["etl", "must begin with"]);
         refused(&GOOD.replace("secret_key = \"0123456789\"", "secret_key = 0123456789"), &["line 5"]);
+        refused(
+            &GOOD.replace("secret_key = \"0123456789\"", "secret_key = 10123456789"),
+            &["line 5: expected a string"],
+        );
         refused(&GOOD.replace("ETLKEY", "a/b/c"), &["access_key"]);
         refused(&format!("{GOOD}{}", &GOOD[..GOOD.find("[[anonymous").unwrap()]), &["twice"]);
     }

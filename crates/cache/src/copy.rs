@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_types::limits::PUT_BYTES_MAX;
-use forebay_types::{ObjectInfo, ObjectPath, StorageState, SystemHeaders, Tags};
+use forebay_types::{Generation, ObjectInfo, ObjectPath, StorageState, SystemHeaders, Tags};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::worker::Worker;
@@ -16,6 +16,7 @@ pub(crate) struct CopySource {
     pub(crate) incoming: Incoming,
     pub(crate) info: Arc<ObjectInfo>,
     state: StorageState,
+    generation: Option<Generation>,
 }
 
 /// A source that changes while its tags are asked for is looked at anew this often.
@@ -60,7 +61,7 @@ impl Worker {
             let tags = self.tags(source).await?;
             let (path, conditions) = (source.clone(), Conditions::default());
             let now = self.head(GetObject { path, range: None, part_number: None, conditions }).await?;
-            if is_same_version(&now.info, &from.info) {
+            if now.generation == from.generation && has_same_description(&now.info, &from.info) {
                 return Ok((from, tags));
             }
         }
@@ -85,7 +86,7 @@ impl Worker {
             ErrorKind::NotModified => Error { kind: ErrorKind::PreconditionFailed, ..error },
             _ => error,
         })?;
-        let (info, state) = (Arc::clone(&body.head.info), body.head.state);
+        let (info, state, generation) = (Arc::clone(&body.head.info), body.head.state, body.head.generation);
         if range.is_some_and(|(_, last)| last >= info.size) {
             return Err(Error::about(
                 ErrorKind::InvalidRange,
@@ -102,12 +103,13 @@ impl Worker {
             compute: Vec::new(),
             trailers: None,
         };
-        Ok(CopySource { incoming, info, state })
+        Ok(CopySource { incoming, info, state, generation })
     }
 }
 
-/// Equal content may have been written again with other tags, but not at the same time with the same metadata.
-fn is_same_version(a: &ObjectInfo, b: &ObjectInfo) -> bool {
+/// All that tells versions apart which somebody else has written: ours have generations, and need them. Equal content may be written twice
+/// within a millisecond, or within as long as the clock was set back by.
+fn has_same_description(a: &ObjectInfo, b: &ObjectInfo) -> bool {
     (&a.etag, a.last_modified_ms, &a.headers, &a.user) == (&b.etag, b.last_modified_ms, &b.headers, &b.user)
 }
 

@@ -42,11 +42,11 @@ pub enum ErrorKind {
     InvalidPartNumber,
     /// The path's policy or the under store's credentials refuse this.
     AccessDenied,
-    /// Pinned data fills its share: try again later (503 SlowDown).
+    /// Pinned data fills its share, no file descriptor is left, or no disk answers: try again later (503 SlowDown).
     SlowDown,
     /// The disks are full (507).
     InsufficientStorage,
-    /// The under store is out of reach or failing (503).
+    /// The under store is out of reach or failing, or a disk does not answer (503): a write may have been done, or may yet be.
     Unavailable,
     /// The only copy of the bytes is damaged or missing (500).
     Corrupt,
@@ -100,6 +100,7 @@ impl From<forebay_store::Error> for Error {
         let kind = match error.kind {
             Store::Invalid => ErrorKind::Internal,
             Store::Full => ErrorKind::InsufficientStorage,
+            Store::Busy => ErrorKind::SlowDown,
             Store::Corrupt => ErrorKind::Corrupt,
             Store::Failed | Store::Closed => ErrorKind::Unavailable,
         };
@@ -113,6 +114,7 @@ impl From<forebay_catalog::Error> for Error {
         let kind = match error.kind {
             Catalog::Conflict => ErrorKind::Conflict,
             Catalog::Full => ErrorKind::InsufficientStorage,
+            Catalog::Busy => ErrorKind::SlowDown,
             Catalog::Unknown | Catalog::Unavailable => ErrorKind::Unavailable,
             Catalog::Corrupt => ErrorKind::Internal,
         };

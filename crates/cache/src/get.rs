@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use forebay_store::{Object, Piece};
-use forebay_types::{ByteRange, ETag, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
 use forebay_ufs::RemoteObject;
 use futures::StreamExt;
 use futures::stream;
@@ -45,6 +45,14 @@ impl Found {
             Source::Remote(..) => false,
         };
         has_all && !self.asked
+    }
+
+    /// As in [`ObjectHead`].
+    fn generation(&self) -> Option<Generation> {
+        match &self.bytes {
+            Source::Here(object) | Source::Copy(object, _) => Some(object.generation()),
+            Source::Remote(remote, _) => remote.stamp.as_ref().map(|stamp| stamp.generation),
+        }
     }
 
     /// What the under store calls this version, if it has it.
@@ -143,8 +151,12 @@ impl Worker {
             };
             if copy.is_some() || look.is_some() || !may_wait {
                 let found = self.find_elsewhere(path, policy, wanted, copy).await;
-                if let Some(look) = look {
+                if let Some(look) = look.take() {
                     FirstLook::end(look);
+                }
+                let asked = found.as_ref().map_or(true, |found| found.asked);
+                if asked && self.is_here(path).await? {
+                    continue;
                 }
                 return found;
             }
@@ -399,7 +411,8 @@ fn head_of(found: &Found, request: &GetObject) -> Result<ObjectHead> {
     let asks = request.range.is_some() || request.part_number.is_some();
     let is_partial = asks && request.conditions.allow_range(&info, found.remote_etag());
     let range = if is_partial { requested_range(request, &info)? } else { ByteRange::of_size(info.size) };
-    Ok(ObjectHead { info, state: found.state, cached_bytes: found.cached_bytes, range, is_partial })
+    let generation = found.generation();
+    Ok(ObjectHead { info, state: found.state, cached_bytes: found.cached_bytes, range, is_partial, generation })
 }
 
 fn not_found(path: &ObjectPath) -> Error {

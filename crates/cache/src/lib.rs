@@ -13,6 +13,7 @@ mod first_looks;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod generations;
 mod get;
 mod inspect;
 mod jobs;
@@ -34,6 +35,7 @@ mod scope;
 mod settings;
 mod settle;
 mod space;
+mod stalled;
 mod sweep;
 mod tags;
 mod worker;
@@ -58,9 +60,11 @@ pub use settings::{Mount, Mounts, Settings};
 use worker::Worker;
 
 /// Does what must not stay half done when the caller goes away in the middle: a client that breaks its connection drops the
-/// future of its request at whatever it waits for.
-async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    forebay_env::spawn(work.in_current_span()).join().await
+/// future of its request at whatever it waits for. Begins at once: a future of this would have to hold the work first, which is large.
+fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> impl Future<Output = Result<T>> + Send {
+    forebay_env::spawn(work.in_current_span()).join()
 }
 
 /// The cache, shared by clones.
@@ -89,7 +93,7 @@ impl Cache {
     /// Deleting what is absent is no error. With `if_match` in the conditions, `PreconditionFailed` when the object is another.
     pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let (worker, path, conditions) = (Arc::clone(&self.worker), path.clone(), conditions.clone());
-        to_the_end(async move { worker.delete(&path, &conditions).await }).await
+        self.worker.unless_stalled(async move { worker.delete(&path, &conditions).await }).await
     }
 
     /// Copies an object of up to 5 GiB.
@@ -110,12 +114,13 @@ impl Cache {
     /// Replaces the tags; an empty set deletes them.
     pub async fn set_tags(&self, path: &ObjectPath, tags: Tags) -> Result<()> {
         let (worker, path) = (Arc::clone(&self.worker), path.clone());
-        to_the_end(async move { worker.set_tags(&path, tags).await }).await
+        self.worker.unless_stalled(async move { worker.set_tags(&path, tags).await }).await
     }
 
     /// Returns the upload id.
     pub async fn create_upload(&self, request: CreateUpload) -> Result<String> {
-        self.worker.create_upload(request).await
+        let worker = Arc::clone(&self.worker);
+        self.worker.unless_stalled(async move { worker.create_upload(request).await }).await
     }
 
     /// Stores a part; a part of the same number is replaced.
@@ -131,13 +136,13 @@ impl Cache {
     /// Makes the object; called again with the same id it answers the same.
     pub async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
         let worker = Arc::clone(&self.worker);
-        to_the_end(async move { worker.complete_upload(request).await }).await
+        self.worker.unless_stalled(async move { worker.complete_upload(request).await }).await
     }
 
     /// Drops an upload and its parts.
     pub async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
         let (worker, upload) = (Arc::clone(&self.worker), upload.clone());
-        to_the_end(async move { worker.abort_upload(&upload).await }).await
+        self.worker.unless_stalled(async move { worker.abort_upload(&upload).await }).await
     }
 
     /// Parts with numbers above `after`.
@@ -163,13 +168,13 @@ impl Cache {
     /// Makes a bucket in the under store.
     pub async fn create_bucket(&self, bucket: &BucketName) -> Result<()> {
         let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
-        to_the_end(async move { worker.create_bucket(&bucket).await }).await
+        self.worker.unless_stalled(async move { worker.create_bucket(&bucket).await }).await
     }
 
     /// Deletes an empty bucket.
     pub async fn delete_bucket(&self, bucket: &BucketName) -> Result<()> {
         let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
-        to_the_end(async move { worker.delete_bucket(&bucket).await }).await
+        self.worker.unless_stalled(async move { worker.delete_bucket(&bucket).await }).await
     }
 
     /// Where requests that the cache has no opinion on pass through to, when the bucket is on S3.
@@ -179,7 +184,7 @@ impl Cache {
 
     /// Whether anything of this object waits to reach the under store: then a request that passes through would not see it.
     pub async fn is_dirty(&self, path: &ObjectPath) -> Result<bool> {
-        Ok(self.worker.current(path).await?.record.is_some())
+        self.worker.is_here(path).await
     }
 
     /// All rules, and the version that [`Cache::set_policies`] wants back.
@@ -197,7 +202,7 @@ impl Cache {
         reason: &str,
     ) -> Result<u64> {
         let (worker, by, reason) = (Arc::clone(&self.worker), by.to_owned(), reason.to_owned());
-        to_the_end(async move { worker.set_policies(rules, version, &by, &reason).await }).await
+        self.worker.unless_stalled(async move { worker.set_policies(rules, version, &by, &reason).await }).await
     }
 
     /// The effective settings of an object.

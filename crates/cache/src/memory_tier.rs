@@ -55,6 +55,7 @@ pub(crate) struct MemoryTier {
     shared: Tier,
     /// By the path of the rule that sets the quota.
     reserved: RwLock<HashMap<String, (u64, Tier)>>,
+    shared_bytes_max: u64,
     object_bytes_max: u64,
     hasher: HashState,
 }
@@ -67,7 +68,7 @@ fn tier(bytes: u64, object_bytes_max: u64, hasher: HashState) -> Tier {
 impl MemoryTier {
     pub(crate) fn new(bytes: u64, object_bytes_max: u64, hasher: HashState) -> Self {
         let shared = tier(bytes, object_bytes_max, hasher.clone());
-        Self { shared, reserved: RwLock::default(), object_bytes_max, hasher }
+        Self { shared, reserved: RwLock::default(), shared_bytes_max: bytes, object_bytes_max, hasher }
     }
 
     /// Makes the reserved tiers those of `policies`; tiers whose quota stays keep what they hold.
@@ -109,9 +110,10 @@ impl MemoryTier {
         self.tier_of(policy).insert(generation.0, MemoryObject { data, ..object });
     }
 
-    /// Whether an object of this size is worth keeping whole.
+    /// Whether an object of this size is worth keeping whole: it is small, and some tier has room at all.
     pub(crate) fn takes(&self, size: u64) -> bool {
-        size <= self.object_bytes_max
+        let has_room = || self.shared_bytes_max > 0 || self.reserved.read().values().any(|(bytes, _)| *bytes > 0);
+        size <= self.object_bytes_max && has_room()
     }
 
     /// Bytes held now, over all tiers.
@@ -211,6 +213,17 @@ mod tests {
         memory.remove(&PathPolicy::default(), Generation(1));
         assert!(memory.get(&PathPolicy::default(), Generation(1)).is_none());
         assert_eq!(memory.bytes(), 0);
+    }
+
+    #[test]
+    fn a_tier_without_room_takes_nothing() {
+        let none = memory(0, 1024);
+        assert!(!none.takes(0) && !none.takes(1024));
+        let some = memory(1 << 20, 1024);
+        assert!(some.takes(1024) && !some.takes(1025));
+        let quota = PolicyRule { memory_quota: Some(ByteSize(4096)), ..PolicyRule::for_path("/hot/") };
+        none.configure(&PolicySet::new(vec![quota]).unwrap());
+        assert!(none.takes(1024), "a path has room of its own");
     }
 
     #[test]

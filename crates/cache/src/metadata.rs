@@ -6,16 +6,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ErrorKind, Result};
 
-/// The first byte of both encodings.
+/// The first byte of the metadata.
 const VERSION: u8 = 1;
 
+/// The first byte of an annex. Version 1, with tags as text alone, is still read.
+const ANNEX_VERSION: u8 = 2;
+
 /// The part of an object's state that changes without its bytes, kept in memory by the store.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Annex {
     /// The under store's tag of this very version, once the under store has it.
     pub(crate) remote_etag: Option<ETag>,
     /// What clients see, where that is another tag.
     pub(crate) etag: Option<ETag>,
+}
+
+/// An annex on disk and in the store's memory, where there is one for every object: most tags are MD5s.
+#[derive(Serialize, Deserialize)]
+struct PackedAnnex {
+    remote_etag: Option<PackedTag>,
+    etag: Option<PackedTag>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum PackedTag {
+    Md5([u8; 16]),
+    Text(ETag),
+}
+
+impl PackedTag {
+    fn pack(tag: &ETag) -> Self {
+        // Text that another spelling of the same digits would not come back as stays text.
+        let md5 = tag.md5().filter(|_| !tag.as_str().bytes().any(|digit| digit.is_ascii_uppercase()));
+        md5.map_or_else(|| Self::Text(tag.clone()), Self::Md5)
+    }
+
+    fn unpack(self) -> ETag {
+        match self {
+            Self::Md5(md5) => ETag::from_md5(md5),
+            Self::Text(tag) => tag,
+        }
+    }
 }
 
 impl Annex {
@@ -25,34 +56,39 @@ impl Annex {
     }
 
     pub(crate) fn encode(&self) -> Bytes {
-        encode(self)
+        let pack = |tag: &Option<ETag>| tag.as_ref().map(PackedTag::pack);
+        encode(ANNEX_VERSION, &PackedAnnex { remote_etag: pack(&self.remote_etag), etag: pack(&self.etag) })
     }
 
     /// An annex that can't be read is one that says nothing: the object is then validated before it is served.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
-        decode(bytes).unwrap_or_default()
+        let unpack = |packed: PackedAnnex| Self {
+            remote_etag: packed.remote_etag.map(PackedTag::unpack),
+            etag: packed.etag.map(PackedTag::unpack),
+        };
+        decode(ANNEX_VERSION, bytes).map(unpack).or_else(|_| decode(VERSION, bytes)).unwrap_or_default()
     }
 }
 
 pub(crate) fn encode_info(info: &ObjectInfo) -> Bytes {
-    encode(info)
+    encode(VERSION, info)
 }
 
 pub(crate) fn decode_info(bytes: &[u8]) -> Result<ObjectInfo> {
-    decode(bytes)
+    decode(VERSION, bytes)
 }
 
-fn encode<T: Serialize>(value: &T) -> Bytes {
-    let bytes = postcard::to_extend(value, vec![VERSION]).expect("memory takes every value that derives Serialize");
+fn encode<T: Serialize>(version: u8, value: &T) -> Bytes {
+    let bytes = postcard::to_extend(value, vec![version]).expect("memory takes every value that derives Serialize");
     bytes.into()
 }
 
-fn decode<T: for<'a> Deserialize<'a>>(bytes: &[u8]) -> Result<T> {
+fn decode<T: for<'a> Deserialize<'a>>(version: u8, bytes: &[u8]) -> Result<T> {
     match bytes.split_first() {
-        Some((&VERSION, rest)) => postcard::from_bytes(rest)
+        Some((found, rest)) if *found == version => postcard::from_bytes(rest)
             .map_err(|error| Error::new(ErrorKind::Corrupt, format!("the object's metadata: {error}"))),
-        Some((version, _)) => {
-            Err(Error::new(ErrorKind::Corrupt, format!("the object's metadata has the unknown version {version}")))
+        Some((found, _)) => {
+            Err(Error::new(ErrorKind::Corrupt, format!("the object's metadata has the unknown version {found}")))
         }
         None => Err(Error::new(ErrorKind::Corrupt, "the object's metadata is empty")),
     }
@@ -72,9 +108,24 @@ mod tests {
         newer[0] = VERSION + 1;
         assert_eq!(decode_info(&newer).unwrap_err().kind, ErrorKind::Corrupt);
         assert_eq!(decode_info(&[]).unwrap_err().kind, ErrorKind::Corrupt);
-        let annex = Annex::clean(ETag::new("r"), &ETag::new("r"));
-        assert_eq!(Annex::decode(&annex.encode()), annex);
-        assert_eq!(annex.etag, None);
+    }
+
+    #[test]
+    fn an_annex_is_short_and_keeps_every_tag_as_it_is_spelt() {
+        let md5 = "900150983cd24fb0d6963f7d28e17f72";
+        let annex = |remote: &str, ours: &str| Annex::clean(ETag::new(remote), &ETag::new(ours));
+        assert_eq!(annex(md5, md5).etag, None);
+        assert_eq!(annex(md5, md5).encode().len(), 20);
+        for remote in [md5, &md5.to_uppercase(), "900150983cd24fb0d6963f7d28e17f72-7", "r", ""] {
+            for ours in [md5, "s"] {
+                let annex = annex(remote, ours);
+                assert_eq!(Annex::decode(&annex.encode()), annex);
+            }
+        }
+        let mut newer = annex("r", "r").encode().to_vec();
+        newer[0] = ANNEX_VERSION + 1;
         assert_eq!(Annex::decode(&newer), Annex::default());
+        let first = [&[1, 1, 32], md5.as_bytes(), &[0]].concat();
+        assert_eq!(Annex::decode(&first), annex(md5, md5), "as version 1 wrote it");
     }
 }

@@ -74,6 +74,7 @@ pub(crate) struct Metrics {
     pub(crate) external_changes: Counter,
     pub(crate) leftovers_removed: Counter,
     pub(crate) rejected_pinned_full: Counter,
+    pub(crate) rejected_disk_stalled: Counter,
     pub(crate) jobs_running: Gauge,
     pub(crate) jobs_queued: Gauge,
     pub(crate) jobs_ended: Family<JobLabels, Counter>,
@@ -118,6 +119,7 @@ impl Metrics {
             external_changes: Counter::default(),
             leftovers_removed: Counter::default(),
             rejected_pinned_full: Counter::default(),
+            rejected_disk_stalled: Counter::default(),
             jobs_running: Gauge::default(),
             jobs_queued: Gauge::default(),
             jobs_ended: Family::default(),
@@ -210,6 +212,11 @@ impl Metrics {
             "forebay_rejected_pinned_full",
             "Writes refused because pinned data fills its share",
             self.rejected_pinned_full.clone(),
+        );
+        r.register(
+            "forebay_rejected_disk_stalled",
+            "Changes answered with 503 because a disk did not answer",
+            self.rejected_disk_stalled.clone(),
         );
     }
 

@@ -21,7 +21,6 @@ use crate::receive::{ALGORITHM_DEFAULT, Received};
 use crate::worker::Worker;
 use crate::{
     Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written,
-    to_the_end,
 };
 
 /// An upload that exists, and the version of its record.
@@ -84,6 +83,7 @@ impl Worker {
             let context = format!("the part number {number} is not in 1..{PART_NUMBER_MAX}");
             return Err(Error::new(ErrorKind::InvalidArgument, context));
         }
+        self.check_disks()?;
         let open = self.open_upload(upload).await?;
         let active = self.activity.begin(&upload.upload_id);
         let Some(reservation) = self.space.reserve(&self.store, &upload.path.bucket, body.size) else {
@@ -96,7 +96,7 @@ impl Worker {
         let algorithm = open.record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
         let received = self.receive(body, Some(algorithm)).await?;
         let (worker, upload) = (Arc::clone(self), upload.clone());
-        to_the_end(async move {
+        self.unless_stalled(async move {
             let _held = (reservation, active);
             worker.commit_part(&upload, &open, number, received).await
         })
@@ -273,6 +273,7 @@ fn ended(error: forebay_catalog::Error, upload: &UploadRef) -> Error {
     match error.kind {
         forebay_catalog::ErrorKind::Conflict => no_such_upload(upload),
         forebay_catalog::ErrorKind::Full
+        | forebay_catalog::ErrorKind::Busy
         | forebay_catalog::ErrorKind::Unknown
         | forebay_catalog::ErrorKind::Corrupt
         | forebay_catalog::ErrorKind::Unavailable => error.into(),

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use forebay_catalog::Engine;
 use forebay_catalog::records::{self, ObjectRecord, State};
-use forebay_catalog::{Engine, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_env::{Env, HashState, Task};
-use forebay_store::{Store, ValueWrite};
+use forebay_store::Store;
 use forebay_types::PolicyRule;
 use prometheus_client::registry::Registry;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
 use crate::evict::Keeper;
 use crate::first_looks::FirstLooks;
+use crate::generations::Generations;
 use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::MemoryTier;
@@ -30,7 +30,7 @@ use crate::settle::Settle;
 use crate::space::Space;
 use crate::worker::Worker;
 use crate::write_times::WriteTimes;
-use crate::{Cache, Error, ErrorKind, Mounts, Result, Settings, Status};
+use crate::{Cache, Mounts, Result, Settings, Status};
 
 /// What a cache is made of.
 pub struct Parts {
@@ -92,9 +92,10 @@ impl Cache {
             first_looks: FirstLooks::default(),
             read_ahead: ReadAhead::new(),
             activity: Activity::new(env.clone()),
-            generation_base: generation_base(&env, engine.as_ref()).await?,
+            generations: Generations::load(&env, engine.as_ref(), &store).await?,
             write_times: WriteTimes::load(&env, &engine).await?,
             large_uploads: Semaphore::new(LARGE_UPLOADS_MAX),
+            disk_stalled: Notify::new(),
             stop: CancellationToken::new(),
             settings,
             store,
@@ -119,25 +120,8 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));
+    tasks.push(forebay_env::spawn(Arc::clone(worker).stall_loop()));
     tasks
-}
-
-/// See [`Worker::next_generation`]. Chosen once in the life of a catalog.
-async fn generation_base(env: &Env, engine: &dyn Engine) -> Result<u64> {
-    let key = Bytes::from_static(records::GENERATION_BASE_KEY);
-    if let Some(found) = engine.get(&key).await? {
-        let bytes: [u8; 8] = found
-            .value
-            .as_ref()
-            .try_into()
-            .map_err(|_| Error::new(ErrorKind::Internal, "the catalog's base of generations is damaged"))?;
-        return Ok(u64::from_be_bytes(bytes));
-    }
-    let base = env.clock.unix_ms() << 16;
-    let value = Some(Bytes::copy_from_slice(&base.to_be_bytes()));
-    let writes = vec![ValueWrite { key, value }];
-    engine.commit(Transaction { writes, ..Transaction::default() }).await?;
-    Ok(base)
 }
 
 impl Worker {

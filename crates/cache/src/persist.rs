@@ -137,7 +137,9 @@ impl Worker {
                 (format!("{:?}", error.kind), error.to_string(), blame)
             }
             Err(Failure::UnderStore(error)) => {
-                let blame = if error.kind.is_transient() { Blame::UnderStore } else { Blame::Object };
+                // A conflict is an answer, and about this object alone.
+                let is_away = error.kind.is_transient() && error.kind != UfsKind::Conflict;
+                let blame = if is_away { Blame::UnderStore } else { Blame::Object };
                 (format!("{:?}", error.kind), error.to_string(), blame)
             }
         };
@@ -217,7 +219,8 @@ impl Worker {
         let done = result?;
         self.fence.advance(path);
         if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
-            if error.kind != ErrorKind::InsufficientStorage {
+            let nothing_changed = matches!(error.kind, ErrorKind::InsufficientStorage | ErrorKind::SlowDown);
+            if !nothing_changed {
                 self.settle.leave(path, record.generation);
             }
             return Err(error.into());
@@ -305,10 +308,11 @@ impl Worker {
     }
 
     async fn delete_remote(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
-        let mut condition = match &record.base {
+        let first = match &record.base {
             Base::Unknown | Base::Absent => Condition::Always,
             Base::Present(etag) => Condition::Matches(etag.clone()),
         };
+        let mut condition = first.clone();
         for _ in 0..CONDITION_TRIES {
             let error = match mount.background.delete(&path.key, condition).await {
                 Ok(()) => return Ok(Done::Deleted),
@@ -318,7 +322,14 @@ impl Worker {
                 return Err(self.request_failed(path, error));
             }
             condition = match self.look(path, record, mount).await? {
-                Found::Nothing => return Ok(Done::Deleted),
+                // The answer to HEAD has no body, and anybody's 404 looks like this.
+                Found::Nothing => match mount.background.get(&path.key, Some(ByteRange::new(0, 1)), None).await {
+                    Err(error) if error.kind == UfsKind::NotFound => return Ok(Done::Deleted),
+                    // It is there; an empty one has no first byte.
+                    Ok(_) => first.clone(),
+                    Err(error) if error.kind == UfsKind::Invalid => first.clone(),
+                    Err(error) => return Err(Failure::UnderStore(error)),
+                },
                 Found::Ours(etag) | Found::Replaceable(etag) => Condition::Matches(etag),
                 Found::Foreign => return Ok(Done::Conflict),
             };
@@ -425,6 +436,8 @@ fn found(record: &ObjectRecord, stamped: Option<Generation>, remote_etag: ETag) 
             Found::Replaceable(remote_etag)
         }
         (_, Base::Unknown) => Found::Replaceable(remote_etag),
+        // Nobody has changed it: the condition held, whatever was said.
+        (_, Base::Present(base)) if *base == remote_etag => Found::Replaceable(remote_etag),
         (_, Base::Absent | Base::Present(_)) => Found::Foreign,
     }
 }
@@ -483,5 +496,8 @@ mod tests {
         assert_eq!(check(&Base::Absent, None), Found::Foreign);
         assert_eq!(check(&Base::Unknown, None), replaceable);
         assert_eq!(check(&Base::Unknown, Some(10)), replaceable);
+        let unchanged = Base::Present(etag.clone());
+        assert_eq!(check(&unchanged, None), replaceable, "nobody has written there");
+        assert_eq!(check(&unchanged, Some(10)), replaceable);
     }
 }

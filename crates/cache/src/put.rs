@@ -19,7 +19,7 @@ use crate::policies::group_of;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
 use crate::write_times::Note;
-use crate::{Attributes, Conditions, Error, ErrorKind, Mount, PutObject, Result, Written, to_the_end};
+use crate::{Attributes, Conditions, Error, ErrorKind, Mount, PutObject, Result, Written};
 
 /// The bytes of an object to be.
 pub(crate) enum Source {
@@ -69,6 +69,7 @@ impl Worker {
     /// The main flow of a write.
     pub(crate) async fn put(self: &Arc<Self>, request: PutObject) -> Result<Written> {
         let PutObject { path, body, attributes, conditions } = request;
+        self.check_disks()?;
         let policy = self.policies.resolve(&path);
         let admission = self.admit(&policy, &path, body.size)?;
         let mount = self.buckets.mount_for_write(&path).await?;
@@ -78,7 +79,7 @@ impl Worker {
         let (source, small) = (Source::Written(received.writer), received.small);
         let pending = Pending { path, policy, source, info, conditions, small, with: With::default() };
         let worker = Arc::clone(self);
-        to_the_end(async move { worker.write(pending, &mount, &admission).await }).await
+        self.unless_stalled(async move { worker.write(pending, &mount, &admission).await }).await
     }
 
     /// # Errors

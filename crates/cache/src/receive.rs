@@ -1,6 +1,6 @@
 //! Bodies on their way in: hashed, verified and appended to the store as they arrive.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use forebay_store::{Class, Writer};
 use forebay_types::limits::PUT_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum};
@@ -16,7 +16,7 @@ pub(crate) struct Received {
     pub(crate) size: u64,
     pub(crate) md5: [u8; 16],
     pub(crate) checksums: Vec<Checksum>,
-    /// The bytes, when they are few enough for the memory tier.
+    /// The bytes, when they are few enough for the memory tier; the same that the writer has.
     pub(crate) small: Option<Bytes>,
 }
 
@@ -24,6 +24,8 @@ pub(crate) struct Received {
 pub(crate) const ALGORITHM_DEFAULT: Algorithm = Algorithm::Crc64Nvme;
 
 impl Worker {
+    /// Holds no more of a body than has come, and of a large one no more than an extent: its client may be slow.
+    ///
     /// # Errors
     /// What is wrong with the body: `IncompleteBody`, `BadDigest`, `PayloadHashMismatch`, `ChecksumMismatch`, `EntityTooLarge`, `Body`.
     pub(crate) async fn receive(&self, mut body: Incoming, also: Option<Algorithm>) -> Result<Received> {
@@ -32,7 +34,9 @@ impl Worker {
         }
         let mut writer = self.store.writer(Class::Durable, body.size).await?;
         let mut digests = Digests::new(&algorithms(&body, also), body.sha256.is_some());
-        let mut small = self.memory.takes(body.size).then(|| BytesMut::with_capacity(body.size as usize));
+        if self.memory.takes(body.size) {
+            writer.keep_whole();
+        }
         let mut size = 0;
         while let Some(data) = body.stream.next().await {
             let data = data?;
@@ -41,9 +45,6 @@ impl Worker {
                 break;
             }
             digests.update(&data);
-            if let Some(small) = &mut small {
-                small.extend_from_slice(&data);
-            }
             writer.append(data).await?;
         }
         if size != body.size {
@@ -52,7 +53,7 @@ impl Worker {
         }
         let digested = digests.finish();
         verify(body, &digested)?;
-        let small = small.map(BytesMut::freeze);
+        let small = writer.whole();
         Ok(Received { writer, size, md5: digested.md5, checksums: digested.checksums, small })
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_types::{
-    Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, ObjectPath, PartInfo,
-    StorageState, SystemHeaders, Tags, UserMetadata,
+    Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, ObjectPath,
+    PartInfo, StorageState, SystemHeaders, Tags, UserMetadata,
 };
 use futures::stream::BoxStream;
 
@@ -113,6 +113,9 @@ pub struct ObjectHead {
     pub range: ByteRange,
     /// Whether a range or a part was asked for, and not refused by `If-Range`.
     pub is_partial: bool,
+    /// Of what is here, or else of the write that the under store got it from; `None` where Forebay has not written it. Where it is equal
+    /// twice, no write of ours was in between.
+    pub(crate) generation: Option<Generation>,
 }
 
 /// What GET answers.

@@ -33,11 +33,18 @@ impl Worker {
         self.sweep_requests().await?;
         let removed = self.sweep_uploads().await?;
         self.metrics.leftovers_removed.inc_by(removed);
+        let mut result = Ok(());
         for bucket in self.list_buckets().await? {
-            let mount = self.buckets.mount(&bucket.name).await?;
-            let removed = mount.background.sweep(self.settings.leftover_timeout.0).await?;
-            self.metrics.leftovers_removed.inc_by(removed);
+            // What one bucket refuses keeps no other from its sweep.
+            result = result.and(self.sweep_bucket(&bucket.name).await);
         }
+        result
+    }
+
+    async fn sweep_bucket(&self, bucket: &BucketName) -> Result<()> {
+        let mount = self.buckets.mount(bucket).await?;
+        let removed = mount.background.sweep(self.settings.leftover_timeout.0).await?;
+        self.metrics.leftovers_removed.inc_by(removed);
         Ok(())
     }
 

@@ -18,12 +18,17 @@ use crate::{Error, ErrorKind, Result};
 impl Worker {
     pub(crate) async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
         let policy = self.policies.resolve(path);
-        match self.locate(path).await? {
-            Located::Here { object, .. } => Ok(self.info_of(&policy, &object).await?.tags.clone()),
-            Located::Deleted => Err(not_found(path)),
-            Located::Elsewhere { .. } => {
-                let mount = self.buckets.mount(&path.bucket).await?;
-                Ok(mount.foreground.tags(&path.key).await?)
+        loop {
+            match self.locate(path).await? {
+                Located::Here { object, .. } => return Ok(self.info_of(&policy, &object).await?.tags.clone()),
+                Located::Deleted => return Err(not_found(path)),
+                Located::Elsewhere { .. } => {
+                    let mount = self.buckets.mount(&path.bucket).await?;
+                    let tags = mount.foreground.tags(&path.key).await;
+                    if !self.is_here(path).await? {
+                        return Ok(tags?);
+                    }
+                }
             }
         }
     }

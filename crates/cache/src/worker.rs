@@ -8,12 +8,13 @@ use forebay_catalog::{Engine, Versioned};
 use forebay_env::Env;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
 use crate::first_looks::FirstLooks;
+use crate::generations::Generations;
 use crate::jobs::Jobs;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::{MemoryObject, MemoryTier};
@@ -62,11 +63,12 @@ pub(crate) struct Worker {
     pub(crate) first_looks: FirstLooks,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) activity: Activity,
-    /// Added to the store's own numbers, see [`Worker::next_generation`].
-    pub(crate) generation_base: u64,
+    pub(crate) generations: Generations,
     pub(crate) write_times: WriteTimes,
     /// Places for uploads of large objects.
     pub(crate) large_uploads: Semaphore,
+    /// Tells changes that wait that some disk does not answer.
+    pub(crate) disk_stalled: Notify,
     pub(crate) stop: CancellationToken,
 }
 
@@ -87,12 +89,9 @@ pub(crate) struct Current {
 }
 
 impl Worker {
-    /// A generation that no earlier life of this data directory gave either. The store counts from 1 when a directory is
-    /// new; the base is the time at which that happened, scaled by 2^16, and so exceeds every number of a predecessor that
-    /// made fewer than 65 million writes a second. Generations order the writes of one life only; across
-    /// lives they must merely differ, since stamps in the under store outlive a wiped cache.
+    /// See [`Generations::next`].
     pub(crate) fn next_generation(&self) -> Generation {
-        Generation(self.generation_base + self.store.next_generation().0)
+        self.generations.next(&self.store)
     }
 
     /// The next records of a range of the catalog, which begins behind them afterwards. `None` at its end.
@@ -111,6 +110,12 @@ impl Worker {
             }
             None => Ok(Current { record: None, version: None }),
         }
+    }
+
+    /// Whether the catalog has a record of the key: then an answer of the under store that came meanwhile counts for nothing. It may be of
+    /// a write that was never noted, and what is here comes back behind it.
+    pub(crate) async fn is_here(&self, path: &ObjectPath) -> Result<bool> {
+        Ok(self.current(path).await?.record.is_some())
     }
 
     /// # Errors

@@ -11,6 +11,8 @@ pub enum ErrorKind {
     Unknown,
     /// A record can't be decoded.
     Corrupt,
+    /// The engine lacks something that it may have again soon; nothing changed.
+    Busy,
     /// The engine is closed or out of reach; nothing changed.
     Unavailable,
 }
@@ -41,6 +43,7 @@ impl From<forebay_store::Error> for Error {
             // The commit may have reached the disk before the disk refused.
             Store::Failed => ErrorKind::Unknown,
             Store::Corrupt => ErrorKind::Corrupt,
+            Store::Busy => ErrorKind::Busy,
             Store::Invalid | Store::Closed => ErrorKind::Unavailable,
         };
         Self { kind, context: format!("the local store: {error}"), source: Some(Box::new(error)) }

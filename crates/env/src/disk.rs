@@ -25,7 +25,8 @@ pub struct DiskSpace {
 /// One flat directory: names hold no `/`. Files are created with mode 0600 and never follow symbolic links.
 #[async_trait]
 pub trait Disk: Send + Sync + 'static {
-    /// Creates a file that must not exist yet. It survives a power cut only after [`Disk::sync_directory`].
+    /// Creates a file that must not exist yet. It survives a power cut only after [`Disk::sync_directory`]. The kind
+    /// `ResourceBusy` says that no descriptor was left for it: nothing has changed, and there may be one later.
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens a file that exists, for reading and writing.
     async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
@@ -35,7 +36,8 @@ pub trait Disk: Send + Sync + 'static {
     async fn remove(&self, name: &str) -> io::Result<()>;
     /// Replaces `to` by `from` in one step.
     async fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Returns when creations, removals and renames so far survive a power cut.
+    /// Returns when creations, removals and renames so far survive a power cut. An error is of the kind `Other`, as that of
+    /// [`DiskFile::write_at`].
     async fn sync_directory(&self) -> io::Result<()>;
     async fn space(&self) -> io::Result<DiskSpace>;
     /// What operators call it: the path of a real directory.
@@ -53,7 +55,8 @@ pub trait DiskFile: Send + Sync + 'static {
     async fn write_at(&self, offset: u64, data: Vec<Bytes>, sync: bool) -> io::Result<()>;
     /// Reads `length` bytes; fewer only where the file ends.
     async fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes>;
-    /// `fdatasync`: returns when all that was written survives a power cut.
+    /// `fdatasync`: returns when all that was written survives a power cut. An error is of the kind `Other`, as that of
+    /// [`DiskFile::write_at`].
     async fn sync_data(&self) -> io::Result<()>;
     /// Cuts or extends (with zeros) to `length` bytes.
     async fn set_len(&self, length: u64) -> io::Result<()>;

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod disk;
 pub mod random;
+pub mod rest;
 pub mod sync;
 mod tasks;
 mod timed_io;

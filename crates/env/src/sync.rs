@@ -3,12 +3,12 @@
 //! task that waits there gives way to others, and one that does not is seen to do it in one step.
 
 #[cfg(not(feature = "schedules"))]
-pub use parking_lot::{Mutex, RwLock};
+pub use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 #[cfg(not(feature = "schedules"))]
 pub use std::{hint::spin_loop, sync::atomic};
 
 #[cfg(feature = "schedules")]
-pub use scheduled::{Mutex, RwLock};
+pub use scheduled::{Mutex, RwLock, RwLockWriteGuard};
 #[cfg(feature = "schedules")]
 pub use shuttle::{hint::spin_loop, sync::atomic};
 
@@ -17,7 +17,9 @@ pub use shuttle::{hint::spin_loop, sync::atomic};
 mod scheduled {
     use std::sync::PoisonError;
 
-    use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+    use shuttle::sync::{MutexGuard, RwLockReadGuard};
+
+    pub use shuttle::sync::RwLockWriteGuard;
 
     #[derive(Debug, Default)]
     pub struct Mutex<T>(shuttle::sync::Mutex<T>);

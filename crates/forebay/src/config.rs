@@ -353,7 +353,7 @@ fn parse_url(origin: &Origin, setting: &str, text: &str) -> Result<UnderStoreUrl
     let url = text.parse().map_err(|invalid: forebay_ufs::InvalidUrl| wrong(&invalid.to_string()))?;
     match &url {
         UnderStoreUrl::S3 { endpoint: Some(endpoint), .. } if !names_host(endpoint) => {
-            Err(wrong(&format!("{text:?} is not an under-store URL: the endpoint names no host")))
+            Err(wrong("not an under-store URL: the endpoint names no host"))
         }
         UnderStoreUrl::S3 { .. } | UnderStoreUrl::Directory(_) => Ok(url),
     }

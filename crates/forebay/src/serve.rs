@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_admin::{Admin, Notices, Running};
 use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
-use forebay_catalog::EmbeddedEngine;
+use forebay_catalog::{EmbeddedEngine, records};
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::disk::real::RealDisk;
 use forebay_env::{Background, Disk, Env, Task};
@@ -142,7 +142,13 @@ async fn work(
     admin_stop.cancel();
     admin_task.join().await;
     closed.map_err(|e| Failure::of("closing the store", &e))?;
-    tracing::info!("stopped");
+    let forebay_cache::Status { dirty_objects, tombstones, .. } = cache.status();
+    match dirty_objects + tombstones {
+        0 => tracing::info!("stopped: nothing waits for the under store"),
+        _ => {
+            tracing::warn!(dirty_objects, tombstones, "stopped: the rest goes to the under store after the next start")
+        }
+    }
     Ok(())
 }
 
@@ -184,6 +190,7 @@ impl Worker {
         let users = Users::open(root_user, config.server.users_file.clone())
             .map_err(|e| Failure::Refused(format!("server.users_file: {e}")))?;
         let store_settings = store_settings::resolve(&config.store, &disks).await?;
+        let segments = store_settings.capacity_bytes.iter().sum::<u64>() / store_settings.segment_bytes;
         let mut registry = Registry::default();
         log_metrics.register(&mut registry);
         let observer = Arc::new(UnderStoreObserver::register(&mut registry));
@@ -199,7 +206,14 @@ impl Worker {
             policies: config.policies.clone(),
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
-        let settings = s3_settings(config, token_secret);
+        let connections_max = limits::connections_max(config, segments, limits::open_files());
+        if connections_max < config.server.connections_max {
+            tracing::warn!(
+                connections_max,
+                "fewer connections are taken than server.connections_max says: files are needed for more"
+            );
+        }
+        let settings = s3_settings(config, connections_max, token_secret);
         let service = S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone());
         let users_watch = users.watch(env);
         let watch = Watch {
@@ -232,19 +246,20 @@ async fn open_store(
 ) -> Result<(Store, Arc<StoreObserver>), Failure> {
     ProcessMetrics::register(registry, env);
     let observer = Arc::new(StoreObserver::register(registry));
+    let settings = forebay_store::Settings { value_check: Some(records::check_version), ..settings };
     let store = Store::open(env.clone(), disks, settings, Some(Arc::clone(&observer) as _)).await;
     let store = store.map_err(|e| Failure::of("the store", &e))?;
     StoreMetrics::register(registry, &store);
     Ok((store, observer))
 }
 
-fn s3_settings(config: &Config, token_secret: Secret) -> S3Settings {
+fn s3_settings(config: &Config, connections_max: usize, token_secret: Secret) -> S3Settings {
     S3Settings {
         domain: config.server.domain.clone(),
         region: config.server.region.clone(),
-        connections_max: config.server.connections_max,
+        connections_max,
         connections_per_address_max: match config.server.connections_per_address_max {
-            0 => config.server.connections_max.div_ceil(2),
+            0 => connections_max.div_ceil(2),
             most => most,
         },
         shutdown_deadline: config.cache.drain_timeout.0,

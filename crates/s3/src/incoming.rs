@@ -96,7 +96,7 @@ fn trailer_names(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, String)>> {
             .map(|algorithm| (algorithm, name))
             .ok_or_else(|| error_with_status("InvalidRequest", StatusCode::BAD_REQUEST, message))
     };
-    names.filter(|name| !name.is_empty()).map(known).collect()
+    names.map(known).collect()
 }
 
 /// The checksums behind the body: exactly those announced.
@@ -145,6 +145,7 @@ mod tests {
         refused(&[], announced(Some(-1)), "MissingContentLength");
         refused(&[], announced(Some(5 << 30 | 1)), "EntityTooLarge");
         refused(&[("x-amz-trailer", "x-amz-meta-a")], announced(Some(1)), "InvalidRequest");
+        refused(&[("x-amz-trailer", "")], announced(Some(1)), "InvalidRequest");
         refused(&[("x-amz-trailer", "x-amz-checksum-crc32")], announced(Some(1)), "InvalidRequest");
         refused(&[("x-amz-sdk-checksum-algorithm", "MD4")], announced(Some(1)), "InvalidRequest");
         let bad_md5 = Announced { content_md5: Some("abc".to_owned()), ..announced(Some(1)) };

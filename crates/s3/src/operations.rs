@@ -11,11 +11,15 @@ mod uploads;
 mod write;
 
 use async_trait::async_trait;
-use forebay_cache::Cache;
+use forebay_auth::{Action, User};
+use forebay_cache::{Cache, Conditions, TagCondition};
+use forebay_types::ObjectPath;
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
-use crate::context::request_id;
+use crate::authorize::require;
+use crate::context::{caller, request_id};
+use crate::convert;
 use crate::error::from_cache;
 use crate::token::Tokens;
 pub(crate) use read::requested_range;
@@ -46,6 +50,23 @@ impl Failure {
 
 fn not_implemented(what: &str) -> S3Error {
     s3_error!(NotImplemented, "{} is not implemented.", what)
+}
+
+/// The conditions on what a write replaces.
+fn write_conditions<T>(request: &S3Request<T>, path: &ObjectPath) -> S3Result<Conditions> {
+    let conditions = convert::write_conditions(&request.headers)?;
+    let user = caller(request)?;
+    check_tags(&conditions, &user, path)?;
+    Ok(conditions)
+}
+
+/// Whether an object has a tag is for those who may read it: most tags are the MD5 of the content.
+fn check_tags(conditions: &Conditions, user: &User, path: &ObjectPath) -> S3Result<()> {
+    let asks = |condition: &Option<TagCondition>| matches!(condition, Some(TagCondition::OneOf(_)));
+    match asks(&conditions.if_match) || asks(&conditions.if_none_match) {
+        true => require(user, Action::Read, &format!("/{path}")),
+        false => Ok(()),
+    }
 }
 
 /// `null` is the version of every object here; any other id would be another object's.

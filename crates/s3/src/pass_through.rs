@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
 use forebay_auth::{Action, Users};
 use forebay_cache::Cache;
+use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -19,14 +21,17 @@ use s3s::route::S3Route;
 use s3s::service::S3ServiceBuilder;
 use s3s::{Body, HttpRequest, HttpResponse, S3Request, S3Response, S3Result, s3_error};
 use s3s_aws::Proxy;
+use sha2::{Digest, Sha256};
 
 use crate::authorize::{admit, require};
-use crate::context::{RequestContext, request_id};
+use crate::context::{Caller, RequestContext, caller, request_id};
 use crate::convert;
 use crate::error::{from_cache, s3_error as error_with_status};
 use crate::host::Domain;
+use crate::incoming::payload_hash;
 use crate::query;
-use crate::s3s_fixes::signature_2;
+use crate::s3s_fixes::documents::Expectations;
+use crate::s3s_fixes::{BodyError, XML_BYTES_MAX, signature_2};
 use crate::trace;
 
 /// What of S3 is configuration of buckets or state of objects that only the under store has.
@@ -89,6 +94,7 @@ impl S3Route for PassThrough {
         if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
             let _ = context.requester.set(Arc::clone(&user));
         }
+        request.extensions.insert(Caller(Arc::clone(&user)));
         admit(&request.extensions, &user)?;
         let only_reads = matches!(request.method, Method::GET | Method::HEAD)
             && !parameters(&request.uri).any(|(name, _)| SUBRESOURCES.contains(&name));
@@ -115,6 +121,10 @@ impl S3Route for PassThrough {
                 return Err(error_with_status("ServiceUnavailable", StatusCode::SERVICE_UNAVAILABLE, message));
             }
         }
+        let user = caller(&request)?;
+        let may_know = path.get_object_key().is_none_or(|key| user.may(Action::List, &format!("/{bucket}/{key}")));
+        let is_read = matches!(request.method, Method::GET | Method::HEAD);
+        request.input = Body::from(verified_document(request.input, &request.headers).await?);
         let key = path.get_object_key().map(|key| format!("{}{key}", target.prefix));
         request.uri = rewrite(&request.uri, &target.bucket, key.as_deref())?;
         let mut builder = S3ServiceBuilder::new(Proxy::from(target.client));
@@ -122,12 +132,16 @@ impl S3Route for PassThrough {
         builder.set_auth(SimpleAuth::new());
         builder.set_access(OnlyPassed);
         let service = builder.build();
-        request.headers.remove("x-amz-trailer");
         request.headers.remove("x-amz-content-sha256");
         let answer = service
             .call(unsigned(request))
             .await
             .map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;
+        // A version that marks a delete is not allowed to be read.
+        let is_absent = matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+        if is_read && is_absent && !may_know {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        }
         if !answer.status().is_success() && answer.status() != StatusCode::NOT_MODIFIED {
             return Ok(in_our_words(&answer, &id));
         }
@@ -136,6 +150,30 @@ impl S3Route for PassThrough {
         response.status = Some(parts.status);
         Ok(response)
     }
+}
+
+/// The document of a request, when it is what its headers say: nobody behind can compare.
+async fn verified_document(mut body: Body, headers: &HeaderMap) -> S3Result<Bytes> {
+    let refuse = |wrong: BodyError| error_with_status(wrong.code(), wrong.status(), wrong.message());
+    if headers.get("x-amz-content-sha256").is_some_and(|kind| kind.as_bytes().starts_with(b"STREAMING-")) {
+        return Err(s3_error!(NotImplemented, "A document in a streaming payload is not implemented."));
+    }
+    if headers.contains_key("x-amz-trailer") {
+        return Err(s3_error!(InvalidRequest, "x-amz-trailer was given without a streaming payload."));
+    }
+    let expected = Expectations::of(headers)?;
+    let mut document = BytesMut::new();
+    while let Some(data) = body.next().await {
+        document.extend_from_slice(&data.map_err(|error| refuse(BodyError::from_stream(&*error)))?);
+        if document.len() > XML_BYTES_MAX {
+            return Err(refuse(BodyError::TooLong));
+        }
+    }
+    if payload_hash(headers).is_some_and(|sha256| sha256 != *Sha256::digest(&document)) {
+        return Err(refuse(BodyError::PayloadHash));
+    }
+    expected.compare(&document).map_err(refuse)?;
+    Ok(document.freeze())
 }
 
 /// An error with its code and status alone. What the store behind says of it may name its users, hosts and keys, and goes to the log; a

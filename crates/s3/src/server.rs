@@ -1,7 +1,7 @@
 //! The HTTP/1.1 server: connections, their limits, and their end.
 
 mod addresses;
-pub(crate) mod rest;
+pub(crate) mod date;
 mod timed_body;
 
 use std::io;
@@ -134,6 +134,7 @@ impl Server {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
+            .auto_date_header(false)
             .max_buf_size(BUFFER_BYTES_MAX)
             .header_read_timeout(self.service.inner.settings.header_timeout)
             .serve_connection(TokioIo::new(stream), answer);

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use forebay_auth::Users;
 use forebay_cache::Cache;
 use forebay_env::Env;
+use forebay_env::rest::{self, Rest};
 use forebay_logs::Logs;
 use futures::StreamExt;
-use http::header::{CONNECTION, CONTENT_TYPE, EXPECT};
+use http::header::{CONNECTION, CONTENT_TYPE, DATE, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use http_body::Frame;
@@ -40,7 +41,7 @@ use crate::s3s_fixes::{
     FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, forms, keep_alive, signature_2,
 };
 use crate::server::TimedBody;
-use crate::server::rest::{self, Rest};
+use crate::server::date::date;
 use crate::settings::S3Settings;
 use crate::shares::Place;
 use crate::short_path::ShortPath;
@@ -120,6 +121,7 @@ impl S3Service {
         let told = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
         let response = self.route(request, &context, place).instrument(span.clone()).await.map_err(io::Error::other)?;
         let mut response = answer::finish(response, &context, &inner.settings.region);
+        response.headers_mut().entry(DATE).or_insert_with(|| date(inner.env.clock.unix_ms()));
         if !place.is_fair() {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -223,8 +225,9 @@ impl S3Service {
         }
         let inner = &self.inner;
         let window = (inner.settings.body_window, inner.settings.body_bytes_per_window_min);
+        let length = http_body::Body::size_hint(&body).exact();
         let body = TimedBody::new(body, Arc::clone(&inner.env.clock), window, Arc::clone(&inner.metrics));
-        let (body, rest) = rest::share(body);
+        let (body, rest) = rest::share(body, length);
         let (told, clock) = (Arc::clone(context), Arc::clone(&inner.env.clock));
         let body = body.inspect(move |_| told.received(clock.monotonic()));
         let body = match watched {

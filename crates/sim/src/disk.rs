@@ -19,6 +19,8 @@ pub(crate) struct DiskFaults {
     /// So many fail with an I/O error.
     pub(crate) reads: u32,
     pub(crate) writes: u32,
+    /// So many files can't be created for want of a descriptor.
+    pub(crate) creates: u32,
 }
 
 /// One simulated disk, shared by clones.
@@ -61,10 +63,14 @@ impl SimDisk {
         Some(format!("disk {} {name} at {offset}", self.number))
     }
 
-    /// Up to so many microseconds; a slow disk takes a thousand times as long.
+    /// Up to so many microseconds; a slow disk takes a thousand times as long, and stands still now and then.
     async fn delay(&self, micros: u64) {
-        let factor = if self.faults.lock().slow { 1000 } else { 1 };
-        let micros = self.world.below(micros) * factor;
+        let is_slow = self.faults.lock().slow;
+        let micros = self.world.below(micros) * if is_slow { 1000 } else { 1 };
+        if is_slow && self.world.once_in(50) {
+            let stands_still = Duration::from_secs(self.world.below(60));
+            self.world.clock.sleep(stands_still).await;
+        }
         self.world.clock.sleep(Duration::from_micros(micros)).await;
     }
 
@@ -92,7 +98,11 @@ fn fails(count: &mut u32) -> io::Result<()> {
 impl Disk for SimDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.delay(300).await;
-        let result = self.inner.create(name).await.map(|file| self.wrap(name, file));
+        let failed = fails(&mut self.faults.lock().creates);
+        let result = match failed {
+            Ok(()) => self.inner.create(name).await.map(|file| self.wrap(name, file)),
+            Err(_) => Err(io::ErrorKind::ResourceBusy.into()),
+        };
         self.done("create", name, result)
     }
 

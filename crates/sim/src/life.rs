@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
 use forebay_catalog::EmbeddedEngine;
 use forebay_env::{Clock, Disk};
-use forebay_store::Store;
+use forebay_store::{SEQUENCES_OF_A_LIFE, Store};
 use forebay_types::{BucketName, ByteSize, Durability, Period, PolicyRule};
 use forebay_ufs::governor::{Governed, GovernedRoot, GovernorSettings, Lane, govern};
 use forebay_ufs::{BucketRoot, UnderStore};
@@ -29,6 +29,9 @@ pub(crate) struct Machine {
     pub(crate) config: Config,
     pub(crate) disks: Vec<SimDisk>,
     pub(crate) root: SimRoot,
+    starts: AtomicU64,
+    /// The store's next sequence after the last start.
+    counter: AtomicU64,
 }
 
 /// How a life went.
@@ -48,11 +51,12 @@ impl Machine {
         let disks = (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number)).collect();
         let root = SimRoot::new(Arc::clone(&world));
         root.begin_with(&bucket(BUCKET));
-        Self { world, config, disks, root }
+        Self { world, config, disks, root, starts: AtomicU64::new(0), counter: AtomicU64::new(0) }
     }
 
     /// Opens the worker as the server does.
     pub(crate) async fn open(&self) -> Result<(Cache, Store), String> {
+        self.starts.fetch_add(1, Ordering::Relaxed);
         let env = self.world.env();
         let config = &self.config;
         let capacity = config.segments * config.segment;
@@ -62,6 +66,7 @@ impl Machine {
             extent_bytes_max: config.extent,
             snapshot_log_bytes: config.snapshot_log,
             write_buffer_bytes_max: 64 << 10,
+            value_check: Some(forebay_catalog::records::check_version),
             ..forebay_store::Settings::new(vec![capacity; config.disks])
         };
         let disks = self.disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
@@ -158,7 +163,10 @@ impl Machine {
         };
         let ended = self.process(most, async {
             match self.open().await {
-                Ok((cache, _)) => self.serve(life, cache).await,
+                Ok((cache, store)) => {
+                    self.check_counter(&store);
+                    self.serve(life, cache).await;
+                }
                 Err(error) => {
                     self.world.note(format_args!("could not start: {error}"));
                     ending = Ending::Refused;
@@ -177,6 +185,16 @@ impl Machine {
         }
         self.disks.iter().for_each(SimDisk::mend);
         ending
+    }
+
+    /// Each start takes the numbers of one life, and goes on behind those of the lives before as far as they reached a disk.
+    fn check_counter(&self, store: &Store) {
+        let now = store.next_generation().0;
+        let before = self.counter.swap(now, Ordering::Relaxed);
+        let starts = self.starts.load(Ordering::Relaxed);
+        if now < before || now >= (starts + 1) * SEQUENCES_OF_A_LIFE {
+            self.world.broken(format!("start {starts} raised the counter of sequences from {before} to {now}"));
+        }
     }
 
     /// A crash comes at its time, also when the clients have nothing to do any more.
@@ -215,6 +233,7 @@ impl Machine {
                     self.world.unreadable.store(true, Ordering::Relaxed);
                     self.disks[*disk].faults.lock().reads = *count;
                 }
+                Fault::FailCreates { disk, count } => self.disks[*disk].faults.lock().creates = *count,
                 Fault::Full { disk, room } => self.fill(*disk, *room).await,
                 Fault::FlipBit { disk } => {
                     self.world.flipped.store(true, Ordering::Relaxed);

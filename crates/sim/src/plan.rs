@@ -22,6 +22,9 @@ pub(crate) const PREFIXES: [&str; 4] = ["a/", "b/", "c/", "d/"];
 
 const KIB: u64 = 1 << 10;
 
+/// One run in so many has hundreds of short lives: what each start takes must not run out.
+const LONG_RUNS: u64 = 400;
+
 /// Sizes, limits and modes of one run, in bytes unless the name says otherwise.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -148,6 +151,11 @@ pub enum Fault {
         disk: usize,
         count: u32,
     },
+    /// No descriptor is left for so many new files.
+    FailCreates {
+        disk: usize,
+        count: u32,
+    },
     /// The file system takes so many more bytes; all it has when `None`.
     Full {
         disk: usize,
@@ -236,8 +244,12 @@ impl Plan {
         let keys = keys(&dice);
         let faulty = !dice.once_in(4);
         let flips = faulty && dice.once_in(8);
-        let lives = 1 + dice.below(3);
-        let lives = (0..lives).map(|_| life(&dice, &config, &keys, faulty, flips)).collect();
+        let lives = if dice.once_in(LONG_RUNS) {
+            let count = 100 + dice.below(300);
+            (0..count).map(|_| short_life(&dice, &config, &keys)).collect()
+        } else {
+            (0..1 + dice.below(3)).map(|_| life(&dice, &config, &keys, faulty, flips)).collect()
+        };
         Self { seed, config, lives }
     }
 
@@ -319,9 +331,23 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
     Life { clients, faults, end }
 }
 
+/// One client with a few requests, most of which are answered before the process ends: so many unanswered ones as a hundred crashes
+/// leave would be beyond what the checker can decide.
+fn short_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
+    let steps = (0..1 + dice.below(3)).map(|_| Step { pause_ms: dice.below(5), op: op(dice, config, keys) });
+    let clients = vec![steps.collect()];
+    let after_ms = if dice.once_in(20) { dice.below(50) } else { 60_000 };
+    let end = match dice.below(3) {
+        0 if !config.os_durability => End::PowerCut { after_ms },
+        0 | 1 => End::Kill { after_ms },
+        _ => End::Stop,
+    };
+    Life { clients, faults: Vec::new(), end }
+}
+
 fn fault(dice: &Dice, config: &Config) -> Fault {
     let disk = dice.below(config.disks as u64) as usize;
-    match dice.below(16) {
+    match dice.below(17) {
         0..5 => Fault::Weather(Weather::Stormy),
         5 => Fault::Weather(Weather::Gone),
         6 => Fault::Weather(Weather::Silent),
@@ -332,6 +358,7 @@ fn fault(dice: &Dice, config: &Config) -> Fault {
         12 => Fault::FailWrites { disk },
         13 => Fault::FailReads { disk, count: 1 + dice.below(3) as u32 },
         14 => Fault::Full { disk, room: Some(dice.below(32 * KIB)) },
+        15 => Fault::FailCreates { disk, count: 1 + dice.below(3) as u32 },
         _ => Fault::Full { disk, room: None },
     }
 }

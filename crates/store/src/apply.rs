@@ -49,38 +49,38 @@ impl Inner {
     pub(crate) fn insert(&self, entry: Entry) {
         entry.last_read.store(self.objects.tick(), Ordering::Relaxed);
         let entry = Arc::new(entry);
-        let mut shard = self.objects.shard(entry.key()).write();
-        if shard.get(entry.key()).is_some_and(|present| present.generation > entry.generation) {
+        let mut place = self.objects.place(entry.key());
+        if place.get().is_some_and(|present| present.generation > entry.generation) {
             return;
         }
         self.account(&entry, 1);
-        if let Some(before) = shard.insert(entry) {
+        if let Some(before) = place.put(Arc::clone(&entry)) {
             self.account(&before, -1);
         }
     }
 
     /// Removes an entry if it is one that `chosen` says.
     pub(crate) fn remove(&self, key: &[u8], chosen: impl FnOnce(&Entry) -> bool) -> Option<Arc<Entry>> {
-        let mut shard = self.objects.shard(key).write();
-        if !shard.get(key).is_some_and(|entry| chosen(entry)) {
+        let mut place = self.objects.place(key);
+        if !place.get().is_some_and(|entry| chosen(entry)) {
             return None;
         }
-        let removed = shard.remove(key)?;
+        let removed = place.remove()?;
         self.account(&removed, -1);
         Some(removed)
     }
 
     /// Changes an entry of this generation. `false` when there is none, or `edit` refuses.
     pub(crate) fn update(&self, key: &[u8], generation: Generation, edit: impl FnOnce(&mut Entry) -> bool) -> bool {
-        let mut shard = self.objects.shard(key).write();
-        let Some(present) = shard.get(key).filter(|entry| entry.generation == generation) else { return false };
+        let mut place = self.objects.place(key);
+        let Some(present) = place.get().filter(|entry| entry.generation == generation) else { return false };
         let mut changed = Entry::clone(present);
         if !edit(&mut changed) {
             return false;
         }
         self.account(&changed, 1);
         self.account(present, -1);
-        shard.insert(Arc::new(changed));
+        place.put(Arc::new(changed));
         true
     }
 

@@ -7,6 +7,7 @@ use forebay_types::ByteRange;
 
 use crate::object::Object;
 use crate::record::object::Extent;
+use crate::room::Room;
 use crate::store::Store;
 use crate::writer::{Kept, Staged, Writer, extent_at};
 use crate::{Class, Error, ErrorKind, NewObject, Piece, Result};
@@ -22,7 +23,8 @@ impl Store {
         let total: u64 = pieces.iter().map(Object::size).sum();
         assert_eq!(total, object.size, "the pieces make the whole");
         if total <= inner.settings.inline_bytes_max {
-            let mut writer = Writer::new(Arc::clone(inner), directory, Class::Durable);
+            let room = Room::unpromised(Arc::clone(inner), directory);
+            let mut writer = Writer::new(room, Class::Durable, total);
             for piece in pieces {
                 writer.append(piece.read_all().await?).await?;
             }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
-use forebay_env::{Disk, Env};
+use forebay_env::{Clock, Disk, Env};
 
 use crate::record::crc32c;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, lacks_room};
+use crate::unanswered::Unanswered;
 use crate::{Error, ErrorKind, Result};
 
 /// Names the file that tells which directory of which store this is.
@@ -37,6 +38,10 @@ pub(crate) struct Directory {
     used_bytes: AtomicU64,
     /// What the segments may take as far as the file system goes: it may be full before the settings say so.
     possible_bytes: AtomicU64,
+    /// Of what is free, bytes that writers were promised.
+    pub(crate) promised_bytes: Mutex<u64>,
+    /// What it was asked to write and sync.
+    pub(crate) unanswered: Unanswered,
 }
 
 impl Identity {
@@ -99,7 +104,7 @@ impl Identity {
 }
 
 impl Directory {
-    pub(crate) fn new(disk: Arc<dyn Disk>, identity: Identity, capacity_bytes: u64) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, identity: Identity, capacity_bytes: u64, clock: Arc<dyn Clock>) -> Self {
         Self {
             disk,
             identity,
@@ -109,6 +114,8 @@ impl Directory {
             failed: Mutex::default(),
             used_bytes: AtomicU64::new(0),
             possible_bytes: AtomicU64::new(u64::MAX),
+            promised_bytes: Mutex::default(),
+            unanswered: Unanswered::new(clock),
         }
     }
 
@@ -149,6 +156,12 @@ impl Directory {
         self.unused_bytes().min(possible.saturating_sub(self.used_bytes()))
     }
 
+    /// What can be written and nobody was promised.
+    pub(crate) fn unpromised_bytes(&self) -> u64 {
+        let promised = *self.promised_bytes.lock();
+        self.free_bytes().saturating_sub(promised)
+    }
+
     /// Looks how much room the file system has left. Segments that grow afterwards are counted without another look.
     pub(crate) async fn look_at_space(&self) {
         // Before the look: what is written meanwhile may count twice, and is never left out.
@@ -181,18 +194,29 @@ impl Directory {
     }
 
     /// Creates a segment. File and name are on stable storage when this returns.
+    ///
+    /// # Errors
+    /// `Busy` changes nothing; `Full` and `Failed` as in [`Self::refused`].
     pub(crate) async fn create_segment(&self, kind: SegmentKind, sequence: u64) -> Result<Arc<Segment>> {
         self.check()?;
         let number = self.next_segment.fetch_add(1, Ordering::SeqCst);
         let key = SegmentKey { directory: self.identity.number, number };
         let header = SegmentHeader { store: self.identity.store, key, kind, sequence };
-        let create = async {
-            let file = self.disk.create(&header.name()).await?;
+        let doing = "could not create a segment";
+        let created = match self.disk.create(&header.name()).await {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                let context = format!("{doing} in {}", self.disk.label());
+                return Err(Error { kind: ErrorKind::Busy, ..Error::io(context, error) });
+            }
+            created => created,
+        };
+        let begun = async {
+            let file = created?;
             file.write_at(0, vec![header.encode()], true).await?;
             self.disk.sync_directory().await?;
             Ok(file)
         };
-        match create.await {
+        match begun.await {
             Ok(file) => {
                 let segment = Segment::new(header, file, SEGMENT_HEADER_BYTES, false);
                 self.grew(SEGMENT_HEADER_BYTES);
@@ -202,13 +226,14 @@ impl Directory {
             Err(error) => {
                 // Nothing was acknowledged from it; what can't be removed is an empty segment at the next start.
                 let _ = self.disk.remove(&header.name()).await;
-                Err(self.refused("could not create a segment", error))
+                Err(self.refused(doing, error))
             }
         }
     }
 
     /// Returns when what was written to a segment is on stable storage.
     pub(crate) async fn sync_extents(&self, segment: &Segment) -> Result<()> {
+        let _request = self.unanswered.begin();
         segment.sync().await.map_err(|error| {
             self.fail(&format!("could not sync extents: {error}"));
             Error::io("could not sync extents", error)

@@ -7,6 +7,8 @@ pub enum ErrorKind {
     Invalid,
     /// No room, and reclaim cannot make any.
     Full,
+    /// The process had no descriptor left for a file that was needed, or a disk does not answer: nothing changed, and it may work later.
+    Busy,
     /// Stored bytes do not match their checksum.
     Corrupt,
     /// The disk refused; the directory takes no more writes.

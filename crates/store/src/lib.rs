@@ -18,9 +18,11 @@ mod fills;
 pub mod fuzz;
 mod log;
 mod object;
+mod permits;
 mod reclaim;
 mod record;
 mod recovery;
+mod room;
 mod segment;
 mod settings;
 mod snapshot;
@@ -29,7 +31,9 @@ mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 mod voids;
+mod waiting;
 mod writer;
 
 use bytes::Bytes;
@@ -37,8 +41,10 @@ use forebay_types::Generation;
 
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Object, Piece};
-pub use settings::Settings;
+pub use recovery::SEQUENCES_OF_A_LIFE;
+pub use settings::{Settings, ValueCheck};
 pub use store::Store;
+pub use unanswered::PATIENCE;
 pub use writer::{Staged, Writer};
 
 /// Where bytes go: durable writes and read-cache fills never share a segment, so that a fill never drags on a commit.
@@ -149,6 +155,14 @@ pub struct Counters {
 pub trait Observer: Send + Sync + 'static {
     /// A group commit: commits in it, bytes written, and how long write and sync took.
     fn group_commit(&self, directory: &str, commits: usize, bytes: u64, sync: std::time::Duration);
+}
+
+/// Where disks have not answered for [`PATIENCE`], of the directories that take writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stalled {
+    Nowhere,
+    Somewhere,
+    Everywhere,
 }
 
 /// The state of one directory.

@@ -278,6 +278,7 @@ impl Appender {
     async fn sync_written(&mut self) {
         let mut result = Ok(());
         if let (Some(open), false) = (&mut self.open, self.written.is_empty()) {
+            let _request = self.directory.unanswered.begin();
             match open.segment.sync().await {
                 Ok(()) => open.durable = open.offset,
                 Err(error) => result = Err(sync_failed(&self.directory, error)),
@@ -306,6 +307,8 @@ impl Appender {
             return Ok(batch.iter().map(nothing).collect());
         }
         let voids: Vec<_> = self.voids.since(self.voids_told).iter().map(VoidBody::draft).collect();
+        let directory = Arc::clone(&self.directory);
+        let _request = directory.unanswered.begin();
         self.make_room(bytes + voids.iter().map(|void| void.total_bytes() as u64).sum::<u64>()).await?;
         let open = self.open.as_mut().expect("room was made in an open segment");
         let mut offset = open.offset;

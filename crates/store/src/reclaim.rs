@@ -68,14 +68,22 @@ impl Inner {
                 self.places[index].directory.look_at_space().await;
                 self.make_room(index, &mut unreadable).await;
             }
+            self.rounds.fetch_add(1, Ordering::SeqCst);
             self.room.notify_waiters();
         }
     }
 
+    /// Takes back segments while there is less room than a directory should keep, or than a writer waits for. It ends when each segment
+    /// had its turn, and was renewed before: more may be asked for by then, elsewhere, too.
     async fn make_room(self: &Arc<Self>, index: usize, unreadable: &mut HashSet<SegmentKey>) {
         let directory = &self.places[index].directory;
         let mut renewed = HashSet::new();
-        while self.is_tight(directory) && directory.failed().is_none() && !self.closed.load(Ordering::SeqCst) {
+        let turns = 2 * directory.segments.read().len();
+        for _ in 0..turns {
+            let is_wanted = self.is_tight(directory) || self.is_asked_for(index);
+            if !is_wanted || directory.failed().is_some() || self.closed.load(Ordering::SeqCst) {
+                return;
+            }
             let Some(victim) = self.choose(directory, unreadable).await else { return };
             let members = self.members(victim.key());
             if !renewed.contains(&victim.key()) && self.is_mostly_kept(&victim, &members) {

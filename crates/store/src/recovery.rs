@@ -23,7 +23,7 @@ use replay::Replay;
 
 /// Each start begins this far above what it finds: far more numbers than a process hands out while none of them reaches the
 /// disk, so that those that a power cut took away are not used again.
-const SEQUENCES_OF_A_LIFE: u64 = 1 << 32;
+pub const SEQUENCES_OF_A_LIFE: u64 = 1 << 32;
 
 /// Bytes of a log's end that are written again at once.
 const REWRITE_BYTES: u64 = 1 << 20;
@@ -64,7 +64,8 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         ends.push(replay_log(directory, &log, snapshot.as_ref(), &mut replay).await?);
         for segment in of_kind(segments, SegmentKind::Fill) {
             if !snapshot.as_ref().is_some_and(|snapshot| snapshot.complete_fills.contains(&segment.key())) {
-                replay_fill(segment, snapshot.as_ref(), &mut replay).await?;
+                let replayed = replay_fill(segment, snapshot.as_ref(), &mut replay).await;
+                replayed.map_err(|error| in_file(directory, &segment.header.name(), error))?;
             }
         }
     }
@@ -73,8 +74,15 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
     let (tables, next_sequence, min_versions) = replay.finish(snapshot, &hasher, &known);
-    for directory in new {
+    check_values(settings, &tables.values)?;
+    for directory in &new {
         directory.identity.write(directory.disk.as_ref()).await?;
+    }
+    for directory in directories.iter().filter(|directory| !new.iter().any(|new| Arc::ptr_eq(new, directory))) {
+        // A process that died while it began the directory may have left an identity that a power cut takes back.
+        if let Err(error) = directory.disk.sync_directory().await {
+            directory.fail(&format!("could not sync the directory: {error}"));
+        }
     }
     for (directory, end) in directories.iter().zip(ends) {
         if let Some(end) = end
@@ -91,8 +99,22 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
             directory.adopt(segment);
         }
     }
-    let next_sequence = (next_sequence.max(first_free) / SEQUENCES_OF_A_LIFE + 1) * SEQUENCES_OF_A_LIFE;
+    let used = next_sequence.max(first_free);
+    let next_sequence = (used / SEQUENCES_OF_A_LIFE + 1).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
     Ok(Recovered { directories, tables, next_sequence, snapshot_positions })
+}
+
+/// # Errors
+/// `Invalid` for the first value that the check of the settings refuses.
+fn check_values(settings: &Settings, values: &Values) -> Result<()> {
+    let Some(check) = settings.value_check else { return Ok(()) };
+    let mut problem = None;
+    values.for_each(|row| {
+        if problem.is_none() {
+            problem = check(row.key(), row.value()).err();
+        }
+    });
+    problem.map_or(Ok(()), |problem| Err(Error::new(ErrorKind::Invalid, problem)))
 }
 
 fn of_kind(segments: &[Arc<Segment>], kind: SegmentKind) -> Vec<&Arc<Segment>> {
@@ -123,7 +145,7 @@ async fn identify(
     for ((disk, identity), capacity) in disks.into_iter().zip(identities).zip(&settings.capacity_bytes) {
         let is_new = identity.is_none();
         let identity = identity.unwrap_or(Identity { store, number: next });
-        let directory = Arc::new(Directory::new(disk, identity, *capacity));
+        let directory = Arc::new(Directory::new(disk, identity, *capacity, Arc::clone(&env.clock)));
         if is_new {
             next += 1;
             new.push(Arc::clone(&directory));
@@ -157,14 +179,17 @@ async fn open_segments(directory: &Directory) -> Result<Vec<Arc<Segment>>> {
                 tracing::warn!(segment = name, length, "the header of a segment is damaged or was never written");
                 SegmentHeader { store: identity.store, key, kind, sequence: 0 }
             }
-            Err(error) => {
-                let context = format!("{}/{name}: {}", directory.disk.label(), error.context);
-                return Err(Error { context, ..error });
-            }
+            Err(error) => return Err(in_file(directory, name, error)),
         };
         segments.push(Segment::new(header, file, length.max(SEGMENT_HEADER_BYTES), true));
     }
     Ok(segments)
+}
+
+/// The error, with the file that it is about.
+pub(crate) fn in_file(directory: &Directory, name: &str, error: Error) -> Error {
+    let context = format!("{}/{name}: {}", directory.disk.label(), error.context);
+    Error { context, ..error }
 }
 
 fn damaged(directory: &Directory, name: &str) -> Error {
@@ -195,15 +220,16 @@ async fn replay_log(
     let mut log_end = None;
     let wanted: Vec<_> = log.iter().filter(|segment| segment.key().number >= start.segment).collect();
     for (index, segment) in wanted.iter().enumerate() {
+        let named = |error: Error| in_file(directory, &segment.header.name(), error);
         let is_first = segment.key().number == start.segment;
         let offset = if is_first { start.offset.max(SEGMENT_HEADER_BYTES) } else { SEGMENT_HEADER_BYTES };
         let mut scan = Scan::new(segment, offset).await?;
         // A snapshot is in place only when all before its positions is durable.
         let (mut durable, mut records) = (offset, Vec::new());
-        while let Some(record) = scan.next().await? {
+        while let Some(record) = scan.next().await.map_err(named)? {
             durable = durable.max(record.head.header.durable_before);
             records.push((record.offset, record.head.header.sequence));
-            replay.take(segment, &record)?;
+            replay.take(segment, &record).map_err(named)?;
         }
         let end = scan.offset();
         log_end = Some(LogEnd { segment: Arc::clone(segment), end, durable, records });
@@ -211,7 +237,7 @@ async fn replay_log(
             continue;
         }
         let has_successor = index + 1 < wanted.len();
-        if has_successor || scan.was_durable_here().await? {
+        if has_successor || scan.was_durable_here().await.map_err(named)? {
             return Err(damaged(directory, &segment.header.name()));
         }
         tracing::warn!(

@@ -56,7 +56,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) store: u64,
     pub(crate) key: SegmentKey,
     pub(crate) kind: SegmentKind,
-    /// All records of the segment have higher sequences.
+    /// No record of the segment has a lower sequence.
     pub(crate) sequence: u64,
 }
 
@@ -199,6 +199,11 @@ impl Segment {
 
     pub(crate) fn length(&self) -> u64 {
         self.length.load(Ordering::SeqCst)
+    }
+
+    /// Such a segment frees little and costs much: reclaim leaves it alone.
+    pub(crate) fn is_mostly_pinned(&self) -> bool {
+        self.pinned_bytes.load(Ordering::SeqCst) > self.length() / 2
     }
 
     pub(crate) fn is_sealed(&self) -> bool {

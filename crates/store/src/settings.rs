@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Says of a key and its value why this code must leave them alone, if it must.
+pub type ValueCheck = fn(&[u8], &[u8]) -> Result<(), String>;
+
 /// Sizes and limits, in bytes unless the name says otherwise.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -17,10 +20,12 @@ pub struct Settings {
     pub snapshot_log_bytes: u64,
     /// Share of the capacity that reclaim keeps free for the next writes, from 0 to 1.
     pub free_ratio: f64,
-    /// Most bytes that wait in memory for a disk, over all writers. Writers wait beyond it.
+    /// Most bytes that wait in memory for disks, over all writers, in equal shares of the directories. Writers wait beyond it.
     pub write_buffer_bytes_max: u64,
     /// How long a commit that may wait does so for the sync of another.
     pub sync_delay: Duration,
+    /// Sees every value at a start before anything is changed; what it refuses ends the start.
+    pub value_check: Option<ValueCheck>,
 }
 
 impl Settings {
@@ -39,6 +44,7 @@ impl Settings {
             // About what a few syncs take: who waits for the key notices little, and a client that writes one object after the other does
             // not wait for the syncs of what became of the objects before.
             sync_delay: Duration::from_millis(2),
+            value_check: None,
         }
     }
 }

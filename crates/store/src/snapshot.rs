@@ -16,7 +16,7 @@ use crate::directory::Directory;
 use crate::log::Position;
 use crate::record::object::Extent;
 use crate::record::{crc32c, decode_body, encode_body};
-use crate::recovery::Tables;
+use crate::recovery::{Tables, in_file};
 use crate::segment::{SegmentKey, SegmentKind};
 use crate::store::Inner;
 use crate::table::{Content, Entry, Location, Row, Values};
@@ -294,7 +294,7 @@ impl Inner {
 pub(crate) async fn load_snapshot(directories: &[Arc<Directory>], hasher: &HashState) -> Result<Option<Snapshot>> {
     let mut newest: Option<Snapshot> = None;
     for directory in directories {
-        match read_snapshot(directory, hasher).await {
+        match read_snapshot(directory, hasher).await.map_err(|error| in_file(directory, NAME, error)) {
             Ok(Some(found)) => {
                 if newest.as_ref().is_none_or(|newest| newest.next_sequence < found.next_sequence) {
                     newest = Some(found);
@@ -309,7 +309,7 @@ pub(crate) async fn load_snapshot(directories: &[Arc<Directory>], hasher: &HashS
 }
 
 async fn read_snapshot(directory: &Directory, hasher: &HashState) -> Result<Option<Snapshot>> {
-    let failed = |error| Error::io(format!("could not read the snapshot in {}", directory.disk.label()), error);
+    let failed = |error| Error::io("could not read the snapshot", error);
     if !directory.disk.list().await.map_err(failed)?.iter().any(|name| name == NAME) {
         return Ok(None);
     }
@@ -372,7 +372,8 @@ async fn read_snapshot(directory: &Directory, hasher: &HashState) -> Result<Opti
             }
             (Chunk::Objects(rows), Some(snapshot)) => {
                 for row in rows {
-                    snapshot.tables.objects.put(Arc::new(row.into_entry().ok_or_else(corrupt)?));
+                    let entry = Arc::new(row.into_entry().ok_or_else(corrupt)?);
+                    snapshot.tables.objects.place(entry.key()).put(Arc::clone(&entry));
                 }
             }
             (Chunk::Values(rows), Some(_)) => {

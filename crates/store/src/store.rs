@@ -8,21 +8,23 @@ use forebay_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
 use forebay_env::{Disk, Env, Task};
 use forebay_types::{Durability, Generation};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::Notify;
 use tracing::Instrument;
 
 use crate::directory::Directory;
 use crate::fills::Fills;
 use crate::log::{Log, LogParts, Position};
 use crate::object::Object;
+use crate::permits::Permits;
 use crate::record::object::ObjectBody;
+use crate::room::Wishes;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::stream::Stream;
 use crate::table::{Entry, Objects, Row, Values};
 use crate::voids::Voids;
 use crate::writer::{Staged, Writer, entry_of, extent_at};
 use crate::{
-    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, Observer, Result, Retention, Settings, Usage,
+    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, Observer, Result, Retention, Settings, Stalled, Usage,
     Versioned, recovery,
 };
 
@@ -38,6 +40,7 @@ pub(crate) struct Place {
     pub(crate) log: Log,
     pub(crate) bulk: Stream,
     pub(crate) fill: Stream,
+    pub(crate) permits: Permits,
 }
 
 pub(crate) struct Inner {
@@ -61,21 +64,21 @@ pub(crate) struct Inner {
     pub(crate) groups: Mutex<HashMap<u32, u64>>,
     pub(crate) pinned_bytes: AtomicU64,
     pub(crate) evictable_bytes: AtomicU64,
-    permits: Semaphore,
     turn: AtomicUsize,
     /// Wakes the task that reclaims and takes snapshots.
     pub(crate) maintenance: Notify,
     /// Wakes writers that wait for room, and who waits until reclaim is done with a segment.
     pub(crate) room: Notify,
+    /// What the writers among them want.
+    pub(crate) wishes: Wishes,
+    /// Rounds of maintenance that have ended.
+    pub(crate) rounds: AtomicU64,
     pub(crate) closed: AtomicBool,
     pub(crate) snapshot_at_bytes: AtomicU64,
     /// Where a replay from the last snapshot begins in each directory.
     pub(crate) snapshot_positions: Mutex<HashMap<u16, Position>>,
     task: Mutex<Option<Task<()>>>,
 }
-
-/// Write permits are counted in units of this, so that their number fits a semaphore.
-const PERMIT_BYTES: u64 = 4096;
 
 impl Inner {
     pub(crate) fn stream(&self, directory: usize, kind: SegmentKind) -> &Stream {
@@ -84,13 +87,6 @@ impl Inner {
             SegmentKind::Fill => &self.places[directory].fill,
             SegmentKind::Log => unreachable!("logs are appended to through their task"),
         }
-    }
-
-    /// Waits until so many bytes may be in memory for a disk.
-    pub(crate) async fn write_permit(&self, bytes: usize) -> SemaphorePermit<'_> {
-        let most = (self.settings.write_buffer_bytes_max / PERMIT_BYTES).max(1);
-        let units = (bytes as u64).div_ceil(PERMIT_BYTES).clamp(1, most) as u32;
-        self.permits.acquire_many(units).await.expect("this semaphore is never closed")
     }
 
     pub(crate) fn segment(&self, key: SegmentKey) -> Option<Arc<Segment>> {
@@ -105,31 +101,31 @@ impl Inner {
         }
     }
 
-    /// A directory that takes writes and has the most room; equal ones take turns.
+    /// A directory that takes writes, and whose disk answers if that holds for any; of those the one with the most room. Equal ones take
+    /// turns.
     pub(crate) fn roomiest(&self) -> Result<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.places.len();
         let order = (0..count).map(|index| (index + turn) % count);
         let healthy = order.filter(|index| self.places[*index].directory.failed().is_none());
         let unit = self.settings.segment_bytes;
-        let best = healthy.max_by_key(|index| self.places[*index].directory.free_bytes() / unit);
+        let best = healthy.max_by_key(|index| {
+            let directory = &self.places[*index].directory;
+            (!directory.unanswered.is_stalled(), directory.free_bytes() / unit)
+        });
         best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
     }
 
     /// Segments that commits alone may use: deletes work in a full store, what has become clean can be noted, and reclaim has
     /// somewhere to write.
-    fn reserve_bytes(&self) -> u64 {
+    pub(crate) fn reserve_bytes(&self) -> u64 {
         2 * self.settings.segment_bytes
-    }
-
-    fn has_room(&self, directory: usize, bytes: u64) -> bool {
-        self.places[directory].directory.free_bytes() >= self.reserve_bytes() + bytes
     }
 
     /// The objects with all that they need to stay readable.
     pub(crate) fn object(self: &Arc<Self>, key: &[u8]) -> Option<Object> {
         loop {
-            let entry = Arc::clone(self.objects.shard(key).read().get(key)?);
+            let entry = self.objects.get(key)?;
             match self.segments_of(&entry) {
                 Some(segments) => return Some(Object::new(Arc::clone(self), entry, segments, None)),
                 // Reclaim has moved the object after the look at the table. Only a broken table repeats.
@@ -206,6 +202,7 @@ impl Store {
                 log,
                 bulk: stream(SegmentKind::Bulk),
                 fill: stream(SegmentKind::Fill),
+                permits: Permits::new(settings.write_buffer_bytes_max / recovered.directories.len() as u64),
             }
         };
         for directory in &recovered.directories {
@@ -214,7 +211,6 @@ impl Store {
         let places: Vec<Place> = recovered.directories.iter().map(place).collect();
         let by_number =
             places.iter().enumerate().map(|(index, place)| (place.directory.identity.number, index)).collect();
-        let permits = Semaphore::new((settings.write_buffer_bytes_max / PERMIT_BYTES).max(1) as usize);
         let inner = Arc::new(Inner {
             places,
             by_number,
@@ -230,10 +226,11 @@ impl Store {
             groups: Mutex::default(),
             pinned_bytes: AtomicU64::new(0),
             evictable_bytes: AtomicU64::new(0),
-            permits,
             turn: AtomicUsize::new(0),
             maintenance: Notify::new(),
             room: Notify::new(),
+            wishes: Wishes::default(),
+            rounds: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
             snapshot_positions: Mutex::new(recovered.snapshot_positions),
@@ -257,28 +254,15 @@ impl Store {
         Generation(self.inner.sequence.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// Begins an object of about `size_hint` bytes.
+    /// Begins an object of about `size_hint` bytes, for which it waits until reclaim has made room of what may leave; a fill waits a moment
+    /// only.
     ///
     /// # Errors
     /// `Full` when no directory has room and reclaim cannot make any.
     pub async fn writer(&self, class: Class, size_hint: u64) -> Result<Writer> {
         self.inner.check_open()?;
-        let tries = 64;
-        for _ in 0..tries {
-            let directory = self.inner.roomiest()?;
-            if self.inner.has_room(directory, size_hint) {
-                return Ok(Writer::new(Arc::clone(&self.inner), directory, class));
-            }
-            let room = self.inner.room.notified();
-            self.inner.maintenance.notify_one();
-            let stuck = self.inner.env.clock.sleep(std::time::Duration::from_millis(100));
-            tokio::select! { biased; () = room => {}, () = stuck => break }
-        }
-        let directory = self.inner.roomiest()?;
-        if self.inner.has_room(directory, size_hint) {
-            return Ok(Writer::new(Arc::clone(&self.inner), directory, class));
-        }
-        Err(Error::new(ErrorKind::Full, "the cache's disks are full of data that may not leave"))
+        let room = self.inner.room_for(class, size_hint).await?;
+        Ok(Writer::new(room, class, size_hint))
     }
 
     /// Applies a commit in one step: nobody sees it before it is as durable as `durability` says; after a
@@ -287,7 +271,7 @@ impl Store {
     ///
     /// # Errors
     /// `Failed` when the disk refused the write or the sync: the directory then takes no more
-    /// writes, and whether the commit holds is known only after a restart.
+    /// writes, and whether the commit holds is known only after a restart. After `Full` and `Busy` it does not hold.
     pub async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
         self.inner.check_open()?;
         let inner = Arc::clone(&self.inner);
@@ -305,13 +289,13 @@ impl Store {
     /// Stores a clean object without waiting for the disk: it may be lost in a crash.
     ///
     /// # Errors
-    /// `Full` and `Failed`.
+    /// `Full`, `Busy` and `Failed`.
     pub async fn publish_fill(&self, staged: Staged) -> Result<()> {
         self.inner.check_open()?;
         let body = ObjectBody { stands_alone: true, ..staged.body.clone() };
         let draft = body.draft(staged.payload.clone());
         let bytes = draft.total_bytes() as u64 + body.extents.iter().map(|extent| u64::from(extent.bytes)).sum::<u64>();
-        let written = self.inner.places[staged.directory].fill.append(draft).await?;
+        let written = self.inner.append_in_time(staged.directory, SegmentKind::Fill, draft, None).await?;
         self.inner.insert(entry_of(&body, written.location, staged.is_inline));
         drop(written.unapplied);
         self.inner.filled(bytes);
@@ -321,7 +305,7 @@ impl Store {
     /// Adds bytes that a sparse clean object lacks. `false` when the object is gone or has another generation, or the bytes are here.
     ///
     /// # Errors
-    /// `Full` and `Failed`.
+    /// `Full`, `Busy` and `Failed`.
     pub async fn fill(&self, key: &[u8], generation: Generation, offset: u64, data: Bytes) -> Result<bool> {
         self.inner.check_open()?;
         let directory = self.inner.roomiest()?;
@@ -329,11 +313,11 @@ impl Store {
             self.inner.maintenance.notify_one();
             return Err(Error::new(ErrorKind::Full, "no room for a fill"));
         }
-        let _permit = self.inner.write_permit(data.len()).await;
+        let permit = self.inner.permit_in_time(directory, data.len()).await?;
         let bytes = data.len() as u32;
         let attach = Some((key.to_vec(), generation));
         let draft = crate::record::extent::ExtentBody { start: offset, attach }.draft(data);
-        let written = self.inner.places[directory].fill.append(draft).await?;
+        let written = self.inner.append_in_time(directory, SegmentKind::Fill, draft, Some(permit)).await?;
         let added = self.inner.attach(key, generation, extent_at(offset, bytes, written.location));
         drop(written.unapplied);
         self.inner.filled(u64::from(bytes));
@@ -409,6 +393,19 @@ impl Store {
             free_bytes: sum(Directory::free_bytes),
             objects: self.inner.objects.count.load(Ordering::Relaxed),
             values: self.inner.values.len() as u64,
+        }
+    }
+
+    pub fn stalled(&self) -> Stalled {
+        let healthy = self.inner.places.iter().filter(|place| place.directory.failed().is_none());
+        let (mut stalled, mut others) = (0, 0);
+        for place in healthy {
+            *(if place.directory.unanswered.is_stalled() { &mut stalled } else { &mut others }) += 1;
+        }
+        match (stalled, others) {
+            (0, _) => Stalled::Nowhere,
+            (_, 0) => Stalled::Everywhere,
+            (_, _) => Stalled::Somewhere,
         }
     }
 

@@ -45,6 +45,7 @@ impl Stream {
     /// Writes one record. Writers wait for each other only while they are given their places.
     pub(crate) async fn append(&self, draft: Draft) -> Result<Streamed> {
         self.directory.check()?;
+        let _request = self.directory.unanswered.begin();
         let bytes = draft.total_bytes() as u64;
         let (segment, offset, pin) = self.reserve(bytes).await?;
         let unapplied = (self.kind == SegmentKind::Fill).then(|| self.fills.begin(&self.sequence));

@@ -2,16 +2,17 @@
 //! goes with it are one piece of memory, which the table finds by the key in it.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_env::HashState;
-use forebay_env::sync::RwLock;
 use forebay_env::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use forebay_env::sync::{RwLock, RwLockWriteGuard};
 use forebay_types::Generation;
+use hashbrown::{HashTable, hash_table};
 
 use crate::record::object::Extent;
 use crate::segment::SegmentKey;
@@ -201,63 +202,59 @@ impl Entry {
     }
 }
 
-/// An entry as a shard finds it: by its key.
-#[derive(Debug)]
-struct ByKey(Arc<Entry>);
-
-impl Borrow<[u8]> for ByKey {
-    fn borrow(&self) -> &[u8] {
-        self.0.key()
-    }
-}
-
-impl Hash for ByKey {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.0.key().hash(hasher);
-    }
-}
-
-impl PartialEq for ByKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.key() == other.0.key()
-    }
-}
-
-impl Eq for ByKey {}
-
 /// Part of the table of objects.
+#[derive(Default)]
 pub(crate) struct Shard {
-    entries: HashSet<ByKey, HashState>,
+    entries: HashTable<Arc<Entry>>,
 }
 
 impl Shard {
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Arc<Entry>> {
-        self.entries.get(key).map(|ByKey(entry)| entry)
-    }
-
-    /// Returns what was there under the same key.
-    pub(crate) fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
-        self.entries.replace(ByKey(entry)).map(|ByKey(entry)| entry)
-    }
-
-    /// Changes an entry in place if nobody holds it.
-    pub(crate) fn edit(&mut self, key: &[u8], change: impl FnOnce(&mut Entry)) {
-        if let Some(ByKey(mut entry)) = self.entries.take(key) {
-            change(Arc::make_mut(&mut entry));
-            self.entries.insert(ByKey(entry));
-        }
-    }
-
-    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Arc<Entry>> {
-        self.entries.take(key).map(|ByKey(entry)| entry)
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.entries.iter().map(|ByKey(entry)| entry)
+        self.entries.iter()
     }
 
     pub(crate) fn retain(&mut self, mut kept: impl FnMut(&Entry) -> bool) {
-        self.entries.retain(|ByKey(entry)| kept(entry));
+        self.entries.retain(|entry| kept(entry));
+    }
+}
+
+/// The place of one key in its shard, which is locked meanwhile.
+pub(crate) struct Place<'a> {
+    shard: RwLockWriteGuard<'a, Shard>,
+    hasher: &'a HashState,
+    hash: u64,
+    key: &'a [u8],
+}
+
+impl Place<'_> {
+    pub(crate) fn get(&self) -> Option<&Arc<Entry>> {
+        self.shard.entries.find(self.hash, |entry| entry.key() == self.key)
+    }
+
+    /// Returns what was there before.
+    pub(crate) fn put(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        let (hasher, key) = (self.hasher, self.key);
+        let found =
+            self.shard.entries.entry(self.hash, |entry| entry.key() == key, |entry| hasher.hash_one(entry.key()));
+        match found {
+            hash_table::Entry::Occupied(mut present) => Some(std::mem::replace(present.get_mut(), entry)),
+            hash_table::Entry::Vacant(vacant) => {
+                vacant.insert(entry);
+                None
+            }
+        }
+    }
+
+    /// Changes the entry in place if nobody holds it.
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.shard.entries.find_mut(self.hash, |entry| entry.key() == self.key) {
+            change(Arc::make_mut(entry));
+        }
+    }
+
+    pub(crate) fn remove(&mut self) -> Option<Arc<Entry>> {
+        let found = self.shard.entries.find_entry(self.hash, |entry| entry.key() == self.key).ok()?;
+        Some(found.remove().0)
     }
 }
 
@@ -271,23 +268,27 @@ pub(crate) struct Objects {
 
 impl Objects {
     pub(crate) fn new(hasher: HashState) -> Self {
-        let shard = || RwLock::new(Shard { entries: HashSet::with_hasher(hasher.clone()) });
         Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
+            shards: (0..SHARDS).map(|_| RwLock::new(Shard::default())).collect(),
             ticks: AtomicU32::new(1),
             count: AtomicU64::new(0),
             hasher,
         }
     }
 
-    pub(crate) fn shard(&self, key: &[u8]) -> &RwLock<Shard> {
-        // Not the bits by which a shard finds its entries: those would be alike in all of them.
-        &self.shards[(self.hash(key) >> 32) as usize % SHARDS]
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Entry>> {
+        let hash = self.hash(key);
+        self.shard(hash).read().entries.find(hash, |entry| entry.key() == key).cloned()
     }
 
-    /// Without a look at generations, and without any account of it.
-    pub(crate) fn put(&self, entry: Arc<Entry>) {
-        self.shard(entry.key()).write().insert(entry);
+    pub(crate) fn place<'a>(&'a self, key: &'a [u8]) -> Place<'a> {
+        let hash = self.hash(key);
+        Place { shard: self.shard(hash).write(), hasher: &self.hasher, hash, key }
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+        // Neither the lowest bits nor the highest, by which a shard finds its entries: those would be alike in all of them.
+        &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {

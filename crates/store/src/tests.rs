@@ -9,6 +9,7 @@ mod large;
 mod model;
 mod reclaim;
 mod refusals;
+mod stalls;
 mod starts;
 mod syncs;
 mod threads;

@@ -2,26 +2,31 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use forebay_types::Generation;
 
 use crate::object::{Object, Unwritten};
 use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
+use crate::room::Room;
 use crate::segment::{Segment, SegmentKey, SegmentKind, SegmentPin};
 use crate::store::Inner;
 use crate::table::{Content, Entry, Location};
+use crate::waiting::Waiting;
 use crate::{Class, NewObject, Result};
 
 /// Appends the bytes of one object.
 pub struct Writer {
-    inner: Arc<Inner>,
-    directory: usize,
+    room: Room,
     kind: SegmentKind,
+    /// What the object may have; nothing is made ready for it before it comes.
+    size_hint: u64,
     /// Bytes that no extent holds yet.
-    buffer: BytesMut,
+    waiting: Waiting,
     bytes: u64,
     extents: Vec<Extent>,
+    /// The bytes of the extents, when all are to be had at the end.
+    whole: Option<Vec<Bytes>>,
     kept: Kept,
 }
 
@@ -55,36 +60,72 @@ pub struct Staged {
 }
 
 impl Writer {
-    pub(crate) fn new(inner: Arc<Inner>, directory: usize, class: Class) -> Self {
+    pub(crate) fn new(room: Room, class: Class, size_hint: u64) -> Self {
         let kind = match class {
             Class::Durable => SegmentKind::Bulk,
             Class::Fill => SegmentKind::Fill,
         };
-        let (buffer, kept) = (BytesMut::new(), Kept::default());
-        Self { inner, directory, kind, buffer, bytes: 0, extents: Vec::new(), kept }
+        let (waiting, extents, kept) = (Waiting::default(), Vec::new(), Kept::default());
+        Self { room, kind, size_hint, waiting, bytes: 0, extents, whole: None, kept }
     }
 
-    /// Appends the next bytes; waits while too many bytes wait for the disks.
+    /// Keeps the bytes in memory for [`Writer::whole`], also those that are written. To be called before the first come.
+    pub fn keep_whole(&mut self) {
+        assert_eq!(self.bytes, 0, "the first bytes would be missing");
+        self.whole = Some(Vec::new());
+    }
+
+    /// All bytes so far in one piece, of which those that are not written are shared with the store. `None` unless they were kept; no
+    /// more are from now on.
+    pub fn whole(&mut self) -> Option<Bytes> {
+        let mut pieces = self.whole.take()?;
+        let rest = self.waiting.join();
+        if !rest.is_empty() {
+            pieces.push(rest);
+        }
+        Some(if pieces.len() > 1 { Bytes::from(pieces.concat::<u8>()) } else { pieces.pop().unwrap_or_default() })
+    }
+
+    /// Appends the next bytes; waits while too many bytes wait for the disks. What makes no extent yet is held without a permit, and
+    /// takes about as much memory as has come.
     ///
     /// # Errors
-    /// `Full` and `Failed`.
-    pub async fn append(&mut self, data: Bytes) -> Result<()> {
+    /// `Full`, `Busy` and `Failed`.
+    pub async fn append(&mut self, mut data: Bytes) -> Result<()> {
+        let mut expected = self.size_hint.saturating_sub(self.bytes);
         self.bytes += data.len() as u64;
-        self.buffer.extend_from_slice(&data);
-        let extent_bytes = self.inner.settings.extent_bytes_max as usize;
-        while self.bytes > self.inner.settings.inline_bytes_max && self.buffer.len() >= extent_bytes {
-            let piece = self.buffer.split_to(extent_bytes).freeze();
-            self.write_extent(piece).await?;
+        let extent_bytes = self.room.inner.settings.extent_bytes_max as usize;
+        while self.bytes > self.room.inner.settings.inline_bytes_max && self.waiting.len() + data.len() >= extent_bytes
+        {
+            let missing = extent_bytes.saturating_sub(self.waiting.len());
+            let last = data.split_to(missing);
+            expected = expected.saturating_sub(missing as u64);
+            // In boxes, so that small objects do not move the state of this about.
+            Box::pin(self.write_extent(last, extent_bytes)).await?;
         }
+        self.waiting.push(&data, expected);
         Ok(())
     }
 
-    async fn write_extent(&mut self, piece: Bytes) -> Result<()> {
+    /// Writes the next extent: of the bytes that wait, and `last` behind them.
+    async fn write_extent(&mut self, last: Bytes, bytes: usize) -> Result<()> {
         let start = self.extents.last().map_or(0, Extent::end);
-        let bytes = piece.len() as u32;
-        let _permit = self.inner.write_permit(piece.len()).await;
+        // Before the bytes are made one piece, which takes as much memory once more.
+        let permit = self.room.inner.permit_in_time(self.room.directory, bytes).await?;
+        self.room.begin_write(bytes as u64);
+        let piece = if self.waiting.is_empty() {
+            last
+        } else {
+            self.waiting.push(&last, last.len() as u64);
+            self.waiting.take(bytes)
+        };
+        assert_eq!(piece.len(), bytes, "an extent has the bytes that it was given");
+        if let Some(whole) = &mut self.whole {
+            whole.push(piece.clone());
+        }
+        let bytes = bytes as u32;
         let draft = ExtentBody { start, attach: None }.draft(piece);
-        let written = self.inner.stream(self.directory, self.kind).append(draft).await?;
+        let written = self.room.inner.append_in_time(self.room.directory, self.kind, draft, Some(permit)).await?;
         self.extents.push(extent_at(start, bytes, written.location));
         self.kept.keep(written.segment, written.pin);
         Ok(())
@@ -93,20 +134,25 @@ impl Writer {
     /// Ends the object. Its bytes are durable when the commit that publishes it is.
     ///
     /// # Errors
-    /// `Full` and `Failed`.
+    /// `Full`, `Busy` and `Failed`.
     ///
     /// # Panics
     /// When more bytes were appended than the object has.
     pub async fn finish(mut self, object: NewObject) -> Result<Staged> {
         assert!(self.bytes <= object.size, "an object of {} bytes got {}", object.size, self.bytes);
-        let is_inline =
-            self.extents.is_empty() && self.bytes == object.size && self.bytes <= self.inner.settings.inline_bytes_max;
-        let rest = std::mem::take(&mut self.buffer).freeze();
-        if !is_inline && !rest.is_empty() {
-            self.write_extent(rest.clone()).await?;
+        let is_inline = self.extents.is_empty()
+            && self.bytes == object.size
+            && self.bytes <= self.room.inner.settings.inline_bytes_max;
+        let rest = self.waiting.len();
+        if !is_inline && rest > 0 {
+            Box::pin(self.write_extent(Bytes::new(), rest)).await?;
         }
-        let payload = if is_inline { rest } else { Bytes::new() };
-        Ok(Staged::new(self.inner, self.directory, object, self.extents, payload, is_inline, self.kept))
+        let payload = if is_inline { self.waiting.take(rest) } else { Bytes::new() };
+        let inner = Arc::clone(&self.room.inner);
+        // Nothing of it is there yet: a disk that has ceased to answer meanwhile need not be waited for.
+        let is_free = is_inline && inner.is_stalled(self.room.directory);
+        let directory = if is_free { inner.roomiest()? } else { self.room.directory };
+        Ok(Staged::new(inner, directory, object, self.extents, payload, is_inline, self.kept))
     }
 }
 

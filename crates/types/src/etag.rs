@@ -18,7 +18,9 @@ impl ETag {
     }
 
     pub fn from_md5(md5: [u8; 16]) -> Self {
-        Self(hex::encode(md5).into())
+        let mut text = [0; 32];
+        hex::encode_to_slice(md5, &mut text).expect("two digits a byte");
+        Self(std::str::from_utf8(&text).expect("digits are ASCII").into())
     }
 
     /// `md5_of_md5s` is the MD5 over the parts' binary MD5s in order.

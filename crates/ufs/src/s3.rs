@@ -320,7 +320,7 @@ impl S3Store {
                 request.checksum_mode(ChecksumMode::Enabled).send().await.map_err(plain)
             }
         };
-        let output = result.map_err(|error| classify(error, Effect::Read, || self.context("head", key)))?;
+        let output = result.map_err(|error| classify(error, Effect::Look, || self.context("head", key)))?;
         objects::from_head(output).ok_or_else(|| objects::incomplete(self.context("head", key)))
     }
 

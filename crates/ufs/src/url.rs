@@ -4,6 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// What would end an option's value, or is decoded when it is read.
+const OPTION: &AsciiSet = &CONTROLS.add(b'%').add(b'&');
+
 /// `file:///dir`, or `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnderStoreUrl {
@@ -18,44 +23,42 @@ pub enum UnderStoreUrl {
     },
 }
 
-/// What is wrong with a URL, in one line that names it.
+/// What is wrong with a URL, in words that hold nothing of it: there may be a secret in a place where none belongs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidUrl(pub String);
+#[error("not an under-store URL: {0}")]
+pub struct InvalidUrl(&'static str);
 
 impl FromStr for UnderStoreUrl {
     type Err = InvalidUrl;
 
     fn from_str(text: &str) -> Result<Self, InvalidUrl> {
-        let wrong = |problem: &str| InvalidUrl(format!("{text:?} is not an under-store URL: {problem}"));
         if let Some(path) = text.strip_prefix("file://") {
             return match path.starts_with('/') {
                 true => Ok(Self::Directory(path.into())),
-                false => Err(wrong("a directory is written as file:///absolute/path")),
+                false => Err(InvalidUrl("a directory is written as file:///absolute/path")),
             };
         }
         let Some(rest) = text.strip_prefix("s3://") else {
-            return Err(wrong("it begins with file:// or s3://"));
+            return Err(InvalidUrl("it begins with file:// or s3://"));
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         let (mut endpoint, mut region) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or_else(|| wrong("its options are name=value"))?;
-            let value = percent_encoding::percent_decode_str(value)
-                .decode_utf8()
-                .map_err(|_| wrong("an option is not UTF-8"))?;
+            let (name, value) = pair.split_once('=').ok_or(InvalidUrl("its options are name=value"))?;
+            let value = percent_decode_str(value).decode_utf8().map_err(|_| InvalidUrl("an option is not UTF-8"))?;
             match name {
                 "endpoint" if value.starts_with("http://") || value.starts_with("https://") => {
-                    endpoint = Some(value.into_owned())
+                    check_user(&value)?;
+                    endpoint = Some(value.into_owned());
                 }
-                "endpoint" => return Err(wrong("the endpoint begins with http:// or https://")),
+                "endpoint" => return Err(InvalidUrl("the endpoint begins with http:// or https://")),
                 "region" => region = Some(value.into_owned()),
-                _ => return Err(wrong(&format!("{name:?} is not an option: endpoint or region"))),
+                _ => return Err(InvalidUrl("an option is neither endpoint nor region")),
             }
         }
         if bucket.is_empty() && endpoint.is_none() && region.is_none() {
-            return Err(wrong("without a bucket it needs an endpoint or a region"));
+            return Err(InvalidUrl("without a bucket it needs an endpoint or a region"));
         }
         let bucket = (!bucket.is_empty()).then(|| bucket.to_owned());
         Ok(Self::S3 { bucket, prefix: prefix.trim_matches('/').to_owned(), endpoint, region })
@@ -76,9 +79,19 @@ impl fmt::Display for UnderStoreUrl {
         let endpoint = endpoint.as_deref().map(|endpoint| ("endpoint", without_user(endpoint)));
         let region = region.as_deref().map(|region| ("region", region.to_owned()));
         for (index, (name, value)) in endpoint.into_iter().chain(region).enumerate() {
+            let value = utf8_percent_encode(&value, OPTION);
             write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
         }
         Ok(())
+    }
+}
+
+/// Refuses what looks like a password with a slash in it: that would end the host, and be shown.
+fn check_user(endpoint: &str) -> Result<(), InvalidUrl> {
+    let path = endpoint.splitn(4, '/').nth(3).unwrap_or_default();
+    match path.contains('@') {
+        true => Err(InvalidUrl("the endpoint has an @ behind its host; a slash in a password is written as %2F")),
+        false => Ok(()),
     }
 }
 
@@ -125,7 +138,8 @@ mod tests {
                 "s3://?region=x&endpoint=http://me:secret@127.0.0.1:9000",
                 "s3://?endpoint=http://127.0.0.1:9000&region=x",
             ),
-            ("s3://b?endpoint=http://host/p@th", "s3://b?endpoint=http://host/p@th"),
+            ("s3://b?endpoint=http://me:secret@host/path", "s3://b?endpoint=http://host/path"),
+            ("s3://b?region=a%26b%0A%25", "s3://b?region=a%26b%0A%25"),
         ] {
             assert_eq!(text.parse::<UnderStoreUrl>().unwrap().to_string(), shown);
         }
@@ -133,11 +147,20 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        for text in
-            ["", "/srv/data", "file://data", "http://x", "s3://", "s3://b?endpoint=x", "s3://b?color=red", "s3://b?x"]
-        {
-            let error = text.parse::<UnderStoreUrl>().expect_err(text);
-            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        for (text, problem) in [
+            ("", "begins with"),
+            ("/srv/data", "begins with"),
+            ("file://data", "absolute"),
+            ("http://me:secret@x", "begins with"),
+            ("s3://", "needs an endpoint"),
+            ("s3://b?endpoint=me:secret@x", "the endpoint begins with"),
+            ("s3://b?endpoint=http://me:sec/secret@host", "%2F"),
+            ("s3://b?endpoint=http:///me:secret@host", "@ behind its host"),
+            ("s3://b?color=secret", "neither endpoint nor region"),
+            ("s3://b?secret", "name=value"),
+        ] {
+            let error = text.parse::<UnderStoreUrl>().expect_err(text).to_string();
+            assert!(error.contains(problem) && !error.contains("secret"), "{error}");
         }
     }
 }

@@ -333,6 +333,8 @@ async fn errors_mean_the_same() {
         (500, document("InternalError")),
         (501, document("NotImplemented")),
         (503, document("SlowDown")),
+        (404, "<html>no such page</html>".to_owned()),
+        (503, "<html>no server</html>".to_owned()),
         (301, document("PermanentRedirect")),
         (200, "not counted".to_owned()),
     ];

@@ -77,6 +77,8 @@ struct Bucket {
     failures: u32,
     /// Set while the circuit is open: when the next probe may go.
     probe_at: Option<Duration>,
+    /// The one that is under way, or was the last.
+    probe: Option<ObjectPath>,
 }
 
 struct Slot {
@@ -196,18 +198,19 @@ impl Queue {
         slot.place = Place::Delayed { until, blame };
         state.running -= usize::from(was_running);
         state.delayed.insert((until, path.clone()));
-        if let Blame::Nobody(_) = blame
-            && let Some(bucket) = state.buckets.get_mut(&path.bucket)
-            && let Some(probe_at) = &mut bucket.probe_at
-        {
-            // Nothing was sent: the next one is the probe.
-            *probe_at = now;
-        }
-        if blame == Blame::UnderStore {
-            let bucket = state.buckets.entry(path.bucket.clone()).or_default();
-            bucket.failures = bucket.failures.saturating_add(1);
-            if bucket.failures >= CIRCUIT_FAILURES {
-                bucket.probe_at = Some(now + self.pause(bucket.failures - CIRCUIT_FAILURES + 1, CIRCUIT_PAUSE_MAX));
+        let bucket = state.buckets.entry(path.bucket.clone()).or_default();
+        let was_probe = bucket.probe.take_if(|probe| probe == path).is_some();
+        match (blame, bucket.probe_at) {
+            // It tells nothing of the others: the next one is the probe.
+            (Blame::Nobody(_) | Blame::Object, Some(_)) if was_probe => bucket.probe_at = Some(now),
+            (Blame::Nobody(_) | Blame::Object, _) => {}
+            // It was under way when the circuit opened, and fails for the same reason.
+            (Blame::UnderStore, Some(_)) if !was_probe => {}
+            (Blame::UnderStore, _) => {
+                bucket.failures = bucket.failures.saturating_add(1);
+                if bucket.failures >= CIRCUIT_FAILURES {
+                    bucket.probe_at = Some(now + self.pause(bucket.failures - CIRCUIT_FAILURES + 1, CIRCUIT_PAUSE_MAX));
+                }
             }
         }
         drop(state);
@@ -286,11 +289,15 @@ impl State {
             ready.filter_map(|(name, b)| b.ready.first().map(|(since, _)| (name, *since))).min_by_key(|x| x.1)?;
         let name = name.clone();
         let bucket = self.buckets.get_mut(&name).expect("it has just been looked at");
+        // In turn the oldest and the newest: some that always fail must not be all that is ever tried.
+        let is_newest = bucket.probe_at.is_some() && (bucket.failures - CIRCUIT_FAILURES) % 2 == 1;
+        let taken = if is_newest { bucket.ready.pop_last() } else { bucket.ready.pop_first() };
+        let (_, path) = taken.expect("it has just been looked at");
         if bucket.probe_at.is_some() {
             // One probe only: the next may go when this one has failed, or after as long again.
             bucket.probe_at = Some(now + CIRCUIT_PAUSE_MAX);
+            bucket.probe = Some(path.clone());
         }
-        let (_, path) = bucket.ready.pop_first().expect("it has just been looked at");
         self.slots.get_mut(&path).expect("what is ready has a slot").place = Place::Running { again: None };
         self.running += 1;
         Some(path)
@@ -309,7 +316,7 @@ impl State {
             return;
         }
         bucket.failures = 0;
-        bucket.probe_at = None;
+        (bucket.probe_at, bucket.probe) = (None, None);
         let waits = |slot: &Slot| matches!(slot.place, Place::Delayed { blame: Blame::UnderStore, .. });
         let of_bucket = self.slots.iter().filter(|(path, slot)| path.bucket == *name && waits(slot));
         let released: Vec<_> = of_bucket.map(|(path, slot)| (slot.until(), path.clone())).collect();
@@ -406,6 +413,23 @@ mod tests {
         }
         queue.push(path("d"), entry(4));
         assert_eq!(take(&queue), None, "nothing was ready");
+    }
+
+    #[test]
+    fn keys_that_always_fail_keep_no_other_from_being_tried() {
+        let (queue, clock) = queue();
+        let failing: Vec<_> = (0..20).map(|number| path(&format!("{number:02}"))).collect();
+        (0..).zip(&failing).for_each(|(since, key)| queue.push(key.clone(), entry(since)));
+        queue.push(path("sound"), entry(99));
+        assert!(failing.iter().all(|key| take(&queue).as_ref() == Some(key)));
+        for key in &failing {
+            queue.failed(key, Blame::UnderStore);
+        }
+        clock.advance(Duration::from_secs(1));
+        let oldest = take(&queue).expect("all that was under way fails for one reason, and makes one pause");
+        queue.failed(&oldest, Blame::UnderStore);
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(take(&queue), Some(path("sound")), "after the oldest comes the newest");
     }
 
     #[tokio::test]

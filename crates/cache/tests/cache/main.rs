@@ -24,6 +24,7 @@ mod restart;
 mod scrapes;
 mod shares;
 mod space;
+mod stalled;
 mod support;
 mod tags;
 mod upload_pages;

@@ -170,3 +170,25 @@ async fn a_delete_that_a_full_disk_does_not_note_is_noted_when_there_is_room() {
     bench.drain().await;
     assert_eq!(bench.cache.status().tombstones, 0);
 }
+
+/// What is noted of an upload may need a new file, and there is no descriptor for one.
+#[tokio::test]
+async fn an_upload_that_is_not_noted_for_want_of_a_descriptor_is_noted_when_there_is_one() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "value").await.unwrap();
+    until("the upload is under way", || bench.background.waiting() == 1).await;
+    bench.disk.fail_creates(Some(std::io::ErrorKind::ResourceBusy));
+    let refused = loop {
+        if let Err(error) = bench.put("other", "x".repeat(3000)).await {
+            break error;
+        }
+    };
+    assert_eq!(refused.kind, ErrorKind::SlowDown, "{refused}");
+    bench.background.set(Way::Open);
+    until("the under store has it", || bench.under("key").is_some()).await;
+    others_go_on().await;
+    bench.disk.fail_creates(None);
+    bench.drain().await;
+    assert_eq!(bench.cache.status().dirty_objects, 0);
+}

@@ -9,7 +9,7 @@ use forebay_ufs::memory::Mood;
 use futures::StreamExt;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, collect, incoming, kind, path, pattern, until};
+use crate::support::{Bench, Setup, collect, get_request, incoming, kind, path, pattern, until};
 
 pub(crate) const PAGE: u64 = 64 << 10;
 pub(crate) const PAGES: u64 = 16;
@@ -317,29 +317,57 @@ pub(crate) fn copy() -> CopyObject {
     }
 }
 
+fn version_tags(value: &str) -> Tags {
+    Tags::from([("version".to_owned(), value.to_owned())])
+}
+
+/// Writes the source of [`copy`], until the under store has it. With its tags: those that are set by themselves drop the copy that is here.
+async fn put_source(bench: &Bench, body: &'static str, tags: &str) {
+    let attributes = Attributes { tags: version_tags(tags), ..Attributes::default() };
+    let (path, conditions) = (path("source"), Conditions::default());
+    bench.cache.put(PutObject { path, body: incoming(body.into()), attributes, conditions }).await.expect("a write");
+    bench.drain().await;
+}
+
 /// Its tags are asked for when its bytes are open already.
 #[tokio::test]
 async fn a_copy_has_content_and_tags_of_one_version() {
     let bench = Bench::new(WriteMode::WriteBack).await;
-    let tags = |value: &str| Tags::from([("version".to_owned(), value.to_owned())]);
-    // With the write: tags that are set by themselves drop the copy that is here.
-    let put = async |value: &'static str| {
-        let (body, conditions) = (incoming(value.into()), Conditions::default());
-        let attributes = Attributes { tags: tags(value), ..Attributes::default() };
-        bench.cache.put(PutObject { path: path("source"), body, attributes, conditions }).await.unwrap();
-        bench.drain().await;
-    };
-    put("one").await;
+    put_source(&bench, "one", "one").await;
     bench.foreground.set(Way::HoldReads);
     let (cache, request) = (bench.cache.clone(), copy());
     let copying = forebay_env::spawn(async move { cache.copy(request).await });
     until("the tags are asked for", || bench.foreground.waiting() > 0).await;
     assert!(bench.foreground.gets().is_empty(), "its bytes are here");
-    put("two").await;
+    put_source(&bench, "two", "two").await;
     bench.foreground.set(Way::Open);
     copying.join().await.unwrap();
     assert_eq!(bench.get("target").await.unwrap(), "two");
-    assert_eq!(bench.cache.tags(&path("target")).await.unwrap(), tags("two"));
+    assert_eq!(bench.cache.tags(&path("target")).await.unwrap(), version_tags("two"));
+}
+
+/// The version whose bytes are open is written twice, with another between them whose tags are told; a clock that was set back gives all
+/// of them the same time.
+#[tokio::test]
+async fn a_copy_has_tags_of_its_version_where_another_of_the_same_content_and_time_follows() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    put_source(&bench, "before", "before").await;
+    bench.clock.set_unix_ms(1);
+    put_source(&bench, "same", "one").await;
+    bench.foreground.set(Way::HoldReads);
+    let (cache, request) = (bench.cache.clone(), copy());
+    let copying = forebay_env::spawn(async move { cache.copy(request).await });
+    until("the tags are asked for", || bench.foreground.waiting() > 0).await;
+    put_source(&bench, "between", "two").await;
+    let (told, time) = (bench.under.requests(), bench.head("source").await.unwrap().info.last_modified_ms);
+    bench.foreground.set(Way::HoldAnswers);
+    until("the tags are told", || bench.under.requests() > told && bench.foreground.waiting() > 0).await;
+    put_source(&bench, "same", "three").await;
+    assert_eq!(bench.head("source").await.unwrap().info.last_modified_ms, time, "the same time");
+    bench.foreground.set(Way::Open);
+    copying.join().await.unwrap();
+    assert_eq!(bench.get("target").await.unwrap(), "same");
+    assert_eq!(bench.cache.tags(&path("target")).await.unwrap(), version_tags("three"));
 }
 
 /// Readers that take nothing hold what they were given, also when the memory tier has forgotten it.
@@ -391,5 +419,30 @@ async fn reads_are_not_kept_where_the_policy_says_so() {
         assert_eq!(bench.get("key").await.unwrap(), body);
         assert_eq!(bench.foreground.gets().len(), n);
         assert_eq!(bench.head("key").await.unwrap().cached_bytes, 0);
+    }
+}
+
+/// What is here alone is the key's last version, whatever the under store has got from others since it was asked.
+#[tokio::test]
+async fn a_late_answer_of_the_under_store_gives_way_to_what_is_here_by_then() {
+    for exists in [true, false] {
+        let bench = Bench::new(WriteMode::Transient).await;
+        bench.foreground.set(Way::HoldReads);
+        let cache = bench.cache.clone();
+        let getting = forebay_env::spawn(async move { cache.get(get_request("key", None)).await });
+        let cache = bench.cache.clone();
+        let asking = forebay_env::spawn(async move { cache.tags(&path("key")).await });
+        until("both are asked", || bench.foreground.waiting() == 2).await;
+        let attributes = Attributes { tags: [("here".into(), "1".into())].into(), ..Attributes::default() };
+        let body = incoming("here".into());
+        let put = PutObject { path: path("key"), body, attributes, conditions: Conditions::default() };
+        bench.cache.put(put).await.unwrap();
+        if exists {
+            bench.under.put_outside("key", "there".into());
+        }
+        bench.foreground.set(Way::Open);
+        let body = getting.join().await.unwrap();
+        assert_eq!(collect(body.stream).await.unwrap(), "here");
+        assert_eq!(asking.join().await.unwrap().len(), 1);
     }
 }

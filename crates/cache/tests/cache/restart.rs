@@ -419,3 +419,43 @@ async fn an_older_copy_does_not_stand_in_for_a_version_whose_bytes_are_gone() {
     assert!(bench.cache.persist("/").await.is_err());
     assert_eq!(bench.under("key").unwrap(), "older");
 }
+
+/// Generations have 64 bits, which must do for more starts than a disk will see.
+#[tokio::test]
+async fn starts_do_not_use_up_the_generations() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    for start in 0..200 {
+        bench.put("key", start.to_string()).await.unwrap();
+        bench.drain().await;
+        bench.kill().await;
+    }
+    let generations = bench.generations("key");
+    assert!(generations.len() == 200 && generations.is_sorted());
+    assert!(generations[199].0 - generations[0].0 < 200 << 33, "{generations:?}");
+}
+
+/// An old release raised the numbers with each unclean start until none were left.
+#[tokio::test]
+async fn a_directory_whose_generations_are_used_up_keeps_its_objects_and_takes_writes_again() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("before", "kept").await.unwrap();
+    bench.close().await;
+    // So much room that the first start sees no damage, and so little that some starts later there is none left.
+    let base = u64::MAX - (1 << 40) - (8 << 32);
+    let key = Bytes::from_static(records::GENERATION_BASE_KEY);
+    bench.write_record(key.clone(), Some(Bytes::copy_from_slice(&base.to_be_bytes()))).await;
+    bench.reopen().await;
+    for start in 0..20 {
+        bench.put("key", start.to_string()).await.unwrap();
+        bench.put(&format!("key-{start}"), "own").await.unwrap();
+        bench.kill().await;
+    }
+    assert_eq!(bench.get("before").await.unwrap(), "kept");
+    assert_eq!(bench.get("key").await.unwrap(), "19");
+    bench.drain().await;
+    let generations = bench.generations("key");
+    assert!(generations.is_sorted() && generations.last() > Some(&Generation(base)), "{generations:?}");
+    for start in 0..20 {
+        assert_eq!(bench.under(&format!("key-{start}")).unwrap(), "own");
+    }
+}

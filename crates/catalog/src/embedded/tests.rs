@@ -20,6 +20,7 @@ async fn open(disk: &MemoryDisk) -> Store {
         sync_delay: std::time::Duration::ZERO,
         free_ratio: 0.1,
         write_buffer_bytes_max: 8 << 20,
+        value_check: None,
     };
     Store::open(Env::real(), disks, settings, None).await.unwrap()
 }

@@ -102,6 +102,21 @@ fn a_newer_version_and_damage_are_refused() {
 }
 
 #[test]
+fn a_newer_version_is_seen_without_a_look_at_the_rest() {
+    let path = ObjectPath::parse("bucket", "key").unwrap();
+    let keys = [object_key(&path), upload_key(&path, "id"), part_key("id", 1), policy_key(), policy_version_key(1)];
+    for (key, what) in keys.iter().zip(["object", "upload", "part", "policy", "policy version"]) {
+        let problem = format!("the {what} record has version 2, newer than this release's 1");
+        assert_eq!(check_version(key, &[VERSION + 1]), Err(problem));
+        assert_eq!(check_version(key, &[VERSION]), Ok(()));
+    }
+    let base = Bytes::from_static(GENERATION_BASE_KEY);
+    for key in [job_key("id"), job_finding_key("id", 1), request_key(&path), base] {
+        assert_eq!(check_version(&key, &[VERSION + 1]), Ok(()), "{key:?}");
+    }
+}
+
+#[test]
 fn ranges_hold_what_they_name_and_nothing_else() {
     let bucket = BucketName::new("bucket").unwrap();
     let path = |key: &str| ObjectPath::parse("bucket", key).unwrap();

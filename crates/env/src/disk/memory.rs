@@ -39,6 +39,7 @@ struct State {
     syncs: u64,
     fail_syncs: u32,
     fail_writes: Option<io::ErrorKind>,
+    fail_creates: Option<io::ErrorKind>,
 }
 
 /// One change of the directory, which a power cut keeps or undoes as a whole.
@@ -72,6 +73,7 @@ impl State {
         self.life += 1;
         self.fail_syncs = 0;
         self.fail_writes = None;
+        self.fail_creates = None;
     }
 }
 
@@ -95,6 +97,7 @@ impl MemoryDisk {
             syncs: 0,
             fail_syncs: 0,
             fail_writes: None,
+            fail_creates: None,
         };
         Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)) }
     }
@@ -137,6 +140,11 @@ impl MemoryDisk {
     /// All writes fail like this, until called with `None`.
     pub fn fail_writes(&self, error: Option<io::ErrorKind>) {
         self.state.lock().fail_writes = error;
+    }
+
+    /// No file can be created, until called with `None`.
+    pub fn fail_creates(&self, error: Option<io::ErrorKind>) {
+        self.state.lock().fail_creates = error;
     }
 
     pub fn set_capacity(&self, capacity: u64) {
@@ -280,7 +288,7 @@ impl Disk for MemoryDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let id = {
             let mut state = self.state.lock();
-            if let Some(kind) = state.fail_writes {
+            if let Some(kind) = state.fail_creates.or(state.fail_writes) {
                 return Err(kind.into());
             }
             if state.names.contains_key(name) {

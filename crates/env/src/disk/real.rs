@@ -23,6 +23,8 @@ const BUFFERS_MAX: usize = 1024;
 /// A directory that this process alone uses.
 pub struct RealDisk {
     path: Arc<PathBuf>,
+    /// For syncs: they need no other descriptor.
+    directory: Arc<File>,
     buffers: Arc<Buffers>,
     _lock: File,
 }
@@ -48,7 +50,8 @@ impl RealDisk {
             }
             other => context(other.into()),
         })?;
-        Ok(Self { path: Arc::new(path.to_owned()), buffers: Arc::default(), _lock: lock })
+        let directory = Arc::new(File::open(path).map_err(context)?);
+        Ok(Self { path: Arc::new(path.to_owned()), directory, buffers: Arc::default(), _lock: lock })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -63,6 +66,19 @@ fn options() -> OpenOptions {
     options
 }
 
+/// Gives the lack of descriptors, of this process or of the machine, the kind that it has for [`Disk::create`].
+fn without_descriptor(error: io::Error) -> io::Error {
+    match rustix::io::Errno::from_io_error(&error) {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => io::Error::new(io::ErrorKind::ResourceBusy, error),
+        Some(_) | None => error,
+    }
+}
+
+/// Whatever the cause, nobody may take it for a write that found no room.
+fn not_synced(error: io::Error) -> io::Error {
+    io::Error::other(format!("could not sync: {error}"))
+}
+
 /// Runs what may block where it disturbs nobody.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     match tokio::task::spawn_blocking(work).await {
@@ -75,7 +91,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 impl Disk for RealDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.file(name);
-        let file = blocking(move || options().create_new(true).open(path)).await?;
+        let file = blocking(move || options().create_new(true).open(path).map_err(without_descriptor)).await?;
         Ok(Arc::new(RealFile { file: Arc::new(file), buffers: Arc::clone(&self.buffers) }))
     }
 
@@ -106,8 +122,8 @@ impl Disk for RealDisk {
     }
 
     async fn sync_directory(&self) -> io::Result<()> {
-        let path = Arc::clone(&self.path);
-        blocking(move || File::open(path.as_path())?.sync_all()).await
+        let directory = Arc::clone(&self.directory);
+        blocking(move || directory.sync_all().map_err(not_synced)).await
     }
 
     async fn space(&self) -> io::Result<DiskSpace> {
@@ -173,8 +189,7 @@ impl DiskFile for RealFile {
         let file = Arc::clone(&self.file);
         blocking(move || {
             write_all(&file, offset, &data)?;
-            let failed = |error: io::Error| io::Error::other(format!("could not sync: {error}"));
-            if sync { file.sync_data().map_err(failed) } else { Ok(()) }
+            if sync { file.sync_data().map_err(not_synced) } else { Ok(()) }
         })
         .await
     }
@@ -194,7 +209,7 @@ impl DiskFile for RealFile {
 
     async fn sync_data(&self) -> io::Result<()> {
         let file = Arc::clone(&self.file);
-        blocking(move || file.sync_data()).await
+        blocking(move || file.sync_data().map_err(not_synced)).await
     }
 
     async fn set_len(&self, length: u64) -> io::Result<()> {

@@ -6,7 +6,7 @@ use forebay_ufs::UnderStoreUrl;
 use toml::Value;
 
 use super::kind::Kind;
-use super::problem::Origin;
+use super::problem::{Origin, in_one_line};
 use super::sources::{Sourced, Sources};
 use super::table::{SETTINGS, Setting};
 
@@ -100,7 +100,7 @@ fn shown_table(table: &toml::Table, secrets: &[&str]) -> String {
             Value::String(text) => Value::from(without_user(text)),
             other => other.clone(),
         };
-        format!("{key} = {value}")
+        format!("{key} = {}", in_one_line(&value.to_string()))
     };
     table.iter().map(pair).collect::<Vec<_>>().join(", ")
 }

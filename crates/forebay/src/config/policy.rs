@@ -2,7 +2,7 @@
 
 use forebay_types::{PolicyRule, PolicySet, WriteMode};
 
-use super::problem::{Problem, closest};
+use super::problem::{Problem, closest, in_one_line};
 use super::sources::Sourced;
 
 /// A setting of a policy, for the reference and for suggestions.
@@ -73,5 +73,6 @@ fn wrong(table: &Sourced, name: &str, value: &toml::Value, error: &toml::de::Err
     let choices = choices.filter_map(|choice| choice.strip_prefix('`')?.strip_suffix('`'));
     let hint = value.as_str().and_then(|text| closest(text, choices));
     let hint = hint.map(|choice| format!("; did you mean {choice:?}?")).unwrap_or_default();
+    let value = in_one_line(&value.to_string());
     Problem(format!("{}policy.{name} = {value}: {message}{hint}", table.origin))
 }

@@ -19,6 +19,7 @@ pub(crate) struct Problem(pub(crate) String);
 impl Problem {
     /// A value that can't be. `shown` is what was given, which must not be a secret.
     pub(crate) fn value(origin: &Origin, setting: &str, shown: &str, wrong: &str) -> Self {
+        let shown = in_one_line(shown);
         match origin {
             Origin::Default | Origin::File { .. } => Self(format!("{origin}{setting} = {shown}: {wrong}")),
             Origin::Environment { .. } | Origin::Flag { .. } => Self(format!("{origin} {shown}: {wrong}")),
@@ -30,6 +31,11 @@ impl Problem {
         let hint = closest(name, known).map(|other| format!("; did you mean {other:?}?")).unwrap_or_default();
         Self(format!("{origin}there is no setting {name:?}{hint}"))
     }
+}
+
+/// A value as TOML, which may write text with a line's end in it over several lines.
+pub(crate) fn in_one_line(shown: &str) -> String {
+    shown.lines().collect::<Vec<_>>().join("\\n")
 }
 
 /// The known name nearest to `name`, if it is near enough for a slip of the hand.

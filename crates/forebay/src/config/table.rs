@@ -82,7 +82,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("server", "domain", Kind::Domain, "",
         "Domain of virtual-host style requests: with `s3.example.com`, `bucket.s3.example.com` names a bucket. Empty: path style only."),
     setting("server", "region", Kind::Region, "us-east-1", "Region that signatures and `GetBucketLocation` name."),
-    setting("server", "connections_max", Kind::Number { min: 1, max: 1_000_000 }, "4096", "Most S3 connections at once; others wait to be accepted. One access key gets 15 of 16 at most, and less when others want some: then its requests get 503 SlowDown."),
+    setting("server", "connections_max", Kind::Number { min: 1, max: 1_000_000 }, "4096", "Most S3 connections at once, and fewer where the limit of open files leaves no more beside segments and under stores; others wait to be accepted. One access key gets 15 of 16 at most, and less when others want some: then its requests get 503 SlowDown."),
     setting("server", "connections_per_address_max", Kind::Number { min: 0, max: 1_000_000 }, "0",
         "Most S3 connections of one address at once, or of one /64 of IPv6; more are closed. `0`: half of `connections_max`. Behind a proxy, all come from its address."),
     setting("server", "users_file", Kind::Path, "", "TOML file of users, access keys and grants. It is watched."),

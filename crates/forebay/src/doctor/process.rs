@@ -5,10 +5,8 @@ use std::path::Path;
 
 use super::report::{Report, Unit};
 use crate::config::Config;
-use crate::store_settings;
+use crate::{limits, store_settings};
 
-/// Files beside connections and segments: the runtime, logs, listeners, the admin API.
-const OTHER_FILES: u64 = 256;
 /// Pages on their way from under stores at once, as the cache bounds them.
 const PAGES_FETCHED_MAX: u64 = 64;
 /// A connection's buffers.
@@ -28,13 +26,11 @@ pub(super) fn examine(config: &Config, report: &mut Report) {
 fn open_files(config: &Config, capacity: u64, report: &mut Report) {
     let smallest = capacity / config.store.data_dirs.len().max(1) as u64;
     let segments = capacity / store_settings::segment_bytes(&config.store, smallest).max(1);
-    let under_store = u64::from(config.limits.concurrency_max) * (1 + config.mounts.len() as u64);
-    let needed = config.server.connections_max as u64 * 2 + segments + under_store + OTHER_FILES;
-    // The server raises the soft limit to the hard one. None is endless.
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    if limit.is_some_and(|limit| limit < needed) {
-        let limit = limit.unwrap_or_default();
-        report.find("open-files-few", "", format!("limit {limit}, needed up to {needed}: {} connections, each with a file or a connection of its own, {segments} segments", config.server.connections_max));
+    let needed = limits::open_files_needed(config, segments);
+    let limit = limits::open_files_max();
+    if let Some(limit) = limit.filter(|limit| *limit < needed) {
+        let (wanted, taken) = (config.server.connections_max, limits::connections_max(config, segments, Some(limit)));
+        report.find("open-files-few", "", format!("limit {limit}, needed up to {needed}: {wanted} connections, each with a file or a connection of its own, {segments} segments; {taken} connections are taken"));
     }
 }
 

@@ -22,10 +22,12 @@ pub const SECRET_KEY: &str = "a-secret-for-tests";
 /// How long a condition may take to come true.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A client that tries once, so that every answer is seen.
+/// A client that tries once, so that every answer is seen. It speaks plain HTTP: one for TLS reads all certificates of the system first,
+/// which takes longer than a start of the server.
 pub fn client(endpoint: &str) -> Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
         .endpoint_url(endpoint)
         .region(Region::new("us-east-1"))
         .credentials_provider(Credentials::new(ACCESS_KEY, SECRET_KEY, None, None, "tests"))
@@ -44,6 +46,11 @@ pub fn random() -> Arc<dyn Random> {
     let seed = given.unwrap_or_else(|| SystemRandom.next_u64());
     println!("FOREBAY_TEST_SEED={seed}");
     Arc::new(SeededRandom::new(seed))
+}
+
+/// Whether tests that take long by their numbers take them all: `make test-all` says so.
+pub fn everything() -> bool {
+    std::env::var("FOREBAY_TEST_EVERYTHING").is_ok_and(|text| !text.is_empty())
 }
 
 /// Waits until `holds`.

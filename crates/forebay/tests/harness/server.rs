@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
@@ -19,6 +20,7 @@ pub struct Home {
     under_store: String,
     settings: Vec<(String, String)>,
     mode: &'static str,
+    listen: String,
 }
 
 impl Home {
@@ -26,7 +28,12 @@ impl Home {
     pub fn new(mode: &'static str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let under_store = format!("file://{}", directory.path().join("under").display());
-        Self { directory, under_store, settings: Vec::new(), mode }
+        Self { directory, under_store, settings: Vec::new(), mode, listen: "127.0.0.1:0".to_owned() }
+    }
+
+    /// Always at this port, so that a client outlives the server.
+    pub fn at_port(self, port: u16) -> Self {
+        Self { listen: format!("127.0.0.1:{port}"), ..self }
     }
 
     pub fn under_store(self, url: &str) -> Self {
@@ -51,7 +58,7 @@ impl Home {
     pub fn command(&self) -> Command {
         let log = File::options().create(true).append(true).open(self.log()).expect("a log file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--mode", self.mode]);
+        command.args(["serve", "--listen", &self.listen, "--admin-listen", "127.0.0.1:0", "--mode", self.mode]);
         command.arg("--data-dir").arg(self.directory.path().join("data"));
         command.args(["--under-store", &self.under_store]);
         command.env_clear().env("FOREBAY_ROOT_ACCESS_KEY", ACCESS_KEY).env("FOREBAY_ROOT_SECRET_KEY", SECRET_KEY);
@@ -77,7 +84,9 @@ impl Home {
             found.map(str::to_owned).unwrap_or_else(|| panic!("not ready: {}", tail(&self.log())))
         };
         let (s3, admin) = (address("S3 on "), address("admin on http://"));
-        Server { client: client(&s3), s3, admin, child, log: self.log() }
+        let endpoint = s3.clone();
+        let client: LazyClient = LazyLock::new(Box::new(move || client(&endpoint)));
+        Server { client, s3, admin, child, log: self.log() }
     }
 }
 
@@ -88,9 +97,12 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(60)..].join("\n")
 }
 
+/// Made when it is needed: that takes longer than a start of the server.
+type LazyClient = LazyLock<Client, Box<dyn FnOnce() -> Client + Send>>;
+
 /// A running server; killed when dropped. Shows the end of its log when the test fails.
 pub struct Server {
-    pub client: Client,
+    pub client: LazyClient,
     /// `http://127.0.0.1:PORT`
     pub s3: String,
     admin: String,

@@ -7,7 +7,9 @@ use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource};
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::read::hide;
-use super::{Failure, Operations, not_implemented, only_null_version, refuse_unsupported, system_headers};
+use super::{
+    Failure, Operations, not_implemented, only_null_version, refuse_unsupported, system_headers, write_conditions,
+};
 use crate::authorize::require;
 use crate::context::caller;
 use crate::convert::{self, set_checksums_and_type};
@@ -40,6 +42,8 @@ impl Operations {
                            object's metadata, storage class, website redirect location or encryption attributes.";
             return Err(s3_error!(InvalidRequest, "{}", message));
         }
+        let conditions = write_conditions(&request, &target)?;
+        let input = &mut request.input;
         let copy = CopyObject {
             source_conditions: convert::read_conditions(
                 &request.headers,
@@ -56,7 +60,7 @@ impl Operations {
             },
             replace_tags: replace_tags.then(|| convert::tags_of_header(input.tagging.as_deref())).transpose()?,
             checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
-            conditions: convert::write_conditions(&request.headers)?,
+            conditions,
             source: source.clone(),
             target,
         };

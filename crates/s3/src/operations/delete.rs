@@ -12,7 +12,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{Failure, Operations, not_implemented, only_null_version};
+use super::{Failure, Operations, check_tags, not_implemented, only_null_version, write_conditions};
 use crate::authorize::require;
 use crate::context::{RequestContext, caller};
 use crate::convert;
@@ -31,7 +31,7 @@ impl Operations {
             return Err(not_implemented("Deleting by size or time"));
         }
         let path = convert::path(&input.bucket, &input.key)?;
-        let conditions = convert::write_conditions(&request.headers)?;
+        let conditions = write_conditions(&request, &path)?;
         let failure = Failure::of(&request, "DeleteObject");
         self.cache.delete(&path, &conditions).await.map_err(|error| failure.answer(error))?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
@@ -105,6 +105,7 @@ impl Operations {
             tag => TagCondition::OneOf(vec![ETag::new(tag)]),
         });
         let conditions = Conditions { if_match, ..Conditions::default() };
+        check_tags(&conditions, user, &path)?;
         self.cache.delete(&path, &conditions).await.map_err(|error| failure.answer(error))
     }
 }

@@ -12,7 +12,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::copy::readable_source;
 use super::read::{hide, part_number};
-use super::{Failure, Operations, refuse_unsupported, system_headers};
+use super::{Failure, Operations, refuse_unsupported, system_headers, write_conditions};
 use crate::context::{caller, is_signed, location, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
@@ -113,7 +113,7 @@ impl Operations {
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let failure = Failure::of(&request, "CompleteMultipartUpload");
-        let conditions = convert::write_conditions(&request.headers)?;
+        let conditions = write_conditions(&request, &convert::path(&request.input.bucket, &request.input.key)?)?;
         let location = location(&request, None);
         let headers = request.headers;
         let input = request.input;

@@ -6,7 +6,7 @@ use http::header::ETAG;
 use s3s::dto::{ETag, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers};
+use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers, write_conditions};
 use crate::context::{is_signed, location, operation, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
@@ -26,6 +26,9 @@ impl Operations {
         if input.write_offset_bytes.is_some() {
             return Err(not_implemented("Appending to an object"));
         }
+        let path = convert::path(&request.input.bucket, &request.input.key)?;
+        let conditions = write_conditions(&request, &path)?;
+        let input = &mut request.input;
         let announced = Announced {
             content_length: input.content_length,
             content_md5: input.content_md5.take(),
@@ -34,13 +37,13 @@ impl Operations {
             signed,
         };
         let put = PutObject {
-            path: convert::path(&input.bucket, &input.key)?,
+            path,
             attributes: convert::check_attributes(Attributes {
                 headers: system_headers!(input, request.extensions)?,
                 user: convert::user_metadata(input.metadata.take())?,
                 tags: convert::tags_of_header(input.tagging.as_deref())?,
             })?,
-            conditions: convert::write_conditions(&request.headers)?,
+            conditions,
             body: incoming(input.body.take(), &request.headers, announced)?,
         };
         let written = self.cache.put(put).await.map_err(|error| failure.answer(error))?;

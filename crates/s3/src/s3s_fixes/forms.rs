@@ -194,11 +194,13 @@ impl<'a> Form<'a> {
     fn check_version_4(&self, users: &Users, region: &str, signature: &str) -> Result<Signer, BodyError> {
         let credential = self.field("x-amz-credential").unwrap_or_default();
         let policy = self.field("policy").unwrap_or_default();
-        let is_known = self.field("x-amz-algorithm") == Some("AWS4-HMAC-SHA256") && self.field("x-amz-date").is_some();
-        if !is_known || check_scope(credential, region).is_err() {
+        let (access_key, scope) = credential.split_once('/').ok_or(BodyError::FormSignature)?;
+        let day = scope.split_once('/').map(|(day, _)| day).filter(|day| day.len() == 8);
+        let is_of_its_day = day.is_some_and(|day| self.field("x-amz-date").is_some_and(|date| date.starts_with(day)));
+        let is_known = self.field("x-amz-algorithm") == Some("AWS4-HMAC-SHA256") && is_of_its_day;
+        if !is_known || scope.split('/').count() != 4 || check_scope(credential, region).is_err() {
             return Err(BodyError::FormSignature);
         }
-        let (access_key, scope) = credential.split_once('/').ok_or(BodyError::FormSignature)?;
         let user = users.find(access_key);
         let mut key = format!("AWS4{}", user.as_ref().map_or("", |user| user.secret.expose())).into_bytes();
         for word in scope.split('/').chain([policy]) {

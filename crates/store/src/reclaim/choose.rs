@@ -55,8 +55,8 @@ impl Inner {
             segment.is_sealed() && !segment.is_pinned() && is_settled && !unreadable.contains(&segment.key())
         };
         let mut candidates: Vec<&Arc<Segment>> = segments.values().filter(may_go).collect();
-        // Empty ones first, then the oldest; those that are mostly pinned free little and cost much.
-        candidates.retain(|segment| segment.pinned_bytes.load(Ordering::SeqCst) <= segment.length() / 2);
+        // Empty ones first, then the oldest.
+        candidates.retain(|segment| !segment.is_mostly_pinned());
         let in_use = |segment: &Segment| {
             segment.live_bytes.load(Ordering::SeqCst) > 0 || segment.live_values.load(Ordering::SeqCst) > 0
         };

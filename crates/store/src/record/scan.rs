@@ -6,7 +6,7 @@ use super::{ALIGNMENT, HEADER_BYTES, Head, Kind};
 use crate::segment::Segment;
 use crate::{Error, ErrorKind, Result};
 
-/// Bytes read ahead at once.
+/// Most bytes that are read ahead at once.
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// A record as a scan finds it.
@@ -43,7 +43,9 @@ impl<'a> Scan<'a> {
             offset >= window_start && offset + length as u64 <= window_start + window.len() as u64
         };
         if !inside(self.window_start, &self.window) {
-            let read = self.segment.file.read_at(offset, length.max(WINDOW_BYTES)).await;
+            // A buffer is zeroed before it is read into: most logs of short lives are far smaller than a window.
+            let left = usize::try_from(self.end.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let read = self.segment.file.read_at(offset, length.max(left.min(WINDOW_BYTES))).await;
             let name = || self.segment.header.name();
             self.window = read.map_err(|error| Error::io(format!("could not read {}", name()), error))?;
             self.window_start = offset;

@@ -65,7 +65,6 @@ impl Replay {
             Kind::Object => {
                 let body = ObjectBody::decode(&record.head.body)?;
                 let is_inline = body.extents.is_empty() && body.size == u64::from(location.payload_bytes);
-                self.next_sequence = self.next_sequence.max(body.generation.0 + 1);
                 let entry = entry_of(&body, location, is_inline);
                 Step::Object { entry, stands_alone: body.stands_alone }
             }
@@ -120,11 +119,10 @@ impl Replay {
         // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
         let is_gone = |extent: &Extent| !known.contains(&extent.segment);
         for shard in tables.objects.shards() {
-            let mut shard = shard.write();
             let lacks = |entry: &&Arc<Entry>| entry.extents().iter().any(is_gone);
-            let lacking: Vec<_> = shard.iter().filter(lacks).map(|entry| entry.key().to_vec()).collect();
+            let lacking: Vec<_> = shard.read().iter().filter(lacks).map(|entry| entry.key().to_vec()).collect();
             for key in lacking {
-                shard.edit(&key, |entry| entry.retain_extents(|extent| !is_gone(extent)));
+                tables.objects.place(&key).edit(|entry| entry.retain_extents(|extent| !is_gone(extent)));
             }
         }
         self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
@@ -171,13 +169,14 @@ impl Applying<'_> {
     /// same, so any will do, and extents are taken from wherever they are.
     fn publish(&mut self, mut entry: Entry, is_fill: bool) {
         entry.retain_extents(|extent| self.known.contains(&extent.segment));
-        let mut shard = self.tables.objects.shard(entry.key()).write();
-        match shard.get(entry.key()) {
+        let entry = Arc::new(entry);
+        let mut place = self.tables.objects.place(entry.key());
+        match place.get() {
             Some(present) if present.generation > entry.generation => {}
             // The commit of the pinned one got no answer, so that what is read stood for the key again. Here it counts.
             Some(present) if is_fill && present.pinned => {}
             Some(present) if present.generation == entry.generation => {
-                shard.edit(entry.key(), |present| {
+                place.edit(|present| {
                     if !self.known.contains(&present.record.segment) {
                         present.record = entry.record;
                     }
@@ -187,7 +186,7 @@ impl Applying<'_> {
                 });
             }
             Some(_) | None => {
-                shard.insert(Arc::new(entry));
+                place.put(Arc::clone(&entry));
             }
         }
     }
@@ -200,9 +199,9 @@ impl Applying<'_> {
 
     /// Changes an object if it has this generation.
     fn edit(&self, key: &[u8], generation: Generation, change: impl FnOnce(&mut Entry)) {
-        let mut shard = self.tables.objects.shard(key).write();
-        if shard.get(key).is_some_and(|entry| entry.generation == generation) {
-            shard.edit(key, change);
+        let mut place = self.tables.objects.place(key);
+        if place.get().is_some_and(|entry| entry.generation == generation) {
+            place.edit(change);
         }
     }
 
@@ -213,7 +212,7 @@ impl Applying<'_> {
             }
         }
         for key in body.forget {
-            self.tables.objects.shard(&key).write().remove(&key);
+            self.tables.objects.place(&key).remove();
         }
         for annotation in body.annotate {
             self.edit(&annotation.key, annotation.generation, |entry| {

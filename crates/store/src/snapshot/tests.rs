@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_env::Disk;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::random::SeededRandom;
+use forebay_env::{Disk, Env};
 
 use super::*;
 use crate::directory::Identity;
@@ -54,7 +54,8 @@ async fn read(bytes: &[u8]) -> Result<Option<Snapshot>> {
     let disk = MemoryDisk::default();
     let file = disk.create(NAME).await.unwrap();
     file.write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
-    let directory = Directory::new(Arc::new(disk), Identity { store: STORE, number: 0 }, 1);
+    let identity = Identity { store: STORE, number: 0 };
+    let directory = Directory::new(Arc::new(disk), identity, 1, Env::simulated(1).0.clock);
     read_snapshot(&directory, &HashState::new(&SeededRandom::new(1))).await
 }
 
@@ -69,8 +70,7 @@ async fn snapshots_on_disks_stay_readable() {
     let segment = SegmentKey { directory: 0, number: 9 };
     assert_eq!((found.complete_fills, found.min_versions), (HashSet::from([segment]), HashMap::from([(segment, 77)])));
     let entry = an_object().into_entry().unwrap();
-    let objects = found.tables.objects.shard(entry.key()).read();
-    assert_eq!(format!("{:?}", objects.get(entry.key()).unwrap()), format!("{entry:?}"));
+    assert_eq!(format!("{:?}", found.tables.objects.get(entry.key()).unwrap()), format!("{entry:?}"));
     let value = found.tables.values.get(b"k", Row::clone).unwrap();
     assert_eq!((value.value(), value.version, value.segment), (b"v".as_slice(), 99, segment));
 }

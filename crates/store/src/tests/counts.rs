@@ -135,13 +135,13 @@ async fn bytes_that_wait_for_a_disk_are_bounded() {
     let disk = MemoryDisk::default();
     let settings = Settings { write_buffer_bytes_max: 16 << 10, ..small() };
     let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
-    let held = store.inner.write_permit(12 << 10).await;
+    let held = store.inner.places[0].permits.take(12 << 10).await;
     let writer = store.clone();
     let writing = forebay_env::spawn(async move { put(&writer, "large", &pattern(1, 8 << 10)).await });
     settle().await;
     assert!(!writing.is_finished(), "8 KiB more would be too many");
     drop(held);
     writing.join().await;
-    drop(store.inner.write_permit(1 << 20).await);
+    drop(store.inner.places[0].permits.take(1 << 20).await);
     assert_eq!(read(&store, "large").await.unwrap(), pattern(1, 8 << 10));
 }

@@ -66,6 +66,44 @@ async fn a_store_full_of_pinned_data_takes_deletes_and_then_writes() {
     assert!(store.counters().reclaimed_segments > 20);
 }
 
+#[tokio::test]
+async fn clean_objects_make_room_for_a_body_of_most_of_the_store() {
+    let store = open(&MemoryDisk::default()).await;
+    let (size, mut next) = (3_000_000, 0);
+    for round in 0..4 {
+        for _ in 0..80 {
+            put_fill(&store, &format!("clean{next}"), &pattern(next, 50_000)).await;
+            next += 1;
+        }
+        settle().await;
+        let evictable = store.usage().evictable_bytes;
+        assert!(evictable > 2 << 20 && store.usage().free_bytes < size, "{:?}", store.usage());
+        check_error(store.writer(Class::Durable, 5 << 20).await.map(drop), ErrorKind::Full, "may not leave");
+        assert_eq!(store.usage().evictable_bytes, evictable, "what can't be fulfilled costs nothing");
+        put(&store, "large", &pattern(round, size as usize)).await;
+        assert_eq!(read(&store, "large").await.unwrap(), pattern(round, size as usize));
+        forget(&store, "large").await;
+    }
+}
+
+/// Many uploads are announced before the first byte of one is written.
+#[tokio::test]
+async fn the_room_of_one_body_is_not_promised_to_another() {
+    let store = open(&MemoryDisk::default()).await;
+    let room = store.usage().free_bytes;
+    let size = room / 10 * 6;
+    let mut first = store.writer(Class::Durable, size).await.unwrap();
+    check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "may not leave");
+    first.append(pattern(1, size as usize / 2)).await.unwrap();
+    check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "may not leave");
+    // What it wrote is used, and no more is promised to it than what is missing.
+    drop(store.writer(Class::Durable, room / 10).await.unwrap());
+    drop(first);
+    for _ in 0..2 {
+        drop(store.writer(Class::Durable, size).await.unwrap());
+    }
+}
+
 /// The disk is smaller than the settings say, and somebody starts the store anew before anything could leave it.
 #[tokio::test]
 async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() {
@@ -136,4 +174,31 @@ async fn a_write_error_of_another_kind_is_final() {
     let store = open(&disk).await;
     assert_eq!(read(&store, "good").await.unwrap(), pattern(1, 100));
     assert!(store.peek(b"bad").is_none());
+}
+
+#[tokio::test]
+async fn without_a_descriptor_what_needs_a_file_is_refused_and_later_writes_go_on() {
+    for (seed, size) in [(1, 100), (2, 20_000), (3, 60_000)] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "good", &pattern(1, size)).await;
+        disk.fail_creates(Some(std::io::ErrorKind::ResourceBusy));
+        let mut count = 0;
+        let refused = loop {
+            match try_put(&store, &format!("o{count}"), &pattern(count, size)).await {
+                Ok(_) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind, ErrorKind::Busy, "{refused}");
+        assert_eq!(read(&store, "good").await.unwrap(), pattern(1, size));
+        disk.fail_creates(None);
+        assert!(store.health()[0].failed.is_none(), "there may be descriptors again");
+        put(&store, "late", &pattern(3, size)).await;
+        disk.power_loss(seed);
+        let store = open(&disk).await;
+        check_all(&store, count, size).await;
+        assert_eq!(read(&store, "late").await.unwrap(), pattern(3, size));
+        assert!(store.peek(format!("o{count}").as_bytes()).is_none(), "what was refused is wholly absent");
+    }
 }

@@ -148,3 +148,26 @@ async fn settings_that_cannot_hold_are_refused() {
     let fullest = Settings { extent_bytes_max: 32 << 10, inline_bytes_max: 32 << 10, ..small() };
     try_open_all(std::slice::from_ref(&disk), fullest).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_value_that_is_not_for_this_code_is_refused_before_anything_changes() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    write_value(&store, "a", Some("known")).await;
+    write_value(&store, "b", Some("newer")).await;
+    disk.kill();
+    // A torn end, which a start cuts off.
+    disk.edit("00000001.log", |bytes| bytes.extend_from_slice(&[7; 100]));
+    let check: crate::ValueCheck = |key, value| match value {
+        b"newer" => Err(format!("{} is newer", key.escape_ascii())),
+        _ => Ok(()),
+    };
+    let before = contents(&disk).await;
+    let settings = Settings { value_check: Some(check), capacity_bytes: vec![4 << 20; 2], ..small() };
+    let disks = [disk.clone(), MemoryDisk::default()];
+    check_error(try_open_all(&disks, settings).await, ErrorKind::Invalid, "b is newer");
+    assert!(contents(&disks[1]).await.is_empty(), "a new directory gets no identity");
+    assert_eq!(contents(&disk).await, before, "what is refused must not change");
+    open(&disk).await;
+    assert_ne!(contents(&disk).await, before);
+}

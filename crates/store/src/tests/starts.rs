@@ -30,6 +30,33 @@ async fn a_beginning_that_was_interrupted_is_begun_again() {
     check_found(&[disk], "after the first start").await;
 }
 
+/// The process before has died between the renaming of the file and the sync of its directory.
+#[test]
+fn an_identity_that_a_start_finds_survives_a_power_cut() {
+    /// Runs a process: whatever it has spawned ends with it.
+    fn run<T>(process: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(process)
+    }
+    let begun = MemoryDisk::default();
+    run(open(&begun));
+    let identity = begun.contents("identity").unwrap();
+    for seed in 0..40 {
+        let disk = MemoryDisk::default();
+        run(async {
+            write_file(&disk, "identity", &identity).await;
+            let store = open(&disk).await;
+            disk.hold_syncs(true);
+            let body = pattern(1, 300);
+            tokio::select! {
+                put = try_put(&store, "key", &body) => panic!("nothing is synced: {put:?}"),
+                () = settle() => (),
+            }
+        });
+        disk.power_loss(seed);
+        run(open(&disk));
+    }
+}
+
 #[tokio::test]
 async fn directories_can_be_added() {
     let disks: Vec<MemoryDisk> = (0..4).map(|_| MemoryDisk::default()).collect();

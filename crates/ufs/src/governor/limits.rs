@@ -131,7 +131,7 @@ impl Governor {
         bytes: u64,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        self.pass_circuit()?;
+        let is_probe = self.pass_circuit()?;
         let _slot = match lane {
             Lane::Foreground => None,
             Lane::Background => Some(self.take_turn(bytes).await),
@@ -156,22 +156,24 @@ impl Governor {
         if let Some(observer) = &self.observer {
             observer.called(operation, result.as_ref().err().map(|error| error.kind), elapsed);
         }
-        self.learn(result.as_ref().err());
+        self.learn(result.as_ref().err(), is_probe);
         result
     }
 
+    /// Whether the request is a probe.
+    ///
     /// # Errors
     /// `Unavailable`, at once, while the circuit is open and it is not time for a probe.
-    fn pass_circuit(&self) -> Result<()> {
+    fn pass_circuit(&self) -> Result<bool> {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         match state.probe_at {
-            None => Ok(()),
+            None => Ok(false),
             Some(at) if at <= now => {
                 // This request is the probe; the next may go when it has failed, or has not answered for as long.
                 state.probe_at = Some(now + self.settings.circuit_pause_max.0);
                 state.probing = true;
-                Ok(())
+                Ok(true)
             }
             Some(_) => Err(Error::new(ErrorKind::Unavailable, "the under store is out of reach; it is being probed")),
         }
@@ -215,11 +217,11 @@ impl Governor {
         request_at.max(byte_at) - now
     }
 
-    fn learn(&self, error: Option<&Error>) {
+    fn learn(&self, error: Option<&Error>, is_probe: bool) {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         state.calls += 1;
-        state.probing = false;
+        state.probing &= !is_probe;
         if let Some(error) = error.filter(|error| !is_an_answer(error.kind)) {
             state.errors += 1;
             state.throttled += u64::from(error.kind == ErrorKind::Throttled);
@@ -247,7 +249,9 @@ impl Governor {
             return;
         }
         state.failures += 1;
-        if state.failures >= self.settings.circuit_failures {
+        // What was under way when the circuit opened fails for the same reason.
+        let tells = is_probe || state.probe_at.is_none();
+        if tells && state.failures >= self.settings.circuit_failures {
             let pause = self.settings.circuit_pause_min.0.saturating_mul(1 << state.openings.min(16));
             let pause = pause.min(self.settings.circuit_pause_max.0);
             let jitter = Duration::from_millis(self.env.random.below((pause.as_millis() as u64 / 2).max(1)));

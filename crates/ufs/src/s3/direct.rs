@@ -307,8 +307,13 @@ impl Direct {
 /// What the server says of an error: a document with one `Code` and one `Message`, neither of which has elements inside.
 async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
     let mut metadata = ErrorMetadata::builder();
-    if !is_head && let Ok(body) = Limited::new(response.take_body(), ERROR_BYTES_MAX).collect().await {
-        let document = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    let body = if is_head { None } else { Limited::new(response.take_body(), ERROR_BYTES_MAX).collect().await.ok() };
+    let document = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned());
+    if response.status().as_u16() == 404 && is_head {
+        // All that can be said without a body.
+        metadata = metadata.code("NotFound");
+    }
+    if let Some(document) = document {
         let text = |name: &str| {
             let (_, rest) = document.split_once(&format!("<{name}>"))?;
             rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_owned())

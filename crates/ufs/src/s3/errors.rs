@@ -11,6 +11,8 @@ use crate::{Error, ErrorKind};
 /// Whether a request that got no answer may have changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
+    /// HEAD: its answer has no body, so the status is all that is said.
+    Look,
     Read,
     Write,
 }
@@ -46,6 +48,8 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
     match (code, status) {
         ("AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch", _) | (_, 401 | 403) => ErrorKind::Denied,
         ("NoSuchBucket", _) => ErrorKind::NoBucket,
+        // Who stands before S3 says so of a server that it could not reach any more, which may have the request all the same.
+        ("", 503) if effect == Effect::Write => ErrorKind::Ambiguous,
         ("SlowDown" | "RequestLimitExceeded" | "TooManyRequests" | "Throttling", _) | (_, 429 | 503) => {
             ErrorKind::Throttled
         }
@@ -59,7 +63,10 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         ("RequestTimeout" | "IncompleteBody", _) | (_, 408) => ErrorKind::Unavailable,
         (_, 304 | 412) => ErrorKind::Precondition,
         // A proxy or an unknown user may answer 404 as well; "no such object" must be said in so many words.
-        ("" | "NotFound" | "NoSuchKey" | "NoSuchUpload" | "NoSuchVersion" | "NoSuchTagSet", 404) => ErrorKind::NotFound,
+        ("NoSuchKey" | "NoSuchUpload" | "NoSuchVersion" | "NoSuchTagSet", 404) => ErrorKind::NotFound,
+        ("NotFound", 404) if effect == Effect::Look => ErrorKind::NotFound,
+        // The code is the SDK's own word for an empty body.
+        ("NotFound" | "", 404) => unanswered(effect),
         (_, 409) => ErrorKind::Conflict,
         (_, 400..=499) => ErrorKind::Invalid,
         _ => unanswered(effect),
@@ -68,14 +75,14 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
 
 fn unanswered(effect: Effect) -> ErrorKind {
     match effect {
-        Effect::Read => ErrorKind::Unavailable,
+        Effect::Look | Effect::Read => ErrorKind::Unavailable,
         Effect::Write => ErrorKind::Ambiguous,
     }
 }
 
-/// What a failed request means for a write of which it was only the beginning.
+/// What a failed request means for a write of which it was only the beginning. That there is no such upload says nothing of the object.
 pub(super) fn unapplied(kind: ErrorKind) -> ErrorKind {
-    if kind == ErrorKind::Ambiguous { ErrorKind::Unavailable } else { kind }
+    if matches!(kind, ErrorKind::Ambiguous | ErrorKind::NotFound) { ErrorKind::Unavailable } else { kind }
 }
 
 fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {

@@ -74,7 +74,7 @@ impl BucketRoot for S3EndpointRoot {
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
         let result = self.client.sdk.head_bucket().bucket(name.as_str()).send().await;
-        match result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}"))) {
+        match result.map_err(|error| classify(error, Effect::Look, || format!("look for the bucket {name}"))) {
             Ok(_) => Ok(Some(self.assume(name))),
             Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoBucket) => Ok(None),
             Err(error) => Err(error),

@@ -1,5 +1,6 @@
 //! Uploads: in one piece, or in parts at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_s3::config::timeout::TimeoutConfig;
@@ -126,7 +127,10 @@ impl S3Store {
         let result = self.upload_and_complete(key, upload, id, ranges).await;
         // Completing may still happen after a lost answer; aborting then could make a ruin of what was done.
         let aborts = result.as_ref().is_err_and(|error| error.kind != ErrorKind::Ambiguous);
-        if aborts && let Err(error) = self.abort(&self.remote_key(key), id).await {
+        if aborts
+            && let Err(error) = self.abort(&self.remote_key(key), id).await
+            && error.kind != ErrorKind::NotFound
+        {
             tracing::warn!(error = %error, "an incomplete upload is left behind");
         }
         self.client.uploads.lock().remove(id);
@@ -140,10 +144,7 @@ impl S3Store {
         id: &str,
         ranges: Vec<ByteRange>,
     ) -> Result<Stored> {
-        let uploads =
-            ranges.into_iter().zip(1..).map(|(range, number)| self.upload_part(key, upload, id, number, range));
-        let parts: Vec<CompletedPart> =
-            futures::stream::iter(uploads).buffered(self.settings.parts_at_once.max(1) as usize).try_collect().await?;
+        let parts = self.upload_all_parts(key, upload, id, ranges).await?;
         let (matches, absent) = conditions(&upload.condition);
         let request =
             self.client.sdk.complete_multipart_upload().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
@@ -158,7 +159,54 @@ impl S3Store {
             let is_unknown = error.kind == ErrorKind::NotFound && !has_no_object;
             Error { kind: if is_unknown { ErrorKind::Ambiguous } else { error.kind }, ..error }
         })?;
-        self.stored(key, output.e_tag())
+        let stored = self.stored(key, output.e_tag())?;
+        self.check_completed(key, upload, stored).await
+    }
+
+    /// Looks whether the object is the one that was completed: there are servers that say so of an upload that they have never heard of.
+    async fn check_completed(&self, key: &ObjectKey, upload: &Upload, stored: Stored) -> Result<Stored> {
+        let problem = match self.in_time(|| self.head_once(key)).await {
+            // Who may write and not read has to believe it.
+            Err(error) if error.kind == ErrorKind::Denied => return Ok(stored),
+            Err(error) => error.to_string(),
+            Ok(remote) => {
+                let is_ours = match remote.stamp {
+                    Some(stamp) => stamp.generation == upload.generation,
+                    None => remote.remote_etag == stored.remote_etag,
+                };
+                if is_ours {
+                    return Ok(stored);
+                }
+                "another object is there".to_owned()
+            }
+        };
+        let context = self.context("complete an upload of", key);
+        Err(Error::new(ErrorKind::Ambiguous, format!("{context}: said to be done, but {problem}")))
+    }
+
+    /// Returns when none is on its way any more: one that arrives behind the abort of its upload would stay.
+    async fn upload_all_parts(
+        &self,
+        key: &ObjectKey,
+        upload: &Upload,
+        id: &str,
+        ranges: Vec<ByteRange>,
+    ) -> Result<Vec<CompletedPart>> {
+        let has_failed = AtomicBool::new(false);
+        let uploads = ranges.into_iter().zip(1..).map(|(range, number)| {
+            let has_failed = &has_failed;
+            async move {
+                if has_failed.load(Ordering::Relaxed) {
+                    return None;
+                }
+                let uploaded = self.upload_part(key, upload, id, number, range).await;
+                has_failed.fetch_or(uploaded.is_err(), Ordering::Relaxed);
+                Some(uploaded)
+            }
+        });
+        let at_once = self.settings.parts_at_once.max(1) as usize;
+        let uploaded: Vec<_> = futures::stream::iter(uploads).buffered(at_once).collect().await;
+        uploaded.into_iter().flatten().collect()
     }
 
     async fn upload_part(
@@ -204,8 +252,15 @@ impl S3Store {
                 let begun_ms = upload.initiated().and_then(|at| at.to_millis().ok()).unwrap_or(i64::MAX);
                 let (Some(key), Some(id)) = (upload.key(), upload.upload_id()) else { continue };
                 if begun_ms <= latest_ms as i64 && !self.client.uploads.lock().contains(id) {
-                    self.abort(key, id).await?;
-                    swept += 1;
+                    match self.abort(key, id).await {
+                        Ok(()) => swept += 1,
+                        // Somebody else has.
+                        Err(error) if error.kind == ErrorKind::NotFound => {}
+                        Err(error) if error.kind.is_transient() && error.kind != ErrorKind::Conflict => {
+                            return Err(error);
+                        }
+                        Err(error) => tracing::warn!(%error, "an incomplete upload stays until the next sweep"),
+                    }
                 }
             }
             if page.is_truncated() != Some(true) {

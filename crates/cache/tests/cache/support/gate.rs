@@ -29,7 +29,7 @@ pub(crate) enum Way {
     Refuse(String, ErrorKind),
     /// GETs and reads of tags wait until the way is another.
     HoldReads,
-    /// HEADs and GETs get through, and their answers wait until the way is another.
+    /// Reads get through, and their answers wait until the way is another; lists do not wait.
     HoldAnswers,
     /// HEADs are refused.
     RefuseHeads(ErrorKind),
@@ -239,7 +239,9 @@ impl UnderStore for Gate {
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
         self.pass(&Way::HoldReads).await;
-        self.inner.tags(key).await
+        let answer = self.inner.tags(key).await;
+        self.pass(&Way::HoldAnswers).await;
+        answer
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {

@@ -10,26 +10,30 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_env::Clock;
 use futures::{Stream, StreamExt};
-use parking_lot::Mutex;
+
+use crate::clock::Clock;
+use crate::sync::Mutex;
 
 /// Longest rest that is read, in bytes.
 const REST_BYTES_MAX: usize = 1 << 20;
 /// Longest wait for it.
-pub(crate) const WAIT: Duration = Duration::from_secs(5);
+pub const WAIT: Duration = Duration::from_secs(5);
 /// The same while others want the place of the connection.
-pub(crate) const WAIT_WHEN_WANTED: Duration = Duration::from_millis(100);
+pub const WAIT_WHEN_WANTED: Duration = Duration::from_millis(100);
 
-/// The body for the operation, and the rest of it for us.
-pub(crate) fn share<S: Stream + Unpin>(body: S) -> (Shared<S>, Rest<S>) {
+/// The body for the operation, and the rest of it for us. `length` is what the client has announced, in bytes.
+pub fn share<S: Stream + Unpin>(body: S, length: Option<u64>) -> (Shared<S>, Rest<S>) {
     let (began, ended, failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
-    let state = Arc::new(State { body: Mutex::new(body), began, ended, failed });
+    let is_long = length.is_some_and(|length| length > REST_BYTES_MAX as u64);
+    let state = Arc::new(State { body: Mutex::new(body), is_long, began, ended, failed });
     (Shared(Arc::clone(&state)), Rest(state))
 }
 
 struct State<S> {
     body: Mutex<S>,
+    /// All of it is more than is read of a rest.
+    is_long: bool,
     began: AtomicBool,
     ended: AtomicBool,
     /// Nothing may be read any more.
@@ -37,7 +41,7 @@ struct State<S> {
 }
 
 /// The body, of which somebody else holds the rest.
-pub(crate) struct Shared<S>(Arc<State<S>>);
+pub struct Shared<S>(Arc<State<S>>);
 
 impl<S, E> Stream for Shared<S>
 where
@@ -57,7 +61,8 @@ where
     }
 }
 
-pub(crate) struct Rest<S>(Arc<State<S>>);
+/// What the operation has left of a body.
+pub struct Rest<S>(Arc<State<S>>);
 
 impl<S, E> Rest<S>
 where
@@ -65,11 +70,12 @@ where
 {
     /// Whether the connection can take another request. A client that waits for `100 Continue` (`waits`) and never got it may
     /// send the body or not: only closing is clear to both.
-    pub(crate) async fn discard(self, waits: bool, clock: &dyn Clock, longest: Duration) -> bool {
+    pub async fn discard(self, waits: bool, clock: &dyn Clock, longest: Duration) -> bool {
         if self.0.ended.load(Ordering::Relaxed) {
             return true;
         }
-        if self.0.failed.load(Ordering::Relaxed) || waits && !self.0.began.load(Ordering::Relaxed) {
+        let is_whole = !self.0.began.load(Ordering::Relaxed);
+        if self.0.failed.load(Ordering::Relaxed) || is_whole && (waits || self.0.is_long) {
             return false;
         }
         let mut body = Shared(self.0);
@@ -92,10 +98,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use forebay_env::Env;
     use futures::stream;
 
     use super::*;
+    use crate::Env;
 
     fn body(pieces: usize) -> impl Stream<Item = Result<Bytes, ()>> + Unpin {
         stream::iter((0..pieces).map(|_| Ok(Bytes::from(vec![0; 64 << 10]))))
@@ -105,7 +111,7 @@ mod tests {
     async fn a_short_rest_is_read_and_a_long_one_is_not() {
         let clock = Env::real().clock;
         for (pieces, waits, reusable) in [(0, false, true), (3, false, true), (3, true, false), (20, false, false)] {
-            let (shared, rest) = share(body(pieces));
+            let (shared, rest) = share(body(pieces), None);
             drop(shared);
             assert_eq!(rest.discard(waits, &*clock, WAIT).await, reusable, "{pieces} {waits}");
         }
@@ -113,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_was_told_to_continue_sends_everything() {
-        let (mut shared, rest) = share(body(3));
+        let (mut shared, rest) = share(body(3), None);
         shared.next().await;
         drop(shared);
         assert!(rest.discard(true, &*Env::real().clock, WAIT).await);
@@ -122,11 +128,18 @@ mod tests {
     #[tokio::test]
     async fn a_rest_that_never_comes_is_not_waited_for() {
         let (env, clock) = Env::simulated(1);
-        let (_, rest) = share(stream::pending::<Result<Bytes, ()>>());
+        let (_, rest) = share(stream::pending::<Result<Bytes, ()>>(), None);
         let discarded = rest.discard(false, &*env.clock, WAIT);
         futures::pin_mut!(discarded);
         assert!(futures::poll!(&mut discarded).is_pending());
         clock.advance(WAIT);
         assert!(!discarded.await);
+    }
+
+    #[tokio::test]
+    async fn a_rest_that_is_announced_as_long_is_not_waited_for() {
+        let (env, _) = Env::simulated(1);
+        let (_, rest) = share(stream::pending::<Result<Bytes, ()>>(), Some(REST_BYTES_MAX as u64 + 1));
+        assert!(!rest.discard(false, &*env.clock, WAIT).await);
     }
 }

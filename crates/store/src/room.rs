@@ -1,0 +1,235 @@
+//! Room for writers: what is promised to them, how they wait for it, and how reclaim learns how much they want.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::Ordering;
+
+use crate::directory::Directory;
+use crate::store::Inner;
+use crate::{Class, Error, ErrorKind, Result};
+
+/// How long a writer waits while the room does not grow: longer than a slow disk takes for a segment or a snapshot, and shorter than
+/// clients wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same for a fill: somebody reads meanwhile, and needs no copy.
+const PATIENCE_OF_FILLS: Duration = Duration::from_millis(100);
+
+/// Rounds of reclaim in which no segment came back, until a writer gives up. The first may have begun before it asked.
+const IDLE_ROUNDS: u64 = 2;
+
+/// Rounds without more room than before, until a writer gives up: what comes back in one may go to other writers, or to what is
+/// carried forward.
+const FRUITLESS_ROUNDS: u64 = 16;
+
+/// Room in a directory for what a writer was announced. What is promised to one is not given to others before it is written or given up:
+/// each of many uploads would find the same room otherwise.
+pub(crate) struct Room {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) directory: usize,
+    /// Bytes that are not written yet.
+    promised_bytes: u64,
+}
+
+impl Room {
+    /// Nothing is promised: for what fits into a record, which comes with its commit.
+    pub(crate) fn unpromised(inner: Arc<Inner>, directory: usize) -> Self {
+        Self { inner, directory, promised_bytes: 0 }
+    }
+
+    /// So many bytes are being written, and count as used from then on.
+    pub(crate) fn begin_write(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.promised_bytes);
+        self.promised_bytes -= bytes;
+        *self.inner.places[self.directory].directory.promised_bytes.lock() -= bytes;
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.promised_bytes > 0 {
+            self.begin_write(self.promised_bytes);
+            self.inner.room.notify_waiters();
+        }
+    }
+}
+
+/// How many bytes the writers that wait would like to have: the number of writers, by bytes.
+#[derive(Default)]
+pub(crate) struct Wishes(Mutex<BTreeMap<u64, usize>>);
+
+/// One of them, as long as its writer waits.
+struct Wish<'a> {
+    wishes: &'a Wishes,
+    bytes: u64,
+}
+
+impl Wishes {
+    fn add(&self, bytes: u64) -> Wish<'_> {
+        *self.0.lock().entry(bytes).or_default() += 1;
+        Wish { wishes: self, bytes }
+    }
+
+    /// The largest that is no larger than `most`.
+    fn largest(&self, most: u64) -> Option<u64> {
+        self.0.lock().range(..=most).next_back().map(|(bytes, _)| *bytes)
+    }
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        let mut wishes = self.wishes.0.lock();
+        let count = wishes.get_mut(&self.bytes).expect("a wish is there until it is dropped");
+        *count -= 1;
+        if *count == 0 {
+            wishes.remove(&self.bytes);
+        }
+    }
+}
+
+/// What a writer that waits has seen of reclaim.
+struct Progress {
+    most_free: u64,
+    reclaimed_segments: u64,
+    /// Rounds that had ended when there was more room than ever before.
+    grown_in: u64,
+    /// Rounds that had ended when the last segment came back.
+    reclaimed_in: u64,
+    patience: Duration,
+    patient_until: Duration,
+}
+
+impl Progress {
+    fn new(inner: &Inner, patience: Duration) -> Self {
+        let most_free = inner.most_free();
+        let reclaimed_segments = inner.counters.lock().reclaimed_segments;
+        // Last: a round that has ended by then had its say.
+        let rounds = inner.rounds.load(Ordering::SeqCst);
+        Self {
+            most_free,
+            reclaimed_segments,
+            grown_in: rounds,
+            reclaimed_in: rounds,
+            patience,
+            patient_until: inner.env.clock.monotonic() + patience,
+        }
+    }
+
+    /// How much longer to wait, `None` when that is in vain.
+    fn patience(&mut self, inner: &Inner) -> Option<Duration> {
+        // Before the look: a round that ends meanwhile must not count without what it freed.
+        let rounds = inner.rounds.load(Ordering::SeqCst);
+        let (free, now) = (inner.most_free(), inner.env.clock.monotonic());
+        let reclaimed_segments = inner.counters.lock().reclaimed_segments;
+        // After it: what is seen may be of any round that has ended by now.
+        let seen_in = inner.rounds.load(Ordering::SeqCst);
+        if free > self.most_free {
+            (self.most_free, self.grown_in, self.patient_until) = (free, seen_in, now + self.patience);
+        }
+        if reclaimed_segments > self.reclaimed_segments {
+            (self.reclaimed_segments, self.reclaimed_in) = (reclaimed_segments, seen_in);
+        }
+        let is_idle = rounds >= self.grown_in.max(self.reclaimed_in) + IDLE_ROUNDS;
+        let is_fruitless = rounds >= self.grown_in + FRUITLESS_ROUNDS;
+        let left = self.patient_until.saturating_sub(now);
+        (!is_idle && !is_fruitless && !left.is_zero()).then_some(left)
+    }
+}
+
+impl Inner {
+    /// Room for so many bytes. Waits for reclaim as long as that gets on.
+    ///
+    /// # Errors
+    /// `Full` when no directory has room and reclaim cannot make any.
+    pub(crate) async fn room_for(self: &Arc<Self>, class: Class, bytes: u64) -> Result<Room> {
+        if let Some(room) = self.take_room(bytes)? {
+            return Ok(room);
+        }
+        // A copy is no reason for other copies to leave: a fill takes what reclaim makes room for anyway.
+        let (_wish, patience) = match class {
+            Class::Durable => (Some(self.wishes.add(bytes)), PATIENCE),
+            Class::Fill => (None, PATIENCE_OF_FILLS),
+        };
+        let mut progress = Progress::new(self, patience);
+        loop {
+            // Before the look: what changes after it is told.
+            let changed = self.room.notified();
+            if let Some(room) = self.take_room(bytes)? {
+                return Ok(room);
+            }
+            self.check_open()?;
+            let Some(patience) = progress.patience(self) else {
+                return Err(Error::new(ErrorKind::Full, "the cache's disks are full of data that may not leave"));
+            };
+            self.maintenance.notify_one();
+            let stuck = self.env.clock.sleep(patience);
+            tokio::select! { biased; () = changed => {}, () = stuck => {} }
+        }
+    }
+
+    /// Room in the roomiest directory that has so much. Of those that are equal but for a part of a segment, another may have it.
+    fn take_room(self: &Arc<Self>, bytes: u64) -> Result<Option<Room>> {
+        let roomiest = self.roomiest()?;
+        let mut order = std::iter::once(roomiest).chain(0..self.places.len());
+        let promised_bytes = if bytes > self.settings.inline_bytes_max { bytes } else { 0 };
+        let taken = order.find(|index| self.take_room_of(*index, bytes, promised_bytes));
+        Ok(taken.map(|directory| Room { inner: Arc::clone(self), directory, promised_bytes }))
+    }
+
+    /// Promises bytes of a directory that has room.
+    fn take_room_of(&self, index: usize, bytes: u64, promised_bytes: u64) -> bool {
+        let directory = &self.places[index].directory;
+        let mut promised = directory.promised_bytes.lock();
+        let has_room = self.leaves_reserve(directory, bytes.saturating_add(*promised));
+        if has_room {
+            *promised += promised_bytes;
+        }
+        has_room
+    }
+
+    /// Whether a directory takes writes and has room for so many bytes.
+    pub(crate) fn has_room(&self, index: usize, bytes: u64) -> bool {
+        self.take_room_of(index, bytes, 0)
+    }
+
+    fn leaves_reserve(&self, directory: &Directory, bytes: u64) -> bool {
+        directory.free_bytes() >= self.reserve_bytes().saturating_add(bytes) && directory.failed().is_none()
+    }
+
+    fn most_free(&self) -> u64 {
+        let healthy = self.places.iter().filter(|place| place.directory.failed().is_none());
+        healthy.map(|place| place.directory.unpromised_bytes()).max().unwrap_or(0)
+    }
+
+    /// Whether a writer waits for more room than any directory has, and this is the one that comes nearest of those that can give it. A
+    /// wish that none can fulfil does not count: it would cost all that may leave, for nothing.
+    pub(crate) fn is_asked_for(&self, index: usize) -> bool {
+        if self.wishes.largest(u64::MAX).is_none() {
+            return false;
+        }
+        let rooms: Vec<u64> = self.places.iter().map(|place| self.room_at_most(&place.directory)).collect();
+        let most = rooms.iter().copied().max().unwrap_or(0);
+        let Some(wish) = self.wishes.largest(most) else { return false };
+        let able = (0..rooms.len()).filter(|at| rooms[*at] >= wish);
+        let nearest = able.max_by_key(|at| self.places[*at].directory.unpromised_bytes());
+        nearest == Some(index) && !(0..rooms.len()).any(|at| self.has_room(at, wish))
+    }
+
+    /// The most that a writer can get of a directory when reclaim has done all it can. An estimate: of what is sealed, all that is not
+    /// pinned, although reclaim also carries commits and what is worth keeping.
+    fn room_at_most(&self, directory: &Directory) -> u64 {
+        if directory.failed().is_some() {
+            return 0;
+        }
+        let segments = directory.segments.read();
+        let victims = segments
+            .values()
+            .filter(|segment| segment.is_sealed() && !segment.is_pinned() && !segment.is_mostly_pinned());
+        let given: u64 =
+            victims.map(|segment| segment.length().saturating_sub(segment.pinned_bytes.load(Ordering::SeqCst))).sum();
+        (directory.unpromised_bytes() + given).saturating_sub(self.reserve_bytes())
+    }
+}

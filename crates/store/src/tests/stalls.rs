@@ -1,0 +1,134 @@
+//! Disks that do not answer for long.
+
+use forebay_env::Task;
+
+use super::*;
+use crate::{PATIENCE, Stalled};
+
+fn begin_put(store: &Store, key: &str, size: usize) -> Task<Result<u64>> {
+    let (store, key) = (store.clone(), key.to_owned());
+    forebay_env::spawn(async move { try_put(&store, &key, &pattern(7, size)).await })
+}
+
+#[tokio::test]
+async fn writes_go_to_a_disk_that_answers() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let settings = Settings { capacity_bytes: vec![4 << 20; 2], ..small() };
+    let (env, clock) = Env::simulated(1);
+    let both = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    let store = Store::open(env, both, settings, None).await.unwrap();
+    disks[0].hold_syncs(true);
+    let waiting = [begin_put(&store, "a", 100), begin_put(&store, "b", 100)];
+    settle().await;
+    let has_waited = waiting.iter().filter(|put| !put.is_finished()).count();
+    assert_eq!((has_waited, store.stalled()), (1, Stalled::Nowhere), "equal disks take turns");
+    clock.advance(PATIENCE);
+    assert_eq!(store.stalled(), Stalled::Somewhere);
+    for index in 0..10 {
+        let put = begin_put(&store, &format!("{index}"), 1000 * index);
+        settle().await;
+        assert!(put.is_finished(), "{index}");
+        put.join().await.unwrap();
+    }
+    disks[1].hold_syncs(true);
+    let last = begin_put(&store, "last", 100);
+    settle().await;
+    clock.advance(PATIENCE);
+    assert_eq!(store.stalled(), Stalled::Everywhere);
+    disks.iter().for_each(|disk| disk.hold_syncs(false));
+    for put in waiting.into_iter().chain([last]) {
+        put.join().await.unwrap();
+    }
+    assert_eq!(store.stalled(), Stalled::Nowhere);
+    assert_eq!(read(&store, "a").await, read(&store, "last").await);
+}
+
+#[tokio::test]
+async fn a_large_object_does_not_wait_for_a_disk_that_does_not_answer() {
+    let disk = MemoryDisk::default();
+    let (env, clock) = Env::simulated(1);
+    let store = Store::open(env, vec![Arc::new(disk.clone())], small(), None).await.unwrap();
+    // Its first extent needs a segment, whose header must last.
+    disk.hold_syncs(true);
+    let put = begin_put(&store, "large", 20_000);
+    settle().await;
+    clock.advance(PATIENCE - std::time::Duration::from_millis(1));
+    settle().await;
+    assert!(!put.is_finished());
+    clock.advance(std::time::Duration::from_millis(1));
+    settle().await;
+    assert!(put.is_finished());
+    check_error(put.join().await, ErrorKind::Busy, "does not answer");
+    assert_eq!(store.stalled(), Stalled::Everywhere, "what it was asked is still to be answered");
+    for class in [Class::Durable, Class::Fill] {
+        let object = named(&store, "next", 20_000);
+        let next = stage_as(&store, class, object, &pattern(9, 20_000)).await;
+        check_error(next.map(drop), ErrorKind::Busy, "does not answer");
+    }
+    disk.hold_syncs(false);
+    settle().await;
+    assert_eq!(store.stalled(), Stalled::Nowhere);
+    assert!(store.peek(b"large").is_none());
+    super::put(&store, "large", &pattern(8, 20_000)).await;
+    assert_eq!(read(&store, "large").await.unwrap(), pattern(8, 20_000));
+}
+
+/// Readers need no copy: they are not kept waiting for one, nor by the memory that it takes.
+#[tokio::test]
+async fn a_fill_does_not_wait_for_a_disk_that_does_not_answer() {
+    let disk = MemoryDisk::default();
+    let (env, clock) = Env::simulated(1);
+    let settings = Settings { write_buffer_bytes_max: 4 << 10, ..small() };
+    let store = Store::open(env, vec![Arc::new(disk.clone())], settings, None).await.unwrap();
+    put(&store, "before", &pattern(1, 10)).await;
+    disk.hold_syncs(true);
+    let fills: Vec<_> = (0..3u64)
+        .map(|index| {
+            let store = store.clone();
+            forebay_env::spawn(async move {
+                let object = NewObject { pinned: false, ..named(&store, "clean", 100) };
+                if index == 0 {
+                    let staged = stage_as(&store, Class::Fill, object, &pattern(index, 100)).await?;
+                    return store.publish_fill(staged).await;
+                }
+                store.fill(b"before", generation(&store, "before"), index, pattern(index, 100)).await.map(drop)
+            })
+        })
+        .collect();
+    settle().await;
+    assert!(fills.iter().all(|fill| !fill.is_finished()));
+    clock.advance(PATIENCE);
+    for fill in fills {
+        check_error(fill.join().await, ErrorKind::Busy, "does not answer");
+    }
+    disk.hold_syncs(false);
+    settle().await;
+    put_fill(&store, "clean", &pattern(5, 100)).await;
+    assert_eq!(read(&store, "clean").await.unwrap(), pattern(5, 100));
+}
+
+/// Its body came slowly, and the disk that was chosen in the beginning has ceased to answer.
+#[tokio::test]
+async fn a_small_object_goes_to_a_disk_that_answers_at_its_end() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let (env, clock) = Env::simulated(1);
+    let both = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    let settings = Settings { capacity_bytes: vec![4 << 20; 2], ..small() };
+    let store = Store::open(env, both, settings, None).await.unwrap();
+    let writers = [store.writer(Class::Durable, 9).await.unwrap(), store.writer(Class::Durable, 9).await.unwrap()];
+    disks[1].hold_syncs(true);
+    let waiting = [begin_put(&store, "a", 100), begin_put(&store, "b", 100)];
+    settle().await;
+    clock.advance(PATIENCE);
+    assert_eq!(store.stalled(), Stalled::Somewhere);
+    for (index, mut writer) in writers.into_iter().enumerate() {
+        writer.append(pattern(index as u64, 9)).await.unwrap();
+        let staged = writer.finish(named(&store, &format!("{index}"), 9)).await.unwrap();
+        let commit = Commit { publish: vec![staged], ..Commit::default() };
+        store.commit(commit, Durability::Fsync).await.unwrap();
+    }
+    disks[1].hold_syncs(false);
+    for put in waiting {
+        put.join().await.unwrap();
+    }
+}
