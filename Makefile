@@ -1,11 +1,16 @@
-# `make run` builds and serves; `make test` runs every test. Both install what they miss.
-.PHONY: run test setup fuzz bench reference references sim schedules breakage mutants soak
+# `make run` builds and serves; `make test` runs the tests that every change must pass, `make test-all` all of them. They install what they
+# miss.
+.PHONY: run test test-all setup fuzz bench reference references sim schedules breakage mutants soak
 
 run:
 	@scripts/run
 
 test:
 	@scripts/test
+
+# An hour or more.
+test-all:
+	@scripts/test --everything
 
 setup:
 	@scripts/setup
@@ -25,18 +30,18 @@ reference: setup
 references:
 	@scripts/check-references --write
 
-# Ten minutes of random input for each parser: FUZZ_SECONDS=60 make fuzz. Tests do a few seconds of it.
+# Ten minutes of random input for each parser: FUZZ_SECONDS=60 make fuzz.
 fuzz:
 	@scripts/fuzz $(or $(FUZZ_SECONDS),600)
 
-# Simulates whole workers from fresh seeds, for an hour: SIM_MINUTES=600 make sim. Tests do a minute of it.
+# Simulates whole workers from fresh seeds, for an hour: SIM_MINUTES=600 make sim. Tests do half a minute of it.
 sim:
 	@cargo build --release --locked -p forebay-sim
 	@$(or $(CARGO_TARGET_DIR),target)/release/forebay-sim --minutes $(or $(SIM_MINUTES),60) --jobs $(shell nproc)
 
-# Looks for races between threads in a hundred times as many schedules as tests do: SCHEDULES=1000 make schedules for longer.
+# Looks for races between threads in a hundred times as many schedules as `make test-all` does: SCHEDULES=1000 make schedules for longer.
 schedules:
-	@FOREBAY_SCHEDULES=$(or $(SCHEDULES),100) cargo test --locked --workspace --exclude forebay-test-clients \
+	@FOREBAY_SCHEDULES=$(or $(SCHEDULES),100) cargo test --locked --workspace \
 		--features forebay-sim/schedules --test schedules
 
 # Load, kills, stops and outages for an hour, and a look whether anything grows: SOAK_MINUTES=600 make soak.

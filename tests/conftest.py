@@ -1,29 +1,23 @@
 """Fixtures: which server the client tests talk to, and a bucket of their own for each test."""
 
 import itertools
+import os
 import pathlib
 import shutil
 import sys
+import tempfile
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from harness.clients import boto  # noqa: E402
+from harness.everyday import DEPLOYMENTS, deployments_of, group_of, is_everyday, params_of, server_of  # noqa: E402
 from harness.servers import DOMAIN, Forebay, S3Server  # noqa: E402
 
-# Under store and write mode of each Forebay that client tests run against.
-DEPLOYMENTS = [
-    ("directory", "WRITE_THROUGH"),
-    ("directory", "WRITE_BACK"),
-    ("directory", "TRANSIENT"),
-    ("directory", "NO_CACHE"),
-    ("s3", "WRITE_THROUGH"),
-    ("s3", "WRITE_BACK"),
-    ("s3", "NO_CACHE"),
-]
-# For tests that name it: NO_CACHE before S3, and the other modes before a directory, leave little that only both together show.
-NAMED_ONLY = ("directory", "NO_CACHE")
+# Client tests ask what is answered and not what a disk does. The servers of two processes hold less than this.
+MEMORY, MEMORY_BYTES_MIN = pathlib.Path("/dev/shm"), 8 << 30
 BUCKET_NUMBERS = itertools.count(1)
 
 
@@ -34,50 +28,85 @@ def pytest_addoption(parser):
         default="forebay",
         help="s3-server: run the client tests against the real S3 server itself, to check the tests",
     )
+    parser.addoption(
+        "--everything",
+        action="store_true",
+        help="run the slow tests too, and each client test against all of its deployments instead of one",
+    )
     parser.addoption("--console-images", action="store_true", help="write the pictures of docs/console.md anew")
+
+
+def is_reference(config):
+    return config.getoption("--against") == "s3-server"
 
 
 def pytest_generate_tests(metafunc):
     if "server" in metafunc.fixturenames:
-        reference = metafunc.config.getoption("--against") == "s3-server"
-        wanted = metafunc.definition.get_closest_marker("deployments")
-        if reference:
-            deployments = [("reference", "NONE")]
-        else:
-            deployments = [each for each in DEPLOYMENTS if (each in wanted.args if wanted else each != NAMED_ONLY)]
+        deployments = [("reference", "NONE")] if is_reference(metafunc.config) else deployments_of(metafunc.definition)
         metafunc.parametrize("server", deployments, ids=["-".join(d) for d in deployments], indirect=True, scope="session")
 
 
-def pytest_itemcollected(item):
-    """With several processes (-n): all tests of one server, or of one file without it, run in the same."""
-    server = getattr(item, "callspec", None) and item.callspec.params.get("server")
-    item.add_marker(pytest.mark.xdist_group("-".join(server) if server else item.module.__name__))
+class Groups(LoadScopeScheduling):
+    """Deals tests to several processes (-n) in groups: pytest 9.2 ignores what `--dist loadgroup` of xdist 3.8 does."""
+
+    def _split_scope(self, nodeid):
+        return group_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return Groups(config, log)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    # One server after the other, and for each one client after the other: both are slow to start.
-    params = lambda item: item.callspec.params if hasattr(item, "callspec") else {}  # noqa: E731
-    order = {deployment: number for number, deployment in enumerate(DEPLOYMENTS)}
-    items.sort(key=lambda item: (order.get(params(item).get("server"), -1), getattr(params(item).get("client"), "name", "")))
-    if config.getoption("--against") == "s3-server":
+    if is_reference(config):
         items[:] = [item for item in items if not item.get_closest_marker("beyond_reference")]
+    elif not config.getoption("--everything"):
+        config.hook.pytest_deselected(items=[item for item in items if not is_everyday(item)])
+        items[:] = [item for item in items if is_everyday(item)]
+    # One server after the other, and for each one client after the other: both are slow to start.
+    order = {deployment: number for number, deployment in enumerate(DEPLOYMENTS)}
+    items.sort(key=lambda item: (order.get(server_of(item), -1), getattr(params_of(item).get("client"), "name", "")))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not (is_reference(config) or config.getoption("--everything")):
+        terminalreporter.write_line("These are the tests of every day. All run with --everything.")
+
+
+def is_roomy(directory):
+    """Whether it has room for all that client tests store, and the attributes that the S3 server keeps with its files."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=directory) as file:
+            os.setxattr(file.name, "user.forebay", b"x")
+        return shutil.disk_usage(directory).free >= MEMORY_BYTES_MIN
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="session")
-def s3_server(tmp_path_factory):
+def new_directory(tmp_path_factory):
+    """Makes directories in memory where that is possible: a sync costs nothing there, nor does removing what was synced."""
+    if is_roomy(MEMORY):
+        return lambda name: pathlib.Path(tempfile.mkdtemp(prefix=f"forebay-test-{name}-", dir=MEMORY))
+    return tmp_path_factory.mktemp
+
+
+@pytest.fixture(scope="session")
+def s3_server(new_directory):
     """The real S3 server, for under stores."""
-    server = S3Server(tmp_path_factory.mktemp("s3")).start()
+    server = S3Server(new_directory("s3")).start()
     yield server
     server.kill()
     shutil.rmtree(server.directory)
 
 
 @pytest.fixture(scope="session")
-def server(request, tmp_path_factory):
+def server(request, new_directory):
     """The server that the client tests talk to: started for each deployment, stopped cleanly after its last test."""
     under_store, mode = request.param
-    directory = tmp_path_factory.mktemp(f"{under_store}-{mode}")
+    directory = new_directory(f"{under_store}-{mode}")
     if under_store == "reference":
         started = S3Server(directory).start()
     else:

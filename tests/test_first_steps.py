@@ -55,7 +55,7 @@ def test_objects_that_others_put_into_the_under_store_are_served(tmp_path, s3_se
 
 
 def test_dirty_objects_survive_kill_and_restart(tmp_path):
-    server = Forebay(tmp_path, mode="WRITE_BACK").start()
+    server = Forebay(tmp_path, mode="WRITE_BACK", config='[cache]\nsettle_time = "1 s"\n').start()
     s3 = boto(server)
     s3.create_bucket(Bucket="demo")
     for number in range(50):

@@ -1,5 +1,7 @@
 """status, stat, ls and check-cached."""
 
+from harness.fill import fill
+
 
 def test_status_shows_backlog_and_space(cli, objects):
     shown = cli.text("status")
@@ -38,8 +40,7 @@ def test_ls_in_json_is_one_page_of_all(cli, objects):
 
 def test_more_than_a_page_is_listed_as_a_whole(cli, objects):
     objects.create_bucket(Bucket="many")
-    for number in range(1001):
-        objects.put_object(Bucket="many", Key=f"{number:04}", Body=b"")
+    fill(cli.server, "many", [f"{number:04}" for number in range(1001)], b"")
     cli.server.wait_until_drained()
     assert len(cli.json("ls", "s3://many")["objects"]) == 1001
     keys = [line.split()[-1] for line in cli.text("ls", "s3://many").splitlines()]

@@ -13,13 +13,19 @@ from harness.fill import fill  # noqa: E402
 from scenarios import SCENARIOS, Scene, many_keys, missing_calls  # noqa: E402
 
 
+def clients_of(scenario):
+    """The clients that run a scenario."""
+    _, needs, _ = SCENARIOS[scenario]
+    return [client for client in CLIENTS if scenario not in client.lacks and not missing_calls(client, needs)]
+
+
 def pytest_generate_tests(metafunc):
     if "scenario" in metafunc.fixturenames:
+        # The clients of a scenario take turns: together they meet every deployment.
         cases = [
-            pytest.param(client, name, id=f"{client.__name__}-{name}")
-            for client in CLIENTS
-            for name, (_, needs, _) in SCENARIOS.items()
-            if name not in client.lacks and not missing_calls(client, needs)
+            pytest.param(client, name, id=f"{client.__name__}-{name}", marks=pytest.mark.turn(first + number))
+            for first, name in enumerate(SCENARIOS)
+            for number, client in enumerate(clients_of(name))
         ]
         metafunc.parametrize("client,scenario", cases, indirect=["client"], scope="session")
     elif "client" in metafunc.fixturenames:

@@ -95,6 +95,7 @@ def said(case, *outcomes):
     return f"{found[0].get('message')} {found[0].text}"[:2000] if found else None
 
 
+@pytest.mark.slow("minutes of Hadoop's own tests")
 def test_s3a_contract(hadoop):
     compiled = built("java-s3a") / "test-classes"
     classes = [

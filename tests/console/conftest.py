@@ -51,10 +51,16 @@ class Load:
 def console_server(tmp_path_factory):
     server = Forebay(tmp_path_factory.mktemp("console"), config=CONFIG).start()
     fill(boto(server))
-    load = Load(server)
     yield server
-    load.stop()
     assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+@pytest.fixture(scope="module")
+def load(console_server):
+    """Goes on while the tests of a file look, and not while other tests run."""
+    started = Load(console_server)
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +80,7 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture
-def new_console(chromium, console_server, request, tmp_path):
+def new_console(chromium, console_server, load, request, tmp_path):
     """Opens windows. Nothing may have been blocked or thrown in them; of a test that fails, a picture of each stays."""
     opened = []
 

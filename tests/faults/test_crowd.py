@@ -4,6 +4,8 @@ import pathlib
 import socket
 import threading
 
+import pytest
+
 from harness.clients import boto, sign
 from harness.crowd import Crowd, allow_descriptors
 from harness.ledger import OK, Ledger, Load
@@ -26,6 +28,7 @@ def connections(server):
     return server.metrics()["forebay_connections"]
 
 
+@pytest.mark.slow("ten thousand connections take most of a minute")
 def test_ten_thousand_connections_leave_room_for_a_normal_client(start):
     allow_descriptors(CONNECTIONS + 2_000)
     server = start(mode="WRITE_BACK", memory="32 MiB", more=f"[server]\nconnections_max = {CONNECTIONS + 1_000}\nconnections_per_address_max = {CONNECTIONS + 1_000}\n")

@@ -179,6 +179,7 @@ def test_nothing_that_a_client_sends_begins_a_line_or_a_field(start_logged):
     decode = urllib.parse.unquote
     assert [decode(decode(line["key"])) for line in lines] == keys
     assert all(decode(line["user_agent"]) == f'"{evil}"' for line in lines)
+    eventually("all entries", lambda: len(server.audit(operation="PutObject")) == len(keys))
     entries = server.audit(operation="PutObject")
     assert [entry["key"] for entry in entries] == keys
     assert all(entry["userAgent"] == evil for entry in entries)

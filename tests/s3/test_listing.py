@@ -3,6 +3,7 @@
 import pytest
 
 from harness.clients import refused
+from harness.fill import fill
 
 KEYS = sorted(
     ["a", "a-b", "a.txt", "b/1", "b/2", "b/c/1", "b/c/2", "b/d", "b0", "c/", "c/x", "d e/f+g", "ü/1", "z"],
@@ -105,10 +106,9 @@ def test_versions_of_an_unversioned_bucket_are_null(s3, filled):
     assert [version["Key"] for page in pages for version in page["Versions"]] == KEYS
 
 
-def test_more_than_a_page_of_objects(s3, bucket):
+def test_more_than_a_page_of_objects(server, s3, bucket):
     keys = [f"object-{number:04}" for number in range(1005)]
-    for key in keys:
-        s3.put_object(Bucket=bucket, Key=key, Body=b"")
+    fill(server, bucket, keys, b"")
     first = s3.list_objects_v2(Bucket=bucket)
     assert (first["KeyCount"], first["IsTruncated"]) == (1000, True)
     rest = s3.list_objects_v2(Bucket=bucket, ContinuationToken=first["NextContinuationToken"])

@@ -133,6 +133,7 @@ def test_a_quiet_delete_says_nothing_of_success(s3, bucket):
 
 @pytest.mark.beyond_reference
 @pytest.mark.deployments(("directory", "WRITE_BACK"), ("directory", "WRITE_THROUGH"), ("s3", "WRITE_BACK"))
+@pytest.mark.each_deployment("the modes are interrupted in different places")
 def test_a_client_that_does_not_wait_for_the_answer(server, s3, bucket):
     """What it asked for is done or not, here and in the under store alike."""
     for n in range(200):

@@ -1,6 +1,8 @@
 """Where a request ends: what two readers could read differently is refused and the connection closed, and no bytes of one
 request are ever taken for another."""
 
+import concurrent.futures
+
 import pytest
 
 from harness import raw
@@ -118,16 +120,22 @@ def test_what_stands_behind_a_body_is_a_request_of_its_own_or_nothing(worker):
 def test_a_body_that_is_refused_is_not_the_next_request(worker):
     """The rest of a body that nobody wants to have, which looks like a request."""
     inner = second(worker)
-    for status, headers in (
+    cases = [
         (403, {}),
         (400, {"x-amz-date": "never"}),
         (403, {"x-amz-content-sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}),
         (405, {}),
-    ):
+    ]
+
+    def exchange(status, headers):
         method = "PATCH" if status == 405 else "PUT"
         plain = {"Host": f"127.0.0.1:{worker.port}", "Content-Length": str(len(inner))} | headers
-        got = raw.exchange(worker, raw.request(method, "/bucket/object", plain, inner), wait=2)
-        assert SECRET not in got.said and len(got.statuses) == 1 and got.statuses[0] in (status, 403), (headers, got)
+        return raw.exchange(worker, raw.request(method, "/bucket/object", plain, inner), wait=2)
+
+    # Side by side: for each it is waited whether there is another answer.
+    with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
+        for (status, headers), got in zip(cases, pool.map(exchange, *zip(*cases))):
+            assert SECRET not in got.said and len(got.statuses) == 1 and got.statuses[0] in (status, 403), (headers, got)
 
 
 def test_many_requests_on_one_connection_get_their_own_answers_in_order(worker):

@@ -71,6 +71,7 @@ def test_a_normal_client_is_served_beside_half_open_ones(worker, head):
     assert beside < PATIENCE_SECONDS, f"p99 {beside:.3f} s beside {HALF_OPEN} half-open connections, {alone:.3f} s without"
 
 
+@pytest.mark.slow("the server waits 10 s for a head; the tests of forebay-s3 have it wait for less")
 def test_half_open_connections_end_by_themselves(worker):
     """The server's limit for a head is 10 s; a client that sends a byte now and then gets no more time."""
     with half_open(worker, 20, HEADS["half a head"]) as connections:
