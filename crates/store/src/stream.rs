@@ -47,8 +47,9 @@ impl Stream {
         self.directory.check()?;
         let _request = self.directory.unanswered.begin();
         let bytes = draft.total_bytes() as u64;
-        let (segment, offset, pin) = self.reserve(bytes).await?;
+        // Before anything is waited for: who gives up waiting may forget the key, and a replay must find that behind the fill.
         let unapplied = (self.kind == SegmentKind::Fill).then(|| self.fills.begin(&self.sequence));
+        let (segment, offset, pin) = self.reserve(bytes).await?;
         let next = || self.sequence.fetch_add(1, Ordering::SeqCst);
         let sequence = unapplied.as_ref().map_or_else(next, |fill| fill.sequence);
         let buffers = draft.encode(segment.binding(), sequence, 0);

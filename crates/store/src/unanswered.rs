@@ -97,9 +97,12 @@ impl Inner {
     }
 
     async fn in_time<T>(&self, directory: usize, work: impl Future<Output = T>) -> Result<T> {
-        if !self.is_stalled(directory) {
-            let stalled = self.env.clock.sleep(PATIENCE);
-            tokio::select! { biased; done = work => return Ok(done), () = stalled => {} }
+        let mut work = std::pin::pin!(work);
+        // A disk that is only busy is waited for: it answers, if others first.
+        let mut pause = PATIENCE;
+        while !self.is_stalled(directory) {
+            tokio::select! { biased; done = &mut work => return Ok(done), () = self.env.clock.sleep(pause) => {} }
+            pause = PATIENCE / 5;
         }
         let disk = self.places[directory].directory.disk.label();
         Err(Error::new(ErrorKind::Busy, format!("{disk} does not answer")))

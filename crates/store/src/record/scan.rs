@@ -42,9 +42,13 @@ impl<'a> Scan<'a> {
         let inside = |window_start: u64, window: &Bytes| {
             offset >= window_start && offset + length as u64 <= window_start + window.len() as u64
         };
+        // What would end behind the file is not there, whatever a damaged head says of its length.
+        if offset + length as u64 > self.end {
+            return Ok(Bytes::new());
+        }
         if !inside(self.window_start, &self.window) {
             // A buffer is zeroed before it is read into: most logs of short lives are far smaller than a window.
-            let left = usize::try_from(self.end.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let left = usize::try_from(self.end - offset).unwrap_or(usize::MAX);
             let read = self.segment.file.read_at(offset, length.max(left.min(WINDOW_BYTES))).await;
             let name = || self.segment.header.name();
             self.window = read.map_err(|error| Error::io(format!("could not read {}", name()), error))?;

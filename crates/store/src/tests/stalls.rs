@@ -132,3 +132,56 @@ async fn a_small_object_goes_to_a_disk_that_answers_at_its_end() {
         put.join().await.unwrap();
     }
 }
+
+/// Who has given up a fill may delete the object: the fill is in the log before that, whenever the disk gets to it.
+#[tokio::test]
+async fn a_fill_that_was_given_up_does_not_bring_back_what_was_forgotten_since() {
+    let disk = MemoryDisk::default();
+    let (env, clock) = Env::simulated(1);
+    let store = Store::open(env, vec![Arc::new(disk.clone())], small(), None).await.unwrap();
+    // Opens the log, so that a commit needs no new segment.
+    put(&store, "other", &pattern(1, 10)).await;
+    disk.hold_syncs(true);
+    let filling = store.clone();
+    let fill = forebay_env::spawn(async move {
+        let object = NewObject { pinned: false, ..named(&filling, "key", 100) };
+        let staged = stage_as(&filling, Class::Fill, object, &pattern(2, 100)).await?;
+        filling.publish_fill(staged).await
+    });
+    settle().await;
+    let forgetting = store.clone();
+    let forgotten = forebay_env::spawn(async move { forget(&forgetting, "key").await });
+    settle().await;
+    clock.advance(PATIENCE);
+    check_error(fill.join().await, ErrorKind::Busy, "does not answer");
+    disk.hold_syncs(false);
+    forgotten.join().await;
+    settle().await;
+    assert!(store.peek("key".as_bytes()).is_none());
+    disk.kill();
+    let store = open(&disk).await;
+    assert!(store.peek("key".as_bytes()).is_none(), "the deleted object is back");
+    assert_eq!(read(&store, "other").await.unwrap(), pattern(1, 10));
+}
+
+/// Many bodies share the memory for what waits: the last of them waits for long, and no disk stands still.
+#[tokio::test]
+async fn a_busy_disk_is_waited_for() {
+    let disk = MemoryDisk::default();
+    let (env, clock) = Env::simulated(1);
+    let settings = Settings { write_buffer_bytes_max: 16 << 10, ..small() };
+    let store = Store::open(env, vec![Arc::new(disk)], settings, None).await.unwrap();
+    // What the bodies before this one hold, each for a while.
+    let held = store.inner.places[0].permits.take(12 << 10).await;
+    let writing = begin_put(&store, "large", 8 << 10);
+    for _ in 0..10 {
+        settle().await;
+        clock.advance(PATIENCE);
+    }
+    settle().await;
+    assert!(!writing.is_finished(), "the disk has answered all that it was asked");
+    drop(held);
+    clock.advance(PATIENCE);
+    settle().await;
+    writing.join().await.unwrap();
+}
