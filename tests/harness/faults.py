@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import pathlib
 import shutil
@@ -167,3 +168,16 @@ def memory_peak(process):
 def processor_seconds(process):
     fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def contents(directory):
+    """The files of a directory, by name, as digests."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+
+
+def ended_start(server):
+    """A start that must fail: the exit code, and what it said."""
+    done = subprocess.run(
+        server.command(), env=os.environ | server.environment(), capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stderr

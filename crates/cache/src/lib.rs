@@ -261,6 +261,9 @@ pub struct Status {
     /// Age of the oldest write that the under store does not have, in milliseconds.
     pub oldest_dirty_age_ms: u64,
     pub conflicts: u64,
+    /// Acknowledged objects whose bytes were missing at the start: a directory was forgotten, or a file is gone.
+    #[serde(default)]
+    pub missing_objects: u64,
     pub pinned_bytes: u64,
     pub evictable_bytes: u64,
     pub free_bytes: u64,

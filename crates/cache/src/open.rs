@@ -5,9 +5,10 @@ use std::sync::Arc;
 use forebay_catalog::Engine;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::{Env, HashState, Task};
 use forebay_store::Store;
-use forebay_types::PolicyRule;
+use forebay_types::{ObjectPath, PolicyRule};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -96,6 +97,7 @@ impl Cache {
             write_times: WriteTimes::load(&env, &engine).await?,
             large_uploads: Semaphore::new(LARGE_UPLOADS_MAX),
             disk_stalled: Notify::new(),
+            missing_objects: AtomicU64::new(0),
             stop: CancellationToken::new(),
             settings,
             store,
@@ -136,6 +138,7 @@ impl Worker {
                 self.backlog.replace(None, Some(&record), &self.metrics);
                 self.space.replace(&path, None, Some(&record));
                 self.write_times.seen(record.last_modified_ms);
+                self.look_for_bytes(&path, &record);
                 // Transient and conflicting ones too: they may have replaced a dirty one.
                 self.settle.mark_earlier(&path);
                 if matches!(record.state, State::Dirty | State::Tombstone) {
@@ -144,6 +147,19 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Notes an acknowledged object whose bytes are not here any more. Reads of it fail until it is written again.
+    fn look_for_bytes(&self, path: &ObjectPath, record: &ObjectRecord) {
+        if record.state == State::Tombstone {
+            return;
+        }
+        let object = self.store.peek(&Self::store_key(path)).filter(|object| object.generation() == record.generation);
+        if object.is_some_and(|object| object.cached_bytes() == object.size()) {
+            return;
+        }
+        tracing::error!(%path, generation = record.generation.0, size = record.size, "the bytes of an acknowledged object are missing");
+        self.missing_objects.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Requests of clients that were under way, or had no answer, when the last process ended.
@@ -171,6 +187,7 @@ impl Worker {
             tombstones: counts.tombstones,
             oldest_dirty_age_ms: self.oldest_dirty_age_ms(),
             conflicts: counts.conflicts,
+            missing_objects: self.missing_objects.load(Ordering::Relaxed),
             pinned_bytes: usage.pinned_bytes,
             evictable_bytes: usage.evictable_bytes,
             free_bytes: usage.free_bytes,

@@ -166,7 +166,7 @@ impl Worker {
         first_error
     }
 
-    /// Waits until nothing of this key waits for the under store, and holds its lock then.
+    /// Waits until nothing of this key waits for the under store, or nothing that can get there, and holds its lock then.
     pub(crate) async fn lock_when_persisted(
         &self,
         path: &ObjectPath,
@@ -180,7 +180,17 @@ impl Worker {
                 Some(State::Transient | State::Conflict) | None => return Ok((lock, current)),
             }
             drop(lock);
-            self.persist_object(path, upload, false).await?;
+            let Err(failure) = self.persist_object(path, upload, false).await else { continue };
+            let error = Error::from(failure);
+            if error.kind != ErrorKind::Corrupt {
+                return Err(error);
+            }
+            // What waits is damaged or missing and gets nowhere: what is written now takes its place.
+            let lock = self.locks.lock(path).await;
+            let now = self.current(path).await?;
+            if now.version == current.version {
+                return Ok((lock, now));
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, Versioned};
 use forebay_env::Env;
+use forebay_env::sync::atomic::AtomicU64;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
 use tokio::sync::{Notify, Semaphore};
@@ -69,6 +70,8 @@ pub(crate) struct Worker {
     pub(crate) large_uploads: Semaphore,
     /// Tells changes that wait that some disk does not answer.
     pub(crate) disk_stalled: Notify,
+    /// Acknowledged objects whose bytes were missing at the start.
+    pub(crate) missing_objects: AtomicU64,
     pub(crate) stop: CancellationToken,
 }
 

@@ -79,6 +79,9 @@ pub(crate) struct ServeOptions {
     /// Directory of the store; give it once for each disk [default: ./forebay-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Vec<String>,
+    /// Starts without a directory that is gone for good, and gives up what only it held. The refused start names its id
+    #[arg(long, value_name = "ID")]
+    forget_directory: Vec<String>,
     /// Most bytes in each directory: a size, or a percentage of the disk [default: 80%]
     #[arg(long, value_name = "SIZE")]
     size: Option<String>,
@@ -122,8 +125,10 @@ impl ServeOptions {
     /// What the flags say, as settings.
     pub(crate) fn overrides(&self) -> Overrides {
         let data_dirs = Some(self.data_dir.join(",")).filter(|list| !list.is_empty());
+        let forget = Some(self.forget_directory.join(",")).filter(|list| !list.is_empty());
         let flags = [
             ("--data-dir", "store", "data_dirs", &data_dirs),
+            ("--forget-directory", "store", "forget_directories", &forget),
             ("--size", "store", "size", &self.size),
             ("--listen", "server", "listen", &self.listen),
             ("--admin-listen", "server", "admin_listen", &self.admin_listen),

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use forebay_admin::ConfigurationEntry;
+use forebay_store::DirectoryId;
 use forebay_types::{BucketName, ByteSize, PolicyRule, WriteMode};
 use forebay_ufs::UnderStoreUrl;
 use forebay_ufs::governor::GovernorSettings;
@@ -81,6 +82,8 @@ pub(crate) struct Server {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Store {
     pub(crate) data_dirs: Vec<PathBuf>,
+    #[serde(deserialize_with = "directory_ids")]
+    pub(crate) forget_directories: Vec<DirectoryId>,
     #[serde(deserialize_with = "from_text")]
     pub(crate) size: Capacity,
     /// `None` is `auto`.
@@ -368,6 +371,10 @@ fn names_host(endpoint: &str) -> bool {
 fn empty_as_none<'de, T: From<String>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     let text = String::deserialize(deserializer)?;
     Ok(Some(text).filter(|text| !text.is_empty()).map(T::from))
+}
+
+fn directory_ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DirectoryId>, D::Error> {
+    kind::parse_directory_ids(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
 fn auto_as_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteSize>, D::Error> {

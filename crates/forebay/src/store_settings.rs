@@ -35,6 +35,7 @@ pub(crate) async fn resolve(
         snapshot_log_bytes: store.snapshot_log_size.0,
         free_ratio: store.free_ratio,
         write_buffer_bytes_max: store.write_buffer.0,
+        forget: store.forget_directories.clone(),
         ..forebay_store::Settings::new(capacities)
     })
 }

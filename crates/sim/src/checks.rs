@@ -10,10 +10,10 @@ use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, StorageState};
 use forebay_ufs::memory::Applied;
 
-use crate::client::{Client, path};
+use crate::client::{Client, collect, path};
 use crate::life::{Machine, bucket};
 use crate::linear::{self, Verdict};
-use crate::plan::{BUCKET, OTHER_BUCKET, Op, Step};
+use crate::plan::{BUCKET, OTHER_BUCKET, Op, Step, When};
 use crate::under_store::Weather;
 
 /// In which all that waits must have gone to the under store.
@@ -53,6 +53,7 @@ async fn check_all(machine: &Machine, cache: Cache) {
     let read_all = || Client::new(Arc::clone(world), cache.clone(), 99).run(gets().chain([list.clone()]).collect());
     // A write that its client was told nothing of may still land.
     world.clock.sleep(world.settle).await;
+    give_up_missing(machine, &cache, &keys).await;
     read_all().await;
     abort_uploads(machine, &cache).await;
     let drained = drain(machine, &cache).await;
@@ -69,6 +70,24 @@ async fn check_all(machine: &Machine, cache: Cache) {
     }
     if let Err(error) = cache.close().await {
         world.broken(format!("the worker does not close: {error}"));
+    }
+}
+
+/// Deletes what was lost with a directory, as its users would.
+async fn give_up_missing(machine: &Machine, cache: &Cache, keys: &[String]) {
+    if !machine.world.lost.load(Ordering::Relaxed) {
+        return;
+    }
+    for key in keys {
+        let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
+        let read = match cache.get(request).await {
+            Ok(body) => collect(body.stream).await.1,
+            Err(error) => Err(error),
+        };
+        if read.is_err_and(|error| matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt)) {
+            let delete = Step { pause_ms: 0, op: Op::Delete { key: key.clone(), when: When::Always } };
+            Client::new(Arc::clone(&machine.world), cache.clone(), 98).run(vec![delete]).await;
+        }
     }
 }
 

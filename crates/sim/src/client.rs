@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -215,9 +215,9 @@ impl Client {
 
     /// Only damage excuses errors of these kinds.
     fn unexpected(&self, what: &str, error: &Error) {
-        let is_unreadable = !self.world.is_calm() && self.world.unreadable.load(Ordering::Relaxed);
+        let has = |what: &AtomicBool| !self.world.is_calm() && what.load(Ordering::Relaxed);
         let excused = match error.kind {
-            ErrorKind::Corrupt => self.world.is_flipped() || is_unreadable,
+            ErrorKind::Corrupt => self.world.is_flipped() || has(&self.world.unreadable) || has(&self.world.lost),
             ErrorKind::Internal => self.world.is_flipped(),
             _ => false,
         };
@@ -560,7 +560,7 @@ impl Client {
 }
 
 /// All bytes until the end, and whether that was a clean one.
-async fn collect(mut stream: forebay_cache::ByteStream) -> (Bytes, Result<()>) {
+pub(crate) async fn collect(mut stream: forebay_cache::ByteStream) -> (Bytes, Result<()>) {
     let mut data = Vec::new();
     while let Some(next) = stream.next().await {
         match next {

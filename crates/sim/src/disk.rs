@@ -29,7 +29,7 @@ pub(crate) struct SimDisk {
     pub(crate) inner: MemoryDisk,
     pub(crate) faults: Arc<Mutex<DiskFaults>>,
     world: Arc<World>,
-    number: usize,
+    pub(crate) number: usize,
 }
 
 struct SimFile {

@@ -5,6 +5,7 @@ mod checks;
 mod client;
 mod clock;
 mod content;
+mod directories;
 mod disk;
 mod history;
 mod life;

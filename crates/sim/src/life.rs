@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
 use forebay_catalog::EmbeddedEngine;
 use forebay_env::{Clock, Disk};
-use forebay_store::{SEQUENCES_OF_A_LIFE, Store};
+use forebay_store::{DirectoryId, SEQUENCES_OF_A_LIFE, Store};
 use forebay_types::{BucketName, ByteSize, Durability, Period, PolicyRule};
 use forebay_ufs::governor::{Governed, GovernedRoot, GovernorSettings, Lane, govern};
 use forebay_ufs::{BucketRoot, UnderStore};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
 use crate::client::Client;
@@ -21,13 +22,19 @@ use crate::under_store::SimRoot;
 use crate::world::World;
 
 /// Nothing that clients ask for takes longer, in simulated time: whatever fails is given up before.
-const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
+pub(crate) const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
 
 /// The machine and what is behind it: all but the process.
 pub(crate) struct Machine {
     pub(crate) world: Arc<World>,
     pub(crate) config: Config,
-    pub(crate) disks: Vec<SimDisk>,
+    pub(crate) disks: Mutex<Vec<SimDisk>>,
+    pub(crate) disks_made: AtomicUsize,
+    /// Directories that are gone for good, and their ids.
+    pub(crate) forgotten: Mutex<Vec<SimDisk>>,
+    pub(crate) forget: Mutex<Vec<DirectoryId>>,
+    /// Whether the last life has ended with a clean stop.
+    pub(crate) has_closed: AtomicBool,
     pub(crate) root: SimRoot,
     starts: AtomicU64,
     /// The store's next sequence after the last start.
@@ -48,16 +55,50 @@ pub(crate) fn bucket(name: &str) -> BucketName {
 
 impl Machine {
     pub(crate) fn new(world: Arc<World>, config: Config) -> Self {
-        let disks = (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number)).collect();
+        let disks: Vec<_> = (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number)).collect();
         let root = SimRoot::new(Arc::clone(&world));
         root.begin_with(&bucket(BUCKET));
-        Self { world, config, disks, root, starts: AtomicU64::new(0), counter: AtomicU64::new(0) }
+        Self {
+            world,
+            disks_made: AtomicUsize::new(config.disks),
+            config,
+            disks: Mutex::new(disks),
+            forgotten: Mutex::default(),
+            forget: Mutex::default(),
+            has_closed: AtomicBool::new(false),
+            root,
+            starts: AtomicU64::new(0),
+            counter: AtomicU64::new(0),
+        }
     }
 
     /// Opens the worker as the server does.
     pub(crate) async fn open(&self) -> Result<(Cache, Store), String> {
-        self.starts.fetch_add(1, Ordering::Relaxed);
         let env = self.world.env();
+        let disks = self.disks.lock().clone();
+        let store = self.open_store(&disks).await?;
+        let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+        let (mounts, policies) = (self.mounts(&env), self.policies());
+        let parts = Parts { env, store: store.clone(), engine, mounts, settings: self.settings(), policies };
+        match Cache::open(parts, &mut Registry::default()).await {
+            Ok(cache) => {
+                self.check_bytes(&cache);
+                Ok((cache, store))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Acknowledged bytes are missing only when a directory was lost.
+    fn check_bytes(&self, cache: &Cache) {
+        let missing = cache.status().missing_objects;
+        if missing > 0 && !self.world.lost.load(Ordering::Relaxed) && !self.world.is_flipped() {
+            self.world.broken(format!("the bytes of {missing} acknowledged objects are missing"));
+        }
+    }
+
+    pub(crate) async fn open_store(&self, disks: &[SimDisk]) -> Result<Store, String> {
+        self.starts.fetch_add(1, Ordering::Relaxed);
         let config = &self.config;
         let capacity = config.segments * config.segment;
         let store_settings = forebay_store::Settings {
@@ -66,18 +107,12 @@ impl Machine {
             extent_bytes_max: config.extent,
             snapshot_log_bytes: config.snapshot_log,
             write_buffer_bytes_max: 64 << 10,
+            forget: self.forget.lock().clone(),
             value_check: Some(forebay_catalog::records::check_version),
-            ..forebay_store::Settings::new(vec![capacity; config.disks])
+            ..forebay_store::Settings::new(vec![capacity; disks.len()])
         };
-        let disks = self.disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
-        let store = Store::open(env.clone(), disks, store_settings, None).await.map_err(|error| error.to_string())?;
-        let engine = Arc::new(EmbeddedEngine::new(store.clone()));
-        let (mounts, policies) = (self.mounts(&env), self.policies());
-        let parts = Parts { env, store: store.clone(), engine, mounts, settings: self.settings(), policies };
-        match Cache::open(parts, &mut Registry::default()).await {
-            Ok(cache) => Ok((cache, store)),
-            Err(error) => Err(error.to_string()),
-        }
+        let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        Store::open(self.world.env(), disks, store_settings, None).await.map_err(|error| error.to_string())
     }
 
     fn mounts(&self, env: &forebay_env::Env) -> Mounts {
@@ -156,6 +191,8 @@ impl Machine {
 
     /// Lives one life of the plan.
     pub(crate) fn live(&self, life: &Life) -> Ending {
+        self.change(&life.changes);
+        self.has_closed.store(false, Ordering::Relaxed);
         let mut ending = Ending::AsPlanned;
         let most = match life.end {
             End::PowerCut { after_ms } | End::Kill { after_ms } => Duration::from_millis(after_ms),
@@ -179,11 +216,11 @@ impl Machine {
         self.world.history.lock().crash();
         if let (false, End::PowerCut { .. }) = (ended, life.end) {
             self.world.note(format_args!("the power goes"));
-            for disk in &self.disks {
+            for disk in self.disks.lock().iter() {
                 disk.inner.power_loss(self.world.below(1 << 32));
             }
         }
-        self.disks.iter().for_each(SimDisk::mend);
+        self.disks.lock().iter().for_each(SimDisk::mend);
         ending
     }
 
@@ -213,6 +250,7 @@ impl Machine {
             End::PowerCut { .. } | End::Kill { .. } => std::future::pending().await,
             End::Stop => {
                 let closed = cache.close().await;
+                self.has_closed.store(closed.is_ok(), Ordering::Relaxed);
                 self.world.note(format_args!("closed: {:?}", closed.err().map(|error| error.kind)));
             }
         }
@@ -226,18 +264,18 @@ impl Machine {
             self.world.note(format_args!("fault: {fault:?}"));
             match fault {
                 Fault::Weather(weather) => *self.root.weather.lock() = *weather,
-                Fault::SlowDisk { disk, slow } => self.disks[*disk].faults.lock().slow = *slow,
-                Fault::FailSyncs { disk } => self.disks[*disk].inner.fail_syncs(1),
-                Fault::FailWrites { disk } => self.disks[*disk].faults.lock().writes = 1,
+                Fault::SlowDisk { disk, slow } => self.disk(*disk).faults.lock().slow = *slow,
+                Fault::FailSyncs { disk } => self.disk(*disk).inner.fail_syncs(1),
+                Fault::FailWrites { disk } => self.disk(*disk).faults.lock().writes = 1,
                 Fault::FailReads { disk, count } => {
                     self.world.unreadable.store(true, Ordering::Relaxed);
-                    self.disks[*disk].faults.lock().reads = *count;
+                    self.disk(*disk).faults.lock().reads = *count;
                 }
-                Fault::FailCreates { disk, count } => self.disks[*disk].faults.lock().creates = *count,
+                Fault::FailCreates { disk, count } => self.disk(*disk).faults.lock().creates = *count,
                 Fault::Full { disk, room } => self.fill(*disk, *room).await,
                 Fault::FlipBit { disk } => {
                     self.world.flipped.store(true, Ordering::Relaxed);
-                    let place = self.disks[*disk].flip_bit().await;
+                    let place = self.disk(*disk).flip_bit().await;
                     self.world.note(format_args!("flipped a bit: {place:?}"));
                 }
             }
@@ -245,7 +283,7 @@ impl Machine {
     }
 
     async fn fill(&self, disk: usize, room: Option<u64>) {
-        let disk = &self.disks[disk].inner;
+        let disk = self.disk(disk).inner;
         disk.set_capacity(u64::MAX / 2);
         if let (Some(room), Ok(space)) = (room, disk.space().await) {
             disk.set_capacity(space.total - space.free + room);

@@ -166,6 +166,23 @@ pub enum Fault {
     },
 }
 
+/// What becomes of the data directories before a process starts.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// They are given in another order.
+    Rotate { by: usize },
+    /// An empty one is given beside the others.
+    Add,
+    /// One is missing at a start, which is refused, and then back.
+    Miss { disk: usize },
+    /// One is gone for good, with an empty one in its place or none.
+    Lose { disk: usize, is_replaced: bool },
+    /// One that was gone for good is given again, at a start that is refused.
+    Return,
+    /// A segment of one is removed. If the start is refused, it is put back.
+    Remove { disk: usize, file: usize },
+}
+
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -182,6 +199,7 @@ pub enum End {
 /// One life of the process.
 #[derive(Debug, Clone)]
 pub struct Life {
+    pub changes: Vec<Change>,
     pub clients: Vec<Vec<Step>>,
     /// With the time since the start at which they begin, in milliseconds.
     pub faults: Vec<(u64, Fault)>,
@@ -259,9 +277,11 @@ impl Plan {
         steps.flat_map(|step| step.op.keys()).cloned().collect()
     }
 
-    /// Operations of all clients, and faults.
+    /// Operations of all clients, faults and changes.
     pub fn size(&self) -> usize {
-        self.lives.iter().map(|life| life.clients.iter().map(Vec::len).sum::<usize>() + life.faults.len() + 1).sum()
+        let size =
+            |life: &Life| life.clients.iter().map(Vec::len).sum::<usize>() + life.faults.len() + life.changes.len() + 1;
+        self.lives.iter().map(size).sum()
     }
 }
 
@@ -328,7 +348,8 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
         2 | 1 => End::Kill { after_ms },
         _ => End::Stop,
     };
-    Life { clients, faults, end }
+    let changes = if flips { Vec::new() } else { changes(dice) };
+    Life { changes, clients, faults, end }
 }
 
 /// One client with a few requests, most of which are answered before the process ends: so many unanswered ones as a hundred crashes
@@ -342,7 +363,21 @@ fn short_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
         0 | 1 => End::Kill { after_ms },
         _ => End::Stop,
     };
-    Life { clients, faults: Vec::new(), end }
+    Life { changes: changes(dice), clients, faults: Vec::new(), end }
+}
+
+/// In most lives nothing changes.
+fn changes(dice: &Dice) -> Vec<Change> {
+    let count = dice.below(6).saturating_sub(3);
+    let change = |_| match dice.below(10) {
+        0 => Change::Rotate { by: dice.below(3) as usize },
+        1 => Change::Add,
+        2..4 => Change::Miss { disk: dice.below(3) as usize },
+        4..7 => Change::Lose { disk: dice.below(3) as usize, is_replaced: dice.once_in(2) },
+        7..9 => Change::Remove { disk: dice.below(3) as usize, file: dice.below(8) as usize },
+        _ => Change::Return,
+    };
+    (0..count).map(change).collect()
 }
 
 fn fault(dice: &Dice, config: &Config) -> Fault {
@@ -434,6 +469,9 @@ impl fmt::Display for Plan {
         writeln!(f, "seed {}\n{:?}", self.seed, self.config)?;
         for (number, life) in self.lives.iter().enumerate() {
             writeln!(f, "life {number}, which ends with {:?}", life.end)?;
+            for change in &life.changes {
+                writeln!(f, "  before it: {change:?}")?;
+            }
             for (at, fault) in &life.faults {
                 writeln!(f, "  fault at {at} ms: {fault:?}")?;
             }

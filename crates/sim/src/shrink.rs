@@ -13,6 +13,7 @@ type Part = (usize, Kind);
 enum Kind {
     Clients,
     Faults,
+    Changes,
     Steps(usize),
 }
 
@@ -31,6 +32,7 @@ pub fn shrink(plan: &Plan) -> Plan {
         for life in 0..lives {
             search.leave_out((life, Kind::Clients));
             search.leave_out((life, Kind::Faults));
+            search.leave_out((life, Kind::Changes));
             for client in 0..search.best.lives[life].clients.len() {
                 search.leave_out((life, Kind::Steps(client)));
             }
@@ -45,6 +47,7 @@ fn length(life: &Life, kind: Kind) -> usize {
     match kind {
         Kind::Clients => life.clients.len(),
         Kind::Faults => life.faults.len(),
+        Kind::Changes => life.changes.len(),
         Kind::Steps(client) => life.clients[client].len(),
     }
 }
@@ -56,6 +59,7 @@ fn without(plan: &Plan, (life, kind): Part, from: usize, count: usize) -> Plan {
     match kind {
         Kind::Clients => drop(life.clients.drain(range)),
         Kind::Faults => drop(life.faults.drain(range)),
+        Kind::Changes => drop(life.changes.drain(range)),
         Kind::Steps(client) => drop(life.clients[client].drain(range)),
     }
     plan

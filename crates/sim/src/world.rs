@@ -50,6 +50,8 @@ pub(crate) struct World {
     pub(crate) flipped: AtomicBool,
     /// Whether reads of a disk have failed: what can't be read counts as damaged, for that once.
     pub(crate) unreadable: AtomicBool,
+    /// Whether a directory is gone for good: what only it held is missing.
+    pub(crate) lost: AtomicBool,
     /// Within which a request without an answer may still be carried out.
     pub(crate) settle: Duration,
 }
@@ -68,6 +70,7 @@ impl World {
             calm: AtomicBool::new(false),
             flipped: AtomicBool::new(false),
             unreadable: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             settle,
         })
     }

@@ -145,18 +145,21 @@ impl Inner {
         count(if moved { from } else { to }, -1);
     }
 
-    /// Counts in what recovery found.
-    pub(crate) fn account_all(&self) {
+    /// Counts in what recovery found. Returns whether all values stand in a log that is here.
+    pub(crate) fn account_all(&self) -> bool {
         for shard in self.objects.shards() {
             shard.read().iter().for_each(|entry| self.account(entry, 1));
         }
         let mut written: HashMap<SegmentKey, i128> = HashMap::new();
         self.values.for_each(|row| *written.entry(row.segment).or_default() += 1);
+        let mut has_all = true;
         for (segment, count) in written {
-            if let Some(segment) = self.segment(segment) {
-                change(&segment.live_values, count);
+            match self.segment(segment) {
+                Some(segment) => change(&segment.live_values, count),
+                None => has_all = false,
             }
         }
+        has_all
     }
 
     pub(crate) fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {

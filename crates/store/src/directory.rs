@@ -6,24 +6,42 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
-use forebay_env::{Clock, Disk, Env};
+use forebay_env::{Clock, Disk};
 
+use crate::log_list::LogList;
+use crate::members::DirectoryId;
 use crate::record::crc32c;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, lacks_room};
 use crate::unanswered::Unanswered;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, small_file};
 
 /// Names the file that tells which directory of which store this is.
 const IDENTITY_FILE: &str = "identity";
 
 /// Version of the layout of a directory.
-const IDENTITY_VERSION: u32 = 1;
+const IDENTITY_VERSION: u32 = 2;
 
 /// Which directory of which store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: u64,
+    /// Short for the id. Given once in the life of a store.
     pub(crate) number: u16,
+    pub(crate) id: DirectoryId,
+}
+
+/// What the file says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IdentityFile {
+    /// Version 1: no directory knew of the others.
+    BeforeLists {
+        store: u64,
+        number: u16,
+    },
+    Listed {
+        id: DirectoryId,
+        number: u16,
+    },
 }
 
 pub(crate) struct Directory {
@@ -32,6 +50,7 @@ pub(crate) struct Directory {
     pub(crate) capacity_bytes: u64,
     pub(crate) segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
     next_segment: AtomicU32,
+    pub(crate) log_list: LogList,
     /// Why no more writes are taken.
     failed: Mutex<Option<String>>,
     /// Bytes of all segments.
@@ -49,25 +68,36 @@ impl Identity {
         let mut bytes = Vec::new();
         bytes.extend(b"FBID");
         bytes.extend(IDENTITY_VERSION.to_le_bytes());
-        bytes.extend(self.store.to_le_bytes());
+        bytes.extend(self.id.0.to_le_bytes());
         bytes.extend(u32::from(self.number).to_le_bytes());
         bytes.extend(crc32c(&bytes).to_le_bytes());
         bytes.into()
     }
 
+    pub(crate) async fn write(self, disk: &dyn Disk) -> Result<()> {
+        let written = small_file::replace(disk, IDENTITY_FILE, self.encode()).await;
+        written.map_err(|error| Error::io(format!("could not begin {}", disk.label()), error))
+    }
+}
+
+impl IdentityFile {
     fn decode(bytes: &[u8], label: &str) -> Result<Self> {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         // Later versions keep this length and the place of the version and the checksum.
         if bytes.len() != 24 || &bytes[..4] != b"FBID" || crc32c(&bytes[..20]) != word(20) {
             return Err(Error::new(ErrorKind::Corrupt, format!("{label}: the identity of the directory is damaged")));
         }
-        if word(4) > IDENTITY_VERSION {
-            let problem =
-                format!("{label} has the layout version {}, and this code knows up to {IDENTITY_VERSION}", word(4));
-            return Err(Error::new(ErrorKind::Invalid, problem));
+        let long = u64::from(word(8)) | u64::from(word(12)) << 32;
+        let number = word(16) as u16;
+        match word(4) {
+            1 => Ok(Self::BeforeLists { store: long, number }),
+            IDENTITY_VERSION => Ok(Self::Listed { id: DirectoryId(long), number }),
+            newer => {
+                let problem =
+                    format!("{label} has the layout version {newer}, and this code knows up to {IDENTITY_VERSION}");
+                Err(Error::new(ErrorKind::Invalid, problem))
+            }
         }
-        let store = u64::from(word(8)) | u64::from(word(12)) << 32;
-        Ok(Self { store, number: word(16) as u16 })
     }
 
     /// The identity of a directory, if it has one.
@@ -84,23 +114,6 @@ impl Identity {
         let bytes = read.await.map_err(|error| Error::io(format!("could not read the identity of {label}"), error))?;
         Self::decode(&bytes, &label).map(Some)
     }
-
-    pub(crate) async fn write(self, disk: &dyn Disk) -> Result<()> {
-        let temporary = "identity.new";
-        let write = async {
-            if disk.list().await?.iter().any(|name| name == temporary) {
-                disk.remove(temporary).await?;
-            }
-            disk.create(temporary).await?.write_at(0, vec![self.encode()], true).await?;
-            disk.rename(temporary, IDENTITY_FILE).await?;
-            disk.sync_directory().await
-        };
-        write.await.map_err(|error| Error::io(format!("could not begin {}", disk.label()), error))
-    }
-
-    pub(crate) fn new_store(env: &Env) -> u64 {
-        env.random.next_u64()
-    }
 }
 
 impl Directory {
@@ -111,6 +124,7 @@ impl Directory {
             capacity_bytes,
             segments: RwLock::default(),
             next_segment: AtomicU32::new(1),
+            log_list: LogList::default(),
             failed: Mutex::default(),
             used_bytes: AtomicU64::new(0),
             possible_bytes: AtomicU64::new(u64::MAX),
@@ -193,6 +207,11 @@ impl Directory {
         self.segments.write().insert(number, segment);
     }
 
+    /// Gives no number up to this one again.
+    pub(crate) fn give_numbers_above(&self, last: u32) {
+        self.next_segment.fetch_max(last + 1, Ordering::SeqCst);
+    }
+
     /// Creates a segment. File and name are on stable storage when this returns.
     ///
     /// # Errors
@@ -203,11 +222,10 @@ impl Directory {
         let key = SegmentKey { directory: self.identity.number, number };
         let header = SegmentHeader { store: self.identity.store, key, kind, sequence };
         let doing = "could not create a segment";
+        let busy =
+            |error| Error { kind: ErrorKind::Busy, ..Error::io(format!("{doing} in {}", self.disk.label()), error) };
         let created = match self.disk.create(&header.name()).await {
-            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                let context = format!("{doing} in {}", self.disk.label());
-                return Err(Error { kind: ErrorKind::Busy, ..Error::io(context, error) });
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => return Err(busy(error)),
             created => created,
         };
         let begun = async {
@@ -216,19 +234,29 @@ impl Directory {
             self.disk.sync_directory().await?;
             Ok(file)
         };
-        match begun.await {
-            Ok(file) => {
-                let segment = Segment::new(header, file, SEGMENT_HEADER_BYTES, false);
-                self.grew(SEGMENT_HEADER_BYTES);
-                self.segments.write().insert(number, Arc::clone(&segment));
-                Ok(segment)
-            }
+        let file = match begun.await {
+            Ok(file) => file,
             Err(error) => {
                 // Nothing was acknowledged from it; what can't be removed is an empty segment at the next start.
                 let _ = self.disk.remove(&header.name()).await;
-                Err(self.refused(doing, error))
+                return Err(self.refused(doing, error));
             }
+        };
+        if kind == SegmentKind::Log
+            && let Err(error) = self.log_list.add(self.disk.as_ref(), number).await
+        {
+            if error.kind() == std::io::ErrorKind::ResourceBusy {
+                // Nothing was written.
+                let _ = self.disk.remove(&header.name()).await;
+                return Err(busy(error));
+            }
+            // It stays, empty: the file may list it already.
+            return Err(self.refused("could not list a log", error));
         }
+        let segment = Segment::new(header, self.identity.id, file, SEGMENT_HEADER_BYTES, false);
+        self.grew(SEGMENT_HEADER_BYTES);
+        self.segments.write().insert(number, Arc::clone(&segment));
+        Ok(segment)
     }
 
     /// Returns when what was written to a segment is on stable storage.
@@ -274,15 +302,23 @@ mod tests {
 
     #[test]
     fn identities_are_read_back_and_damage_is_seen() {
-        let identity = Identity { store: 0x1234_5678_9abc_def0, number: 3 };
+        let identity = Identity { store: 7, number: 3, id: DirectoryId(0x1234_5678_9abc_def0) };
         let bytes = identity.encode();
         crate::record::tests::check_golden("identity", &bytes);
-        assert_eq!(Identity::decode(&bytes, "disk").unwrap(), identity);
+        let read = IdentityFile::Listed { id: identity.id, number: 3 };
+        assert_eq!(IdentityFile::decode(&bytes, "disk").unwrap(), read);
         for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 4;
-            assert_eq!(Identity::decode(&damaged, "disk").unwrap_err().kind, ErrorKind::Corrupt, "byte {at}");
+            assert_eq!(IdentityFile::decode(&damaged, "disk").unwrap_err().kind, ErrorKind::Corrupt, "byte {at}");
         }
-        assert!(Identity::decode(&bytes[..23], "disk").is_err());
+        assert!(IdentityFile::decode(&bytes[..23], "disk").is_err());
+    }
+
+    #[test]
+    fn identities_of_version_1_stay_readable() {
+        let bytes = include_bytes!("../golden/identity.1");
+        let read = IdentityFile::BeforeLists { store: 0x1234_5678_9abc_def0, number: 3 };
+        assert_eq!(IdentityFile::decode(bytes, "disk").unwrap(), read);
     }
 }

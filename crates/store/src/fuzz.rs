@@ -10,6 +10,7 @@ use forebay_types::{ByteRange, Durability};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::directory::{Directory, Identity};
+use crate::members::DirectoryId;
 use crate::record::commit::CommitBody;
 use crate::record::extent::ExtentBody;
 use crate::record::object::ObjectBody;
@@ -108,7 +109,7 @@ pub fn segment(mut data: &[u8]) {
     let damaged = disk.clone();
     runtime().block_on(async {
         let file = disk.create("segment").await.expect("a disk in memory");
-        let segment = Segment::new(header.clone(), file, 0, false);
+        let segment = Segment::new(header.clone(), DirectoryId(STORE), file, 0, false);
         let mut bytes = header.encode().to_vec();
         let mut written = Vec::new();
         for sequence in 1..=u64::from(take::<1>(&mut data)[0] % 8) {
@@ -181,7 +182,7 @@ async fn load(bytes: Vec<u8>) -> Option<(usize, usize)> {
     let disk = MemoryDisk::default();
     let file = disk.create("snapshot").await.expect("a disk in memory");
     file.write_at(0, vec![bytes.into()], true).await.expect("a disk in memory");
-    let identity = Identity { store: STORE, number: 0 };
+    let identity = Identity { store: STORE, number: 0, id: DirectoryId::before_lists(STORE, 0) };
     let directory = Arc::new(Directory::new(Arc::new(disk), identity, 1, Env::simulated(1).0.clock));
     let loaded = load_snapshot(&[directory], &HashState::new(&SeededRandom::new(1))).await.expect("no newer version");
     loaded.map(|snapshot| {

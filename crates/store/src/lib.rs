@@ -17,6 +17,8 @@ mod fills;
 #[doc(hidden)]
 pub mod fuzz;
 mod log;
+mod log_list;
+mod members;
 mod object;
 mod permits;
 mod reclaim;
@@ -25,6 +27,7 @@ mod recovery;
 mod room;
 mod segment;
 mod settings;
+mod small_file;
 mod snapshot;
 mod store;
 mod stream;
@@ -40,6 +43,7 @@ use bytes::Bytes;
 use forebay_types::Generation;
 
 pub use error::{Error, ErrorKind, Result};
+pub use members::DirectoryId;
 pub use object::{Object, Piece};
 pub use recovery::SEQUENCES_OF_A_LIFE;
 pub use settings::{Settings, ValueCheck};

@@ -53,6 +53,8 @@ struct Place {
     segment: SegmentKey,
     offset: u64,
     head_bytes: usize,
+    /// Else it is an extent, which several objects may share.
+    is_own_record: bool,
     /// Range of the payload.
     from: usize,
     to: usize,
@@ -116,9 +118,12 @@ impl Object {
         }
         let record = self.entry.record;
         let read = self.head(record.segment, u64::from(record.offset), record.head_bytes as usize).await;
-        let body = read.and_then(|(head, _)| ObjectBody::decode(&head.body));
-        match body {
-            Ok(body) => Ok(body.metadata.into()),
+        let metadata = read.and_then(|(head, _)| {
+            self.check_owner(&head)?;
+            ObjectBody::decode(&head.body).map(|body| body.metadata.into())
+        });
+        match metadata {
+            Ok(metadata) => Ok(metadata),
             Err(error) => Err(self.damaged(None, error)),
         }
     }
@@ -168,7 +173,7 @@ impl Object {
             }
             let record = self.entry.record;
             let (offset, head_bytes) = (u64::from(record.offset), record.head_bytes as usize);
-            let place = Place { segment: record.segment, offset, head_bytes, from, to };
+            let place = Place { segment: record.segment, offset, head_bytes, is_own_record: true, from, to };
             return self.read_place(place).await.map_err(|error| self.damaged(None, error));
         }
         let extents = self.entry.extents();
@@ -177,7 +182,7 @@ impl Object {
         let from = (range.start - extent.start) as usize + extent.skip as usize;
         let to = from + range.len() as usize;
         let (offset, head_bytes) = (u64::from(extent.offset), extent.head_bytes as usize);
-        let place = Place { segment: extent.segment, offset, head_bytes, from, to };
+        let place = Place { segment: extent.segment, offset, head_bytes, is_own_record: false, from, to };
         self.read_place(place).await.map_err(|error| self.damaged(Some(extent), error))
     }
 
@@ -195,6 +200,14 @@ impl Object {
         let rest = data.slice(head.header.head_bytes..);
         let fits = head.header.segment == segment.binding() && !matches!(head.header.kind, Kind::Commit | Kind::Void);
         if fits { Ok((head, rest)) } else { Err(Error::new(ErrorKind::Corrupt, "another record stands here")) }
+    }
+
+    /// # Errors
+    /// `Corrupt` when a record is not that of this version of this object.
+    fn check_owner(&self, head: &Head) -> Result<()> {
+        let is_own = head.header.kind == Kind::Object
+            && ObjectBody::decode_owner(&head.body)? == (self.key(), self.generation());
+        if is_own { Ok(()) } else { Err(Error::new(ErrorKind::Corrupt, "the record of another object stands here")) }
     }
 
     #[tracing::instrument(target = SPANS, name = "store.read", skip_all, fields(bytes = (place.to - place.from) as i64))]
@@ -215,6 +228,9 @@ impl Object {
             let read = segment.file.read_at(at, end.saturating_sub(start)).await;
             (head, read.map_err(|error| Error::io(format!("could not read {}", segment.header.name()), error))?)
         };
+        if place.is_own_record {
+            self.check_owner(&head)?;
+        }
         if data.len() < place.to - start {
             return Err(Error::new(ErrorKind::Corrupt, "the payload of a record is cut off"));
         }

@@ -6,20 +6,24 @@
 
 mod replay;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use forebay_env::sync::atomic::Ordering;
 use forebay_env::{Disk, Env, HashState};
 
-use crate::directory::{Directory, Identity};
+use crate::directory::Directory;
 use crate::log::Position;
+use crate::log_list::{self, LogList};
+use crate::members::call_roll;
 use crate::record::scan::Scan;
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name};
-use crate::snapshot::{Snapshot, load_snapshot};
+use crate::segment::{
+    SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name, segment_name,
+};
+use crate::snapshot::{Snapshot, drop_older_snapshots, load_snapshot};
 use crate::table::{Objects, Values};
 use crate::{Error, ErrorKind, Result, Settings};
-use replay::Replay;
+use replay::{Replay, Replayed};
 
 /// Each start begins this far above what it finds: far more numbers than a process hands out while none of them reaches the
 /// disk, so that those that a power cut took away are not used again.
@@ -34,6 +38,8 @@ pub(crate) struct Recovered {
     pub(crate) tables: Tables,
     pub(crate) next_sequence: u64,
     pub(crate) snapshot_positions: HashMap<u16, Position>,
+    /// Whether a directory that was there at the last start is gone for good.
+    pub(crate) has_forgotten: bool,
 }
 
 /// Both tables. What is in them is not accounted for yet.
@@ -49,14 +55,26 @@ impl Tables {
 }
 
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
-    let (directories, new) = identify(env, disks, settings).await?;
+    let roll = call_roll(env, disks, settings).await?;
+    let directories = roll.directories.clone();
     // All is read before anything is changed: a format of a newer version is refused untouched.
-    let mut opened = Vec::new();
+    let (mut opened, mut listed) = (Vec::new(), Vec::new());
     for directory in &directories {
-        opened.push(open_segments(directory).await?);
+        let names = directory.disk.list().await;
+        let names = names.map_err(|error| Error::io(format!("could not read {}", directory.disk.label()), error))?;
+        opened.push(open_segments(directory, &names).await?);
+        let list = LogList::read(directory.disk.as_ref(), &names).await;
+        listed.push(list.map_err(|error| in_file(directory, log_list::FORMAT.name, error))?);
     }
     let hasher = HashState::new(env.random.as_ref());
     let snapshot = load_snapshot(&directories, &hasher).await?;
+    if let Some(snapshot) = &snapshot {
+        roll.check_snapshot(snapshot)?;
+    }
+    for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
+        check_logs(directory, segments, listed.as_ref(), snapshot.as_ref())?;
+    }
+    let held_in = snapshot.as_ref().map(|snapshot| snapshot.held_in.clone());
     let mut replay = Replay::new(snapshot.as_ref());
     let mut ends = Vec::new();
     for (directory, segments) in directories.iter().zip(&opened) {
@@ -73,16 +91,15 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
-    let (tables, next_sequence, min_versions) = replay.finish(snapshot, &hasher, &known);
+    let Replayed { tables, next_sequence, min_versions, last_numbers } = replay.finish(snapshot, &hasher, &known);
     check_values(settings, &tables.values)?;
-    for directory in &new {
-        directory.identity.write(directory.disk.as_ref()).await?;
+    roll.note().await?;
+    if let Some(held_in) = held_in {
+        drop_older_snapshots(&directories, &held_in).await;
     }
-    for directory in directories.iter().filter(|directory| !new.iter().any(|new| Arc::ptr_eq(new, directory))) {
-        // A process that died while it began the directory may have left an identity that a power cut takes back.
-        if let Err(error) = directory.disk.sync_directory().await {
-            directory.fail(&format!("could not sync the directory: {error}"));
-        }
+    for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
+        let position = snapshot_positions.get(&directory.identity.number);
+        begin_log_list(directory, segments, listed.as_ref(), position).await;
     }
     for (directory, end) in directories.iter().zip(ends) {
         if let Some(end) = end
@@ -98,10 +115,11 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
             }
             directory.adopt(segment);
         }
+        directory.give_numbers_above(last_numbers.get(&directory.identity.number).copied().unwrap_or(0));
     }
     let used = next_sequence.max(first_free);
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + 1).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
-    Ok(Recovered { directories, tables, next_sequence, snapshot_positions })
+    Ok(Recovered { directories, tables, next_sequence, snapshot_positions, has_forgotten: roll.has_forgotten })
 }
 
 /// # Errors
@@ -121,44 +139,9 @@ fn of_kind(segments: &[Arc<Segment>], kind: SegmentKind) -> Vec<&Arc<Segment>> {
     segments.iter().filter(|segment| segment.header.kind == kind).collect()
 }
 
-/// Reads who the directories are, and gives new ones their number. Returns all of them and the new ones.
-async fn identify(
-    env: &Env,
-    disks: Vec<Arc<dyn Disk>>,
-    settings: &Settings,
-) -> Result<(Vec<Arc<Directory>>, Vec<Arc<Directory>>)> {
-    let mut identities = Vec::new();
-    for disk in &disks {
-        identities.push(Identity::read(disk.as_ref()).await?);
-    }
-    let known: Vec<Identity> = identities.iter().flatten().copied().collect();
-    let store = known.first().map_or_else(|| Identity::new_store(env), |identity| identity.store);
-    let numbers: HashSet<u16> = known.iter().map(|identity| identity.number).collect();
-    if known.iter().any(|identity| identity.store != store) || numbers.len() != known.len() {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "the data directories belong to different stores, or one is given twice",
-        ));
-    }
-    let mut next = numbers.iter().max().map_or(0, |number| number + 1);
-    let (mut directories, mut new) = (Vec::new(), Vec::new());
-    for ((disk, identity), capacity) in disks.into_iter().zip(identities).zip(&settings.capacity_bytes) {
-        let is_new = identity.is_none();
-        let identity = identity.unwrap_or(Identity { store, number: next });
-        let directory = Arc::new(Directory::new(disk, identity, *capacity, Arc::clone(&env.clock)));
-        if is_new {
-            next += 1;
-            new.push(Arc::clone(&directory));
-        }
-        directories.push(directory);
-    }
-    Ok((directories, new))
-}
-
 /// Opens all segments of a directory, in the order of their numbers.
-async fn open_segments(directory: &Directory) -> Result<Vec<Arc<Segment>>> {
+async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Arc<Segment>>> {
     let failed = |error| Error::io(format!("could not read {}", directory.disk.label()), error);
-    let names = directory.disk.list().await.map_err(failed)?;
     let mut found: Vec<_> = names.iter().filter_map(|name| Some((parse_segment_name(name)?, name))).collect();
     found.sort_unstable();
     let mut segments = Vec::new();
@@ -181,7 +164,7 @@ async fn open_segments(directory: &Directory) -> Result<Vec<Arc<Segment>>> {
             }
             Err(error) => return Err(in_file(directory, name, error)),
         };
-        segments.push(Segment::new(header, file, length.max(SEGMENT_HEADER_BYTES), true));
+        segments.push(Segment::new(header, identity.id, file, length.max(SEGMENT_HEADER_BYTES), true));
     }
     Ok(segments)
 }
@@ -195,6 +178,44 @@ pub(crate) fn in_file(directory: &Directory, name: &str, error: Error) -> Error 
 fn damaged(directory: &Directory, name: &str) -> Error {
     let problem = format!("{}/{name}: acknowledged records are damaged; nothing was changed", directory.disk.label());
     Error::new(ErrorKind::Corrupt, problem)
+}
+
+/// # Errors
+/// `Corrupt` when a log is gone of which the snapshot does not show all.
+fn check_logs(
+    directory: &Directory,
+    segments: &[Arc<Segment>],
+    listed: Option<&BTreeSet<u32>>,
+    snapshot: Option<&Snapshot>,
+) -> Result<()> {
+    let logs = of_kind(segments, SegmentKind::Log);
+    let position = snapshot.and_then(|snapshot| snapshot.positions.get(&directory.identity.number));
+    let from = position.map_or(0, |position| position.segment);
+    let is_gone = |number: &u32| !logs.iter().any(|log| log.key().number == *number);
+    // A directory of an older release has no list.
+    let shown = position.filter(|position| position.offset > 0).map(|position| &position.segment);
+    let Some(gone) = listed.into_iter().flat_map(|listed| listed.range(from..)).chain(shown).find(|log| is_gone(log))
+    else {
+        return Ok(());
+    };
+    let (label, name) = (directory.disk.label(), segment_name(*gone, SegmentKind::Log));
+    let problem = format!("{label}/{name} is missing, and with it acknowledged records; nothing was changed");
+    Err(Error::new(ErrorKind::Corrupt, problem))
+}
+
+/// Strikes off the list what the snapshot shows: reclaim may take it away from now on.
+async fn begin_log_list(
+    directory: &Directory,
+    segments: &[Arc<Segment>],
+    listed: Option<&BTreeSet<u32>>,
+    position: Option<&Position>,
+) {
+    let first = position.map_or(0, |position| position.segment);
+    let logs = of_kind(segments, SegmentKind::Log).into_iter().map(|segment| segment.key().number);
+    let logs = logs.filter(|number| *number >= first).collect();
+    if let Err(error) = directory.log_list.begin(directory.disk.as_ref(), listed, logs).await {
+        directory.fail(&format!("could not write the list of logs: {error}"));
+    }
 }
 
 /// Where a log ends.

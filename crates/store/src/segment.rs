@@ -8,6 +8,7 @@ use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
+use crate::members::DirectoryId;
 use crate::record::crc32c;
 use crate::{Error, ErrorKind, Result};
 
@@ -43,7 +44,7 @@ impl SegmentKind {
     }
 }
 
-/// A directory's number and a segment's number in it. Numbers are never used again.
+/// A directory's number and a segment's number in it. Neither is ever given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct SegmentKey {
     pub(crate) directory: u16,
@@ -119,6 +120,7 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<(u32, SegmentKind)> {
 /// An open segment.
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
+    binding: u64,
     pub(crate) file: Arc<dyn DiskFile>,
     /// Bytes handed out so far, header included.
     pub(crate) length: AtomicU64,
@@ -170,8 +172,15 @@ pub(crate) struct SegmentPin {
 }
 
 impl Segment {
-    pub(crate) fn new(header: SegmentHeader, file: Arc<dyn DiskFile>, length: u64, sealed: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        header: SegmentHeader,
+        directory: DirectoryId,
+        file: Arc<dyn DiskFile>,
+        length: u64,
+        sealed: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            binding: binding(directory, header.key.number),
             min_version: AtomicU64::new(header.sequence),
             age: AtomicU64::new(header.sequence),
             header,
@@ -192,9 +201,9 @@ impl Segment {
         self.header.key
     }
 
-    /// What binds records to this segment of this store.
+    /// What binds records to this segment of this directory.
     pub(crate) fn binding(&self) -> u64 {
-        binding(&self.header)
+        self.binding
     }
 
     pub(crate) fn length(&self) -> u64 {
@@ -276,8 +285,8 @@ impl Segment {
     }
 }
 
-pub(crate) fn binding(header: &SegmentHeader) -> u64 {
-    header.store ^ (u64::from(header.key.directory) << 32 | u64::from(header.key.number)).rotate_left(16)
+fn binding(directory: DirectoryId, number: u32) -> u64 {
+    directory.0 ^ u64::from(number).rotate_left(16)
 }
 
 impl Drop for SegmentPin {
@@ -319,14 +328,20 @@ mod tests {
 
     #[test]
     fn no_two_segments_are_bound_alike() {
+        let stores = [0, 0x1234_5678, u64::MAX - 5];
+        let of_store = |store: u64| [0, 1, 2, 77, u16::MAX].map(|number| DirectoryId::before_lists(store, number));
+        let directories = stores.into_iter().flat_map(of_store).chain([DirectoryId(0x0123_4567_89ab_cdef)]);
         let numbers = [0, 1, 2, 3, 77, u32::MAX];
-        let keys = numbers.map(|number| [0, 1, 2, 77, u16::MAX].map(|directory| SegmentKey { directory, number }));
-        let bindings = |store: u64| {
-            keys.as_flattened().iter().map(move |key| binding(&SegmentHeader { store, key: *key, ..header() }))
-        };
-        let all: std::collections::BTreeSet<u64> =
-            [0, 0x1234_5678, u64::MAX - 5].into_iter().flat_map(bindings).collect();
-        assert_eq!(all.len(), 3 * 30);
+        let bindings = directories.flat_map(|id| numbers.map(|number| binding(id, number)));
+        assert_eq!(bindings.collect::<std::collections::BTreeSet<_>>().len(), (3 * 5 + 1) * 6);
+    }
+
+    /// Records from before there were ids are still bound by store, number of the directory and number of the segment.
+    #[test]
+    fn directories_from_before_lists_bind_as_they_did() {
+        let (store, directory, number) = (0x1234_5678_9abc_def0, 2, 77);
+        let before = store ^ (u64::from(directory) << 32 | u64::from(number)).rotate_left(16);
+        assert_eq!(binding(DirectoryId::before_lists(store, directory), number), before);
     }
 
     #[test]

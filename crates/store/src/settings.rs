@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::members::DirectoryId;
+
 /// Says of a key and its value why this code must leave them alone, if it must.
 pub type ValueCheck = fn(&[u8], &[u8]) -> Result<(), String>;
 
@@ -24,6 +26,8 @@ pub struct Settings {
     pub write_buffer_bytes_max: u64,
     /// How long a commit that may wait does so for the sync of another.
     pub sync_delay: Duration,
+    /// Directories that are gone for good: a start without them is not refused.
+    pub forget: Vec<DirectoryId>,
     /// Sees every value at a start before anything is changed; what it refuses ends the start.
     pub value_check: Option<ValueCheck>,
 }
@@ -44,6 +48,7 @@ impl Settings {
             // About what a few syncs take: who waits for the key notices little, and a client that writes one object after the other does
             // not wait for the syncs of what became of the objects before.
             sync_delay: Duration::from_millis(2),
+            forget: Vec::new(),
             value_check: None,
         }
     }

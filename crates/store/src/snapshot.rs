@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use forebay_env::HashState;
 use forebay_env::sync::atomic::Ordering;
+use forebay_env::{DiskFile, HashState};
 use forebay_types::Generation;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ use crate::{Error, ErrorKind, Result};
 
 const NAME: &str = "snapshot";
 const NAME_NEW: &str = "snapshot.new";
+
+/// So many directories get a snapshot, where there are as many: one that is lost does not take along what is known of the others.
+const COPIES: usize = 2;
 
 /// "FBSN" and the version of the format.
 const MAGIC: &[u8; 4] = b"FBSN";
@@ -48,6 +51,8 @@ pub(crate) struct Snapshot {
     pub(crate) unapplied_fills: HashSet<u64>,
     pub(crate) min_versions: HashMap<SegmentKey, u64>,
     pub(crate) tables: Tables,
+    /// The directories that have it.
+    pub(crate) held_in: Vec<u16>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -152,53 +157,36 @@ fn frame(chunk: &Chunk<'_>) -> Bytes {
 impl Inner {
     /// Writes a snapshot. The one before stays until the new one is in its place.
     pub(crate) async fn snapshot(&self) -> Result<()> {
-        let Some(place) = self.places.iter().find(|place| place.directory.failed().is_none()) else {
+        let _only_one = self.snapshot_lock.lock().await;
+        let healthy = self.places.iter().filter(|place| place.directory.failed().is_none());
+        let directories: Vec<_> = healthy.map(|place| Arc::clone(&place.directory)).take(COPIES).collect();
+        if directories.is_empty() {
             return Err(Error::new(ErrorKind::Failed, "no directory takes writes"));
-        };
+        }
         let failed_directories = self.failed_directories();
         let (start, positions) = self.snapshot_start();
-        let disk = &place.directory.disk;
-        let write = async {
-            if disk.list().await?.iter().any(|name| name == NAME_NEW) {
-                disk.remove(NAME_NEW).await?;
+        let mut copies = Copies::begin(directories).await;
+        copies.put(start).await;
+        for shard in self.objects.shards() {
+            let mut entries: Vec<Arc<Entry>> = shard.read().iter().cloned().collect();
+            // One seed makes one file.
+            entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+            for entries in entries.chunks(CHUNK_ENTRIES) {
+                copies.put(Chunk::Objects(entries.iter().map(|entry| ObjectRow::new(entry)).collect())).await;
             }
-            let file = disk.create(NAME_NEW).await?;
-            let mut offset = START_BYTES as u64;
-            file.write_at(0, vec![start_of_file()], false).await?;
-            let mut put = async |chunk: Chunk<'_>| {
-                let bytes = frame(&chunk);
-                let length = bytes.len() as u64;
-                file.write_at(offset, vec![bytes], false).await?;
-                offset += length;
-                Ok::<(), std::io::Error>(())
-            };
-            put(start).await?;
-            for shard in self.objects.shards() {
-                let mut entries: Vec<Arc<Entry>> = shard.read().iter().cloned().collect();
-                // One seed makes one file.
-                entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
-                for entries in entries.chunks(CHUNK_ENTRIES) {
-                    put(Chunk::Objects(entries.iter().map(|entry| ObjectRow::new(entry)).collect())).await?;
-                }
-            }
-            let mut last: Option<Row> = None;
-            loop {
-                let rows = self.values.after(last.as_ref().map(Row::key), CHUNK_ENTRIES);
-                if rows.is_empty() {
-                    break;
-                }
-                put(Chunk::Values(rows.iter().map(ValueRow::new).collect())).await?;
-                last = rows.into_iter().next_back();
-            }
-            put(Chunk::End).await?;
-            file.sync_data().await
-        };
-        let failed = |error| Error::io("could not write a snapshot", error);
-        if let Err(error) = write.await {
-            // On a full disk it would hold the room that commits need.
-            let _ = disk.remove(NAME_NEW).await;
-            return Err(failed(error));
         }
+        let mut last: Option<Row> = None;
+        loop {
+            let rows = self.values.after(last.as_ref().map(Row::key), CHUNK_ENTRIES);
+            if rows.is_empty() {
+                break;
+            }
+            copies.put(Chunk::Values(rows.iter().map(ValueRow::new).collect())).await;
+            last = rows.into_iter().next_back();
+        }
+        copies.put(Chunk::End).await;
+        copies.sync().await;
+        copies.check()?;
         self.settle().await?;
         if self.failed_directories() > failed_directories {
             return Err(Error::new(
@@ -206,13 +194,10 @@ impl Inner {
                 "a directory failed, and what the snapshot shows of it may be lost",
             ));
         }
-        let replace = async {
-            disk.rename(NAME_NEW, NAME).await?;
-            disk.sync_directory().await
-        };
-        replace.await.map_err(failed)?;
-        self.drop_other_snapshots(place.directory.identity.number).await;
-        *self.snapshot_positions.lock() = positions;
+        let held_in = copies.replace().await?;
+        let all: Vec<_> = self.places.iter().map(|place| Arc::clone(&place.directory)).collect();
+        drop_older_snapshots(&all, &held_in).await;
+        self.settle_logs(positions).await;
         let mut counters = self.counters.lock();
         counters.snapshots += 1;
         self.snapshot_at_bytes.store(counters.appended_bytes + self.settings.snapshot_log_bytes, Ordering::Relaxed);
@@ -229,6 +214,20 @@ impl Inner {
             place.log.barrier().await?;
         }
         Ok(())
+    }
+
+    /// Lets the logs before these positions go. They are struck off the lists first: a start must not miss them.
+    async fn settle_logs(&self, positions: HashMap<u16, Position>) {
+        for place in &self.places {
+            let (directory, number) = (&place.directory, place.directory.identity.number);
+            let Some(position) = positions.get(&number) else { continue };
+            match directory.log_list.settle(directory.disk.as_ref(), position.segment).await {
+                Ok(()) => drop(self.snapshot_positions.lock().insert(number, *position)),
+                Err(error) => {
+                    tracing::warn!(directory = directory.disk.label(), %error, "could not list the logs: none goes")
+                }
+            }
+        }
     }
 
     fn failed_directories(&self) -> usize {
@@ -277,116 +276,249 @@ impl Inner {
         };
         (start, known)
     }
+}
 
-    /// A snapshot in another directory is older.
-    async fn drop_other_snapshots(&self, newest: u16) {
-        for place in self.places.iter().filter(|place| place.directory.identity.number != newest) {
-            // Absent most of the time.
-            let _ = place.directory.disk.remove(NAME).await;
+/// The files of a snapshot that is being written. A directory that refuses it does without.
+struct Copies {
+    files: Vec<(Arc<Directory>, Arc<dyn DiskFile>)>,
+    offset: u64,
+    refused: Option<Error>,
+}
+
+impl Copies {
+    async fn begin(directories: Vec<Arc<Directory>>) -> Self {
+        let mut copies = Self { files: Vec::new(), offset: START_BYTES as u64, refused: None };
+        for directory in directories {
+            let begun = async {
+                let disk = &directory.disk;
+                if disk.list().await?.iter().any(|name| name == NAME_NEW) {
+                    disk.remove(NAME_NEW).await?;
+                }
+                let file = disk.create(NAME_NEW).await?;
+                file.write_at(0, vec![start_of_file()], false).await?;
+                Ok(file)
+            };
+            match begun.await {
+                Ok(file) => copies.files.push((directory, file)),
+                Err(error) => copies.give_up(&directory, error).await,
+            }
+        }
+        copies
+    }
+
+    async fn put(&mut self, chunk: Chunk<'_>) {
+        let (bytes, offset) = (frame(&chunk), self.offset);
+        self.offset += bytes.len() as u64;
+        for (directory, file) in std::mem::take(&mut self.files) {
+            let written = file.write_at(offset, vec![bytes.clone()], false).await;
+            self.keep(directory, file, written).await;
+        }
+    }
+
+    async fn sync(&mut self) {
+        for (directory, file) in std::mem::take(&mut self.files) {
+            let synced = file.sync_data().await;
+            self.keep(directory, file, synced).await;
+        }
+    }
+
+    async fn keep(&mut self, directory: Arc<Directory>, file: Arc<dyn DiskFile>, result: std::io::Result<()>) {
+        match result {
+            Ok(()) => self.files.push((directory, file)),
+            Err(error) => self.give_up(&directory, error).await,
+        }
+    }
+
+    async fn give_up(&mut self, directory: &Directory, error: std::io::Error) {
+        // On a full disk it would hold the room that commits need.
+        let _ = directory.disk.remove(NAME_NEW).await;
+        let context = format!("could not write a snapshot to {}", directory.disk.label());
+        self.refused = Some(Error::io(context, error));
+    }
+
+    /// # Errors
+    /// When no directory has taken it.
+    fn check(&mut self) -> Result<()> {
+        match self.refused.take() {
+            Some(error) if self.files.is_empty() => Err(error),
+            Some(error) => {
+                tracing::warn!(%error, "a snapshot has fewer copies than it should");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the snapshot in the place of the one before. Returns the numbers of the directories that have it.
+    async fn replace(mut self) -> Result<Vec<u16>> {
+        let mut held_in = Vec::new();
+        for (directory, _) in std::mem::take(&mut self.files) {
+            let replaced = async {
+                directory.disk.rename(NAME_NEW, NAME).await?;
+                directory.disk.sync_directory().await
+            };
+            match replaced.await {
+                Ok(()) => held_in.push(directory.identity.number),
+                Err(error) => self.give_up(&directory, error).await,
+            }
+        }
+        match self.refused {
+            Some(error) if held_in.is_empty() => Err(error),
+            Some(_) | None => Ok(held_in),
         }
     }
 }
 
-/// The newest sound snapshot of the directories, if there is one.
+/// A snapshot in another directory is older, and not to be used when the newest is lost: logs have been let go since.
+pub(crate) async fn drop_older_snapshots(directories: &[Arc<Directory>], held_in: &[u16]) {
+    for directory in directories.iter().filter(|directory| !held_in.contains(&directory.identity.number)) {
+        // Absent most of the time. It must not be back after a power cut, either.
+        if directory.disk.remove(NAME).await.is_ok() {
+            let _ = directory.disk.sync_directory().await;
+        }
+    }
+}
+
+/// The newest snapshot of the directories, if there is one that is sound.
 ///
 /// # Errors
 /// `Invalid` when its format is newer than this code.
 pub(crate) async fn load_snapshot(directories: &[Arc<Directory>], hasher: &HashState) -> Result<Option<Snapshot>> {
-    let mut newest: Option<Snapshot> = None;
+    let unusable = |error: Error| match error.kind {
+        ErrorKind::Invalid => Err(error),
+        _ => {
+            tracing::warn!(%error, "a snapshot can't be used");
+            Ok(())
+        }
+    };
+    let mut begun = Vec::new();
     for directory in directories {
-        match read_snapshot(directory, hasher).await.map_err(|error| in_file(directory, NAME, error)) {
-            Ok(Some(found)) => {
-                if newest.as_ref().is_none_or(|newest| newest.next_sequence < found.next_sequence) {
-                    newest = Some(found);
-                }
-            }
-            Ok(None) => {}
-            Err(error) if error.kind == ErrorKind::Invalid => return Err(error),
-            Err(error) => tracing::warn!(%error, "a snapshot can't be used: the tables are built from the segments"),
+        match Reading::begin(directory, hasher).await.map_err(|error| in_file(directory, NAME, error)) {
+            Ok(reading) => begun.extend(reading.map(|reading| (directory, reading))),
+            Err(error) => unusable(error)?,
         }
     }
-    Ok(newest)
+    // Older ones count for nothing: logs that they need may be gone.
+    let newest = begun.iter().map(|(_, reading)| reading.snapshot.next_sequence).max();
+    begun.retain(|(_, reading)| Some(reading.snapshot.next_sequence) == newest);
+    let held_in: Vec<u16> = begun.iter().map(|(directory, _)| directory.identity.number).collect();
+    for (directory, reading) in begun {
+        match reading.finish().await.map_err(|error| in_file(directory, NAME, error)) {
+            Ok(snapshot) => return Ok(Some(Snapshot { held_in, ..snapshot })),
+            Err(error) => unusable(error)?,
+        }
+    }
+    Ok(None)
 }
 
-async fn read_snapshot(directory: &Directory, hasher: &HashState) -> Result<Option<Snapshot>> {
-    let failed = |error| Error::io("could not read the snapshot", error);
-    if !directory.disk.list().await.map_err(failed)?.iter().any(|name| name == NAME) {
-        return Ok(None);
-    }
-    let file = directory.disk.open(NAME).await.map_err(failed)?;
-    let corrupt = || Error::new(ErrorKind::Corrupt, "the snapshot is damaged");
-    let file_length = file.len().await.map_err(failed)?;
-    let first = file.read_at(0, START_BYTES).await.map_err(failed)?;
-    let word = |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
-    if first.len() < START_BYTES || &first[..4] != MAGIC || crc32c(&first[..8]) != word(8) {
-        return Err(corrupt());
-    }
-    let version = word(4);
-    if version > VERSION {
-        let problem = format!("the snapshot has the format version {version}, and this code knows up to {VERSION}");
-        return Err(Error::new(ErrorKind::Invalid, problem));
-    }
-    let mut offset = START_BYTES as u64;
-    let mut snapshot: Option<Snapshot> = None;
-    let mut rows_of_values = Vec::new();
-    loop {
-        let frame = file.read_at(offset, 8).await.map_err(failed)?;
-        if frame.len() < 8 {
-            return Err(corrupt());
+/// A snapshot of which the first chunk is read.
+struct Reading {
+    file: Arc<dyn DiskFile>,
+    file_bytes: u64,
+    offset: u64,
+    snapshot: Snapshot,
+}
+
+fn damaged() -> Error {
+    Error::new(ErrorKind::Corrupt, "the snapshot is damaged")
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::io("could not read the snapshot", error)
+}
+
+impl Reading {
+    /// `None` when the directory has no snapshot.
+    async fn begin(directory: &Directory, hasher: &HashState) -> Result<Option<Self>> {
+        if !directory.disk.list().await.map_err(unreadable)?.iter().any(|name| name == NAME) {
+            return Ok(None);
         }
-        let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four bytes"));
-        let (length, crc) = (word(0) as usize, word(4));
-        if offset + 8 + length as u64 > file_length {
-            return Err(corrupt());
+        let file = directory.disk.open(NAME).await.map_err(unreadable)?;
+        let file_bytes = file.len().await.map_err(unreadable)?;
+        let first = file.read_at(0, START_BYTES).await.map_err(unreadable)?;
+        let word = |at: usize| u32::from_le_bytes(first[at..at + 4].try_into().expect("four bytes"));
+        if first.len() < START_BYTES || &first[..4] != MAGIC || crc32c(&first[..8]) != word(8) {
+            return Err(damaged());
         }
-        let body = file.read_at(offset + 8, length).await.map_err(failed)?;
-        if body.len() != length || crc32c(&body) != crc {
-            return Err(corrupt());
+        let version = word(4);
+        if version > VERSION {
+            let problem = format!("the snapshot has the format version {version}, and this code knows up to {VERSION}");
+            return Err(Error::new(ErrorKind::Invalid, problem));
         }
-        offset += 8 + length as u64;
-        match (decode_body::<Chunk<'_>>(&body)?, &mut snapshot) {
-            (
-                Chunk::Start {
-                    store,
-                    next_sequence,
-                    positions,
-                    complete_fills,
-                    fills_before,
-                    unapplied_fills,
-                    min_versions,
-                },
-                None,
-            ) => {
-                if store != directory.identity.store {
-                    return Err(corrupt());
+        let (body, offset) = chunk_at(file.as_ref(), START_BYTES as u64, file_bytes).await?;
+        let Chunk::Start {
+            store,
+            next_sequence,
+            positions,
+            complete_fills,
+            fills_before,
+            unapplied_fills,
+            min_versions,
+        } = decode_body::<Chunk<'_>>(&body)?
+        else {
+            return Err(damaged());
+        };
+        if store != directory.identity.store {
+            return Err(damaged());
+        }
+        let snapshot = Snapshot {
+            next_sequence,
+            positions: positions.into_iter().collect(),
+            complete_fills: complete_fills.into_iter().collect(),
+            fills_before,
+            unapplied_fills: unapplied_fills.into_iter().collect(),
+            min_versions: min_versions.into_iter().collect(),
+            tables: Tables::new(hasher),
+            held_in: Vec::new(),
+        };
+        Ok(Some(Self { file, file_bytes, offset, snapshot }))
+    }
+
+    /// Reads the tables.
+    async fn finish(mut self) -> Result<Snapshot> {
+        let mut rows_of_values = Vec::new();
+        loop {
+            let (body, offset) = chunk_at(self.file.as_ref(), self.offset, self.file_bytes).await?;
+            self.offset = offset;
+            match decode_body::<Chunk<'_>>(&body)? {
+                Chunk::Objects(rows) => {
+                    for row in rows {
+                        let entry = Arc::new(row.into_entry().ok_or_else(damaged)?);
+                        self.snapshot.tables.objects.place(entry.key()).put(Arc::clone(&entry));
+                    }
                 }
-                snapshot = Some(Snapshot {
-                    next_sequence,
-                    positions: positions.into_iter().collect(),
-                    complete_fills: complete_fills.into_iter().collect(),
-                    fills_before,
-                    unapplied_fills: unapplied_fills.into_iter().collect(),
-                    min_versions: min_versions.into_iter().collect(),
-                    tables: Tables::new(hasher),
-                });
-            }
-            (Chunk::Objects(rows), Some(snapshot)) => {
-                for row in rows {
-                    let entry = Arc::new(row.into_entry().ok_or_else(corrupt)?);
-                    snapshot.tables.objects.place(entry.key()).put(Arc::clone(&entry));
+                Chunk::Values(rows) => {
+                    let row = |row: &ValueRow<'_>| Row::new(row.key, row.value, row.version, row.segment);
+                    rows_of_values.extend(rows.iter().map(row));
                 }
+                Chunk::End => {
+                    // They come in order.
+                    self.snapshot.tables.values = Values::new(rows_of_values);
+                    return Ok(self.snapshot);
+                }
+                Chunk::Start { .. } => return Err(damaged()),
             }
-            (Chunk::Values(rows), Some(_)) => {
-                rows_of_values.extend(rows.iter().map(|row| Row::new(row.key, row.value, row.version, row.segment)));
-            }
-            (Chunk::End, Some(found)) => {
-                // They come in order.
-                found.tables.values = Values::new(rows_of_values);
-                return Ok(snapshot);
-            }
-            (Chunk::Start { .. }, Some(_)) | (_, None) => return Err(corrupt()),
         }
     }
+}
+
+/// The body of the chunk that begins there, and where the next one begins.
+async fn chunk_at(file: &dyn DiskFile, offset: u64, file_bytes: u64) -> Result<(Bytes, u64)> {
+    let frame = file.read_at(offset, 8).await.map_err(unreadable)?;
+    if frame.len() < 8 {
+        return Err(damaged());
+    }
+    let word = |at: usize| u32::from_le_bytes(frame[at..at + 4].try_into().expect("four bytes"));
+    let (length, crc) = (word(0) as usize, word(4));
+    let next = offset + 8 + length as u64;
+    if next > file_bytes {
+        return Err(damaged());
+    }
+    let body = file.read_at(offset + 8, length).await.map_err(unreadable)?;
+    if body.len() != length || crc32c(&body) != crc {
+        return Err(damaged());
+    }
+    Ok((body, next))
 }
 
 #[cfg(test)]

@@ -75,6 +75,8 @@ pub(crate) struct Inner {
     pub(crate) rounds: AtomicU64,
     pub(crate) closed: AtomicBool,
     pub(crate) snapshot_at_bytes: AtomicU64,
+    /// Held while a snapshot is written.
+    pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
     pub(crate) snapshot_positions: Mutex<HashMap<u16, Position>>,
     task: Mutex<Option<Task<()>>>,
@@ -233,12 +235,22 @@ impl Store {
             rounds: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
+            snapshot_lock: tokio::sync::Mutex::default(),
             snapshot_positions: Mutex::new(recovered.snapshot_positions),
             settings,
             task: Mutex::default(),
             env,
         });
-        inner.account_all();
+        if !inner.account_all()
+            && let Err(error) = inner.write_values_again().await
+        {
+            tracing::warn!(%error, "values whose log is gone stand in the snapshot alone");
+        }
+        if recovered.has_forgotten
+            && let Err(error) = inner.snapshot().await
+        {
+            tracing::warn!(%error, "no snapshot could be written: what is known of the forgotten directory may have one copy");
+        }
         *inner.task.lock() = Some(forebay_env::spawn(Arc::clone(&inner).maintain()));
         Ok(Self { inner })
     }

@@ -370,6 +370,41 @@ async fn a_version_whose_bytes_are_gone_is_an_error() {
     assert_eq!(bench.under("key").unwrap(), "written again");
 }
 
+/// Nobody can bring such a version to the under store. A write or a delete that goes through to it does not wait for that.
+#[tokio::test]
+async fn a_version_whose_bytes_are_gone_does_not_hold_up_what_replaces_it() {
+    for (extension, size) in [(".bulk", 3 << 20), (".log", 10)] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        for key in ["put", "deleted"] {
+            bench.put(key, "older").await.unwrap();
+        }
+        bench.drain().await;
+        bench.background.set(Way::Cut);
+        for key in ["put", "deleted"] {
+            bench.put(key, pattern(2, size)).await.unwrap();
+        }
+        // From then on a snapshot shows all of the log.
+        bench.restart().await;
+        bench.close().await;
+        let names = bench.disk.list().await.unwrap();
+        bench.disk.remove(names.iter().filter(|name| name.ends_with(extension)).min().unwrap()).await.unwrap();
+        bench.background.set(Way::Open);
+        bench.restart().await;
+        assert_eq!(bench.cache.status().missing_objects, 2);
+        let rules = vec![rule("/", WriteMode::WriteThrough)];
+        bench.cache.set_policies(rules, None, "test", "edit").await.unwrap();
+        bench.pass_seconds(bench.setup.settings.settle_time.0.as_secs() + 1).await;
+        bench.put("put", "written again").await.unwrap();
+        bench.delete("deleted").await.unwrap();
+        assert_eq!(bench.under("put").unwrap(), "written again");
+        assert_eq!(bench.under("deleted"), None);
+        assert_eq!(bench.get("put").await.unwrap(), "written again");
+        assert_eq!(bench.cache.status().dirty_objects, 0);
+        bench.restart().await;
+        assert_eq!(bench.cache.status().missing_objects, 0);
+    }
+}
+
 /// A catalog of a release that noted no times tells them with what is not in the under store.
 #[tokio::test]
 async fn times_of_writes_do_not_go_back_behind_those_in_the_catalog() {

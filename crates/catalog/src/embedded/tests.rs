@@ -12,7 +12,6 @@ fn disk() -> MemoryDisk {
 async fn open(disk: &MemoryDisk) -> Store {
     let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(disk.clone())];
     let settings = Settings {
-        capacity_bytes: vec![64 << 20],
         segment_bytes: 2 << 20,
         inline_bytes_max: 64 << 10,
         extent_bytes_max: 1 << 20,
@@ -20,7 +19,7 @@ async fn open(disk: &MemoryDisk) -> Store {
         sync_delay: std::time::Duration::ZERO,
         free_ratio: 0.1,
         write_buffer_bytes_max: 8 << 20,
-        value_check: None,
+        ..Settings::new(vec![64 << 20])
     };
     Store::open(Env::real(), disks, settings, None).await.unwrap()
 }

@@ -39,6 +39,9 @@ fn text(overview: &Overview) -> String {
         ("evictable", of_capacity(status.evictable_bytes)),
         ("free", of_capacity(status.free_bytes)),
     ]);
+    if status.missing_objects > 0 {
+        lines.push(("missing at the start", format!("{} objects", count(status.missing_objects))));
+    }
     lines.extend(status.failed_directories.iter().map(|directory| ("failed directory", escaped(directory))));
     let mut text = pairs(&lines);
     if !notices.is_empty() {

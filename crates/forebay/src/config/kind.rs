@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use forebay_store::DirectoryId;
 use forebay_types::{ByteSize, Period};
 use toml::Value;
 
@@ -18,6 +19,8 @@ pub(crate) enum Kind {
     AccessKey,
     Path,
     Paths,
+    /// Ids of data directories, with commas; or nothing.
+    DirectoryIds,
     /// `IP:PORT`.
     Address,
     /// A host name, or nothing.
@@ -61,6 +64,7 @@ impl Kind {
             Self::AccessKey => "access key".into(),
             Self::Path => "path".into(),
             Self::Paths => "list of paths".into(),
+            Self::DirectoryIds => "ids with commas".into(),
             Self::Address => "IP:PORT".into(),
             Self::Domain => "host name".into(),
             Self::Region => "name of a region".into(),
@@ -88,6 +92,7 @@ impl Kind {
             | Self::Secret
             | Self::AccessKey
             | Self::Path
+            | Self::DirectoryIds
             | Self::Address
             | Self::Domain
             | Self::Region
@@ -108,6 +113,7 @@ impl Kind {
                 let all_text = paths.iter().all(|path| path.as_str().is_some_and(|text| !text.is_empty()));
                 if all_text && !paths.is_empty() { Ok(value) } else { Err(self.expected()) }
             }
+            (Self::DirectoryIds, Value::String(text)) => parse_directory_ids(text).map(|_| value),
             (Self::Address, Value::String(text)) => {
                 text.parse::<SocketAddr>().map_err(|_| self.expected())?;
                 Ok(value)
@@ -132,6 +138,7 @@ impl Kind {
                 | Self::AccessKey
                 | Self::Path
                 | Self::Paths
+                | Self::DirectoryIds
                 | Self::Address
                 | Self::Domain
                 | Self::Region
@@ -153,6 +160,7 @@ impl Kind {
             | Self::Secret
             | Self::AccessKey
             | Self::Path
+            | Self::DirectoryIds
             | Self::Domain
             | Self::Region
             | Self::LogFilter => "must be text in quotes".into(),
@@ -167,6 +175,12 @@ impl Kind {
             Self::Choice(names) => format!("must be one of {}", names.join(", ")),
         }
     }
+}
+
+/// # Errors
+/// For the first that is no id.
+pub(crate) fn parse_directory_ids(text: &str) -> Result<Vec<DirectoryId>, String> {
+    text.split(',').map(str::trim).filter(|id| !id.is_empty()).map(str::parse).collect()
 }
 
 /// A size without an upper bound has `u64::MAX`.

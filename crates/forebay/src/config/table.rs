@@ -95,6 +95,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Let a crash leave a core file, and debuggers of the same user attach: memory holds secret keys and what clients store."),
     setting("store", "data_dirs", Kind::Paths, "./forebay-data",
         "Directories of the store, at best one for each disk. The environment variable takes a list with commas."),
+    setting("store", "forget_directories", Kind::DirectoryIds, "",
+        "Ids of data directories that are gone for good, with commas: what only they held is lost, and the store starts without them. The refused start names the ids."),
     setting("store", "size", Kind::Capacity, "80%",
         "Most bytes in each directory. A percentage is one of the whole file system, cut to what is free at the start."),
     setting("store", "segment_size", Kind::SizeOrAuto { min: 2 * MIB, max: GIB }, "auto",

@@ -51,7 +51,8 @@ impl Condition {
 
 /// Every condition, whether it holds or not.
 pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
-    let mut all = vec![backlog(&facts.status), corruption(facts.corrupt_records), conflicts(&facts.status)];
+    let status = &facts.status;
+    let mut all = vec![backlog(status), corruption(facts.corrupt_records), conflicts(status), missing(status)];
     all.extend(pinned(facts));
     all.extend(facts.directories.iter().map(directory));
     all.extend(facts.under_stores.iter().map(|(label, state)| under_store(label, state)));
@@ -95,6 +96,17 @@ fn conflicts(status: &Status) -> Condition {
             format!("{count} objects were changed in the under store by somebody else while they waited here")
         }),
         cure: "Write each object that the log names again through Forebay, or delete it; let nobody else write these keys",
+    }
+}
+
+fn missing(status: &Status) -> Condition {
+    let count = status.missing_objects;
+    Condition {
+        id: "objects-missing",
+        severity: Severity::Critical,
+        subject: String::new(),
+        title: (count > 0).then(|| format!("the bytes of {count} acknowledged objects were missing at the start")),
+        cure: "The log names them. Bring back the directory or the file that is gone and restart; else write or delete each of them again",
     }
 }
 
@@ -147,6 +159,7 @@ mod tests {
             tombstones: 1,
             oldest_dirty_age_ms: 1000,
             conflicts: 0,
+            missing_objects: 0,
             pinned_bytes: 50,
             evictable_bytes: 0,
             free_bytes: 0,
@@ -197,6 +210,7 @@ mod tests {
                 "backlog-old",
                 "corruption",
                 "conflict",
+                "objects-missing",
                 "pinned-nearly-full",
                 "directory-failed",
                 "under-store-unreachable"
@@ -223,6 +237,12 @@ mod tests {
             "conflict",
             "",
             "1 objects were changed in the under store by somebody else while they waited here",
+        );
+        check(
+            |facts| facts.status.missing_objects = 3,
+            "objects-missing",
+            "",
+            "the bytes of 3 acknowledged objects were missing at the start",
         );
         check(
             |facts| facts.status.pinned_bytes = 95,

@@ -1,5 +1,6 @@
 //! What reclaim keeps of the commits in a log: they change values and objects that stand elsewhere.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_env::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use crate::record::commit::{CommitBody, WriteBody};
 use crate::record::scan::Scan;
 use crate::record::void::VoidBody;
 use crate::record::{Draft, Kind};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKey, SegmentKind};
 use crate::store::Inner;
 use crate::{Error, ErrorKind, Result};
 
@@ -31,7 +32,7 @@ impl Inner {
                 voids.extend(self.segment(void.segment).map(|_| void.draft()));
             }
             if carried.len() >= CARRIED_COMMITS {
-                self.append_carried(victim, std::mem::take(&mut carried)).await?;
+                self.append_carried(victim.key(), std::mem::take(&mut carried)).await?;
             }
         }
         if scan.offset() < victim.length() {
@@ -40,7 +41,7 @@ impl Inner {
         if !voids.is_empty() {
             self.places[self.index_for_carried()?].log.append(voids, Until::Synced).await?;
         }
-        if carried.is_empty() { Ok(()) } else { self.append_carried(victim, carried).await }
+        if carried.is_empty() { Ok(()) } else { self.append_carried(victim.key(), carried).await }
     }
 
     /// What still counts of a commit: values whose last write it is, states of objects, and the absence of what an older
@@ -85,7 +86,7 @@ impl Inner {
         })
     }
 
-    async fn append_carried(&self, victim: &Segment, commits: Vec<CommitBody>) -> Result<()> {
+    async fn append_carried(&self, from: SegmentKey, commits: Vec<CommitBody>) -> Result<()> {
         let drafts = commits.iter().map(CommitBody::draft).collect();
         let appended = self.places[self.index_for_carried()?].log.append(drafts, Until::Synced).await?;
         let to = appended.locations[0].segment;
@@ -95,7 +96,25 @@ impl Inner {
             if let Some(segment) = self.segment(to) {
                 segment.min_version.fetch_min(version, Ordering::SeqCst);
             }
-            commit.writes.iter().for_each(|write| self.move_value(&write.key, version, victim.key(), to));
+            commit.writes.iter().for_each(|write| self.move_value(&write.key, version, from, to));
+        }
+        Ok(())
+    }
+
+    /// Writes again the values whose log is gone. The snapshot alone has them, and a rebuild from segments would miss them.
+    pub(crate) async fn write_values_again(&self) -> Result<()> {
+        let mut gone: BTreeMap<SegmentKey, Vec<CommitBody>> = BTreeMap::new();
+        self.values.for_each(|row| {
+            if self.segment(row.segment).is_none() {
+                let write = WriteBody { key: row.key().to_vec(), value: Some(row.value().to_vec()) };
+                let commit = CommitBody { writes: vec![write], as_of: Some(row.version), ..CommitBody::default() };
+                gone.entry(row.segment).or_default().push(commit);
+            }
+        });
+        for (segment, commits) in gone {
+            for commits in commits.chunks(CARRIED_COMMITS) {
+                self.append_carried(segment, commits.to_vec()).await?;
+            }
         }
         Ok(())
     }

@@ -53,4 +53,9 @@ impl ObjectBody {
     pub(crate) fn decode(body: &[u8]) -> Result<Self> {
         decode_body(body)
     }
+
+    /// Key and generation alone, which come first.
+    pub(crate) fn decode_owner(body: &[u8]) -> Result<(&[u8], Generation)> {
+        decode_body(body)
+    }
 }

@@ -1,6 +1,6 @@
 //! Replays records in the order of their sequences.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,9 +36,22 @@ struct Placed {
     step: Step,
 }
 
+/// What came of a replay.
+pub(crate) struct Replayed {
+    pub(crate) tables: Tables,
+    pub(crate) next_sequence: u64,
+    /// The lowest versions that reclaim carried into segments.
+    pub(crate) min_versions: HashMap<SegmentKey, u64>,
+    /// The highest number of a segment that something refers to, by directory: also of a file that is gone, whose number must not be given
+    /// again.
+    pub(crate) last_numbers: HashMap<u16, u32>,
+}
+
 /// Collects records, and applies them in order.
 pub(crate) struct Replay {
     steps: Vec<Placed>,
+    /// Segments of extents in object records, the highest of each directory.
+    mentioned: BTreeMap<u16, SegmentKey>,
     voids: Vec<VoidBody>,
     next_sequence: u64,
     min_versions: HashMap<SegmentKey, u64>,
@@ -49,7 +62,15 @@ impl Replay {
     pub(crate) fn new(snapshot: Option<&Snapshot>) -> Self {
         let next_sequence = snapshot.map_or(0, |snapshot| snapshot.next_sequence);
         let min_versions = snapshot.map(|snapshot| snapshot.min_versions.clone()).unwrap_or_default();
-        Self { steps: Vec::new(), voids: Vec::new(), next_sequence, min_versions, has_snapshot: snapshot.is_some() }
+        let mentioned = BTreeMap::new();
+        Self {
+            steps: Vec::new(),
+            mentioned,
+            voids: Vec::new(),
+            next_sequence,
+            min_versions,
+            has_snapshot: snapshot.is_some(),
+        }
     }
 
     pub(crate) fn take(&mut self, segment: &Arc<Segment>, record: &Scanned) -> Result<()> {
@@ -64,6 +85,10 @@ impl Replay {
         let step = match header.kind {
             Kind::Object => {
                 let body = ObjectBody::decode(&record.head.body)?;
+                for Extent { segment, .. } in &body.extents {
+                    let last = self.mentioned.entry(segment.directory).or_insert(*segment);
+                    *last = (*segment).max(*last);
+                }
                 let is_inline = body.extents.is_empty() && body.size == u64::from(location.payload_bytes);
                 let entry = entry_of(&body, location, is_inline);
                 Step::Object { entry, stands_alone: body.stands_alone }
@@ -108,13 +133,13 @@ impl Replay {
         is_void(&self.voids, segment, sequence)
     }
 
-    /// The tables, the next sequence, and the lowest versions that reclaim carried into segments.
     pub(crate) fn finish(
         mut self,
         snapshot: Option<Snapshot>,
         hasher: &HashState,
         known: &HashSet<SegmentKey>,
-    ) -> (Tables, u64, HashMap<SegmentKey, u64>) {
+    ) -> Replayed {
+        let positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
         let tables = snapshot.map_or_else(|| Tables::new(hasher), |snapshot| snapshot.tables);
         // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
         let is_gone = |extent: &Extent| !known.contains(&extent.segment);
@@ -132,7 +157,16 @@ impl Replay {
         for shard in tables.objects.shards() {
             shard.write().retain(|entry| known.contains(&entry.record.segment));
         }
-        (tables, self.next_sequence, self.min_versions)
+        let mut last_numbers: HashMap<u16, u32> =
+            positions.iter().map(|(directory, position)| (*directory, position.segment)).collect();
+        let mut mention = |segment: SegmentKey| {
+            let last = last_numbers.entry(segment.directory).or_default();
+            *last = segment.number.max(*last);
+        };
+        self.min_versions.keys().for_each(|segment| mention(*segment));
+        tables.values.for_each(|row| mention(row.segment));
+        self.mentioned.into_values().for_each(mention);
+        Replayed { tables, next_sequence: self.next_sequence, min_versions: self.min_versions, last_numbers }
     }
 }
 

@@ -8,6 +8,7 @@ use forebay_env::{Disk, Env};
 
 use super::*;
 use crate::directory::Identity;
+use crate::members::DirectoryId;
 
 const STORE: u64 = 0x1234_5678_9abc_def0;
 
@@ -54,9 +55,12 @@ async fn read(bytes: &[u8]) -> Result<Option<Snapshot>> {
     let disk = MemoryDisk::default();
     let file = disk.create(NAME).await.unwrap();
     file.write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
-    let identity = Identity { store: STORE, number: 0 };
+    let identity = Identity { store: STORE, number: 0, id: DirectoryId::before_lists(STORE, 0) };
     let directory = Directory::new(Arc::new(disk), identity, 1, Env::simulated(1).0.clock);
-    read_snapshot(&directory, &HashState::new(&SeededRandom::new(1))).await
+    match Reading::begin(&directory, &HashState::new(&SeededRandom::new(1))).await? {
+        Some(reading) => reading.finish().await.map(Some),
+        None => Ok(None),
+    }
 }
 
 #[tokio::test]

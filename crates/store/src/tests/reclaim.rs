@@ -219,7 +219,10 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
     let members = store.inner.members(victim.key());
-    store.inner.reclaim(directory, &victim, members).await
+    store.inner.reclaim(directory, &victim, members).await?;
+    // As the snapshot would have done that lets it go.
+    directory.log_list.settle(directory.disk.as_ref(), number + 1).await.unwrap();
+    Ok(())
 }
 
 /// Ends the present log by writing to it.

@@ -30,7 +30,7 @@ async fn a_beginning_that_was_interrupted_is_begun_again() {
     check_found(&[disk], "after the first start").await;
 }
 
-/// The process before has died between the renaming of the file and the sync of its directory.
+/// The process before has died between the renaming of a file and the sync of its directory.
 #[test]
 fn an_identity_that_a_start_finds_survives_a_power_cut() {
     /// Runs a process: whatever it has spawned ends with it.
@@ -39,11 +39,15 @@ fn an_identity_that_a_start_finds_survives_a_power_cut() {
     }
     let begun = MemoryDisk::default();
     run(open(&begun));
-    let identity = begun.contents("identity").unwrap();
-    for seed in 0..40 {
+    let [members, identity] = ["members", "identity"].map(|name| begun.contents(name).unwrap());
+    for seed in 0..80 {
         let disk = MemoryDisk::default();
         run(async {
             write_file(&disk, "identity", &identity).await;
+            if seed % 2 == 0 {
+                disk.sync_directory().await.unwrap();
+                write_file(&disk, "members", &members).await;
+            }
             let store = open(&disk).await;
             disk.hold_syncs(true);
             let body = pattern(1, 300);

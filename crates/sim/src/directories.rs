@@ -1,0 +1,178 @@
+//! What becomes of data directories between two lives: they are given in another order, added, missed for one start, lost for good, or they
+//! come back although the store has gone on without them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_env::Disk;
+use forebay_store::DirectoryId;
+use futures::executor::block_on;
+
+use crate::disk::SimDisk;
+use crate::life::{LIFE_MAX, Machine};
+use crate::plan::Change;
+
+/// The name and the bytes of each file of a directory.
+type Contents = Vec<(String, Option<Vec<u8>>)>;
+
+impl Machine {
+    /// Makes the changes. Those that have no meaning for what the disks hold now are left out.
+    pub(crate) fn change(&self, changes: &[Change]) {
+        for change in changes {
+            self.world.note(format_args!("change: {change:?}"));
+            match change {
+                Change::Rotate { by } => {
+                    let mut disks = self.disks.lock();
+                    let by = by % disks.len();
+                    disks.rotate_left(by);
+                }
+                Change::Add => {
+                    let added = self.new_disk();
+                    self.disks.lock().push(added);
+                }
+                Change::Miss { disk } => self.miss(*disk),
+                Change::Lose { disk, is_replaced } => self.lose(*disk, *is_replaced),
+                Change::Return => self.bring_back(),
+                Change::Remove { disk, file } => self.remove(&self.disk(*disk), *file),
+            }
+        }
+    }
+
+    /// The disk of this number, or of the one that there is.
+    pub(crate) fn disk(&self, number: usize) -> SimDisk {
+        let disks = self.disks.lock();
+        disks[number % disks.len()].clone()
+    }
+
+    fn new_disk(&self) -> SimDisk {
+        SimDisk::new(Arc::clone(&self.world), self.disks_made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether the last start came to its end: then each directory knows of all others.
+    fn all_know_all(&self) -> bool {
+        let lists = self.disks.lock().iter().map(|disk| disk.inner.contents("members")).collect::<Vec<_>>();
+        lists[0].is_some() && lists.iter().all(|list| *list == lists[0])
+    }
+
+    /// A start without one directory, which is back afterwards.
+    fn miss(&self, number: usize) {
+        let (missing, others) = self.without(number);
+        if others.is_empty() || !self.all_know_all() {
+            return;
+        }
+        self.check_refused(&others, "a directory is missing");
+        let mut replaced = others;
+        replaced.push(self.new_disk());
+        self.check_refused(&replaced, &format!("an empty directory stands for disk {}", missing.number));
+    }
+
+    fn without(&self, number: usize) -> (SimDisk, Vec<SimDisk>) {
+        let mut others = self.disks.lock().clone();
+        let missing = others.remove(number % others.len());
+        (missing, others)
+    }
+
+    /// A directory is gone for good. Only after a clean stop, which leaves a snapshot in two directories: what the others hold is as it was
+    /// then, and what they do not hold is known to be missing.
+    fn lose(&self, number: usize, is_replaced: bool) {
+        let (lost, mut others) = self.without(number);
+        let snapshot = lost.inner.contents("snapshot");
+        let has_snapshot = others.iter().any(|other| {
+            let held = other.inner.contents("snapshot");
+            held.is_some() && (snapshot.is_none() || held == snapshot)
+        });
+        let id = lost.inner.contents("identity").and_then(|identity| id_of(&identity));
+        let Some(id) = id.filter(|_| has_snapshot && self.has_closed.load(Ordering::Relaxed) && self.all_know_all())
+        else {
+            return;
+        };
+        if is_replaced {
+            others.push(self.new_disk());
+        }
+        self.check_refused(&others, "a directory is lost");
+        self.world.note(format_args!("disk {} is forgotten", lost.number));
+        self.world.lost.store(true, Ordering::Relaxed);
+        self.forget.lock().push(id);
+        self.forgotten.lock().push(lost);
+        *self.disks.lock() = others;
+    }
+
+    /// A directory that the store has gone on without.
+    fn bring_back(&self) {
+        let Some(back) = self.forgotten.lock().last().cloned() else { return };
+        // Else the store has not gone on yet.
+        if self.all_know_all() && !self.has_just_lost() {
+            let mut disks = self.disks.lock().clone();
+            disks.push(back);
+            self.check_refused(&disks, "a forgotten directory is back");
+        }
+    }
+
+    /// Whether no start has noted yet that the newest of the forgotten directories is forgotten.
+    fn has_just_lost(&self) -> bool {
+        let of_the_lost = self.forgotten.lock().last().and_then(|lost| lost.inner.contents("members"));
+        self.disks.lock().iter().any(|disk| disk.inner.contents("members") == of_the_lost)
+    }
+
+    /// A segment is gone. Where that is noticed, nothing has changed and it can be put back; else what it held may be missing, and nothing
+    /// else.
+    fn remove(&self, disk: &SimDisk, file: usize) {
+        let segments: Vec<String> = names(disk).into_iter().filter(|name| name.starts_with('0')).collect();
+        let Some(name) = segments.get(file % segments.len().max(1)) else { return };
+        let bytes = disk.inner.contents(name).expect("it was listed");
+        block_on(disk.inner.remove(name)).expect("a disk in memory");
+        block_on(disk.inner.sync_directory()).expect("a disk in memory");
+        let disks = self.disks.lock().clone();
+        let before = contents(&disks);
+        let mut is_refused = false;
+        self.process(LIFE_MAX, async {
+            if let Err(error) = self.open_store(&disks).await {
+                self.world.note(format_args!("refused without disk {} {name}: {error}", disk.number));
+                is_refused = true;
+            }
+        });
+        if !is_refused {
+            self.world.note(format_args!("disk {} {name} is gone", disk.number));
+            self.world.lost.store(true, Ordering::Relaxed);
+            return;
+        }
+        if contents(&disks) != before {
+            self.world.broken(format!("a start that is refused without {name} has changed something"));
+        }
+        let put_back = async {
+            disk.inner.create(name).await?.write_at(0, vec![bytes.into()], true).await?;
+            disk.inner.sync_directory().await
+        };
+        block_on(put_back).expect("a disk in memory");
+    }
+
+    /// A start that must be refused, and change nothing.
+    fn check_refused(&self, disks: &[SimDisk], why: &str) {
+        let before = contents(disks);
+        self.process(LIFE_MAX, async {
+            match self.open_store(disks).await {
+                Ok(_) => self.world.broken(format!("a start is not refused although {why}")),
+                Err(error) => self.world.note(format_args!("refused: {error}")),
+            }
+        });
+        if contents(disks) != before {
+            self.world.broken(format!("a start that is refused since {why} has changed something"));
+        }
+    }
+}
+
+fn contents(disks: &[SimDisk]) -> Vec<Contents> {
+    let of_disk =
+        |disk: &SimDisk| names(disk).into_iter().map(|name| (name.clone(), disk.inner.contents(&name))).collect();
+    disks.iter().map(of_disk).collect()
+}
+
+fn names(disk: &SimDisk) -> Vec<String> {
+    block_on(disk.inner.list()).expect("a disk in memory")
+}
+
+/// As `docs/on-disk-format.md` has it.
+fn id_of(identity: &[u8]) -> Option<DirectoryId> {
+    let id = u64::from_le_bytes(identity.get(8..16)?.try_into().ok()?);
+    format!("{id:016x}").parse().ok()
+}

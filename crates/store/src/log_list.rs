@@ -1,0 +1,83 @@
+//! Which logs a directory must have: those of which the last snapshot does not show all. A start that lacks one of them would lose
+//! what was acknowledged, and not notice.
+
+use std::collections::BTreeSet;
+
+use forebay_env::Disk;
+
+use crate::Result;
+use crate::small_file::Format;
+
+pub(crate) const FORMAT: Format = Format { name: "logs", what: "the list of logs", magic: b"FBLL", version: 1 };
+
+/// The list of one directory, and its file.
+#[derive(Default)]
+pub(crate) struct LogList {
+    numbers: tokio::sync::Mutex<BTreeSet<u32>>,
+}
+
+impl LogList {
+    /// What the file says. `None` when there is none: the directory has had no log yet, or none since an older release.
+    ///
+    /// # Errors
+    /// `Corrupt` and `Invalid` as for every format; `Failed` when the disk can't read.
+    pub(crate) async fn read(disk: &dyn Disk, names: &[String]) -> Result<Option<BTreeSet<u32>>> {
+        FORMAT.read(disk, names).await
+    }
+
+    /// Begins with the logs that the snapshot does not show; others that are `listed` are struck off.
+    pub(crate) async fn begin(
+        &self,
+        disk: &dyn Disk,
+        listed: Option<&BTreeSet<u32>>,
+        logs: BTreeSet<u32>,
+    ) -> std::io::Result<()> {
+        let mut numbers = self.numbers.lock().await;
+        if listed.is_some_and(|listed| !listed.is_subset(&logs)) {
+            FORMAT.replace(disk, &logs).await?;
+        }
+        *numbers = logs;
+        Ok(())
+    }
+
+    /// Adds a log that is on stable storage and has no records yet. A start misses it from now on.
+    pub(crate) async fn add(&self, disk: &dyn Disk, number: u32) -> std::io::Result<()> {
+        let mut numbers = self.numbers.lock().await;
+        let with = numbers.iter().copied().chain([number]).collect();
+        FORMAT.replace(disk, &with).await?;
+        *numbers = with;
+        Ok(())
+    }
+
+    /// Strikes off the logs before this number: a snapshot shows all of them.
+    pub(crate) async fn settle(&self, disk: &dyn Disk, before: u32) -> std::io::Result<()> {
+        let mut numbers = self.numbers.lock().await;
+        let rest: BTreeSet<u32> = numbers.range(before..).copied().collect();
+        if rest.len() < numbers.len() {
+            FORMAT.replace(disk, &rest).await?;
+            *numbers = rest;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn lists_are_read_back_and_damage_is_seen() {
+        let numbers = BTreeSet::from([1, 300, u32::MAX]);
+        let bytes = FORMAT.encode(&numbers);
+        crate::record::tests::check_golden("logs", &bytes);
+        assert_eq!(FORMAT.decode::<BTreeSet<u32>>(&bytes).unwrap(), numbers);
+        let damage = |bytes: &[u8]| FORMAT.decode::<BTreeSet<u32>>(bytes).unwrap_err().kind;
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 4;
+            assert_eq!(damage(&damaged), ErrorKind::Corrupt, "byte {at}");
+            assert_eq!(damage(&bytes[..at]), ErrorKind::Corrupt, "{at} bytes");
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Which directories belong to the store. Each of them holds the list of all that ever did. So a start notices when one is missing,
+//! no number is given twice, and a directory that the store has gone on without is never taken for one of its own again.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use forebay_env::{Disk, Env};
+use serde::{Deserialize, Serialize};
+
+use crate::directory::{Directory, Identity, IdentityFile};
+use crate::segment::parse_segment_name;
+use crate::small_file::Format;
+use crate::snapshot::Snapshot;
+use crate::{Error, ErrorKind, Result, Settings};
+
+const FORMAT: Format = Format { name: "members", what: "the list of directories", magic: b"FBMB", version: 1 };
+
+/// A store from before there were lists may have had as many directories as this, and no more. Their numbers are not given again.
+const NUMBERS_BEFORE_LISTS: u16 = 1024;
+
+/// Tells a data directory from every other one that there ever was: 64 random bits, written as 16 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DirectoryId(pub(crate) u64);
+
+impl DirectoryId {
+    /// That of a directory from before there were ids. It binds records as its store and its number did.
+    pub(crate) fn before_lists(store: u64, number: u16) -> Self {
+        Self(store ^ (u64::from(number) << 32).rotate_left(16))
+    }
+}
+
+impl fmt::Display for DirectoryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for DirectoryId {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u64::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        id.map(Self).ok_or_else(|| format!("\"{text}\" is no id of a directory: 16 hexadecimal digits"))
+    }
+}
+
+/// A directory that belongs to the store, or did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    number: u16,
+    id: DirectoryId,
+    /// Where it was at the last start that found it.
+    label: String,
+    /// The operator has said that it is gone for good.
+    is_forgotten: bool,
+}
+
+/// The list. It only grows, and nobody who is forgotten is remembered again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Members {
+    store: u64,
+    /// Grows with every change. A crash may leave an older list in some directories.
+    version: u64,
+    /// No directory has had this number or a higher one.
+    next_number: u16,
+    members: Vec<Member>,
+}
+
+impl Members {
+    fn new(store: u64) -> Self {
+        Self { store, version: 0, next_number: 0, members: Vec::new() }
+    }
+
+    /// A list for directories from before there were any.
+    fn before_lists(store: u64, found: &[Found]) -> Self {
+        let members = found.iter().filter_map(|found| {
+            let Some(IdentityFile::BeforeLists { number, .. }) = found.identity else { return None };
+            let id = DirectoryId::before_lists(store, number);
+            Some(Member { number, id, label: found.disk.label(), is_forgotten: false })
+        });
+        Self { members: members.collect(), next_number: NUMBERS_BEFORE_LISTS, ..Self::new(store) }
+    }
+
+    async fn write(&self, disk: &dyn Disk) -> Result<()> {
+        let written = FORMAT.replace(disk, self).await;
+        written
+            .map_err(|error| Error::io(format!("could not write the list of directories to {}", disk.label()), error))
+    }
+
+    fn member(&self, id: DirectoryId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == id)
+    }
+
+    fn has_forgotten(&self, id: DirectoryId) -> bool {
+        self.member(id).is_some_and(|member| member.is_forgotten)
+    }
+
+    /// Takes in a directory that is new, under a number that no other ever had.
+    fn join(&mut self, env: &Env, label: String) -> Result<Member> {
+        let number = self.next_number;
+        let all_used = || Error::new(ErrorKind::Invalid, "the store has had as many directories as it can number");
+        self.next_number = number.checked_add(1).ok_or_else(all_used)?;
+        let mut id = DirectoryId(env.random.next_u64());
+        while self.member(id).is_some() {
+            id = DirectoryId(env.random.next_u64());
+        }
+        let member = Member { number, id, label, is_forgotten: false };
+        self.members.push(member.clone());
+        Ok(member)
+    }
+}
+
+/// A directory as a start finds it.
+struct Found {
+    disk: Arc<dyn Disk>,
+    /// `None` when it is new.
+    identity: Option<IdentityFile>,
+    members: Option<Members>,
+    /// Neither a list nor a segment: if no other directory knows it, a crash came while it was begun.
+    is_blank: bool,
+}
+
+impl Found {
+    async fn read(disk: Arc<dyn Disk>) -> Result<Self> {
+        let identity = IdentityFile::read(disk.as_ref()).await?;
+        let listed = disk.list().await;
+        let names = listed.map_err(|error| Error::io(format!("could not list {}", disk.label()), error))?;
+        let is_blank = !names.iter().any(|name| name == FORMAT.name || parse_segment_name(name).is_some());
+        let members = match FORMAT.read(disk.as_ref(), &names).await {
+            Ok(members) => members,
+            // The other directories have it, too.
+            Err(error) if error.kind == ErrorKind::Corrupt => {
+                tracing::warn!(directory = disk.label(), %error, "the lists of the other directories are used");
+                None
+            }
+            Err(error) => return Err(Error { context: format!("{}: {}", disk.label(), error.context), ..error }),
+        };
+        Ok(Self { disk, identity, members, is_blank })
+    }
+
+    fn id(&self) -> Option<DirectoryId> {
+        self.identity.map(|identity| match identity {
+            IdentityFile::BeforeLists { store, number } => DirectoryId::before_lists(store, number),
+            IdentityFile::Listed { id, .. } => id,
+        })
+    }
+
+    fn refused(&self, problem: &str) -> Error {
+        Error::new(ErrorKind::Invalid, format!("{}: {problem}", self.disk.label()))
+    }
+}
+
+/// The directories of a start, of which nothing has been changed yet.
+pub(crate) struct Roll {
+    pub(crate) directories: Vec<Arc<Directory>>,
+    found: Vec<Found>,
+    members: Members,
+    /// Whether this start leaves out a directory that the one before had.
+    pub(crate) has_forgotten: bool,
+}
+
+/// Finds out who the directories are, gives new ones their numbers, and misses those that are not there.
+///
+/// # Errors
+/// `Invalid` when a directory is missing that nobody has said to forget, or given twice, or does not belong to the store, or not any more;
+/// `Corrupt` when its identity is damaged, or no directory has a sound list.
+pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Roll> {
+    let mut found = Vec::new();
+    for disk in disks {
+        found.push(Found::read(disk).await?);
+    }
+    let mut members = newest_list(env, &found)?;
+    for found in &mut found {
+        let is_known = found.id().is_some_and(|id| members.member(id).is_some());
+        if found.is_blank && !is_known {
+            found.identity = None;
+        }
+    }
+    let before = members.clone();
+    check_known(&found, &members)?;
+    let has_forgotten = check_missing(&found, &mut members, settings)?;
+    let mut directories = Vec::new();
+    for (found, capacity) in found.iter().zip(&settings.capacity_bytes) {
+        let label = found.disk.label();
+        let known = found.id().and_then(|id| members.members.iter_mut().find(|member| member.id == id));
+        let member = match known {
+            Some(member) => {
+                member.label = label;
+                member.clone()
+            }
+            None => members.join(env, label)?,
+        };
+        let identity = Identity { store: members.store, number: member.number, id: member.id };
+        let (disk, clock) = (Arc::clone(&found.disk), Arc::clone(&env.clock));
+        directories.push(Arc::new(Directory::new(disk, identity, *capacity, clock)));
+    }
+    if members != before {
+        members.version += 1;
+    }
+    Ok(Roll { directories, found, members, has_forgotten })
+}
+
+/// The newest list, or one for a store that has none.
+fn newest_list(env: &Env, found: &[Found]) -> Result<Members> {
+    let stores: HashSet<u64> = found
+        .iter()
+        .flat_map(|found| {
+            let before_lists = match found.identity {
+                Some(IdentityFile::BeforeLists { store, .. }) => Some(store),
+                Some(IdentityFile::Listed { .. }) | None => None,
+            };
+            before_lists.into_iter().chain(found.members.as_ref().map(|members| members.store))
+        })
+        .collect();
+    if stores.len() > 1 {
+        return Err(Error::new(ErrorKind::Invalid, "the data directories belong to different stores"));
+    }
+    let ids: Vec<DirectoryId> = found.iter().filter_map(Found::id).collect();
+    if ids.iter().collect::<HashSet<_>>().len() < ids.len() {
+        return Err(Error::new(ErrorKind::Invalid, "a data directory is given twice"));
+    }
+    if let Some(newest) = found.iter().filter_map(|found| found.members.as_ref()).max_by_key(|members| members.version)
+    {
+        return Ok(newest.clone());
+    }
+    match stores.iter().next() {
+        Some(store) => Ok(Members::before_lists(*store, found)),
+        None => match found.iter().find(|found| found.identity.is_some() && !found.is_blank) {
+            Some(lost) => {
+                let problem =
+                    format!("{}: the list of directories is damaged or gone, here and elsewhere", lost.disk.label());
+                Err(Error::new(ErrorKind::Corrupt, problem))
+            }
+            None => {
+                tracing::info!("the data directories are empty: a new store begins");
+                Ok(Members::new(env.random.next_u64()))
+            }
+        },
+    }
+}
+
+/// What the store has gone on without is out of date: it knows nothing of what was deleted and overwritten since.
+fn check_known(found: &[Found], members: &Members) -> Result<()> {
+    for directory in found {
+        let Some(id) = directory.id() else { continue };
+        // An older list may lack it, when a crash has come while it joined.
+        let lacks = |list: &Members| list == members && list.member(id).is_none();
+        let gone_on =
+            found.iter().find(|other| other.members.as_ref().is_some_and(|list| list.has_forgotten(id) || lacks(list)));
+        let Some(other) = gone_on else {
+            match members.member(id) {
+                Some(_) => continue,
+                None => return Err(directory.refused("no list of the store's directories has this one")),
+            }
+        };
+        // Nobody can tell which of two is out of date that were each started without the other.
+        let is_mutual = directory.members.as_ref().is_some_and(|list| match members.member(id) {
+            Some(_) => found.iter().filter_map(Found::id).any(|id| list.has_forgotten(id)),
+            None => other.id().is_some_and(|id| list.member(id).is_none()),
+        });
+        let other = other.disk.label();
+        return Err(directory.refused(&if is_mutual {
+            format!("{other} belongs to the same store, and each of them was started without the other. Take out the one whose data is out of date")
+        } else {
+            format!("the store of {other} has gone on without this directory, so what it holds is out of date. Empty it to use it again, as a new one")
+        }));
+    }
+    Ok(())
+}
+
+/// Forgets those that the operator says are gone. Returns whether there are any.
+fn check_missing(found: &[Found], members: &mut Members, settings: &Settings) -> Result<bool> {
+    let here: HashSet<DirectoryId> = found.iter().filter_map(Found::id).collect();
+    if let Some(id) = settings.forget.iter().find(|id| here.contains(id)) {
+        return Err(Error::new(ErrorKind::Invalid, format!("the directory {id} is to be forgotten, and is given")));
+    }
+    let mut missing = Vec::new();
+    let mut has_forgotten = false;
+    for member in members.members.iter_mut().filter(|member| !member.is_forgotten && !here.contains(&member.id)) {
+        if settings.forget.contains(&member.id) {
+            tracing::warn!(id = %member.id, last_seen_as = member.label, "a data directory is forgotten: what only it held is lost");
+            member.is_forgotten = true;
+            has_forgotten = true;
+        } else {
+            missing.push(format!("{} (last seen as {})", member.id, member.label));
+        }
+    }
+    if missing.is_empty() {
+        return Ok(has_forgotten);
+    }
+    let empty: Vec<String> =
+        found.iter().filter(|found| found.identity.is_none()).map(|found| found.disk.label()).collect();
+    let empty = if empty.is_empty() { String::new() } else { format!("; empty: {}", empty.join(", ")) };
+    let missing = missing.join(", ");
+    Err(Error::new(
+        ErrorKind::Invalid,
+        format!(
+            "data directories are missing: {missing}{empty}. Mount them and start again. If one is gone for good, start with --forget-directory and its id; what only it held is then lost"
+        ),
+    ))
+}
+
+impl Roll {
+    /// # Errors
+    /// `Invalid` when the snapshot shows bytes in a directory that is on no list: that was missing when a release with lists was started first.
+    pub(crate) fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
+        let is_known = |number: &u16| self.members.members.iter().any(|member| member.number == *number);
+        if snapshot.positions.keys().all(is_known) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "a data directory is missing: the first start of this release must have all directories of the last start",
+        ))
+    }
+
+    /// Writes down who belongs to the store. After a crash at any place no list names a directory that does not know itself, and none that
+    /// holds a list is missing in the newest. One that can't be written to takes no writes.
+    pub(crate) async fn note(&self) -> Result<()> {
+        let both = || self.directories.iter().zip(&self.found);
+        for (directory, found) in both().filter(|(_, found)| found.identity.is_none()) {
+            directory.identity.write(found.disk.as_ref()).await?;
+        }
+        for (_, found) in both().filter(|(_, found)| found.identity.is_none()) {
+            self.members.write(found.disk.as_ref()).await?;
+        }
+        for (directory, found) in both().filter(|(_, found)| found.identity.is_some()) {
+            if let Err(error) = self.note_again(directory, found).await {
+                directory.fail(&error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    async fn note_again(&self, directory: &Directory, found: &Found) -> Result<()> {
+        let disk = found.disk.as_ref();
+        if found.members.as_ref() != Some(&self.members) {
+            self.members.write(disk).await?;
+        }
+        match found.identity {
+            Some(IdentityFile::BeforeLists { .. }) => directory.identity.write(disk).await,
+            // A process that died while it wrote these files may have left what a power cut takes back.
+            Some(IdentityFile::Listed { .. }) | None => {
+                let synced = disk.sync_directory().await;
+                synced.map_err(|error| Error::io("could not sync the directory", error))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn a_list() -> Members {
+        let member = |number: u16, is_forgotten| Member {
+            number,
+            id: DirectoryId(0x1111_2222_3333_4444 * (u64::from(number) + 1)),
+            label: format!("/mnt/nvme{number}"),
+            is_forgotten,
+        };
+        let members = vec![member(0, false), member(1, true)];
+        Members { store: 0x1234_5678_9abc_def0, version: 7, next_number: 2, members }
+    }
+
+    #[test]
+    fn lists_are_read_back_and_damage_is_seen() {
+        let bytes = FORMAT.encode(&a_list());
+        crate::record::tests::check_golden("members", &bytes);
+        assert_eq!(FORMAT.decode::<Members>(&bytes).unwrap(), a_list());
+        let damage = |bytes: &[u8]| FORMAT.decode::<Members>(bytes).unwrap_err().kind;
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 4;
+            assert_eq!(damage(&damaged), ErrorKind::Corrupt, "byte {at}");
+            assert_eq!(damage(&bytes[..at]), ErrorKind::Corrupt, "{at} bytes");
+        }
+    }
+
+    #[test]
+    fn ids_are_16_digits() {
+        let id = DirectoryId(0xab);
+        assert_eq!(id.to_string(), "00000000000000ab");
+        assert_eq!("00000000000000AB".parse(), Ok(id));
+        for wrong in ["", "ab", "00000000000000ag", "000000000000000ab", "/mnt/nvme0", "+0000000000000ab"] {
+            assert!(wrong.parse::<DirectoryId>().is_err(), "{wrong}");
+        }
+    }
+}

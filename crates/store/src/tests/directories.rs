@@ -1,0 +1,348 @@
+//! Directories that come, go, are emptied and come back.
+
+use super::*;
+use crate::DirectoryId;
+use crate::directory::IdentityFile;
+
+const OBJECTS: usize = 40;
+
+fn settings(count: usize) -> Settings {
+    Settings { capacity_bytes: vec![4 << 20; count], ..small() }
+}
+
+async fn start(disks: &[MemoryDisk]) -> Result<Store> {
+    try_open_all(disks, settings(disks.len())).await
+}
+
+async fn start_without(disks: &[MemoryDisk], forget: Vec<DirectoryId>) -> Result<Store> {
+    try_open_all(disks, Settings { forget, ..settings(disks.len()) }).await
+}
+
+async fn id(disk: &MemoryDisk) -> DirectoryId {
+    match IdentityFile::read(disk).await.unwrap().unwrap() {
+        IdentityFile::Listed { id, .. } => id,
+        IdentityFile::BeforeLists { .. } => panic!("a start gives it an id"),
+    }
+}
+
+/// A refused start changes nothing anywhere.
+async fn check_refused(disks: &[MemoryDisk], forget: Vec<DirectoryId>, says: &str) {
+    let mut before = Vec::new();
+    for disk in disks {
+        before.push(contents(disk).await);
+    }
+    check_error(start_without(disks, forget).await, ErrorKind::Invalid, says);
+    for (disk, before) in disks.iter().zip(before) {
+        assert_eq!(contents(disk).await, before, "what is refused must not change");
+    }
+}
+
+fn body(index: usize) -> Bytes {
+    pattern(index as u64, 300 + 400 * (index % 20))
+}
+
+/// A store of two directories that both hold objects, closed.
+async fn two_directories() -> [MemoryDisk; 2] {
+    let disks = [(); 2].map(|()| MemoryDisk::default());
+    let store = start(&disks).await.unwrap();
+    for index in 0..OBJECTS {
+        put(&store, &format!("object {index}"), &body(index)).await;
+        write_value(&store, &format!("value {index}"), Some("there")).await;
+    }
+    for index in (0..OBJECTS).step_by(4) {
+        forget(&store, &format!("object {index}")).await;
+        write_value(&store, &format!("value {index}"), None).await;
+    }
+    store.close().await.unwrap();
+    disks
+}
+
+/// Each object is what it was, or gone; what was deleted is not back. Returns how many are there.
+async fn check_objects(store: &Store) -> usize {
+    let mut there = 0;
+    for index in 0..OBJECTS {
+        let Some(object) = store.peek(format!("object {index}").as_bytes()) else { continue };
+        assert_ne!(index % 4, 0, "object {index} is back");
+        let is_whole = object.cached_bytes() == object.size();
+        if is_whole {
+            assert_eq!(read_object(&object).await.unwrap(), body(index), "object {index}");
+            there += 1;
+        }
+    }
+    there
+}
+
+fn check_values(store: &Store) {
+    for index in 0..OBJECTS {
+        let expected = (index % 4 != 0).then(|| "there".to_owned());
+        assert_eq!(value(store, &format!("value {index}")), expected, "value {index}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_without_a_directory_is_refused_and_nothing_is_lost_when_it_is_back() {
+    let [first, second] = two_directories().await;
+    let says = format!("data directories are missing: {}", id(&second).await);
+    check_refused(std::slice::from_ref(&first), Vec::new(), &says).await;
+    check_refused(&[first.clone(), MemoryDisk::default()], Vec::new(), &says).await;
+    check_refused(std::slice::from_ref(&second), Vec::new(), &id(&first).await.to_string()).await;
+    // In any order.
+    let store = start(&[second, first]).await.unwrap();
+    assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
+    check_values(&store);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_forgotten_takes_along_only_what_it_held() {
+    for lost in [0, 1] {
+        let disks = two_directories().await;
+        let (gone, kept) = (disks[lost].clone(), disks[1 - lost].clone());
+        let forget = vec![id(&gone).await];
+        let empty = MemoryDisk::default();
+        let disks = [kept.clone(), empty.clone()];
+        let store = start_without(&disks, forget.clone()).await.unwrap();
+        let there = check_objects(&store).await;
+        assert!((1..OBJECTS - OBJECTS / 4).contains(&there), "{there} are there without directory {lost}");
+        check_values(&store);
+        // What is written now is as durable as ever.
+        for index in 0..100 {
+            put(&store, &format!("new {index}"), &body(index)).await;
+        }
+        disks.iter().for_each(MemoryDisk::kill);
+        let store = start_without(&disks, forget.clone()).await.unwrap();
+        for index in 0..100 {
+            assert_eq!(read(&store, &format!("new {index}")).await.unwrap(), body(index), "new {index}");
+        }
+        assert_eq!(check_objects(&store).await, there);
+        check_values(&store);
+        store.close().await.unwrap();
+        // A rebuild from segments finds the values, too.
+        for disk in &disks {
+            let _ = disk.remove("snapshot").await;
+        }
+        let store = start(&disks).await.unwrap();
+        check_values(&store);
+        store.close().await.unwrap();
+        // The other one is of the past now.
+        let all = [kept.clone(), empty, gone];
+        for forget in [Vec::new(), forget] {
+            check_refused(&all, forget, "has gone on without this directory").await;
+        }
+        check_refused(&all[..2], vec![id(&kept).await], "is to be forgotten, and is given").await;
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_outlives_the_loss_of_a_directory() {
+    let disks = two_directories().await;
+    let copies = [disks[0].contents("snapshot"), disks[1].contents("snapshot")];
+    assert!(copies[0].is_some() && copies[0] == copies[1], "two directories hold it");
+    // One damaged copy costs nothing.
+    for damaged in [0, 1] {
+        let before = disks[damaged].contents("snapshot").unwrap();
+        for at in [3, before.len() / 2, before.len() - 1] {
+            disks[damaged].flip_bit("snapshot", at, 1);
+            let store = start(&disks).await.unwrap();
+            assert!(!store.inner.snapshot_positions.lock().is_empty(), "the other copy is used");
+            assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
+            store.close().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_an_older_snapshot_is_not_used() {
+    let disks = two_directories().await;
+    let older = disks[1].contents("snapshot").unwrap();
+    let store = start(&disks).await.unwrap();
+    write_value(&store, "value 1", Some("newer")).await;
+    store.close().await.unwrap();
+    // As a crash between the two renames leaves it.
+    disks[1].edit("snapshot", |bytes| *bytes = older.clone());
+    let store = start(&disks).await.unwrap();
+    assert_eq!(disks[1].contents("snapshot"), None, "the older one is removed before anything relies on the newer");
+    assert_eq!(value(&store, "value 1").unwrap(), "newer");
+}
+
+#[tokio::test]
+async fn no_number_is_given_twice() {
+    let [first, second] = two_directories().await;
+    let mut forget = vec![id(&second).await];
+    let mut numbers = vec![0, 1];
+    for _ in 0..3 {
+        let added = MemoryDisk::default();
+        let disks = [first.clone(), added.clone()];
+        let store = start_without(&disks, forget.clone()).await.unwrap();
+        numbers.push(store.inner.places[1].directory.identity.number);
+        put(&store, "some", &body(3)).await;
+        disks.iter().for_each(MemoryDisk::kill);
+        forget.push(id(&added).await);
+    }
+    assert_eq!(numbers, [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test]
+async fn two_that_were_each_started_without_the_other_are_not_put_together() {
+    let [first, second] = two_directories().await;
+    let ids = [id(&first).await, id(&second).await];
+    for (disk, other) in [(&first, ids[1]), (&second, ids[0])] {
+        let store = start_without(std::slice::from_ref(disk), vec![other]).await.unwrap();
+        put(&store, "some", &body(5)).await;
+        store.close().await.unwrap();
+    }
+    check_refused(&[first, second], Vec::new(), "each of them was started without the other").await;
+}
+
+#[tokio::test]
+async fn a_crash_while_a_directory_joins_leaves_none_that_is_missing() {
+    let disks = two_directories().await;
+    let added = MemoryDisk::default();
+    let before = disks.clone().map(|disk| disk.contents("members").unwrap());
+    let three = [disks[0].clone(), disks[1].clone(), added.clone()];
+    start(&three).await.unwrap();
+    three.iter().for_each(MemoryDisk::kill);
+    let whole = contents(&added).await;
+    // The new one has its identity first, then its list, then the others have the list.
+    for step in 0..4 {
+        let joining = MemoryDisk::default();
+        for (name, bytes) in whole.iter().filter(|(name, _)| match name.as_str() {
+            "identity" => step >= 1,
+            "members" => step >= 2,
+            _ => false,
+        }) {
+            joining.create(name).await.unwrap().write_at(0, vec![bytes.clone().into()], true).await.unwrap();
+        }
+        joining.sync_directory().await.unwrap();
+        let whole_list = added.contents("members").unwrap();
+        disks[0].edit("members", |bytes| *bytes = if step >= 3 { whole_list } else { before[0].clone() });
+        disks[1].edit("members", |bytes| *bytes = before[1].clone());
+        let store = start(&[disks[0].clone(), disks[1].clone(), joining]).await.unwrap();
+        assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4, "step {step}");
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_crash_while_a_store_begins_leaves_none_that_is_missing() {
+    let begun = [(); 3].map(|()| MemoryDisk::default());
+    start(&begun).await.unwrap();
+    // All have their identity before one has the list.
+    for step in 0..6 {
+        let disks = [(); 3].map(|()| MemoryDisk::default());
+        for (index, (disk, begun)) in disks.iter().zip(&begun).enumerate() {
+            for (name, at) in [("identity", index), ("members", 3 + index)] {
+                if at < step {
+                    let file = disk.create(name).await.unwrap();
+                    file.write_at(0, vec![begun.contents(name).unwrap().into()], true).await.unwrap();
+                }
+            }
+            disk.sync_directory().await.unwrap();
+        }
+        let store = start(&disks).await.unwrap();
+        put(&store, "some", &body(3)).await;
+        store.close().await.unwrap();
+        let store = start(&disks).await.unwrap();
+        assert_eq!(read(&store, "some").await.unwrap(), body(3), "step {step}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_list_is_taken_from_another_directory() {
+    let disks = two_directories().await;
+    disks[0].flip_bit("members", 20, 3);
+    start(&disks).await.unwrap().close().await.unwrap();
+    assert_eq!(disks[0].contents("members"), disks[1].contents("members"), "it is written again");
+    disks[1].remove("members").await.unwrap();
+    start(&disks).await.unwrap().close().await.unwrap();
+    disks.iter().for_each(|disk| disk.flip_bit("members", 20, 3));
+    check_error(start(&disks).await, ErrorKind::Corrupt, "the list of directories is damaged or gone");
+}
+
+/// As an old release left it: an identity of version 1 and no list.
+async fn before_lists(disk: &MemoryDisk, store: u64, number: u16) {
+    disk.remove("members").await.unwrap();
+    disk.edit("identity", |bytes| {
+        bytes[..4].copy_from_slice(b"FBID");
+        bytes[4..8].copy_from_slice(&1_u32.to_le_bytes());
+        bytes[8..16].copy_from_slice(&store.to_le_bytes());
+        bytes[16..20].copy_from_slice(&u32::from(number).to_le_bytes());
+        let crc = crate::record::crc32c(&bytes[..20]);
+        bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+    });
+}
+
+#[tokio::test]
+async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
+    let disks = [(); 2].map(|()| MemoryDisk::default());
+    for (number, disk) in disks.iter().enumerate() {
+        let file = disk.create("identity").await.unwrap();
+        file.write_at(0, vec![vec![0; 24].into()], true).await.unwrap();
+        disk.create("members").await.unwrap();
+        before_lists(disk, 77, number as u16).await;
+    }
+    let store = start(&disks).await.unwrap();
+    put(&store, "some", &body(7)).await;
+    store.close().await.unwrap();
+    for (number, disk) in disks.iter().enumerate() {
+        before_lists(disk, 77, number as u16).await;
+    }
+    check_refused(std::slice::from_ref(&disks[0]), Vec::new(), "must have all directories of the last start").await;
+    // A new one gets a number that none of the old ones can have had.
+    let three = [disks[0].clone(), disks[1].clone(), MemoryDisk::default()];
+    let store = start(&three).await.unwrap();
+    assert_eq!(store.inner.places[2].directory.identity.number, 1024);
+    assert_eq!(read(&store, "some").await.unwrap(), body(7));
+    store.close().await.unwrap();
+    check_refused(&three[..1], Vec::new(), "data directories are missing").await;
+}
+
+/// Two records of one log, each where the other was: checksums and segment are right, and it is the wrong object all the same.
+#[tokio::test]
+async fn a_record_of_another_object_is_not_taken_for_this_one() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let [a, b] = [pattern(1, 600), pattern(2, 600)];
+    put(&store, "a", &a).await;
+    put(&store, "b", &b).await;
+    let place = |key: &str| store.peek(key.as_bytes()).unwrap().entry().record;
+    let (of_a, of_b) = (place("a"), place("b"));
+    assert_eq!((of_a.segment, of_a.head_bytes), (of_b.segment, of_b.head_bytes));
+    let length = (of_a.head_bytes + of_a.payload_bytes) as usize;
+    disk.edit("00000001.log", |bytes| {
+        let [at_a, at_b] = [of_a.offset as usize, of_b.offset as usize];
+        let (of_a, of_b) = (bytes[at_a..at_a + length].to_vec(), bytes[at_b..at_b + length].to_vec());
+        bytes[at_a..at_a + length].copy_from_slice(&of_b);
+        bytes[at_b..at_b + length].copy_from_slice(&of_a);
+    });
+    for key in ["a", "b"] {
+        let object = store.peek(key.as_bytes()).unwrap();
+        check_error(read_object(&object).await, ErrorKind::Corrupt, "the record of another object");
+        check_error(object.metadata().await, ErrorKind::Corrupt, "the record of another object");
+    }
+}
+
+#[tokio::test]
+async fn the_number_of_a_file_that_is_gone_is_not_given_again() {
+    for extension in [".log", ".bulk"] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "small", &body(1)).await;
+        write_value(&store, "value", Some("there")).await;
+        put(&store, "large", &pattern(2, 40_000)).await;
+        store.close().await.unwrap();
+        // From then on the snapshot shows all of each log.
+        open(&disk).await.close().await.unwrap();
+        let before = files(&disk, "").await;
+        let highest = before.iter().filter(|name| name.ends_with(extension)).max().unwrap().clone();
+        for name in before.iter().filter(|name| name.as_str() >= highest.as_str() && name.starts_with('0')) {
+            disk.remove(name).await.unwrap();
+        }
+        let store = open(&disk).await;
+        assert_eq!(value(&store, "value").unwrap(), "there");
+        put(&store, "new", &body(3)).await;
+        let new = files(&disk, "").await.into_iter().filter(|name| name.starts_with('0') && !before.contains(name));
+        assert!(new.into_iter().all(|name| name > highest), "{extension}");
+        assert_eq!(value(&store, "value").unwrap(), "there");
+        store.close().await.unwrap();
+    }
+}
