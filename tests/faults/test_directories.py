@@ -130,6 +130,7 @@ def test_what_only_a_lost_disk_held_is_named_and_the_rest_is_there(two, relay, m
     for key in list(ledger.may_hold):
         assert ledger.put(key, 10_000) == OK
     ledger.check_keys()
+    assert server.status()["missingObjects"] == 0
     relay.set()
     if mode == "WRITE_BACK":
         server.wait_until_drained()

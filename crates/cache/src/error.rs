@@ -99,6 +99,7 @@ impl From<forebay_store::Error> for Error {
         use forebay_store::ErrorKind as Store;
         let kind = match error.kind {
             Store::Invalid => ErrorKind::Internal,
+            Store::TooLarge => ErrorKind::EntityTooLarge,
             Store::Full => ErrorKind::InsufficientStorage,
             Store::Busy => ErrorKind::SlowDown,
             Store::Corrupt => ErrorKind::Corrupt,

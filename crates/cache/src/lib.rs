@@ -22,6 +22,7 @@ mod locks;
 mod memory_tier;
 mod metadata;
 mod metrics;
+mod missing;
 mod multipart;
 mod open;
 mod persist;
@@ -261,7 +262,7 @@ pub struct Status {
     /// Age of the oldest write that the under store does not have, in milliseconds.
     pub oldest_dirty_age_ms: u64,
     pub conflicts: u64,
-    /// Acknowledged objects whose bytes were missing at the start: a directory was forgotten, or a file is gone.
+    /// Acknowledged objects whose bytes are missing: a directory was forgotten, or a file is gone. As the start has found them.
     #[serde(default)]
     pub missing_objects: u64,
     pub pinned_bytes: u64,

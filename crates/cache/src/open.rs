@@ -5,7 +5,6 @@ use std::sync::Arc;
 use forebay_catalog::Engine;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_env::sync::Mutex;
-use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::{Env, HashState, Task};
 use forebay_store::Store;
 use forebay_types::{ObjectPath, PolicyRule};
@@ -22,6 +21,7 @@ use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
+use crate::missing::Missing;
 use crate::multipart::Activity;
 use crate::persist::{Backoff, Entry, LARGE_UPLOADS_MAX, PersistEvents, Queue};
 use crate::policies::Policies;
@@ -97,7 +97,7 @@ impl Cache {
             write_times: WriteTimes::load(&env, &engine).await?,
             large_uploads: Semaphore::new(LARGE_UPLOADS_MAX),
             disk_stalled: Notify::new(),
-            missing_objects: AtomicU64::new(0),
+            missing: Missing::default(),
             stop: CancellationToken::new(),
             settings,
             store,
@@ -155,11 +155,11 @@ impl Worker {
             return;
         }
         let object = self.store.peek(&Self::store_key(path)).filter(|object| object.generation() == record.generation);
-        if object.is_some_and(|object| object.cached_bytes() == object.size()) {
+        if object.is_some_and(|object| object.is_whole()) {
             return;
         }
         tracing::error!(%path, generation = record.generation.0, size = record.size, "the bytes of an acknowledged object are missing");
-        self.missing_objects.fetch_add(1, Ordering::Relaxed);
+        self.missing.add(path.clone());
     }
 
     /// Requests of clients that were under way, or had no answer, when the last process ended.
@@ -187,7 +187,7 @@ impl Worker {
             tombstones: counts.tombstones,
             oldest_dirty_age_ms: self.oldest_dirty_age_ms(),
             conflicts: counts.conflicts,
-            missing_objects: self.missing_objects.load(Ordering::Relaxed),
+            missing_objects: self.missing.count() as u64,
             pinned_bytes: usage.pinned_bytes,
             evictable_bytes: usage.evictable_bytes,
             free_bytes: usage.free_bytes,

@@ -374,6 +374,7 @@ impl Worker {
         }
         self.backlog.replace(current.record.as_ref(), after, &self.metrics);
         self.space.replace(path, current.record.as_ref(), after);
+        self.missing.remove(path);
         Ok(())
     }
 }

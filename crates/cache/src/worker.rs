@@ -6,7 +6,6 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, Versioned};
 use forebay_env::Env;
-use forebay_env::sync::atomic::AtomicU64;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
 use tokio::sync::{Notify, Semaphore};
@@ -21,6 +20,7 @@ use crate::locks::{KeyLocks, WriteFence};
 use crate::memory_tier::{MemoryObject, MemoryTier};
 use crate::metadata::{Annex, decode_info};
 use crate::metrics::Metrics;
+use crate::missing::Missing;
 use crate::multipart::Activity;
 use crate::persist::{PersistEvents, Queue};
 use crate::policies::Policies;
@@ -70,8 +70,7 @@ pub(crate) struct Worker {
     pub(crate) large_uploads: Semaphore,
     /// Tells changes that wait that some disk does not answer.
     pub(crate) disk_stalled: Notify,
-    /// Acknowledged objects whose bytes were missing at the start.
-    pub(crate) missing_objects: AtomicU64,
+    pub(crate) missing: Missing,
     pub(crate) stop: CancellationToken,
 }
 

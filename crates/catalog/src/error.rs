@@ -44,7 +44,7 @@ impl From<forebay_store::Error> for Error {
             Store::Failed => ErrorKind::Unknown,
             Store::Corrupt => ErrorKind::Corrupt,
             Store::Busy => ErrorKind::Busy,
-            Store::Invalid | Store::Closed => ErrorKind::Unavailable,
+            Store::Invalid | Store::TooLarge | Store::Closed => ErrorKind::Unavailable,
         };
         Self { kind, context: format!("the local store: {error}"), source: Some(Box::new(error)) }
     }

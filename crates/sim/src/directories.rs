@@ -12,6 +12,9 @@ use crate::disk::SimDisk;
 use crate::life::{LIFE_MAX, Machine};
 use crate::plan::Change;
 
+/// Bytes that a disk reads or fails to read as a whole.
+const SECTOR: usize = 512;
+
 /// The name and the bytes of each file of a directory.
 type Contents = Vec<(String, Option<Vec<u8>>)>;
 
@@ -34,6 +37,7 @@ impl Machine {
                 Change::Lose { disk, is_replaced } => self.lose(*disk, *is_replaced),
                 Change::Return => self.bring_back(),
                 Change::Remove { disk, file } => self.remove(&self.disk(*disk), *file),
+                Change::SpoilSector { disk, file, sector } => self.spoil_sector(&self.disk(*disk), *file, *sector),
             }
         }
     }
@@ -114,36 +118,60 @@ impl Machine {
         self.disks.lock().iter().any(|disk| disk.inner.contents("members") == of_the_lost)
     }
 
-    /// A segment is gone. Where that is noticed, nothing has changed and it can be put back; else what it held may be missing, and nothing
-    /// else.
+    fn segment_of(&self, disk: &SimDisk, file: usize) -> Option<String> {
+        let mut segments = names(disk);
+        segments.retain(|name| name.starts_with('0'));
+        segments.get(file % segments.len().max(1)).cloned()
+    }
+
+    /// A segment is gone. Where that is noticed, it is put back.
     fn remove(&self, disk: &SimDisk, file: usize) {
-        let segments: Vec<String> = names(disk).into_iter().filter(|name| name.starts_with('0')).collect();
-        let Some(name) = segments.get(file % segments.len().max(1)) else { return };
-        let bytes = disk.inner.contents(name).expect("it was listed");
-        block_on(disk.inner.remove(name)).expect("a disk in memory");
-        block_on(disk.inner.sync_directory()).expect("a disk in memory");
+        let Some(name) = self.segment_of(disk, file) else { return };
+        let bytes = disk.inner.contents(&name).expect("it was listed");
+        let remove = async {
+            disk.inner.remove(&name).await?;
+            disk.inner.sync_directory().await
+        };
+        block_on(remove).expect("a disk in memory");
+        if self.is_noticed(&format!("disk {} {name} is gone", disk.number)) {
+            let put_back = async {
+                disk.inner.create(&name).await?.write_at(0, vec![bytes.into()], true).await?;
+                disk.inner.sync_directory().await
+            };
+            block_on(put_back).expect("a disk in memory");
+        }
+    }
+
+    /// A sector of a segment can't be read any more. Where that is noticed, it can be read again.
+    fn spoil_sector(&self, disk: &SimDisk, file: usize, sector: usize) {
+        let Some(name) = self.segment_of(disk, file) else { return };
+        let sectors = disk.inner.contents(&name).expect("it was listed").len().div_ceil(SECTOR);
+        let from = sector % sectors.max(1) * SECTOR;
+        disk.inner.fail_reads_of(&name, from..from + SECTOR);
+        if self.is_noticed(&format!("disk {} {name} can't be read at {from}", disk.number)) {
+            disk.inner.fail_reads_of(&name, 0..0);
+        }
+    }
+
+    /// Whether a start is refused after such damage; then it must have changed nothing. Else what the segment held may be missing, and nothing
+    /// else.
+    fn is_noticed(&self, damage: &str) -> bool {
         let disks = self.disks.lock().clone();
         let before = contents(&disks);
         let mut is_refused = false;
         self.process(LIFE_MAX, async {
             if let Err(error) = self.open_store(&disks).await {
-                self.world.note(format_args!("refused without disk {} {name}: {error}", disk.number));
+                self.world.note(format_args!("refused, since {damage}: {error}"));
                 is_refused = true;
             }
         });
         if !is_refused {
-            self.world.note(format_args!("disk {} {name} is gone", disk.number));
+            self.world.note(format_args!("not refused, although {damage}"));
             self.world.lost.store(true, Ordering::Relaxed);
-            return;
+        } else if contents(&disks) != before {
+            self.world.broken(format!("a start that is refused, since {damage}, has changed something"));
         }
-        if contents(&disks) != before {
-            self.world.broken(format!("a start that is refused without {name} has changed something"));
-        }
-        let put_back = async {
-            disk.inner.create(name).await?.write_at(0, vec![bytes.into()], true).await?;
-            disk.inner.sync_directory().await
-        };
-        block_on(put_back).expect("a disk in memory");
+        is_refused
     }
 
     /// A start that must be refused, and change nothing.

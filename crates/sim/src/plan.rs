@@ -179,6 +179,8 @@ pub enum Change {
     Lose { disk: usize, is_replaced: bool },
     /// One that was gone for good is given again, at a start that is refused.
     Return,
+    /// A sector of a segment can't be read any more. If the start is refused, it is mended.
+    SpoilSector { disk: usize, file: usize, sector: usize },
     /// A segment of one is removed. If the start is refused, it is put back.
     Remove { disk: usize, file: usize },
 }
@@ -369,11 +371,15 @@ fn short_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
 /// In most lives nothing changes.
 fn changes(dice: &Dice) -> Vec<Change> {
     let count = dice.below(6).saturating_sub(3);
-    let change = |_| match dice.below(10) {
+    let change = |_| match dice.below(12) {
         0 => Change::Rotate { by: dice.below(3) as usize },
         1 => Change::Add,
         2..4 => Change::Miss { disk: dice.below(3) as usize },
         4..7 => Change::Lose { disk: dice.below(3) as usize, is_replaced: dice.once_in(2) },
+        9..11 => {
+            let [disk, file, sector] = [3, 8, 128].map(|most| dice.below(most) as usize);
+            Change::SpoilSector { disk, file, sector }
+        }
         7..9 => Change::Remove { disk: dice.below(3) as usize, file: dice.below(8) as usize },
         _ => Change::Return,
     };

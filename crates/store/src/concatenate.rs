@@ -16,7 +16,7 @@ impl Store {
     /// Makes a new object of the bytes of others, one behind the other, without copying them.
     ///
     /// # Errors
-    /// `Corrupt` when one of `pieces` lacks bytes.
+    /// `Corrupt` when one of `pieces` lacks bytes, `TooLarge` when all have more extents than a record can name.
     pub async fn concatenate(&self, pieces: &[Object], object: NewObject) -> Result<Staged> {
         let inner = &self.inner;
         let directory = inner.roomiest()?;
@@ -36,7 +36,7 @@ impl Store {
             self.refer_to(piece, start, &mut extents, &mut kept).await?;
             start += piece.size();
         }
-        Ok(Staged::new(Arc::clone(inner), directory, object, extents, Bytes::new(), false, kept))
+        Staged::new(Arc::clone(inner), directory, object, extents, Bytes::new(), false, kept).checked()
     }
 
     /// Adds the extents of `piece`, moved behind `start`. A piece that reclaim is about to move is waited for; one

@@ -245,13 +245,12 @@ impl Directory {
         if kind == SegmentKind::Log
             && let Err(error) = self.log_list.add(self.disk.as_ref(), number).await
         {
-            if error.kind() == std::io::ErrorKind::ResourceBusy {
-                // Nothing was written.
+            // It stays, empty, where the file may list it already. A lack of descriptors or of room came before that.
+            let is_busy = error.kind() == std::io::ErrorKind::ResourceBusy;
+            if is_busy || lacks_room(&error) {
                 let _ = self.disk.remove(&header.name()).await;
-                return Err(busy(error));
             }
-            // It stays, empty: the file may list it already.
-            return Err(self.refused("could not list a log", error));
+            return Err(if is_busy { busy(error) } else { self.refused("could not list a log", error) });
         }
         let segment = Segment::new(header, self.identity.id, file, SEGMENT_HEADER_BYTES, false);
         self.grew(SEGMENT_HEADER_BYTES);

@@ -5,6 +5,8 @@
 pub enum ErrorKind {
     /// A caller's mistake, or data of a newer format.
     Invalid,
+    /// An object has more pieces than one record can name.
+    TooLarge,
     /// No room, and reclaim cannot make any.
     Full,
     /// The process had no descriptor left for a file that was needed, or a disk does not answer: nothing changed, and it may work later.

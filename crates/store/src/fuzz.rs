@@ -184,7 +184,8 @@ async fn load(bytes: Vec<u8>) -> Option<(usize, usize)> {
     file.write_at(0, vec![bytes.into()], true).await.expect("a disk in memory");
     let identity = Identity { store: STORE, number: 0, id: DirectoryId::before_lists(STORE, 0) };
     let directory = Arc::new(Directory::new(Arc::new(disk), identity, 1, Env::simulated(1).0.clock));
-    let loaded = load_snapshot(&[directory], &HashState::new(&SeededRandom::new(1))).await.expect("no newer version");
+    let (loaded, _) =
+        load_snapshot(&[directory], &HashState::new(&SeededRandom::new(1))).await.expect("no newer version");
     loaded.map(|snapshot| {
         let objects = snapshot.tables.objects.shards().map(|shard| shard.read().iter().count()).sum();
         (objects, snapshot.tables.values.len())

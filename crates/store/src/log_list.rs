@@ -25,19 +25,9 @@ impl LogList {
         FORMAT.read(disk, names).await
     }
 
-    /// Begins with the logs that the snapshot does not show; others that are `listed` are struck off.
-    pub(crate) async fn begin(
-        &self,
-        disk: &dyn Disk,
-        listed: Option<&BTreeSet<u32>>,
-        logs: BTreeSet<u32>,
-    ) -> std::io::Result<()> {
-        let mut numbers = self.numbers.lock().await;
-        if listed.is_some_and(|listed| !listed.is_subset(&logs)) {
-            FORMAT.replace(disk, &logs).await?;
-        }
-        *numbers = logs;
-        Ok(())
+    /// Begins with what the file lists, and with what it should.
+    pub(crate) async fn begin(&self, listed: impl Iterator<Item = u32>) {
+        self.numbers.lock().await.extend(listed);
     }
 
     /// Adds a log that is on stable storage and has no records yet. A start misses it from now on.

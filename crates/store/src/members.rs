@@ -1,7 +1,7 @@
 //! Which directories belong to the store. Each of them holds the list of all that ever did. So a start notices when one is missing,
 //! no number is given twice, and a directory that the store has gone on without is never taken for one of its own again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,9 +10,8 @@ use forebay_env::{Disk, Env};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::{Directory, Identity, IdentityFile};
-use crate::segment::parse_segment_name;
+use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, lacks_room, parse_segment_name};
 use crate::small_file::Format;
-use crate::snapshot::Snapshot;
 use crate::{Error, ErrorKind, Result, Settings};
 
 const FORMAT: Format = Format { name: "members", what: "the list of directories", magic: b"FBMB", version: 1 };
@@ -58,7 +57,7 @@ pub(crate) struct Member {
     is_forgotten: bool,
 }
 
-/// The list. It only grows, and nobody who is forgotten is remembered again.
+/// The list. It only grows, and a forgotten directory stays forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Members {
     store: u64,
@@ -74,14 +73,33 @@ impl Members {
         Self { store, version: 0, next_number: 0, members: Vec::new() }
     }
 
-    /// A list for directories from before there were any.
+    /// A list for directories from before there were any. Their numbers went up from 0: one that is not there is missing.
     fn before_lists(store: u64, found: &[Found]) -> Self {
-        let members = found.iter().filter_map(|found| {
-            let Some(IdentityFile::BeforeLists { number, .. }) = found.identity else { return None };
-            let id = DirectoryId::before_lists(store, number);
-            Some(Member { number, id, label: found.disk.label(), is_forgotten: false })
+        let numbers = found.iter().filter_map(|found| match found.identity {
+            Some(IdentityFile::BeforeLists { number, .. }) => Some((number, found.disk.label())),
+            Some(IdentityFile::Listed { .. }) | None => None,
+        });
+        let mut labels: BTreeMap<u16, String> = numbers.collect();
+        let last = labels.keys().next_back().copied().unwrap_or(0);
+        let members = (0..=last).map(|number| Member {
+            number,
+            id: DirectoryId::before_lists(store, number),
+            label: labels.remove(&number).unwrap_or_else(|| format!("directory {number} of an older release")),
+            is_forgotten: false,
         });
         Self { members: members.collect(), next_number: NUMBERS_BEFORE_LISTS, ..Self::new(store) }
+    }
+
+    /// A list of what is given, where all lists were removed.
+    fn rebuilt(store: u64, found: &[Found]) -> Self {
+        let mut members = Self { next_number: NUMBERS_BEFORE_LISTS, ..Self::new(store) };
+        for found in found {
+            if let Some(IdentityFile::Listed { id, number }) = found.identity {
+                members.next_number = members.next_number.max(number.saturating_add(1));
+                members.members.push(Member { number, id, label: found.disk.label(), is_forgotten: false });
+            }
+        }
+        members
     }
 
     async fn write(&self, disk: &dyn Disk) -> Result<()> {
@@ -94,8 +112,12 @@ impl Members {
         self.members.iter().find(|member| member.id == id)
     }
 
-    fn has_forgotten(&self, id: DirectoryId) -> bool {
-        self.member(id).is_some_and(|member| member.is_forgotten)
+    /// Whether `newer` has come out of this list: it has all of its members, and remembers nobody who is forgotten here.
+    fn is_part_of(&self, newer: &Self) -> bool {
+        self.members.iter().all(|member| {
+            let now = newer.member(member.id);
+            now.is_some_and(|now| now.number == member.number && (now.is_forgotten || !member.is_forgotten))
+        })
     }
 
     /// Takes in a directory that is new, under a number that no other ever had.
@@ -119,8 +141,22 @@ struct Found {
     /// `None` when it is new.
     identity: Option<IdentityFile>,
     members: Option<Members>,
+    is_list_damaged: bool,
     /// Neither a list nor a segment: if no other directory knows it, a crash came while it was begun.
     is_blank: bool,
+    /// The store that a segment names.
+    store_of_segments: Option<u64>,
+}
+
+/// The store that the first sound header of a segment names.
+async fn store_of_segments(disk: &dyn Disk, names: &[String]) -> Option<u64> {
+    for name in names.iter().filter(|name| parse_segment_name(name).is_some()) {
+        let read = async { disk.open(name).await?.read_at(0, SEGMENT_HEADER_BYTES as usize).await };
+        if let Some(header) = read.await.ok().and_then(|bytes| SegmentHeader::decode(&bytes).ok()) {
+            return Some(header.store);
+        }
+    }
+    None
 }
 
 impl Found {
@@ -129,16 +165,17 @@ impl Found {
         let listed = disk.list().await;
         let names = listed.map_err(|error| Error::io(format!("could not list {}", disk.label()), error))?;
         let is_blank = !names.iter().any(|name| name == FORMAT.name || parse_segment_name(name).is_some());
-        let members = match FORMAT.read(disk.as_ref(), &names).await {
-            Ok(members) => members,
+        let store_of_segments = store_of_segments(disk.as_ref(), &names).await;
+        let (members, is_list_damaged) = match FORMAT.read(disk.as_ref(), &names).await {
+            Ok(members) => (members, false),
             // The other directories have it, too.
             Err(error) if error.kind == ErrorKind::Corrupt => {
-                tracing::warn!(directory = disk.label(), %error, "the lists of the other directories are used");
-                None
+                tracing::warn!(directory = disk.label(), %error, "that of another directory is needed");
+                (None, true)
             }
             Err(error) => return Err(Error { context: format!("{}: {}", disk.label(), error.context), ..error }),
         };
-        Ok(Self { disk, identity, members, is_blank })
+        Ok(Self { disk, identity, members, is_list_damaged, is_blank, store_of_segments })
     }
 
     fn id(&self) -> Option<DirectoryId> {
@@ -173,6 +210,7 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
         found.push(Found::read(disk).await?);
     }
     let mut members = newest_list(env, &found)?;
+    let is_upgrade = found.iter().all(|found| found.members.is_none()) && !members.members.is_empty();
     for found in &mut found {
         let is_known = found.id().is_some_and(|id| members.member(id).is_some());
         if found.is_blank && !is_known {
@@ -181,6 +219,12 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     }
     let before = members.clone();
     check_known(&found, &members)?;
+    if let (true, Some(new)) = (is_upgrade, found.iter().find(|found| found.identity.is_none())) {
+        // It may stand for one that no list names yet.
+        return Err(new.refused(
+            "a new directory can't be added while the store gets its list of directories: add it at the next start",
+        ));
+    }
     let has_forgotten = check_missing(&found, &mut members, settings)?;
     let mut directories = Vec::new();
     for (found, capacity) in found.iter().zip(&settings.capacity_bytes) {
@@ -226,47 +270,47 @@ fn newest_list(env: &Env, found: &[Found]) -> Result<Members> {
     {
         return Ok(newest.clone());
     }
-    match stores.iter().next() {
-        Some(store) => Ok(Members::before_lists(*store, found)),
-        None => match found.iter().find(|found| found.identity.is_some() && !found.is_blank) {
-            Some(lost) => {
-                let problem =
-                    format!("{}: the list of directories is damaged or gone, here and elsewhere", lost.disk.label());
-                Err(Error::new(ErrorKind::Corrupt, problem))
-            }
-            None => {
-                tracing::info!("the data directories are empty: a new store begins");
-                Ok(Members::new(env.random.next_u64()))
-            }
-        },
+    if let Some(store) = stores.iter().next() {
+        return Ok(Members::before_lists(*store, found));
     }
+    if !found.iter().any(|found| found.identity.is_some() && !found.is_blank) {
+        tracing::info!("the data directories are empty: a new store begins");
+        return Ok(Members::new(env.random.next_u64()));
+    }
+    let Some(damaged) = found.iter().find(|found| found.is_list_damaged) else {
+        tracing::warn!("the lists of directories were removed: one is made of the directories that are given");
+        let store = found.iter().find_map(|found| found.store_of_segments);
+        return Ok(Members::rebuilt(store.unwrap_or_else(|| env.random.next_u64()), found));
+    };
+    let problem = format!(
+        "{}: the list of directories is damaged, and no directory has a sound one. Remove the file `{}` from all directories and give all of them: then the list is made again",
+        damaged.disk.label(),
+        FORMAT.name
+    );
+    Err(Error::new(ErrorKind::Corrupt, problem))
 }
 
 /// What the store has gone on without is out of date: it knows nothing of what was deleted and overwritten since.
 fn check_known(found: &[Found], members: &Members) -> Result<()> {
+    // Nobody can tell which of two is out of date that were each started without the other.
+    let lists = || found.iter().filter_map(|found| Some((found, found.members.as_ref()?)));
+    if let Some((one, _)) = lists().find(|(_, list)| !list.is_part_of(members)) {
+        let newest =
+            lists().find(|(_, list)| *list == members).map_or_else(String::new, |(found, _)| found.disk.label());
+        return Err(one.refused(&format!(
+            "{newest} belongs to the same store, and each of them was started without the other. Take out the one whose data is out of date"
+        )));
+    }
     for directory in found {
         let Some(id) = directory.id() else { continue };
-        // An older list may lack it, when a crash has come while it joined.
-        let lacks = |list: &Members| list == members && list.member(id).is_none();
-        let gone_on =
-            found.iter().find(|other| other.members.as_ref().is_some_and(|list| list.has_forgotten(id) || lacks(list)));
-        let Some(other) = gone_on else {
-            match members.member(id) {
-                Some(_) => continue,
-                None => return Err(directory.refused("no list of the store's directories has this one")),
+        match members.member(id) {
+            Some(member) if !member.is_forgotten => {}
+            Some(_) | None => {
+                return Err(directory.refused(
+                    "the store has gone on without this directory, so what it holds is out of date, but for writes that never got to the under store. Empty it to use it again, as a new one",
+                ));
             }
-        };
-        // Nobody can tell which of two is out of date that were each started without the other.
-        let is_mutual = directory.members.as_ref().is_some_and(|list| match members.member(id) {
-            Some(_) => found.iter().filter_map(Found::id).any(|id| list.has_forgotten(id)),
-            None => other.id().is_some_and(|id| list.member(id).is_none()),
-        });
-        let other = other.disk.label();
-        return Err(directory.refused(&if is_mutual {
-            format!("{other} belongs to the same store, and each of them was started without the other. Take out the one whose data is out of date")
-        } else {
-            format!("the store of {other} has gone on without this directory, so what it holds is out of date. Empty it to use it again, as a new one")
-        }));
+        }
     }
     Ok(())
 }
@@ -277,49 +321,68 @@ fn check_missing(found: &[Found], members: &mut Members, settings: &Settings) ->
     if let Some(id) = settings.forget.iter().find(|id| here.contains(id)) {
         return Err(Error::new(ErrorKind::Invalid, format!("the directory {id} is to be forgotten, and is given")));
     }
-    let mut missing = Vec::new();
+    let mut absent = Vec::new();
     let mut has_forgotten = false;
     for member in members.members.iter_mut().filter(|member| !member.is_forgotten && !here.contains(&member.id)) {
         if settings.forget.contains(&member.id) {
-            tracing::warn!(id = %member.id, last_seen_as = member.label, "a data directory is forgotten: what only it held is lost");
             member.is_forgotten = true;
             has_forgotten = true;
         } else {
-            missing.push(format!("{} (last seen as {})", member.id, member.label));
+            absent.push(format!("{} (last seen as {})", member.id, member.label));
         }
     }
-    if missing.is_empty() {
+    if absent.is_empty() {
         return Ok(has_forgotten);
     }
     let empty: Vec<String> =
         found.iter().filter(|found| found.identity.is_none()).map(|found| found.disk.label()).collect();
     let empty = if empty.is_empty() { String::new() } else { format!("; empty: {}", empty.join(", ")) };
-    let missing = missing.join(", ");
-    Err(Error::new(
-        ErrorKind::Invalid,
-        format!(
-            "data directories are missing: {missing}{empty}. Mount them and start again. If one is gone for good, start with --forget-directory and its id; what only it held is then lost"
-        ),
-    ))
+    Err(Error::new(ErrorKind::Invalid, missing(&absent.join(", "), &empty)))
+}
+
+/// What an operator is told of directories that are not there.
+fn missing(absent: &str, empty: &str) -> String {
+    format!(
+        "data directories are missing: {absent}{empty}. Mount them and start again. If one is gone for good, start with --forget-directory and its id; what only it held is then lost"
+    )
 }
 
 impl Roll {
-    /// # Errors
-    /// `Invalid` when the snapshot shows bytes in a directory that is on no list: that was missing when a release with lists was started first.
-    pub(crate) fn check_snapshot(&self, snapshot: &Snapshot) -> Result<()> {
-        let is_known = |number: &u16| self.members.members.iter().any(|member| member.number == *number);
-        if snapshot.positions.keys().all(is_known) {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Invalid,
-            "a data directory is missing: the first start of this release must have all directories of the last start",
-        ))
+    /// Whether a directory was forgotten before this start. What is left of the segments may then show older versions than the snapshot.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.found
+            .iter()
+            .filter_map(|found| found.members.as_ref())
+            .any(|list| list.members.iter().any(|member| member.is_forgotten))
     }
 
-    /// Writes down who belongs to the store. After a crash at any place no list names a directory that does not know itself, and none that
-    /// holds a list is missing in the newest. One that can't be written to takes no writes.
+    /// Looks for directories that a snapshot or a record names and no list: they were missing when a release with lists was first started.
+    ///
+    /// # Errors
+    /// `Invalid` when there is one that is not to be forgotten.
+    pub(crate) fn check_named(&mut self, named: impl Iterator<Item = u16>, forget: &[DirectoryId]) -> Result<()> {
+        for number in named {
+            if self.members.members.iter().any(|member| member.number == number) {
+                continue;
+            }
+            let id = DirectoryId::before_lists(self.members.store, number);
+            let label = format!("directory {number} of an older release");
+            if !forget.contains(&id) {
+                return Err(Error::new(ErrorKind::Invalid, missing(&format!("{id} ({label})"), "")));
+            }
+            self.members.members.push(Member { number, id, label, is_forgotten: true });
+            self.has_forgotten = true;
+        }
+        Ok(())
+    }
+
+    /// Writes down who belongs to the store. After a crash at any place, every directory that a list names has its identity, and every
+    /// directory that has a list is in the newest one.
+    ///
+    /// # Errors
+    /// `Failed` when a directory can't be told that another has come or gone: it would not miss it later.
     pub(crate) async fn note(&self) -> Result<()> {
+        self.tell_who_is_gone();
         let both = || self.directories.iter().zip(&self.found);
         for (directory, found) in both().filter(|(_, found)| found.identity.is_none()) {
             directory.identity.write(found.disk.as_ref()).await?;
@@ -328,11 +391,40 @@ impl Roll {
             self.members.write(found.disk.as_ref()).await?;
         }
         for (directory, found) in both().filter(|(_, found)| found.identity.is_some()) {
-            if let Err(error) = self.note_again(directory, found).await {
-                directory.fail(&error.to_string());
+            let Err(error) = self.note_again(directory, found).await else { continue };
+            if self.is_news_to(found) {
+                return Err(error);
+            }
+            match &error.source {
+                // Only where a directory is has changed, or its format. The next start writes it.
+                Some(source) if lacks_room(source) => {
+                    tracing::warn!(%error, "the list of directories is not up to date")
+                }
+                Some(_) | None => directory.fail(&error.to_string()),
             }
         }
         Ok(())
+    }
+
+    fn tell_who_is_gone(&self) {
+        if !self.has_forgotten {
+            return;
+        }
+        for member in self.members.members.iter().filter(|member| member.is_forgotten) {
+            let Member { id, label, .. } = member;
+            tracing::warn!(%id, last_seen_as = label, "a data directory is forgotten: what only it held is lost");
+        }
+    }
+
+    /// Whether a directory does not know who belongs to the store now.
+    fn is_news_to(&self, found: &Found) -> bool {
+        match &found.members {
+            Some(list) => !self.members.is_part_of(list),
+            None => {
+                let is_listed = matches!(found.identity, Some(IdentityFile::Listed { .. }));
+                is_listed || self.members.members.iter().any(|member| member.is_forgotten)
+            }
+        }
     }
 
     async fn note_again(&self, directory: &Directory, found: &Found) -> Result<()> {

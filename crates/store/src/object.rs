@@ -11,7 +11,7 @@ use crate::record::object::{Extent, ObjectBody};
 use crate::record::{BLOCK_BYTES, Head, Kind};
 use crate::segment::{Segment, SegmentKey};
 use crate::store::Inner;
-use crate::table::Entry;
+use crate::table::{Entry, Location};
 use crate::{Error, ErrorKind, Result};
 
 /// A published object as it was when looked up. It stays readable however long it is held, through
@@ -53,7 +53,7 @@ struct Place {
     segment: SegmentKey,
     offset: u64,
     head_bytes: usize,
-    /// Else it is an extent, which several objects may share.
+    /// Whether it is the record of the object. An extent may be shared by several objects.
     is_own_record: bool,
     /// Range of the payload.
     from: usize,
@@ -94,6 +94,20 @@ impl Object {
     /// Bytes of the object that are here.
     pub fn cached_bytes(&self) -> u64 {
         self.entry.cached_bytes()
+    }
+
+    /// Whether all bytes of the object are here, as far as the lengths of the files tell: what a file held that was cut is missing.
+    pub fn is_whole(&self) -> bool {
+        let ends_inside = |key: SegmentKey, end: u64| self.segment(key).is_ok_and(|segment| end <= segment.length());
+        let Location { segment, offset, head_bytes, payload_bytes } = self.entry.record;
+        let record = u64::from(offset) + u64::from(head_bytes) + u64::from(payload_bytes);
+        let has_extent = |extent: &Extent| {
+            let start = u64::from(extent.offset) + u64::from(extent.head_bytes) + u64::from(extent.skip);
+            ends_inside(extent.segment, start + u64::from(extent.bytes))
+        };
+        self.cached_bytes() == self.size()
+            && ends_inside(segment, record)
+            && self.entry.extents().iter().all(has_extent)
     }
 
     pub(crate) fn entry(&self) -> &Arc<Entry> {

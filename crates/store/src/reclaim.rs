@@ -54,7 +54,6 @@ impl Budget {
 impl Inner {
     /// Takes snapshots and makes room until the store is closed.
     pub(crate) async fn maintain(self: Arc<Self>) {
-        let mut unreadable = HashSet::new();
         while !self.closed.load(Ordering::SeqCst) {
             let sleep = self.env.clock.sleep(INTERVAL);
             tokio::select! { biased; () = self.maintenance.notified() => {}, () = sleep => {} }
@@ -66,7 +65,7 @@ impl Inner {
             }
             for index in 0..self.places.len() {
                 self.places[index].directory.look_at_space().await;
-                self.make_room(index, &mut unreadable).await;
+                self.make_room(index).await;
             }
             self.rounds.fetch_add(1, Ordering::SeqCst);
             self.room.notify_waiters();
@@ -75,7 +74,7 @@ impl Inner {
 
     /// Takes back segments while there is less room than a directory should keep, or than a writer waits for. It ends when each segment
     /// had its turn, and was renewed before: more may be asked for by then, elsewhere, too.
-    async fn make_room(self: &Arc<Self>, index: usize, unreadable: &mut HashSet<SegmentKey>) {
+    async fn make_room(self: &Arc<Self>, index: usize) {
         let directory = &self.places[index].directory;
         let mut renewed = HashSet::new();
         let turns = 2 * directory.segments.read().len();
@@ -84,20 +83,24 @@ impl Inner {
             if !is_wanted || directory.failed().is_some() || self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            let Some(victim) = self.choose(directory, unreadable).await else { return };
+            let Some(victim) = self.choose(directory).await else { return };
             let members = self.members(victim.key());
             if !renewed.contains(&victim.key()) && self.is_mostly_kept(&victim, &members) {
                 renewed.insert(victim.key());
                 self.renew(&victim, &members);
                 continue;
             }
-            if let Err(error) = self.reclaim(directory, &victim, members).await {
-                tracing::error!(segment = victim.header.name(), %error, "a segment could not be reclaimed");
-                if error.kind != ErrorKind::Corrupt {
-                    return;
-                }
-                unreadable.insert(victim.key());
+            let failed = self.failed_directories();
+            let Err(error) = self.reclaim(directory, &victim, members).await else { continue };
+            let (label, segment) = (directory.disk.label(), victim.header.name());
+            let is_elsewhere = matches!(error.kind, ErrorKind::Full | ErrorKind::Busy | ErrorKind::Closed);
+            if is_elsewhere || self.failed_directories() > failed {
+                tracing::warn!(directory = label, segment, %error, "a segment could not be reclaimed now");
+                return;
             }
+            // It can't be read or removed: a bad sector, say. It keeps its room until the next start, and the others go on.
+            tracing::error!(directory = label, segment, %error, "a segment is left alone: it can't be reclaimed");
+            victim.is_stuck.store(true, Ordering::SeqCst);
         }
     }
 

@@ -9,6 +9,7 @@ mod replay;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_env::sync::atomic::Ordering;
 use forebay_env::{Disk, Env, HashState};
 
@@ -28,6 +29,9 @@ use replay::{Replay, Replayed};
 /// Each start begins this far above what it finds: far more numbers than a process hands out while none of them reaches the
 /// disk, so that those that a power cut took away are not used again.
 pub const SEQUENCES_OF_A_LIFE: u64 = 1 << 32;
+
+/// As many lives may have left nothing but in a directory that is gone.
+const LIVES_FORGOTTEN: u64 = 1 << 16;
 
 /// Bytes of a log's end that are written again at once.
 const REWRITE_BYTES: u64 = 1 << 20;
@@ -55,7 +59,7 @@ impl Tables {
 }
 
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
-    let roll = call_roll(env, disks, settings).await?;
+    let mut roll = call_roll(env, disks, settings).await?;
     let directories = roll.directories.clone();
     // All is read before anything is changed: a format of a newer version is refused untouched.
     let (mut opened, mut listed) = (Vec::new(), Vec::new());
@@ -67,23 +71,34 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         listed.push(list.map_err(|error| in_file(directory, log_list::FORMAT.name, error))?);
     }
     let hasher = HashState::new(env.random.as_ref());
-    let snapshot = load_snapshot(&directories, &hasher).await?;
-    if let Some(snapshot) = &snapshot {
-        roll.check_snapshot(snapshot)?;
+    let (snapshot, is_damaged) = load_snapshot(&directories, &hasher).await?;
+    if snapshot.is_none() && is_damaged && roll.is_incomplete() {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            "the snapshots are damaged, and what a forgotten directory knew stands nowhere else: without them older versions of objects would be back. Put a sound file `snapshot` back, or remove it everywhere to go on all the same",
+        ));
     }
+    let shown = snapshot.iter().flat_map(|snapshot| snapshot.positions.keys().copied());
+    roll.check_named(shown, &settings.forget)?;
     for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
         check_logs(directory, segments, listed.as_ref(), snapshot.as_ref())?;
     }
     let held_in = snapshot.as_ref().map(|snapshot| snapshot.held_in.clone());
     let mut replay = Replay::new(snapshot.as_ref());
     let mut ends = Vec::new();
-    for (directory, segments) in directories.iter().zip(&opened) {
+    for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
         let log: Vec<_> = of_kind(segments, SegmentKind::Log);
-        ends.push(replay_log(directory, &log, snapshot.as_ref(), &mut replay).await?);
+        ends.push(replay_log(directory, &log, listed, snapshot.as_ref(), &mut replay).await?);
         for segment in of_kind(segments, SegmentKind::Fill) {
             if !snapshot.as_ref().is_some_and(|snapshot| snapshot.complete_fills.contains(&segment.key())) {
                 let replayed = replay_fill(segment, snapshot.as_ref(), &mut replay).await;
-                replayed.map_err(|error| in_file(directory, &segment.header.name(), error))?;
+                match replayed.map_err(|error| in_file(directory, &segment.header.name(), error)) {
+                    // Copies, of which the under store has the originals.
+                    Err(error) if error.kind == ErrorKind::Failed => {
+                        tracing::warn!(%error, "what follows in a segment of the read cache is skipped");
+                    }
+                    replayed => replayed?,
+                }
             }
         }
     }
@@ -92,14 +107,18 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
     let Replayed { tables, next_sequence, min_versions, last_numbers } = replay.finish(snapshot, &hasher, &known);
+    roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
     check_values(settings, &tables.values)?;
     roll.note().await?;
     if let Some(held_in) = held_in {
         drop_older_snapshots(&directories, &held_in).await;
     }
-    for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
-        let position = snapshot_positions.get(&directory.identity.number);
-        begin_log_list(directory, segments, listed.as_ref(), position).await;
+    for ((directory, segments), listed) in directories.iter().zip(&opened).zip(listed) {
+        let first = snapshot_positions.get(&directory.identity.number).map_or(0, |position| position.segment);
+        // One without a header was not begun: what is listed must have one.
+        let logs = of_kind(segments, SegmentKind::Log).into_iter().filter(|segment| segment.header.is_read());
+        let logs = logs.map(|segment| segment.key().number).filter(|number| *number >= first);
+        directory.log_list.begin(listed.into_iter().flatten().chain(logs)).await;
     }
     for (directory, end) in directories.iter().zip(ends) {
         if let Some(end) = end
@@ -118,7 +137,9 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         directory.give_numbers_above(last_numbers.get(&directory.identity.number).copied().unwrap_or(0));
     }
     let used = next_sequence.max(first_free);
-    let next_sequence = (used / SEQUENCES_OF_A_LIFE + 1).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
+    // Lives of which only a forgotten directory has a trace took numbers, too.
+    let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
+    let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
     Ok(Recovered { directories, tables, next_sequence, snapshot_positions, has_forgotten: roll.has_forgotten })
 }
 
@@ -148,7 +169,11 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
     for ((number, kind), name) in found {
         let file = directory.disk.open(name).await.map_err(failed)?;
         let length = file.len().await.map_err(failed)?;
-        let bytes = file.read_at(0, SEGMENT_HEADER_BYTES as usize).await.map_err(failed)?;
+        let bytes = match file.read_at(0, SEGMENT_HEADER_BYTES as usize).await {
+            // As one that is damaged. A log is read from there on, which tells the same.
+            Err(_) if kind != SegmentKind::Log => Bytes::new(),
+            read => read.map_err(failed)?,
+        };
         let identity = directory.identity;
         let key = SegmentKey { directory: identity.number, number };
         let header = match SegmentHeader::decode(&bytes) {
@@ -160,7 +185,7 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 // Nothing in a header is needed to read the records: each is bound to its segment and has checksums.
                 tracing::warn!(segment = name, length, "the header of a segment is damaged or was never written");
-                SegmentHeader { store: identity.store, key, kind, sequence: 0 }
+                SegmentHeader::unread(identity.store, key, kind)
             }
             Err(error) => return Err(in_file(directory, name, error)),
         };
@@ -203,21 +228,6 @@ fn check_logs(
     Err(Error::new(ErrorKind::Corrupt, problem))
 }
 
-/// Strikes off the list what the snapshot shows: reclaim may take it away from now on.
-async fn begin_log_list(
-    directory: &Directory,
-    segments: &[Arc<Segment>],
-    listed: Option<&BTreeSet<u32>>,
-    position: Option<&Position>,
-) {
-    let first = position.map_or(0, |position| position.segment);
-    let logs = of_kind(segments, SegmentKind::Log).into_iter().map(|segment| segment.key().number);
-    let logs = logs.filter(|number| *number >= first).collect();
-    if let Err(error) = directory.log_list.begin(directory.disk.as_ref(), listed, logs).await {
-        directory.fail(&format!("could not write the list of logs: {error}"));
-    }
-}
-
 /// Where a log ends.
 struct LogEnd {
     segment: Arc<Segment>,
@@ -233,6 +243,7 @@ struct LogEnd {
 async fn replay_log(
     directory: &Directory,
     log: &[&Arc<Segment>],
+    listed: &Option<BTreeSet<u32>>,
     snapshot: Option<&Snapshot>,
     replay: &mut Replay,
 ) -> Result<Option<LogEnd>> {
@@ -253,6 +264,11 @@ async fn replay_log(
             replay.take(segment, &record).map_err(named)?;
         }
         let end = scan.offset();
+        // Its header was on stable storage before it was listed: no crash explains that nothing of it is left.
+        let is_listed = listed.as_ref().is_some_and(|listed| listed.contains(&segment.key().number));
+        if is_listed && !segment.header.is_read() && end == SEGMENT_HEADER_BYTES {
+            return Err(damaged(directory, &segment.header.name()));
+        }
         log_end = Some(LogEnd { segment: Arc::clone(segment), end, durable, records });
         if end >= segment.length() {
             continue;

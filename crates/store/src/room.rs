@@ -8,6 +8,7 @@ use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::Ordering;
 
 use crate::directory::Directory;
+use crate::segment::Segment;
 use crate::store::Inner;
 use crate::{Class, Error, ErrorKind, Result};
 
@@ -225,9 +226,10 @@ impl Inner {
             return 0;
         }
         let segments = directory.segments.read();
-        let victims = segments
-            .values()
-            .filter(|segment| segment.is_sealed() && !segment.is_pinned() && !segment.is_mostly_pinned());
+        let may_go = |segment: &&Arc<Segment>| {
+            segment.is_sealed() && !segment.is_pinned() && !segment.is_mostly_pinned() && !segment.is_stuck()
+        };
+        let victims = segments.values().filter(may_go);
         let given: u64 =
             victims.map(|segment| segment.length().saturating_sub(segment.pinned_bytes.load(Ordering::SeqCst))).sum();
         (directory.unpromised_bytes() + given).saturating_sub(self.reserve_bytes())

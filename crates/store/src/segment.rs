@@ -44,7 +44,7 @@ impl SegmentKind {
     }
 }
 
-/// A directory's number and a segment's number in it. Neither is ever given twice.
+/// A directory's number and a segment's number in it. No other segment of the store ever has both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct SegmentKey {
     pub(crate) directory: u16,
@@ -62,6 +62,16 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
+    /// For a segment whose header is damaged: the name of its file tells the rest.
+    pub(crate) fn unread(store: u64, key: SegmentKey, kind: SegmentKind) -> Self {
+        Self { store, key, kind, sequence: 0 }
+    }
+
+    /// Whether the header was read from the file. The first sequence of a store is above 0.
+    pub(crate) fn is_read(&self) -> bool {
+        self.sequence > 0
+    }
+
     pub(crate) fn name(&self) -> String {
         segment_name(self.key.number, self.kind)
     }
@@ -125,6 +135,8 @@ pub(crate) struct Segment {
     /// Bytes handed out so far, header included.
     pub(crate) length: AtomicU64,
     pub(crate) sealed: AtomicBool,
+    /// Reclaim could not read it, or not remove it, and leaves it alone until the next start.
+    pub(crate) is_stuck: AtomicBool,
     /// Bytes of records that live objects need.
     pub(crate) live_bytes: AtomicU64,
     /// Those of them that may not be evicted.
@@ -187,6 +199,7 @@ impl Segment {
             file,
             length: AtomicU64::new(length),
             sealed: AtomicBool::new(sealed),
+            is_stuck: AtomicBool::new(false),
             live_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
             live_values: AtomicU64::new(0),
@@ -213,6 +226,10 @@ impl Segment {
     /// Such a segment frees little and costs much: reclaim leaves it alone.
     pub(crate) fn is_mostly_pinned(&self) -> bool {
         self.pinned_bytes.load(Ordering::SeqCst) > self.length() / 2
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_sealed(&self) -> bool {

@@ -159,7 +159,7 @@ impl Inner {
     pub(crate) async fn snapshot(&self) -> Result<()> {
         let _only_one = self.snapshot_lock.lock().await;
         let healthy = self.places.iter().filter(|place| place.directory.failed().is_none());
-        let directories: Vec<_> = healthy.map(|place| Arc::clone(&place.directory)).take(COPIES).collect();
+        let directories: Vec<_> = healthy.map(|place| Arc::clone(&place.directory)).collect();
         if directories.is_empty() {
             return Err(Error::new(ErrorKind::Failed, "no directory takes writes"));
         }
@@ -197,7 +197,8 @@ impl Inner {
         let held_in = copies.replace().await?;
         let all: Vec<_> = self.places.iter().map(|place| Arc::clone(&place.directory)).collect();
         drop_older_snapshots(&all, &held_in).await;
-        self.settle_logs(positions).await;
+        *self.shown_positions.lock() = positions;
+        self.settle_logs().await;
         let mut counters = self.counters.lock();
         counters.snapshots += 1;
         self.snapshot_at_bytes.store(counters.appended_bytes + self.settings.snapshot_log_bytes, Ordering::Relaxed);
@@ -216,21 +217,26 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets the logs before these positions go. They are struck off the lists first: a start must not miss them.
-    async fn settle_logs(&self, positions: HashMap<u16, Position>) {
-        for place in &self.places {
+    /// Lets the logs go that the snapshot shows. They are struck off the lists first: a start must not miss them.
+    pub(crate) async fn settle_logs(&self) {
+        let shown = self.shown_positions.lock().clone();
+        for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
             let (directory, number) = (&place.directory, place.directory.identity.number);
-            let Some(position) = positions.get(&number) else { continue };
+            let Some(position) = shown.get(&number) else { continue };
+            if self.settled_positions.lock().get(&number) == Some(position) {
+                continue;
+            }
             match directory.log_list.settle(directory.disk.as_ref(), position.segment).await {
-                Ok(()) => drop(self.snapshot_positions.lock().insert(number, *position)),
+                Ok(()) => drop(self.settled_positions.lock().insert(number, *position)),
+                // On a full disk, say. It is tried again when room is looked for.
                 Err(error) => {
-                    tracing::warn!(directory = directory.disk.label(), %error, "could not list the logs: none goes")
+                    tracing::warn!(directory = directory.disk.label(), %error, "the list of logs could not be written: none goes")
                 }
             }
         }
     }
 
-    fn failed_directories(&self) -> usize {
+    pub(crate) fn failed_directories(&self) -> usize {
         self.places.iter().filter(|place| place.directory.failed().is_some()).count()
     }
 
@@ -289,6 +295,9 @@ impl Copies {
     async fn begin(directories: Vec<Arc<Directory>>) -> Self {
         let mut copies = Self { files: Vec::new(), offset: START_BYTES as u64, refused: None };
         for directory in directories {
+            if copies.files.len() == COPIES {
+                break;
+            }
             let begun = async {
                 let disk = &directory.disk;
                 if disk.list().await?.iter().any(|name| name == NAME_NEW) {
@@ -379,15 +388,20 @@ pub(crate) async fn drop_older_snapshots(directories: &[Arc<Directory>], held_in
     }
 }
 
-/// The newest snapshot of the directories, if there is one that is sound.
+/// The newest snapshot of the directories, if there is one that is sound, and whether one is damaged.
 ///
 /// # Errors
 /// `Invalid` when its format is newer than this code.
-pub(crate) async fn load_snapshot(directories: &[Arc<Directory>], hasher: &HashState) -> Result<Option<Snapshot>> {
-    let unusable = |error: Error| match error.kind {
+pub(crate) async fn load_snapshot(
+    directories: &[Arc<Directory>],
+    hasher: &HashState,
+) -> Result<(Option<Snapshot>, bool)> {
+    let mut is_damaged = false;
+    let mut unusable = |error: Error| match error.kind {
         ErrorKind::Invalid => Err(error),
         _ => {
             tracing::warn!(%error, "a snapshot can't be used");
+            is_damaged = true;
             Ok(())
         }
     };
@@ -404,11 +418,11 @@ pub(crate) async fn load_snapshot(directories: &[Arc<Directory>], hasher: &HashS
     let held_in: Vec<u16> = begun.iter().map(|(directory, _)| directory.identity.number).collect();
     for (directory, reading) in begun {
         match reading.finish().await.map_err(|error| in_file(directory, NAME, error)) {
-            Ok(snapshot) => return Ok(Some(Snapshot { held_in, ..snapshot })),
+            Ok(snapshot) => return Ok((Some(Snapshot { held_in, ..snapshot }), is_damaged)),
             Err(error) => unusable(error)?,
         }
     }
-    Ok(None)
+    Ok((None, is_damaged))
 }
 
 /// A snapshot of which the first chunk is read.

@@ -78,7 +78,9 @@ pub(crate) struct Inner {
     /// Held while a snapshot is written.
     pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
-    pub(crate) snapshot_positions: Mutex<HashMap<u16, Position>>,
+    pub(crate) shown_positions: Mutex<HashMap<u16, Position>>,
+    /// The same, as far as the lists of logs tell it: logs before it may go.
+    pub(crate) settled_positions: Mutex<HashMap<u16, Position>>,
     task: Mutex<Option<Task<()>>>,
 }
 
@@ -236,7 +238,8 @@ impl Store {
             closed: AtomicBool::new(false),
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
             snapshot_lock: tokio::sync::Mutex::default(),
-            snapshot_positions: Mutex::new(recovered.snapshot_positions),
+            shown_positions: Mutex::new(recovered.snapshot_positions),
+            settled_positions: Mutex::default(),
             settings,
             task: Mutex::default(),
             env,
@@ -251,6 +254,7 @@ impl Store {
         {
             tracing::warn!(%error, "no snapshot could be written: what is known of the forgotten directory may have one copy");
         }
+        inner.settle_logs().await;
         *inner.task.lock() = Some(forebay_env::spawn(Arc::clone(&inner).maintain()));
         Ok(Self { inner })
     }

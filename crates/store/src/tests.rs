@@ -1,5 +1,6 @@
 //! The store as its users see it, over disks that lose, tear and corrupt what they are told to.
 
+mod bad_sectors;
 mod basic;
 mod counts;
 mod crash;

@@ -8,12 +8,19 @@ use forebay_types::Generation;
 use crate::object::{Object, Unwritten};
 use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
+use crate::record::{HEAD_BYTES_MAX, encode_body};
 use crate::room::Room;
 use crate::segment::{Segment, SegmentKey, SegmentKind, SegmentPin};
 use crate::store::Inner;
 use crate::table::{Content, Entry, Location};
 use crate::waiting::Waiting;
-use crate::{Class, NewObject, Result};
+use crate::{Class, Error, ErrorKind, NewObject, Result};
+
+/// An object of fewer extents fits into a record whatever they are: each takes 38 bytes of it at most.
+const EXTENTS_UNCHECKED: usize = 1 << 20;
+
+/// Bytes of a record's head that are left for what becomes known of the object later.
+const ANNEX_ROOM: usize = 64 << 10;
 
 /// Appends the bytes of one object.
 pub struct Writer {
@@ -134,7 +141,7 @@ impl Writer {
     /// Ends the object. Its bytes are durable when the commit that publishes it is.
     ///
     /// # Errors
-    /// `Full`, `Busy` and `Failed`.
+    /// `Full`, `Busy` and `Failed`; `TooLarge` when it has more extents than a record can name.
     ///
     /// # Panics
     /// When more bytes were appended than the object has.
@@ -152,7 +159,7 @@ impl Writer {
         // Nothing of it is there yet: a disk that has ceased to answer meanwhile need not be waited for.
         let is_free = is_inline && inner.is_stalled(self.room.directory);
         let directory = if is_free { inner.roomiest()? } else { self.room.directory };
-        Ok(Staged::new(inner, directory, object, self.extents, payload, is_inline, self.kept))
+        Staged::new(inner, directory, object, self.extents, payload, is_inline, self.kept).checked()
     }
 }
 
@@ -185,6 +192,18 @@ impl Staged {
             carried: false,
         };
         Self { body, key, payload, is_inline, directory, kept, inner }
+    }
+
+    /// # Errors
+    /// `TooLarge` when no reader would take its record.
+    pub(crate) fn checked(self) -> Result<Self> {
+        let is_large = self.body.extents.len() >= EXTENTS_UNCHECKED;
+        if is_large && encode_body(&self.body).len() > HEAD_BYTES_MAX - ANNEX_ROOM {
+            let (bytes, pieces) = (self.body.size, self.body.extents.len());
+            let problem = format!("an object of {bytes} bytes in {pieces} pieces is more than one record can name");
+            return Err(Error::new(ErrorKind::TooLarge, problem));
+        }
+        Ok(self)
     }
 
     /// With another annex: what became known of the object since its end.

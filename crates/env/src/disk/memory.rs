@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -40,6 +41,9 @@ struct State {
     fail_syncs: u32,
     fail_writes: Option<io::ErrorKind>,
     fail_creates: Option<io::ErrorKind>,
+    fail_removes: bool,
+    /// Bytes of files that can't be read, in this life and later ones.
+    unreadable: HashMap<u64, Range<usize>>,
 }
 
 /// One change of the directory, which a power cut keeps or undoes as a whole.
@@ -74,6 +78,7 @@ impl State {
         self.fail_syncs = 0;
         self.fail_writes = None;
         self.fail_creates = None;
+        self.fail_removes = false;
     }
 }
 
@@ -98,6 +103,8 @@ impl MemoryDisk {
             fail_syncs: 0,
             fail_writes: None,
             fail_creates: None,
+            fail_removes: false,
+            unreadable: HashMap::new(),
         };
         Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)) }
     }
@@ -145,6 +152,21 @@ impl MemoryDisk {
     /// No file can be created, until called with `None`.
     pub fn fail_creates(&self, error: Option<io::ErrorKind>) {
         self.state.lock().fail_creates = error;
+    }
+
+    /// Whether removing a file fails with an I/O error.
+    pub fn fail_removes(&self, fail: bool) {
+        self.state.lock().fail_removes = fail;
+    }
+
+    /// Reads of these bytes of a file fail with an I/O error from now on, as those of a bad sector.
+    ///
+    /// # Panics
+    /// When the file does not exist.
+    pub fn fail_reads_of(&self, name: &str, bytes: Range<usize>) {
+        let mut state = self.state.lock();
+        let id = state.names[name];
+        state.unreadable.insert(id, bytes);
     }
 
     pub fn set_capacity(&self, capacity: u64) {
@@ -315,7 +337,11 @@ impl Disk for MemoryDisk {
 
     async fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state.lock();
-        let id = state.names.remove(name).ok_or_else(|| missing(name))?;
+        let id = state.names.get(name).copied().ok_or_else(|| missing(name))?;
+        if state.fail_removes {
+            return Err(io::Error::other("the disk could not remove a file"));
+        }
+        state.names.remove(name);
         state.unsynced_names.push(NameChange::Removed { name: name.to_owned(), id });
         Ok(())
     }
@@ -398,6 +424,9 @@ impl DiskFile for MemoryFile {
             let bytes = &state.files[&id].bytes;
             let start = (offset as usize).min(bytes.len());
             let end = (start + length).min(bytes.len());
+            if state.unreadable.get(&id).is_some_and(|bad| bad.start < end && start < bad.end) {
+                return Err(io::Error::other("the disk could not read"));
+            }
             Ok(Bytes::copy_from_slice(&bytes[start..end]))
         })
     }

@@ -40,7 +40,7 @@ fn text(overview: &Overview) -> String {
         ("free", of_capacity(status.free_bytes)),
     ]);
     if status.missing_objects > 0 {
-        lines.push(("missing at the start", format!("{} objects", count(status.missing_objects))));
+        lines.push(("missing", format!("{} objects", count(status.missing_objects))));
     }
     lines.extend(status.failed_directories.iter().map(|directory| ("failed directory", escaped(directory))));
     let mut text = pairs(&lines);

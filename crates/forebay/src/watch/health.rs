@@ -105,8 +105,8 @@ fn missing(status: &Status) -> Condition {
         id: "objects-missing",
         severity: Severity::Critical,
         subject: String::new(),
-        title: (count > 0).then(|| format!("the bytes of {count} acknowledged objects were missing at the start")),
-        cure: "The log names them. Bring back the directory or the file that is gone and restart; else write or delete each of them again",
+        title: (count > 0).then(|| format!("the bytes of {count} acknowledged objects are missing")),
+        cure: "The log of the start names them. Write or delete each of them again, without conditions: reads of them fail until then",
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
             |facts| facts.status.missing_objects = 3,
             "objects-missing",
             "",
-            "the bytes of 3 acknowledged objects were missing at the start",
+            "the bytes of 3 acknowledged objects are missing",
         );
         check(
             |facts| facts.status.pinned_bytes = 95,

@@ -1,6 +1,5 @@
 //! The choice of the next victim: the oldest, unless most of it is worth keeping.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,15 +14,19 @@ use crate::table::Entry;
 
 impl Inner {
     /// The next victim, doomed already. Logs only where the last snapshot shows all of them: a replay needs the rest.
-    pub(super) async fn choose(&self, directory: &Directory, unreadable: &HashSet<SegmentKey>) -> Option<Arc<Segment>> {
-        if let Some(victim) = self.best_victim(directory, unreadable) {
+    pub(super) async fn choose(&self, directory: &Directory) -> Option<Arc<Segment>> {
+        if let Some(victim) = self.best_victim(directory) {
+            return Some(victim);
+        }
+        self.settle_logs().await;
+        if let Some(victim) = self.best_victim(directory) {
             return Some(victim);
         }
         if !self.log_went_on(directory) {
             return None;
         }
         match self.snapshot().await {
-            Ok(()) => self.best_victim(directory, unreadable),
+            Ok(()) => self.best_victim(directory),
             Err(error) => {
                 tracing::warn!(%error, "no snapshot could be written to make room");
                 None
@@ -33,7 +36,7 @@ impl Inner {
 
     /// Whether logs were sealed since the last snapshot, which a new one would let go.
     fn log_went_on(&self, directory: &Directory) -> bool {
-        let replayed_from = self.snapshot_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
+        let replayed_from = self.shown_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
         let segments = directory.segments.read();
         let newer = |segment: &Arc<Segment>| {
             segment.header.kind == SegmentKind::Log && segment.is_sealed() && segment.key().number >= replayed_from
@@ -41,8 +44,8 @@ impl Inner {
         segments.values().any(newer)
     }
 
-    fn best_victim(&self, directory: &Directory, unreadable: &HashSet<SegmentKey>) -> Option<Arc<Segment>> {
-        let replayed_from = self.snapshot_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
+    fn best_victim(&self, directory: &Directory) -> Option<Arc<Segment>> {
+        let replayed_from = self.settled_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
         let segments = directory.segments.read();
         // The newest name stays, so that a start never gives a number twice: what refers to a deleted segment must not find
         // another one.
@@ -52,7 +55,7 @@ impl Inner {
                 return false;
             }
             let is_settled = segment.header.kind != SegmentKind::Log || segment.key().number < replayed_from;
-            segment.is_sealed() && !segment.is_pinned() && is_settled && !unreadable.contains(&segment.key())
+            segment.is_sealed() && !segment.is_pinned() && is_settled && !segment.is_stuck()
         };
         let mut candidates: Vec<&Arc<Segment>> = segments.values().filter(may_go).collect();
         // Empty ones first, then the oldest.

@@ -50,7 +50,7 @@ pub(crate) struct Replayed {
 /// Collects records, and applies them in order.
 pub(crate) struct Replay {
     steps: Vec<Placed>,
-    /// Segments of extents in object records, the highest of each directory.
+    /// Segments that records name, the highest of each directory.
     mentioned: BTreeMap<u16, SegmentKey>,
     voids: Vec<VoidBody>,
     next_sequence: u64,
@@ -85,10 +85,7 @@ impl Replay {
         let step = match header.kind {
             Kind::Object => {
                 let body = ObjectBody::decode(&record.head.body)?;
-                for Extent { segment, .. } in &body.extents {
-                    let last = self.mentioned.entry(segment.directory).or_insert(*segment);
-                    *last = (*segment).max(*last);
-                }
+                body.extents.iter().for_each(|extent| self.mention(extent.segment));
                 let is_inline = body.extents.is_empty() && body.size == u64::from(location.payload_bytes);
                 let entry = entry_of(&body, location, is_inline);
                 Step::Object { entry, stands_alone: body.stands_alone }
@@ -105,13 +102,20 @@ impl Replay {
                 return Ok(());
             }
             Kind::Void => {
-                self.voids.push(VoidBody::decode(&record.head.body)?);
+                let void = VoidBody::decode(&record.head.body)?;
+                self.mention(void.segment);
+                self.voids.push(void);
                 return Ok(());
             }
         };
         let (order, sequence) = (header.sequence, header.sequence);
         self.steps.push(Placed { order, segment: segment.key(), sequence, step });
         Ok(())
+    }
+
+    fn mention(&mut self, segment: SegmentKey) {
+        let last = self.mentioned.entry(segment.directory).or_insert(segment);
+        *last = segment.max(*last);
     }
 
     /// What reclaim carried changes objects at its old place in the order. A snapshot shows it already.

@@ -143,7 +143,7 @@ async fn a_snapshot_outlives_the_loss_of_a_directory() {
         for at in [3, before.len() / 2, before.len() - 1] {
             disks[damaged].flip_bit("snapshot", at, 1);
             let store = start(&disks).await.unwrap();
-            assert!(!store.inner.snapshot_positions.lock().is_empty(), "the other copy is used");
+            assert!(!store.inner.shown_positions.lock().is_empty(), "the other copy is used");
             assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
             store.close().await.unwrap();
         }
@@ -255,7 +255,45 @@ async fn a_damaged_list_is_taken_from_another_directory() {
     disks[1].remove("members").await.unwrap();
     start(&disks).await.unwrap().close().await.unwrap();
     disks.iter().for_each(|disk| disk.flip_bit("members", 20, 3));
-    check_error(start(&disks).await, ErrorKind::Corrupt, "the list of directories is damaged or gone");
+    check_error(start(&disks).await, ErrorKind::Corrupt, "Remove the file `members` from all directories");
+    for disk in &disks {
+        disk.remove("members").await.unwrap();
+    }
+    let three = [disks[0].clone(), disks[1].clone(), MemoryDisk::default()];
+    check_refused(&three, Vec::new(), "add it at the next start").await;
+    let store = start(&disks).await.unwrap();
+    assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
+    check_values(&store);
+    put(&store, "new", &body(3)).await;
+    store.close().await.unwrap();
+    start(&three).await.unwrap().close().await.unwrap();
+    check_refused(&disks, Vec::new(), "data directories are missing").await;
+}
+
+/// A list that can't be written where it is news ends the start: that directory would not miss the new one later.
+#[tokio::test]
+async fn a_directory_that_cannot_be_told_of_a_new_one_ends_the_start() {
+    let disks = two_directories().await;
+    let added = MemoryDisk::default();
+    let three = [disks[0].clone(), disks[1].clone(), added.clone()];
+    for kind in [std::io::ErrorKind::StorageFull, std::io::ErrorKind::Other] {
+        disks[1].fail_writes(Some(kind));
+        // Again and again, with nothing done.
+        check_error(start(&three).await, ErrorKind::Failed, "could not write the list of directories");
+        disks[1].fail_writes(None);
+    }
+    // Nothing was written but lists, and the first directory knows the new one by now.
+    check_refused(&disks, Vec::new(), "data directories are missing").await;
+    let store = start(&three).await.unwrap();
+    assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
+    store.close().await.unwrap();
+    // Forgetting is news, too.
+    disks[0].fail_writes(Some(std::io::ErrorKind::StorageFull));
+    let forget = vec![id(&three[2]).await];
+    let refused = start_without(&disks, forget.clone()).await;
+    check_error(refused, ErrorKind::Failed, "could not write the list of directories");
+    disks[0].fail_writes(None);
+    start_without(&disks, forget).await.unwrap();
 }
 
 /// As an old release left it: an identity of version 1 and no list.
@@ -271,29 +309,94 @@ async fn before_lists(disk: &MemoryDisk, store: u64, number: u16) {
     });
 }
 
-#[tokio::test]
-async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
+/// A store of two directories as an old release left it: only `holder` has the snapshot, if any has.
+async fn two_before_lists(holder: Option<usize>) -> [MemoryDisk; 2] {
     let disks = [(); 2].map(|()| MemoryDisk::default());
     for (number, disk) in disks.iter().enumerate() {
-        let file = disk.create("identity").await.unwrap();
-        file.write_at(0, vec![vec![0; 24].into()], true).await.unwrap();
+        disk.create("identity").await.unwrap().write_at(0, vec![vec![0; 24].into()], true).await.unwrap();
         disk.create("members").await.unwrap();
         before_lists(disk, 77, number as u16).await;
     }
     let store = start(&disks).await.unwrap();
-    put(&store, "some", &body(7)).await;
+    for index in 0..20 {
+        put(&store, &format!("o{index}"), &body(index)).await;
+    }
     store.close().await.unwrap();
     for (number, disk) in disks.iter().enumerate() {
         before_lists(disk, 77, number as u16).await;
+        disk.remove("logs").await.unwrap();
+        if holder != Some(number) {
+            disk.remove("snapshot").await.unwrap();
+        }
     }
-    check_refused(std::slice::from_ref(&disks[0]), Vec::new(), "must have all directories of the last start").await;
-    // A new one gets a number that none of the old ones can have had.
-    let three = [disks[0].clone(), disks[1].clone(), MemoryDisk::default()];
-    let store = start(&three).await.unwrap();
-    assert_eq!(store.inner.places[2].directory.identity.number, 1024);
-    assert_eq!(read(&store, "some").await.unwrap(), body(7));
-    store.close().await.unwrap();
-    check_refused(&three[..1], Vec::new(), "data directories are missing").await;
+    disks
+}
+
+#[tokio::test]
+async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
+    for holder in [None, Some(0), Some(1)] {
+        for given in [0, 1] {
+            let disks = two_before_lists(holder).await;
+            // Where nothing that is here names the other one, nobody can know of it.
+            let is_named = given == 1 || holder == Some(0);
+            let one = std::slice::from_ref(&disks[given]);
+            if is_named {
+                check_refused(one, Vec::new(), "of an older release). Mount them").await;
+                let other = crate::DirectoryId::before_lists(77, 1 - given as u16);
+                let store = start_without(one, vec![other]).await.unwrap();
+                store.close().await.unwrap();
+                start(one).await.unwrap();
+                check_refused(&disks, Vec::new(), "has gone on without this directory").await;
+                continue;
+            }
+            let with_empty = [disks[given].clone(), MemoryDisk::default()];
+            check_refused(&with_empty, Vec::new(), "add it at the next start").await;
+            // A new one gets a number that none of the old ones can have had.
+            let store = start(&disks).await.unwrap();
+            for index in 0..20 {
+                assert_eq!(read(&store, &format!("o{index}")).await.unwrap(), body(index));
+            }
+            store.close().await.unwrap();
+            let three = [disks[0].clone(), disks[1].clone(), MemoryDisk::default()];
+            let store = start(&three).await.unwrap();
+            assert_eq!(store.inner.places[2].directory.identity.number, 1024);
+            store.close().await.unwrap();
+            check_refused(&three[..1], Vec::new(), "data directories are missing").await;
+        }
+    }
+}
+
+/// A directory has the snapshot of no life that only a lost one has seen: what it gave must not be given again.
+#[tokio::test]
+async fn no_generation_is_given_twice_when_a_directory_is_forgotten() {
+    let disks = two_directories().await;
+    let store = start(&disks).await.unwrap();
+    let given = store.next_generation();
+    drop(store);
+    let lost = id(&disks[1]).await;
+    let store = start_without(&disks[..1], vec![lost]).await.unwrap();
+    assert!(store.next_generation().0 > given.0 + 1000 * crate::SEQUENCES_OF_A_LIFE);
+}
+
+/// Two that were added at starts without each other have one number.
+#[tokio::test]
+async fn lists_that_contradict_each_other_are_refused() {
+    let disks = two_directories().await;
+    let before = disks.clone().map(|disk| disk.contents("members").unwrap());
+    let added = [(); 2].map(|()| MemoryDisk::default());
+    for one in &added {
+        // As a crash leaves it: those of before have not got the new list.
+        for (disk, before) in disks.iter().zip(&before) {
+            disk.edit("members", |bytes| *bytes = before.clone());
+        }
+        // From another seed: each has an id of its own.
+        let all: Vec<_> = disks.iter().chain([one]).map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        let seed = if std::ptr::eq(one, &added[0]) { 11 } else { 12 };
+        Store::open(Env::simulated(seed).0, all, settings(3), None).await.unwrap().close().await.unwrap();
+    }
+    let with = |one: &MemoryDisk| [disks[0].clone(), disks[1].clone(), one.clone()];
+    check_refused(&with(&added[0]), Vec::new(), "each of them was started without the other").await;
+    start(&with(&added[1])).await.unwrap();
 }
 
 /// Two records of one log, each where the other was: checksums and segment are right, and it is the wrong object all the same.
@@ -345,4 +448,21 @@ async fn the_number_of_a_file_that_is_gone_is_not_given_again() {
         assert_eq!(value(&store, "value").unwrap(), "there");
         store.close().await.unwrap();
     }
+}
+
+/// What a forgotten directory knew of overwrites and deletes stands in the snapshot alone.
+#[tokio::test]
+async fn after_a_directory_was_forgotten_a_damaged_snapshot_is_not_passed_over() {
+    let disks = two_directories().await;
+    let forget = vec![id(&disks[1]).await];
+    start_without(&disks[..1], forget).await.unwrap().close().await.unwrap();
+    let length = disks[0].contents("snapshot").unwrap().len();
+    disks[0].flip_bit("snapshot", length / 2, 1);
+    let one = std::slice::from_ref(&disks[0]);
+    let before = contents(&disks[0]).await;
+    check_error(start(one).await, ErrorKind::Corrupt, "what a forgotten directory knew");
+    assert_eq!(contents(&disks[0]).await, before);
+    disks[0].remove("snapshot").await.unwrap();
+    let store = start(one).await.unwrap();
+    write_value(&store, "new", Some("there")).await;
 }

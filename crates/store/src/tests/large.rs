@@ -205,3 +205,29 @@ async fn pieces_that_only_the_system_has_are_durable_in_a_concatenation() {
         assert_eq!(read(&store, "whole").await.unwrap(), whole);
     }
 }
+
+/// More pieces than the head of a record can name, which no reader takes: some terabytes of an upload in parts.
+#[tokio::test]
+async fn an_object_of_more_pieces_than_a_record_can_name_is_refused() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    let settings = Settings { extent_bytes_max: 512, inline_bytes_max: 0, ..small() };
+    store.close().await.unwrap();
+    let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
+    let data = pattern(1, 512 * 1000);
+    put(&store, "piece", &data).await;
+    let piece = store.peek(b"piece").unwrap();
+    let concatenate = async |pieces: usize| {
+        let object = named(&store, "whole", pieces * data.len());
+        store.concatenate(&vec![piece.clone(); pieces], object).await
+    };
+    check_error(concatenate(6000).await.map(drop), ErrorKind::TooLarge, "more than one record can name");
+    let publish = vec![concatenate(2000).await.unwrap()];
+    store.commit(Commit { publish, ..Commit::default() }, Durability::Fsync).await.unwrap();
+    disk.kill();
+    let store = open(&disk).await;
+    let whole = store.peek(b"whole").unwrap();
+    assert_eq!(whole.cached_bytes(), 2000 * data.len() as u64);
+    let end = ByteRange::new(whole.size() - 512, whole.size());
+    assert_eq!(read_range(&whole, end).await.unwrap(), data.slice(data.len() - 512..));
+}

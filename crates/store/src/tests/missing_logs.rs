@@ -99,3 +99,21 @@ async fn a_damaged_list_of_logs_is_refused_and_nothing_changes() {
     disk.remove("logs").await.unwrap();
     check_all(&open(&disk).await).await;
 }
+
+/// Headers are on stable storage before a log is listed: no crash leaves one without.
+#[tokio::test]
+async fn a_listed_log_of_which_nothing_is_left_is_refused_and_nothing_changes() {
+    for number in 0..4 {
+        for zeroed in [false, true] {
+            let disk = several_logs().await;
+            let name = files(&disk, ".log").await[number].clone();
+            let whole = disk.contents(&name).unwrap();
+            disk.edit(&name, |bytes| if zeroed { bytes.fill(0) } else { bytes.clear() });
+            let before = contents(&disk).await;
+            check_error(try_open(&disk).await, ErrorKind::Corrupt, &name);
+            assert_eq!(contents(&disk).await, before);
+            disk.edit(&name, |bytes| *bytes = whole);
+            check_all(&open(&disk).await).await;
+        }
+    }
+}
