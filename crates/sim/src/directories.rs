@@ -64,10 +64,11 @@ impl Machine {
         if others.is_empty() || !self.all_know_all() {
             return;
         }
-        self.check_refused(&others, "a directory is missing");
+        let forget = self.forget.lock().clone();
+        self.check_refused(&others, &forget, "a directory is missing");
         let mut replaced = others;
         replaced.push(self.new_disk());
-        self.check_refused(&replaced, &format!("an empty directory stands for disk {}", missing.number));
+        self.check_refused(&replaced, &forget, &format!("an empty directory stands for disk {}", missing.number));
     }
 
     fn without(&self, number: usize) -> (SimDisk, Vec<SimDisk>) {
@@ -93,7 +94,8 @@ impl Machine {
         if is_replaced {
             others.push(self.new_disk());
         }
-        self.check_refused(&others, "a directory is lost");
+        let forget = self.forget.lock().clone();
+        self.check_refused(&others, &forget, "a directory is lost");
         self.world.note(format_args!("disk {} is forgotten", lost.number));
         self.world.lost.store(true, Ordering::Relaxed);
         self.forget.lock().push(id);
@@ -108,7 +110,7 @@ impl Machine {
         if self.all_know_all() && !self.has_just_lost() {
             let mut disks = self.disks.lock().clone();
             disks.push(back);
-            self.check_refused(&disks, "a forgotten directory is back");
+            self.check_refused(&disks, &[], "a forgotten directory is back");
         }
     }
 
@@ -157,10 +159,11 @@ impl Machine {
     /// else.
     fn is_noticed(&self, damage: &str) -> bool {
         let disks = self.disks.lock().clone();
+        let forget = self.forget.lock().clone();
         let before = contents(&disks);
         let mut is_refused = false;
         self.process(LIFE_MAX, async {
-            if let Err(error) = self.open_store(&disks).await {
+            if let Err(error) = self.open_store(&disks, &forget).await {
                 self.world.note(format_args!("refused, since {damage}: {error}"));
                 is_refused = true;
             }
@@ -175,10 +178,10 @@ impl Machine {
     }
 
     /// A start that must be refused, and change nothing.
-    fn check_refused(&self, disks: &[SimDisk], why: &str) {
+    fn check_refused(&self, disks: &[SimDisk], forget: &[DirectoryId], why: &str) {
         let before = contents(disks);
         self.process(LIFE_MAX, async {
-            match self.open_store(disks).await {
+            match self.open_store(disks, forget).await {
                 Ok(_) => self.world.broken(format!("a start is not refused although {why}")),
                 Err(error) => self.world.note(format_args!("refused: {error}")),
             }

@@ -76,7 +76,8 @@ impl Machine {
     pub(crate) async fn open(&self) -> Result<(Cache, Store), String> {
         let env = self.world.env();
         let disks = self.disks.lock().clone();
-        let store = self.open_store(&disks).await?;
+        let forget = self.forget.lock().clone();
+        let store = self.open_store(&disks, &forget).await?;
         let engine = Arc::new(EmbeddedEngine::new(store.clone()));
         let (mounts, policies) = (self.mounts(&env), self.policies());
         let parts = Parts { env, store: store.clone(), engine, mounts, settings: self.settings(), policies };
@@ -97,7 +98,7 @@ impl Machine {
         }
     }
 
-    pub(crate) async fn open_store(&self, disks: &[SimDisk]) -> Result<Store, String> {
+    pub(crate) async fn open_store(&self, disks: &[SimDisk], forget: &[DirectoryId]) -> Result<Store, String> {
         self.starts.fetch_add(1, Ordering::Relaxed);
         let config = &self.config;
         let capacity = config.segments * config.segment;
@@ -107,7 +108,7 @@ impl Machine {
             extent_bytes_max: config.extent,
             snapshot_log_bytes: config.snapshot_log,
             write_buffer_bytes_max: 64 << 10,
-            forget: self.forget.lock().clone(),
+            forget: forget.to_vec(),
             value_check: Some(forebay_catalog::records::check_version),
             ..forebay_store::Settings::new(vec![capacity; disks.len()])
         };
