@@ -115,34 +115,45 @@ impl Inner {
     }
 
     pub(crate) fn write_values(&self, writes: Vec<ValueWrite>, version: u64, segment: SegmentKey) {
-        let count = |segment: SegmentKey, by: i128| {
-            if let Some(segment) = self.segment(segment) {
-                change(&segment.live_values, by);
-            }
-        };
-        count(segment, writes.iter().filter(|write| write.value.is_some()).count() as i128);
         let write_of = |write: ValueWrite| match write.value {
             Some(value) => Write::Put(Row::new(&write.key, &value, version, segment)),
             None => Write::Delete(write.key),
         };
-        // Made before the table is locked.
+        // Made before the table is locked, and counted before they can be found: whoever overwrites them then takes them off the count.
         let writes: Vec<Write> = writes.into_iter().map(write_of).collect();
+        let rows = writes.iter().filter_map(|write| if let Write::Put(row) = write { Some(row) } else { None });
+        self.count_value(segment, rows.map(|row| i128::from(row.log_bytes())).sum());
         for before in self.values.apply(writes) {
-            count(before.segment, -1);
+            self.count_value(before.segment, -i128::from(before.log_bytes()));
+            // Reclaim carried it while this commit was on its way.
+            if let Some(holder) = self.segment(before.segment).filter(|holder| holder.header.sequence > version) {
+                holder.holds_stale(before.version);
+            }
+        }
+    }
+
+    /// Counts deletes and annotations that were written to a log.
+    pub(crate) fn count_changes(&self, segment: SegmentKey, bytes: u64) {
+        if let Some(segment) = self.segment(segment) {
+            segment.change_bytes.fetch_add(bytes, Ordering::SeqCst);
+        }
+    }
+
+    fn count_value(&self, segment: SegmentKey, bytes: i128) {
+        if let Some(segment) = self.segment(segment) {
+            change(&segment.value_bytes, bytes);
         }
     }
 
     /// Notes that reclaim has written a value again.
     pub(crate) fn move_value(&self, key: &[u8], version: u64, from: SegmentKey, to: SegmentKey) {
-        let count = |segment: SegmentKey, by: i128| {
-            if let Some(segment) = self.segment(segment) {
-                change(&segment.live_values, by);
-            }
-        };
-        // Before it can be found there: whoever overwrites it then takes it off the count.
-        count(to, 1);
-        let moved = self.values.moved(key, version, to);
-        count(if moved { from } else { to }, -1);
+        let moved = self.values.moved(key, version, to, |row| {
+            self.count_value(to, row.log_bytes().into());
+            self.count_value(from, -i128::from(row.log_bytes()));
+        });
+        if let (false, Some(holder)) = (moved, self.segment(to)) {
+            holder.holds_stale(version);
+        }
     }
 
     /// Counts in what recovery found. Returns whether all values stand in a log that is here.
@@ -151,11 +162,11 @@ impl Inner {
             shard.read().iter().for_each(|entry| self.account(entry, 1));
         }
         let mut written: HashMap<SegmentKey, i128> = HashMap::new();
-        self.values.for_each(|row| *written.entry(row.segment).or_default() += 1);
+        self.values.for_each(|row| *written.entry(row.segment).or_default() += i128::from(row.log_bytes()));
         let mut has_all = true;
-        for (segment, count) in written {
+        for (segment, bytes) in written {
             match self.segment(segment) {
-                Some(segment) => change(&segment.live_values, count),
+                Some(segment) => change(&segment.value_bytes, bytes),
                 None => has_all = false,
             }
         }

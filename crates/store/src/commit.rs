@@ -38,11 +38,13 @@ impl Inner {
         let _uncarried = self.uncarried(&commit).await;
         let mut drafts: Vec<_> =
             commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
-        drafts.push(body_of(&commit).draft());
+        let body = body_of(&commit);
+        drafts.push(body.draft());
         let appended = self.places[directory].log.append(drafts, until).await?;
         let version = *appended.sequences.last().expect("a commit has a record");
         let log_segment = appended.locations.last().expect("a commit has a record").segment;
         self.apply(commit, &appended.locations, version, log_segment);
+        self.count_changes(log_segment, body.change_bytes());
         drop(appended.applying);
         self.counters.lock().commits += 1;
         self.note_log();

@@ -186,6 +186,11 @@ impl Directory {
         }
     }
 
+    /// What deletes and annotations take.
+    pub(crate) fn change_bytes(&self) -> u64 {
+        self.segments.read().values().map(|segment| segment.change_bytes.load(Ordering::SeqCst)).sum()
+    }
+
     pub(crate) fn grew(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
     }

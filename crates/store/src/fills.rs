@@ -30,6 +30,12 @@ impl Fills {
         UnappliedFill { fills: Arc::clone(self), sequence }
     }
 
+    /// The lowest sequence that a fill which is being written may have.
+    pub(crate) fn lowest(&self, next_sequence: &AtomicU64) -> u64 {
+        let unapplied = self.unapplied.lock();
+        unapplied.first().copied().unwrap_or_else(|| next_sequence.load(Ordering::SeqCst))
+    }
+
     /// The next sequence, and those below it that are not applied.
     pub(crate) fn unapplied(&self, next_sequence: &AtomicU64) -> (u64, Vec<u64>) {
         let unapplied = self.unapplied.lock();

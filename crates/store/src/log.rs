@@ -89,6 +89,8 @@ pub(crate) enum Until {
     Written,
     /// They are on stable storage.
     Synced,
+    /// They are on stable storage, and what comes next begins a new segment.
+    Sealed,
     /// They are on stable storage, and nobody waits for that: the next sync will do that others ask for, or one after [`crate::Settings::sync_delay`].
     SyncedSoon,
 }
@@ -96,6 +98,8 @@ pub(crate) enum Until {
 struct Request {
     drafts: Vec<Draft>,
     until: Until,
+    /// Whether the page that it ends in may be filled up.
+    may_fill: bool,
     done: oneshot::Sender<Result<Appended>>,
 }
 
@@ -176,15 +180,30 @@ impl Log {
 
     /// Appends records one behind the other.
     pub(crate) async fn append(&self, drafts: Vec<Draft>, until: Until) -> Result<Appended> {
+        self.request(drafts, until, true).await
+    }
+
+    /// Appends what reclaim carries, and syncs it. It takes no more room than it must: what is carried must end up smaller than where it
+    /// comes from.
+    pub(crate) async fn append_carried(&self, drafts: Vec<Draft>) -> Result<Appended> {
+        self.request(drafts, Until::Synced, false).await
+    }
+
+    async fn request(&self, drafts: Vec<Draft>, until: Until, may_fill: bool) -> Result<Appended> {
         let sender = self.sender.lock().clone().ok_or_else(closed)?;
         let (done, answer) = oneshot::channel();
-        sender.send(Request { drafts, until, done }).await.map_err(|_| closed())?;
+        sender.send(Request { drafts, until, may_fill, done }).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
     /// Syncs all that was appended so far.
     pub(crate) async fn barrier(&self) -> Result<()> {
         self.append(Vec::new(), Until::Synced).await.map(drop)
+    }
+
+    /// Ends the open segment, so that reclaim can take it.
+    pub(crate) async fn seal(&self) -> Result<()> {
+        self.append(Vec::new(), Until::Sealed).await.map(drop)
     }
 
     /// Where a replay must begin so as not to miss what the tables don't show yet.
@@ -233,8 +252,12 @@ impl Appender {
                 bytes += next.drafts.iter().map(Draft::total_bytes).sum::<usize>();
                 batch.push(next);
             }
-            let sync = self.is_overdue() || batch.iter().any(|request| request.until == Until::Synced);
+            let seals = batch.iter().any(|request| request.until == Until::Sealed);
+            let sync = seals || self.is_overdue() || batch.iter().any(|request| request.until == Until::Synced);
             let result = self.append(&batch, bytes as u64, sync).await;
+            if seals && result.is_ok() {
+                self.seal();
+            }
             self.answer(batch, result, sync);
         }
         self.sync_written().await;
@@ -259,6 +282,14 @@ impl Appender {
             }
             // What was written before has still to be synced: that tells what became of it.
             Err(error) => batch.into_iter().for_each(|request| drop(request.done.send(Err(copy(&error))))),
+        }
+    }
+
+    /// Ends the open segment, all of which is synced.
+    fn seal(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.segment.sealed.store(true, Ordering::SeqCst);
+            *self.end.lock() = Position { segment: self.directory.next_number(), offset: 0 };
         }
     }
 
@@ -331,7 +362,8 @@ impl Appender {
             }
             appended.push(Appended { locations, sequences, applying: Some(applying) });
         }
-        if sync && let Some(filler) = filler(open.offset, offset, self.segment_bytes) {
+        let may_fill = sync && batch.iter().any(|request| request.may_fill);
+        if may_fill && let Some(filler) = filler(open.offset, offset, self.segment_bytes) {
             let sequence = self.sequence.fetch_add(1, Ordering::SeqCst);
             buffers.extend(filler.encode(open.segment.binding(), sequence, open.durable));
             offset += filler.total_bytes() as u64;

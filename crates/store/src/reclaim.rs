@@ -4,6 +4,8 @@
 mod choose;
 mod commits;
 
+pub(crate) use choose::is_worth_reclaiming;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,6 @@ use forebay_env::sync::atomic::Ordering;
 use forebay_types::{ByteRange, Generation};
 
 use crate::directory::Directory;
-use crate::log::Until;
 use crate::object::Object;
 use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
@@ -22,6 +23,7 @@ use crate::store::Inner;
 use crate::table::Entry;
 use crate::writer::{Kept, extent_at};
 use crate::{Access, Error, ErrorKind, Piece, Result};
+use choose::Victim;
 
 /// How often room is looked for although nobody asked.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -36,11 +38,15 @@ struct Budget {
 }
 
 /// Bytes of a segment, pinned ones included, that are carried forward at most.
-fn carried_max(segment: &Segment) -> u64 {
+pub(crate) fn carried_max(segment: &Segment) -> u64 {
     segment.length() / 4 * CARRIED_QUARTERS
 }
 
 impl Budget {
+    fn of(victim: &Segment, carried_max: u64) -> Self {
+        Self { clean_bytes: carried_max.saturating_sub(victim.needed_bytes(true)) }
+    }
+
     /// `false` when it does not reach for this many bytes.
     fn take(&mut self, bytes: u64) -> bool {
         let fits = bytes <= self.clean_bytes;
@@ -77,21 +83,26 @@ impl Inner {
     async fn make_room(self: &Arc<Self>, index: usize) {
         let directory = &self.places[index].directory;
         let mut renewed = HashSet::new();
-        let turns = 2 * directory.segments.read().len();
+        // A victim may be in another directory.
+        let segments: usize = self.places.iter().map(|place| place.directory.segments.read().len()).sum();
+        let turns = 2 * segments;
         for _ in 0..turns {
             let is_wanted = self.is_tight(directory) || self.is_asked_for(index);
             if !is_wanted || directory.failed().is_some() || self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            let Some(victim) = self.choose(directory).await else { return };
+            let Some(Victim { directory, segment: victim, may_stay, carried_max }) = self.choose(index, &renewed).await
+            else {
+                return;
+            };
             let members = self.members(victim.key());
-            if !renewed.contains(&victim.key()) && self.is_mostly_kept(&victim, &members) {
+            if may_stay && !renewed.contains(&victim.key()) && self.is_mostly_kept(&victim, &members) {
                 renewed.insert(victim.key());
                 self.renew(&victim, &members);
                 continue;
             }
             let failed = self.failed_directories();
-            let Err(error) = self.reclaim(directory, &victim, members).await else { continue };
+            let Err(error) = self.reclaim(&directory, &victim, carried_max, members).await else { continue };
             let (label, segment) = (directory.disk.label(), victim.header.name());
             let is_elsewhere = matches!(error.kind, ErrorKind::Full | ErrorKind::Busy | ErrorKind::Closed);
             if is_elsewhere || self.failed_directories() > failed {
@@ -104,15 +115,16 @@ impl Inner {
         }
     }
 
-    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it. One that can't be taken back is
-    /// not doomed any more.
+    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it. Clean data are carried up to `carried_max`
+    /// bytes, those that are needed included. A segment that can't be taken back is not doomed any more.
     pub(crate) async fn reclaim(
         self: &Arc<Self>,
         directory: &Directory,
         victim: &Arc<Segment>,
+        carried_max: u64,
         members: Vec<(Bytes, Generation)>,
     ) -> Result<()> {
-        let reclaimed = self.empty_and_delete(directory, victim, members).await;
+        let reclaimed = self.empty_and_delete(directory, victim, carried_max, members).await;
         if reclaimed.is_err() {
             victim.spare();
         }
@@ -124,10 +136,10 @@ impl Inner {
         self: &Arc<Self>,
         directory: &Directory,
         victim: &Arc<Segment>,
+        carried_max: u64,
         members: Vec<(Bytes, Generation)>,
     ) -> Result<()> {
-        let pinned = victim.pinned_bytes.load(Ordering::SeqCst);
-        let mut budget = Budget { clean_bytes: carried_max(victim).saturating_sub(pinned) };
+        let mut budget = Budget::of(victim, carried_max);
         let mut kept = Kept::default();
         for (key, generation) in members {
             self.carry_or_drop(victim, &key, generation, &mut budget, &mut kept).await?;
@@ -278,7 +290,7 @@ impl Inner {
         let draft = body.draft(payload);
         let index = self.index_for_carried()?;
         if entry.pinned {
-            let appended = self.places[index].log.append(vec![draft], Until::Synced).await?;
+            let appended = self.places[index].log.append_carried(vec![draft]).await?;
             return Ok(appended.locations[0]);
         }
         let written = self.places[index].fill.append(draft).await?;

@@ -6,7 +6,7 @@
 
 mod replay;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -102,11 +102,13 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
             }
         }
     }
-    let known: HashSet<SegmentKey> = opened.iter().flatten().map(|segment| segment.key()).collect();
+    let known: HashMap<SegmentKey, u64> =
+        opened.iter().flatten().map(|segment| (segment.key(), segment.header.sequence)).collect();
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
-    let Replayed { tables, next_sequence, min_versions, last_numbers } = replay.finish(snapshot, &hasher, &known);
+    let Replayed { tables, next_sequence, min_versions, change_bytes, last_numbers } =
+        replay.finish(snapshot, &hasher, &known);
     roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
     check_values(settings, &tables.values)?;
     roll.note().await?;
@@ -130,8 +132,9 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     for (directory, segments) in directories.iter().zip(opened) {
         for segment in segments {
             if let Some(version) = min_versions.get(&segment.key()) {
-                segment.min_version.fetch_min(*version, Ordering::SeqCst);
+                segment.holds_stale(*version);
             }
+            segment.change_bytes.store(change_bytes.get(&segment.key()).copied().unwrap_or(0), Ordering::SeqCst);
             directory.adopt(segment);
         }
         directory.give_numbers_above(last_numbers.get(&directory.identity.number).copied().unwrap_or(0));

@@ -8,6 +8,7 @@ use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::Ordering;
 
 use crate::directory::Directory;
+use crate::reclaim::is_worth_reclaiming;
 use crate::segment::Segment;
 use crate::store::Inner;
 use crate::{Class, Error, ErrorKind, Result};
@@ -220,18 +221,17 @@ impl Inner {
     }
 
     /// The most that a writer can get of a directory when reclaim has done all it can. An estimate: of what is sealed, all that is not
-    /// pinned, although reclaim also carries commits and what is worth keeping.
+    /// needed, although reclaim also carries deletes and what is worth keeping.
     fn room_at_most(&self, directory: &Directory) -> u64 {
         if directory.failed().is_some() {
             return 0;
         }
         let segments = directory.segments.read();
         let may_go = |segment: &&Arc<Segment>| {
-            segment.is_sealed() && !segment.is_pinned() && !segment.is_mostly_pinned() && !segment.is_stuck()
+            segment.is_sealed() && !segment.is_pinned() && !segment.is_stuck() && is_worth_reclaiming(segment)
         };
         let victims = segments.values().filter(may_go);
-        let given: u64 =
-            victims.map(|segment| segment.length().saturating_sub(segment.pinned_bytes.load(Ordering::SeqCst))).sum();
+        let given: u64 = victims.map(|segment| segment.length().saturating_sub(segment.needed_bytes(false))).sum();
         (directory.unpromised_bytes() + given).saturating_sub(self.reserve_bytes())
     }
 }

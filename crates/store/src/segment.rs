@@ -141,9 +141,11 @@ pub(crate) struct Segment {
     pub(crate) live_bytes: AtomicU64,
     /// Those of them that may not be evicted.
     pub(crate) pinned_bytes: AtomicU64,
-    /// Values of the table whose last write is here.
-    pub(crate) live_values: AtomicU64,
-    /// The lowest version of a value written here: lower than the sequence when reclaim carried it.
+    /// What the values take whose last write is here: [`crate::table::Row::log_bytes`] of each.
+    pub(crate) value_bytes: AtomicU64,
+    /// What the deletes and annotations take that are here. They count as long as an older segment is there.
+    pub(crate) change_bytes: AtomicU64,
+    /// The sequence, or the lowest version of a value that reclaim carried here although a newer write stood before it.
     pub(crate) min_version: AtomicU64,
     /// Reclaim takes the lowest first: the sequence, or that of the last time when most of it was worth keeping.
     pub(crate) age: AtomicU64,
@@ -202,7 +204,8 @@ impl Segment {
             is_stuck: AtomicBool::new(false),
             live_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
-            live_values: AtomicU64::new(0),
+            value_bytes: AtomicU64::new(0),
+            change_bytes: AtomicU64::new(0),
             use_count: Mutex::default(),
             // What an earlier process wrote may still be in memory only.
             writes: AtomicU64::new(1),
@@ -223,9 +226,17 @@ impl Segment {
         self.length.load(Ordering::SeqCst)
     }
 
-    /// Such a segment frees little and costs much: reclaim leaves it alone.
-    pub(crate) fn is_mostly_pinned(&self) -> bool {
-        self.pinned_bytes.load(Ordering::SeqCst) > self.length() / 2
+    /// What reclaim must carry of it, or but for deletes and annotations.
+    pub(crate) fn needed_bytes(&self, with_changes: bool) -> u64 {
+        let counted = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        let changes = if with_changes { counted(&self.change_bytes) } else { 0 };
+        counted(&self.pinned_bytes) + counted(&self.value_bytes) + changes
+    }
+
+    /// Reclaim has carried a write here although a newer one stands before it: a delete that comes between them counts as long as
+    /// this segment is there.
+    pub(crate) fn holds_stale(&self, version: u64) {
+        self.min_version.fetch_min(version, Ordering::SeqCst);
     }
 
     pub(crate) fn is_stuck(&self) -> bool {

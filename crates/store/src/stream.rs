@@ -75,7 +75,11 @@ impl Stream {
         let segment = match open.as_ref() {
             Some(segment) => Arc::clone(segment),
             None => {
-                let sequence = self.sequence.load(Ordering::SeqCst);
+                // Writers took their sequences before they came here.
+                let sequence = match self.kind {
+                    SegmentKind::Fill => self.fills.lowest(&self.sequence),
+                    SegmentKind::Bulk | SegmentKind::Log => self.sequence.load(Ordering::SeqCst),
+                };
                 let segment = self.directory.create_segment(self.kind, sequence).await?;
                 Arc::clone(open.insert(segment))
             }

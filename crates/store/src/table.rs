@@ -14,6 +14,7 @@ use forebay_env::sync::{RwLock, RwLockWriteGuard};
 use forebay_types::Generation;
 use hashbrown::{HashTable, hash_table};
 
+use crate::record::commit;
 use crate::record::object::Extent;
 use crate::segment::SegmentKey;
 
@@ -325,6 +326,11 @@ impl Row {
     pub(crate) fn value(&self) -> &[u8] {
         self.pair.value()
     }
+
+    /// What a record of this value alone takes in a log, at most.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.pair.bytes.len() as u64 + commit::RECORD_BYTES
+    }
 }
 
 // By its key alone, as what is found by a part of itself must be.
@@ -411,14 +417,15 @@ impl Values {
         before.flatten().collect()
     }
 
-    /// Changes where a value was last written, if it still has this version.
-    pub(crate) fn moved(&self, key: &[u8], version: u64, segment: SegmentKey) -> bool {
+    /// Changes where a value was last written, if it still has this version. `counted` sees the row before anybody finds it there.
+    pub(crate) fn moved(&self, key: &[u8], version: u64, segment: SegmentKey, counted: impl FnOnce(&Row)) -> bool {
         let mut table = self.table.write();
         match table.get(key) {
             Some(row) if row.version == version => {}
             Some(_) | None => return false,
         }
         let row = table.take(key).expect("it was there");
+        counted(&row);
         table.insert(Row { segment, ..row });
         true
     }

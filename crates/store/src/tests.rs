@@ -10,6 +10,7 @@ mod full;
 mod large;
 mod missing_logs;
 mod model;
+mod progress;
 mod reclaim;
 mod refusals;
 mod stalls;

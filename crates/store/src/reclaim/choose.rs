@@ -1,5 +1,10 @@
-//! The choice of the next victim: the oldest, unless most of it is worth keeping.
+//! The choice of the next victim.
+//!
+//! Most of the time it is the oldest of which reclaim carries no more than half. Deletes and annotations are carried as long as an older
+//! segment may hold what they change. When they take too much, the oldest segment of all goes, whatever it holds: its own are
+//! needed no more, and those of the next neither. So they are gone when each segment had its turn.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,31 +12,88 @@ use forebay_env::sync::atomic::Ordering;
 use forebay_types::Generation;
 
 use super::carried_max;
+use crate::Result;
 use crate::directory::Directory;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::store::Inner;
 use crate::table::Entry;
 
+/// A segment of which reclaim can free less than this part stays where it is. What is carried needs as many bytes as before, or a few more:
+/// so every victim leaves more room than there was.
+const LEAST_FREED: u64 = 8;
+
+/// The part of a directory that deletes and annotations may take.
+const MOST_CHANGES: u64 = 16;
+
+/// What reclaim takes next, doomed already.
+pub(super) struct Victim {
+    pub(super) directory: Arc<Directory>,
+    pub(super) segment: Arc<Segment>,
+    /// Whether it may stay where it is instead, when most of it is worth keeping.
+    pub(super) may_stay: bool,
+    /// Bytes that are carried at most, but for what is needed.
+    pub(super) carried_max: u64,
+}
+
+/// The sequences from which on other segments than the victim may hold what a record in it changes.
+pub(crate) struct Oldest {
+    /// Objects.
+    record: u64,
+    /// Values.
+    value: u64,
+}
+
+impl Oldest {
+    /// Whether an older record of an object may be there.
+    pub(crate) fn has_records_before(&self, sequence: u64) -> bool {
+        self.record < sequence
+    }
+
+    /// Whether an older write of a value may be there.
+    pub(crate) fn has_values_before(&self, version: u64) -> bool {
+        self.value < version
+    }
+}
+
+/// Whether there is room to win, after what reclaim must carry. A rough look: deletes and annotations may stay or go.
+pub(crate) fn is_worth_reclaiming(segment: &Segment) -> bool {
+    let freed = segment.length().saturating_sub(segment.needed_bytes(false));
+    freed >= segment.length() / LEAST_FREED
+}
+
 impl Inner {
-    /// The next victim, doomed already. Logs only where the last snapshot shows all of them: a replay needs the rest.
-    pub(super) async fn choose(&self, directory: &Directory) -> Option<Arc<Segment>> {
-        if let Some(victim) = self.best_victim(directory) {
+    /// The next victim. Logs only where the last snapshot shows all of them: a replay needs the rest. One that was `renewed` has its turn when
+    /// there is no other.
+    pub(super) async fn choose(&self, index: usize, renewed: &HashSet<SegmentKey>) -> Option<Victim> {
+        let directory = &self.places[index].directory;
+        if directory.change_bytes() > directory.capacity_bytes / MOST_CHANGES
+            && let Some(victim) = self.oldest_victim().await
+        {
+            return Some(victim);
+        }
+        let fresh = || self.best_victim(directory, |segment| !renewed.contains(&segment.key()));
+        if let Some(victim) = fresh() {
             return Some(victim);
         }
         self.settle_logs().await;
-        if let Some(victim) = self.best_victim(directory) {
+        if let Some(victim) = fresh() {
             return Some(victim);
         }
-        if !self.log_went_on(directory) {
-            return None;
+        if self.log_went_on(directory)
+            && self.snapshot_for_room().await
+            && let Some(victim) = fresh()
+        {
+            return Some(victim);
         }
-        match self.snapshot().await {
-            Ok(()) => self.best_victim(directory),
-            Err(error) => {
-                tracing::warn!(%error, "no snapshot could be written to make room");
-                None
-            }
+        self.best_victim(directory, |_| true)
+    }
+
+    async fn snapshot_for_room(&self) -> bool {
+        let written = self.snapshot().await;
+        if let Err(error) = &written {
+            tracing::warn!(%error, "no snapshot could be written to make room");
         }
+        written.is_ok()
     }
 
     /// Whether logs were sealed since the last snapshot, which a new one would let go.
@@ -44,27 +106,121 @@ impl Inner {
         segments.values().any(newer)
     }
 
-    fn best_victim(&self, directory: &Directory) -> Option<Arc<Segment>> {
-        let replayed_from = self.settled_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
-        let segments = directory.segments.read();
+    fn best_victim(&self, directory: &Arc<Directory>, chosen: impl Fn(&Segment) -> bool) -> Option<Victim> {
+        let oldest = self.oldest_segment().map(|(_, segment)| segment.key());
+        let candidates: Vec<Arc<Segment>> = directory.segments.read().values().cloned().collect();
+        let freed = |segment: &Segment| {
+            let needed = segment.needed_bytes(oldest != Some(segment.key()));
+            (segment.length().saturating_sub(needed), segment.length())
+        };
+        let is_easy = |segment: &Segment| matches!(freed(segment), (freed, length) if freed >= length / 2);
+        let may_go = |segment: &&Arc<Segment>| chosen(segment) && self.may_go(directory, segment);
+        let mut easy: Vec<&Arc<Segment>> =
+            candidates.iter().filter(may_go).filter(|segment| is_easy(segment)).collect();
+        // Empty ones first, then the oldest.
+        easy.sort_by_key(|segment| {
+            let is_empty = segment.live_bytes.load(Ordering::SeqCst) == 0 && freed(segment).0 == freed(segment).1;
+            (!is_empty, segment.age.load(Ordering::SeqCst), segment.key())
+        });
+        let victim = |segment: &Arc<Segment>, may_stay| Victim {
+            directory: Arc::clone(directory),
+            segment: Arc::clone(segment),
+            may_stay,
+            carried_max: carried_max(segment),
+        };
+        if let Some(segment) = easy.into_iter().find(|segment| segment.doom()) {
+            return Some(victim(segment, true));
+        }
+        // Those that free most.
+        let mut hard: Vec<_> = candidates.iter().filter(may_go).map(|segment| (freed(segment), segment)).collect();
+        hard.retain(|((freed, length), _)| *freed >= length / LEAST_FREED);
+        hard.sort_by_key(|((freed, _), segment)| (std::cmp::Reverse(*freed), segment.key()));
+        hard.into_iter().find(|(_, segment)| segment.doom()).map(|(_, segment)| victim(segment, false))
+    }
+
+    fn may_go(&self, directory: &Directory, segment: &Segment) -> bool {
         // The newest name stays, so that a start never gives a number twice: what refers to a deleted segment must not find
         // another one.
-        let newest = segments.keys().next_back().copied();
-        let may_go = |segment: &&Arc<Segment>| {
-            if newest == Some(segment.key().number) {
-                return false;
+        let newest = directory.segments.read().keys().next_back().copied();
+        let may_go = segment.is_sealed() && !segment.is_pinned() && !segment.is_stuck();
+        may_go && newest != Some(segment.key().number) && self.is_settled(segment)
+    }
+
+    /// Whether no start replays it any more.
+    fn is_settled(&self, segment: &Segment) -> bool {
+        let (directory, number) = (segment.key().directory, segment.key().number);
+        let replayed_from = self.settled_positions.lock().get(&directory).map_or(0, |position| position.segment);
+        segment.header.kind != SegmentKind::Log || number < replayed_from
+    }
+
+    /// The oldest segment that reclaim can still take and that may hold what deletes and annotations change, and the place of its
+    /// directory. Others keep none of them: they stay for as long as the process lives, and the changes would fill the store.
+    fn oldest_segment(&self) -> Option<(usize, Arc<Segment>)> {
+        let of_place = |index: usize| {
+            let directory = &self.places[index].directory;
+            let segments = directory.segments.read();
+            let oldest = segments.values().filter(|segment| may_hold_older(directory, segment));
+            let oldest = oldest.min_by_key(|segment| (segment.header.sequence, segment.key())).cloned();
+            oldest.map(|segment| (index, segment))
+        };
+        let oldest = (0..self.places.len()).filter_map(of_place);
+        oldest.min_by_key(|(_, segment)| (segment.header.sequence, segment.key()))
+    }
+
+    /// The oldest segment of the store, ended and shown by a snapshot if it was not. `None` when it can't go now.
+    async fn oldest_victim(&self) -> Option<Victim> {
+        let (index, segment) = self.oldest_segment()?;
+        let place = &self.places[index];
+        if !segment.is_sealed()
+            && let Err(error) = self.seal(index, segment.header.kind).await
+        {
+            tracing::warn!(%error, segment = segment.header.name(), "a segment could not be ended");
+            return None;
+        }
+        if !self.is_settled(&segment) {
+            self.settle_logs().await;
+        }
+        if !self.is_settled(&segment) && !self.snapshot_for_room().await {
+            return None;
+        }
+        // What is carried must not go where the next turn may come before anybody could read it again.
+        if segment.live_bytes.load(Ordering::SeqCst) > segment.pinned_bytes.load(Ordering::SeqCst) {
+            for place in &self.places {
+                place.fill.seal().await;
             }
-            let is_settled = segment.header.kind != SegmentKind::Log || segment.key().number < replayed_from;
-            segment.is_sealed() && !segment.is_pinned() && is_settled && !segment.is_stuck()
-        };
-        let mut candidates: Vec<&Arc<Segment>> = segments.values().filter(may_go).collect();
-        // Empty ones first, then the oldest.
-        candidates.retain(|segment| !segment.is_mostly_pinned());
-        let in_use = |segment: &Segment| {
-            segment.live_bytes.load(Ordering::SeqCst) > 0 || segment.live_values.load(Ordering::SeqCst) > 0
-        };
-        candidates.sort_by_key(|segment| (in_use(segment), segment.age.load(Ordering::SeqCst), segment.key()));
-        candidates.into_iter().find(|segment| segment.doom()).cloned()
+        }
+        let directory = Arc::clone(&place.directory);
+        let goes = self.may_go(&directory, &segment) && segment.doom();
+        // All that is worth keeping is kept: the room comes back in the others.
+        let carried_max = segment.length();
+        goes.then_some(Victim { directory, segment, may_stay: false, carried_max })
+    }
+
+    async fn seal(&self, index: usize, kind: SegmentKind) -> Result<()> {
+        match kind {
+            SegmentKind::Log => self.places[index].log.seal().await,
+            SegmentKind::Bulk | SegmentKind::Fill => {
+                self.stream(index, kind).seal().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// What other segments than this one may hold.
+    pub(crate) fn oldest_beside(&self, victim: SegmentKey) -> Oldest {
+        let mut oldest = Oldest { record: u64::MAX, value: u64::MAX };
+        for place in &self.places {
+            for segment in place.directory.segments.read().values() {
+                if segment.key() == victim || !may_hold_older(&place.directory, segment) {
+                    continue;
+                }
+                oldest.record = oldest.record.min(segment.header.sequence);
+                if segment.header.kind == SegmentKind::Log {
+                    oldest.value = oldest.value.min(segment.min_version.load(Ordering::SeqCst));
+                }
+            }
+        }
+        oldest
     }
 
     /// The objects that need a segment, in the order of their keys.
@@ -110,4 +266,10 @@ impl Inner {
         segment.spare();
         self.room.notify_waiters();
     }
+}
+
+/// Bulk segments hold bytes alone. One that reclaim can't take, and those of a directory that failed, count for nothing: see
+/// [`Inner::oldest_segment`].
+fn may_hold_older(directory: &Directory, segment: &Segment) -> bool {
+    segment.header.kind != SegmentKind::Bulk && !segment.is_stuck() && directory.failed().is_none()
 }

@@ -1,16 +1,14 @@
 //! What reclaim keeps of the commits in a log: they change values and objects that stand elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use forebay_env::sync::atomic::Ordering;
-
-use crate::log::Until;
+use super::choose::Oldest;
 use crate::record::commit::{CommitBody, WriteBody};
 use crate::record::scan::Scan;
 use crate::record::void::VoidBody;
 use crate::record::{Draft, Kind};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKey, SegmentKind};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKey};
 use crate::store::Inner;
 use crate::{Error, ErrorKind, Result};
 
@@ -20,12 +18,13 @@ const CARRIED_COMMITS: usize = 1000;
 impl Inner {
     /// Writes again what a rebuild from segments still needs of the commits in a log.
     pub(super) async fn carry_commits(self: &Arc<Self>, victim: &Arc<Segment>) -> Result<()> {
+        let oldest = self.oldest_beside(victim.key());
         let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
         let (mut carried, mut voids): (Vec<CommitBody>, Vec<Draft>) = (Vec::new(), Vec::new());
         while let Some(record) = scan.next().await? {
             if record.is(Kind::Commit) {
                 let body = CommitBody::decode(&record.head.body)?;
-                carried.extend(self.needed_of(victim, record.head.header.sequence, body));
+                carried.extend(self.needed_of(victim, &oldest, record.head.header.sequence, body));
             }
             if record.is(Kind::Void) {
                 let void = VoidBody::decode(&record.head.body)?;
@@ -39,20 +38,26 @@ impl Inner {
             return Err(Error::new(ErrorKind::Corrupt, "the log is damaged, and its commits can't be carried forward"));
         }
         if !voids.is_empty() {
-            self.places[self.index_for_carried()?].log.append(voids, Until::Synced).await?;
+            self.places[self.index_for_carried()?].log.append_carried(voids).await?;
         }
         if carried.is_empty() { Ok(()) } else { self.append_carried(victim.key(), carried).await }
     }
 
-    /// What still counts of a commit: values whose last write it is, states of objects, and the absence of what an older
-    /// segment may hold.
-    pub(crate) fn needed_of(self: &Arc<Self>, victim: &Segment, sequence: u64, body: CommitBody) -> Option<CommitBody> {
+    /// What still counts of a commit: values whose last write it is, and the states and the absence of objects of which an older segment
+    /// may hold a record. A copy that stands behind a change shows it.
+    pub(crate) fn needed_of(
+        self: &Arc<Self>,
+        victim: &Segment,
+        oldest: &Oldest,
+        sequence: u64,
+        body: CommitBody,
+    ) -> Option<CommitBody> {
         let as_of = body.as_of.unwrap_or(sequence);
-        let is_older = |segment: &Segment| segment.header.kind != SegmentKind::Bulk && segment.header.sequence < as_of;
         let (mut forget, mut annotate, mut writes) = (body.forget, body.annotate, body.writes);
         // Also of a key that has an object again: that one may be evicted before the older one's segment goes.
-        if !self.any_other_segment(victim, is_older) {
+        if !oldest.has_records_before(as_of) {
             forget.clear();
+            annotate.clear();
         }
         annotate.retain(|annotation| {
             self.object(&annotation.key).is_some_and(|object| {
@@ -62,41 +67,31 @@ impl Inner {
                     && entry.annex() == annotation.annex
             })
         });
-        writes.retain(|write| self.is_needed(victim, write, as_of));
+        writes.retain(|write| self.is_needed(victim, oldest, write, as_of));
         let counts = !(forget.is_empty() && annotate.is_empty() && writes.is_empty());
         counts.then(|| CommitBody { publish: Vec::new(), forget, annotate, writes, as_of: Some(as_of) })
     }
 
-    fn is_needed(&self, victim: &Segment, write: &WriteBody, version: u64) -> bool {
-        let is_older = |segment: &Segment| {
-            segment.header.kind == SegmentKind::Log && segment.min_version.load(Ordering::SeqCst) < version
-        };
+    fn is_needed(&self, victim: &Segment, oldest: &Oldest, write: &WriteBody, version: u64) -> bool {
         match (&write.value, self.values.get(&write.key, |row| (row.version, row.segment))) {
             (Some(_), Some(present)) => present == (version, victim.key()),
             (Some(_), None) | (None, Some(_)) => false,
             // As long as an older write may stand somewhere, a rebuild must know of the delete.
-            (None, None) => self.any_other_segment(victim, is_older),
+            (None, None) => oldest.has_values_before(version),
         }
     }
 
-    fn any_other_segment(&self, victim: &Segment, chosen: impl Fn(&Segment) -> bool) -> bool {
-        self.places.iter().any(|place| {
-            let segments = place.directory.segments.read();
-            segments.values().any(|segment| segment.key() != victim.key() && chosen(segment))
-        })
-    }
-
-    async fn append_carried(&self, from: SegmentKey, commits: Vec<CommitBody>) -> Result<()> {
+    async fn append_carried(&self, from: SegmentKey, mut commits: Vec<CommitBody>) -> Result<()> {
+        keep_newest_deletes(&mut commits);
         let drafts = commits.iter().map(CommitBody::draft).collect();
-        let appended = self.places[self.index_for_carried()?].log.append(drafts, Until::Synced).await?;
+        let appended = self.places[self.index_for_carried()?].log.append_carried(drafts).await?;
         let to = appended.locations[0].segment;
         for (commit, location) in commits.iter().zip(&appended.locations) {
             let version = commit.as_of.expect("what is carried says what it is of");
             assert_eq!(location.segment, to, "one append goes to one segment");
-            if let Some(segment) = self.segment(to) {
-                segment.min_version.fetch_min(version, Ordering::SeqCst);
-            }
-            commit.writes.iter().for_each(|write| self.move_value(&write.key, version, from, to));
+            self.count_changes(to, commit.change_bytes());
+            let values = commit.writes.iter().filter(|write| write.value.is_some());
+            values.for_each(|write| self.move_value(&write.key, version, from, to));
         }
         Ok(())
     }
@@ -118,4 +113,16 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// Of several deletes of one key the newest says all that the others say.
+fn keep_newest_deletes(commits: &mut Vec<CommitBody>) {
+    commits.sort_by_key(|commit| std::cmp::Reverse(commit.as_of));
+    let (mut forgotten, mut deleted) = (HashSet::new(), HashSet::new());
+    for commit in &mut *commits {
+        commit.forget.retain(|key| forgotten.insert(key.clone()));
+        commit.writes.retain(|write| write.value.is_some() || deleted.insert(write.key.clone()));
+    }
+    commits.retain(|commit| !(commit.forget.is_empty() && commit.annotate.is_empty() && commit.writes.is_empty()));
+    commits.reverse();
 }

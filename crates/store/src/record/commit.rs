@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::{CHECKSUM_BYTES, Draft, Kind, decode_body, encode_body};
 use crate::Result;
 
+/// What a commit takes beside its keys, values and annexes when it makes one change, at most: header, lengths, sequence, and padding.
+pub(crate) const RECORD_BYTES: u64 = (super::HEADER_BYTES + super::ALIGNMENT + 32) as u64;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommitBody {
     /// Objects whose records stand before this one in the same log.
@@ -37,6 +40,14 @@ pub(crate) struct WriteBody {
 impl CommitBody {
     pub(crate) fn draft(&self) -> Draft {
         Draft { kind: Kind::Commit, body: encode_body(self), payload: Bytes::new() }
+    }
+
+    /// What its deletes and annotations take in a log, at most.
+    pub(crate) fn change_bytes(&self) -> u64 {
+        let forgotten = self.forget.iter().map(Vec::len);
+        let annotated = self.annotate.iter().map(|annotation| annotation.key.len() + annotation.annex.len());
+        let deleted = self.writes.iter().filter(|write| write.value.is_none()).map(|write| write.key.len());
+        forgotten.chain(annotated).chain(deleted).map(|bytes| bytes as u64 + RECORD_BYTES).sum()
     }
 
     /// Changes nothing and fills `bytes` of a log, a multiple of [`super::ALIGNMENT`]. `None` when no record is as short.

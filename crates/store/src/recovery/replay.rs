@@ -1,6 +1,6 @@
 //! Replays records in the order of their sequences.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -40,8 +40,10 @@ struct Placed {
 pub(crate) struct Replayed {
     pub(crate) tables: Tables,
     pub(crate) next_sequence: u64,
-    /// The lowest versions that reclaim carried into segments.
+    /// As [`Segment::min_version`].
     pub(crate) min_versions: HashMap<SegmentKey, u64>,
+    /// As [`Segment::change_bytes`], as far as logs were read.
+    pub(crate) change_bytes: HashMap<SegmentKey, u64>,
     /// The highest number of a segment that something refers to, by directory: also of a file that is gone, whose number must not be given
     /// again.
     pub(crate) last_numbers: HashMap<u16, u32>,
@@ -55,6 +57,7 @@ pub(crate) struct Replay {
     voids: Vec<VoidBody>,
     next_sequence: u64,
     min_versions: HashMap<SegmentKey, u64>,
+    change_bytes: HashMap<SegmentKey, u64>,
     has_snapshot: bool,
 }
 
@@ -69,6 +72,7 @@ impl Replay {
             voids: Vec::new(),
             next_sequence,
             min_versions,
+            change_bytes: HashMap::new(),
             has_snapshot: snapshot.is_some(),
         }
     }
@@ -120,9 +124,8 @@ impl Replay {
 
     /// What reclaim carried changes objects at its old place in the order. A snapshot shows it already.
     fn take_commit(&mut self, sequence: u64, mut body: CommitBody, segment: SegmentKey) {
+        *self.change_bytes.entry(segment).or_default() += body.change_bytes();
         if let Some(as_of) = body.as_of {
-            let known = self.min_versions.entry(segment).or_insert(as_of);
-            *known = as_of.min(*known);
             let (forget, annotate) = (std::mem::take(&mut body.forget), std::mem::take(&mut body.annotate));
             if !self.has_snapshot {
                 let body = CommitBody { forget, annotate, ..CommitBody::default() };
@@ -141,12 +144,12 @@ impl Replay {
         mut self,
         snapshot: Option<Snapshot>,
         hasher: &HashState,
-        known: &HashSet<SegmentKey>,
+        known: &HashMap<SegmentKey, u64>,
     ) -> Replayed {
         let positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
         let tables = snapshot.map_or_else(|| Tables::new(hasher), |snapshot| snapshot.tables);
         // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
-        let is_gone = |extent: &Extent| !known.contains(&extent.segment);
+        let is_gone = |extent: &Extent| !known.contains_key(&extent.segment);
         for shard in tables.objects.shards() {
             let lacks = |entry: &&Arc<Entry>| entry.extents().iter().any(is_gone);
             let lacking: Vec<_> = shard.read().iter().filter(lacks).map(|entry| entry.key().to_vec()).collect();
@@ -156,10 +159,12 @@ impl Replay {
         }
         self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
         self.steps.sort_by_key(|placed| placed.order);
-        let mut applying = Applying { tables: &tables, known, staged: HashMap::new(), deleted: HashMap::new() };
+        let min_versions = &mut self.min_versions;
+        let mut applying =
+            Applying { tables: &tables, known, min_versions, staged: HashMap::new(), deleted: HashMap::new() };
         self.steps.into_iter().for_each(|placed| applying.apply(placed.order, placed.step));
         for shard in tables.objects.shards() {
-            shard.write().retain(|entry| known.contains(&entry.record.segment));
+            shard.write().retain(|entry| known.contains_key(&entry.record.segment));
         }
         let mut last_numbers: HashMap<u16, u32> =
             positions.iter().map(|(directory, position)| (*directory, position.segment)).collect();
@@ -170,7 +175,8 @@ impl Replay {
         self.min_versions.keys().for_each(|segment| mention(*segment));
         tables.values.for_each(|row| mention(row.segment));
         self.mentioned.into_values().for_each(mention);
-        Replayed { tables, next_sequence: self.next_sequence, min_versions: self.min_versions, last_numbers }
+        let Self { next_sequence, min_versions, change_bytes, .. } = self;
+        Replayed { tables, next_sequence, min_versions, change_bytes, last_numbers }
     }
 }
 
@@ -180,8 +186,9 @@ fn is_void(voids: &[VoidBody], segment: SegmentKey, sequence: u64) -> bool {
 
 struct Applying<'a> {
     tables: &'a Tables,
-    /// The segments that there are.
-    known: &'a HashSet<SegmentKey>,
+    /// The segments that there are, and the sequence in the header of each.
+    known: &'a HashMap<SegmentKey, u64>,
+    min_versions: &'a mut HashMap<SegmentKey, u64>,
     /// Objects that no commit has published yet.
     staged: HashMap<(Bytes, Generation), Entry>,
     /// Versions of deletes: a value that reclaim carried forward may be older.
@@ -206,7 +213,7 @@ impl Applying<'_> {
     /// Of one generation there may be several records: the first, and copies that reclaim made. All that still exist say the
     /// same, so any will do, and extents are taken from wherever they are.
     fn publish(&mut self, mut entry: Entry, is_fill: bool) {
-        entry.retain_extents(|extent| self.known.contains(&extent.segment));
+        entry.retain_extents(|extent| self.known.contains_key(&extent.segment));
         let entry = Arc::new(entry);
         let mut place = self.tables.objects.place(entry.key());
         match place.get() {
@@ -215,7 +222,7 @@ impl Applying<'_> {
             Some(present) if is_fill && present.pinned => {}
             Some(present) if present.generation == entry.generation => {
                 place.edit(|present| {
-                    if !self.known.contains(&present.record.segment) {
+                    if !self.known.contains_key(&present.record.segment) {
                         present.record = entry.record;
                     }
                     entry.extents().iter().for_each(|extent| {
@@ -243,6 +250,12 @@ impl Applying<'_> {
         }
     }
 
+    /// As [`Segment::holds_stale`].
+    fn holds_stale(&mut self, segment: SegmentKey, version: u64) {
+        let lowest = self.min_versions.entry(segment).or_insert(version);
+        *lowest = version.min(*lowest);
+    }
+
     fn commit(&mut self, sequence: u64, body: CommitBody, segment: SegmentKey) {
         for (key, generation) in body.publish {
             if let Some(entry) = self.staged.remove(&(key.into(), generation)) {
@@ -261,9 +274,19 @@ impl Applying<'_> {
         for write in body.writes {
             let key: Bytes = write.key.into();
             let version = body.as_of.unwrap_or(sequence);
-            let present = self.tables.values.get(&key, |row| row.version);
-            if present.max(self.deleted.get(&key).copied()).is_some_and(|newest| newest > version) {
+            let present = self.tables.values.get(&key, |row| (row.version, row.segment));
+            let newest = present.map(|(version, _)| version).max(self.deleted.get(&key).copied());
+            if newest.is_some_and(|newest| newest > version) {
+                if write.value.is_some() {
+                    self.holds_stale(segment, version);
+                }
                 continue;
+            }
+            if let Some((older, holder)) = present
+                && older < version
+                && self.known.get(&holder).is_some_and(|begun| *begun > version)
+            {
+                self.holds_stale(holder, older);
             }
             let write = match write.value {
                 Some(value) => {

@@ -11,7 +11,7 @@ use crate::segment::SegmentKey;
 struct Needed {
     live_bytes: u64,
     pinned_bytes: u64,
-    live_values: u64,
+    value_bytes: u64,
 }
 
 /// Compares all counts with the tables and the segments, while nothing is on its way.
@@ -33,14 +33,14 @@ pub(super) fn check_counts(store: &Store) {
         }
     }
     let values = inner.values.after(None, usize::MAX);
-    values.iter().for_each(|row| segments.entry(row.segment).or_default().live_values += 1);
+    values.iter().for_each(|row| segments.entry(row.segment).or_default().value_bytes += row.log_bytes());
     for directory in inner.places.iter().map(|place| &place.directory) {
         let present: Vec<_> = directory.segments.read().values().cloned().collect();
         for segment in &present {
             let counted = Needed {
                 live_bytes: segment.live_bytes.load(Ordering::SeqCst),
                 pinned_bytes: segment.pinned_bytes.load(Ordering::SeqCst),
-                live_values: segment.live_values.load(Ordering::SeqCst),
+                value_bytes: segment.value_bytes.load(Ordering::SeqCst),
             };
             assert_eq!(counted, segments.remove(&segment.key()).unwrap_or_default(), "{}", segment.header.name());
         }

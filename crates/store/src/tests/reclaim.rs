@@ -110,7 +110,7 @@ async fn a_rebuild_does_not_bring_back_what_a_reclaimed_log_had_deleted() {
     store.commit(commit, Durability::Fsync).await.unwrap();
     churn(&store, 10).await;
     store.inner.snapshot().await.unwrap();
-    churn(&store, 10).await;
+    reclaim_now(&store, 2).await.unwrap();
     let names = files(&disk, ".log").await;
     assert!(names.contains(&"00000001.log".to_owned()) && !names.contains(&"00000002.log".to_owned()), "{names:?}");
     store.close().await.unwrap();
@@ -219,14 +219,15 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
     let members = store.inner.members(victim.key());
-    store.inner.reclaim(directory, &victim, members).await?;
+    let carried_max = crate::reclaim::carried_max(&victim);
+    store.inner.reclaim(directory, &victim, carried_max, members).await?;
     // As the snapshot would have done that lets it go.
     directory.log_list.settle(directory.disk.as_ref(), number + 1).await.unwrap();
     Ok(())
 }
 
 /// Ends the present log by writing to it.
-async fn next_log(store: &Store, disk: &MemoryDisk) {
+pub(super) async fn next_log(store: &Store, disk: &MemoryDisk) {
     let logs = files(disk, ".log").await.len();
     while files(disk, ".log").await.len() == logs {
         put(store, "churn", &pattern(2, 900)).await;
@@ -495,7 +496,8 @@ async fn a_delete_is_carried_while_an_older_log_may_hold_what_it_deleted() {
     let victim = store.inner.places[0].directory.segment(2).unwrap();
     let writes = vec![WriteBody { key: b"v".to_vec(), value: None }];
     let deletes = CommitBody { forget: vec![b"o".to_vec()], writes, ..CommitBody::default() };
-    let needed = || store.inner.needed_of(&victim, version, deletes.clone());
+    let oldest = || store.inner.oldest_beside(victim.key());
+    let needed = || store.inner.needed_of(&victim, &oldest(), version, deletes.clone());
     let carried = CommitBody { as_of: Some(version), ..deletes.clone() };
     assert_eq!(needed(), Some(carried));
     next_log(&store, &disk).await;
@@ -515,7 +517,9 @@ async fn of_a_commit_what_still_counts_is_carried() {
         writes: vec![WriteBody { key: key.into(), value: Some(b"value".to_vec()) }],
         ..CommitBody::default()
     };
-    let is_needed = |body: CommitBody, version| store.inner.needed_of(&victim, version, body).is_some();
+    let is_needed = |body: CommitBody, version| {
+        store.inner.needed_of(&victim, &store.inner.oldest_beside(victim.key()), version, body).is_some()
+    };
     assert!(is_needed(written("v"), version));
     assert!(!is_needed(written("v"), version - 1), "it was overwritten");
     assert!(!is_needed(written("deleted"), version));
@@ -524,10 +528,16 @@ async fn of_a_commit_what_still_counts_is_carried() {
             AnnotationBody { key: b"o".to_vec(), generation: generation(&store, "o"), annex: annex.to_vec(), pinned };
         CommitBody { annotate: vec![state], ..CommitBody::default() }
     };
-    assert!(is_needed(state(b"annex", true), version));
-    assert!(!is_needed(state(b"annex", false), version) && !is_needed(state(b"older", true), version));
+    assert!(!is_needed(state(b"annex", true), version), "the copy of the record will show it");
     store.inner.places[0].log.barrier().await.unwrap();
     next_log(&store, &disk).await;
+    let second = store.inner.places[0].directory.segment(2).unwrap();
+    let is_needed_of_second = |body: CommitBody| {
+        let (oldest, version) = (store.inner.oldest_beside(second.key()), store.next_generation().0);
+        store.inner.needed_of(&second, &oldest, version, body).is_some()
+    };
+    assert!(is_needed_of_second(state(b"annex", true)), "the first log has an older state");
+    assert!(!is_needed_of_second(state(b"annex", false)) && !is_needed_of_second(state(b"older", true)));
     reclaim_now(&store, 1).await.unwrap();
     assert!(!is_needed(written("v"), version), "it stands in another log already");
 }
