@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::ops::DerefMut;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ const SECTOR: usize = 512;
 pub struct MemoryDisk {
     state: Arc<Mutex<State>>,
     held: Arc<watch::Sender<bool>>,
+    /// The only life that may use this handle.
+    life: Option<u64>,
 }
 
 struct State {
@@ -106,7 +109,20 @@ impl MemoryDisk {
             fail_removes: false,
             unreadable: HashMap::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)) }
+        Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)), life: None }
+    }
+
+    /// The same disk for one process: it refuses everything after the next kill or power loss.
+    pub fn for_one_life(&self) -> Self {
+        Self { life: Some(self.state.lock().life), ..self.clone() }
+    }
+
+    fn state(&self) -> io::Result<impl DerefMut<Target = State> + '_> {
+        let state = self.state.lock();
+        match self.life {
+            Some(life) if life != state.life => Err(io::Error::other("the process that had the disk is dead")),
+            Some(_) | None => Ok(state),
+        }
     }
 
     /// Kills the process that uses the disk: its handles fail from now on, and all that it has written stays.
@@ -309,7 +325,7 @@ fn missing(name: &str) -> io::Error {
 impl Disk for MemoryDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let id = {
-            let mut state = self.state.lock();
+            let mut state = self.state()?;
             if let Some(kind) = state.fail_creates.or(state.fail_writes) {
                 return Err(kind.into());
             }
@@ -327,16 +343,16 @@ impl Disk for MemoryDisk {
     }
 
     async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let id = self.state.lock().names.get(name).copied();
+        let id = self.state()?.names.get(name).copied();
         Ok(self.file(id.ok_or_else(|| missing(name))?))
     }
 
     async fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.state.lock().names.keys().cloned().collect())
+        Ok(self.state()?.names.keys().cloned().collect())
     }
 
     async fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.state()?;
         let id = state.names.get(name).copied().ok_or_else(|| missing(name))?;
         if state.fail_removes {
             return Err(io::Error::other("the disk could not remove a file"));
@@ -347,7 +363,7 @@ impl Disk for MemoryDisk {
     }
 
     async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.state()?;
         let id = state.names.remove(from).ok_or_else(|| missing(from))?;
         state.names.insert(to.to_owned(), id);
         state.unsynced_names.push(NameChange::Renamed { from: from.to_owned(), to: to.to_owned(), id });
@@ -355,14 +371,14 @@ impl Disk for MemoryDisk {
     }
 
     async fn sync_directory(&self) -> io::Result<()> {
-        let mut state = self.state.lock();
+        let mut state = self.state()?;
         state.durable_names = state.names.clone();
         state.unsynced_names.clear();
         Ok(())
     }
 
     async fn space(&self) -> io::Result<DiskSpace> {
-        let state = self.state.lock();
+        let state = self.state()?;
         let used = state.used_bytes();
         Ok(DiskSpace { total: state.capacity, free: state.capacity.saturating_sub(used) })
     }

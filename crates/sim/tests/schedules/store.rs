@@ -28,7 +28,7 @@ pub(crate) fn small(disks: usize, segments: u64) -> Settings {
 }
 
 pub(crate) async fn open(env: &Env, disks: &[MemoryDisk], settings: Settings) -> Store {
-    let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    let disks = disks.iter().map(|disk| Arc::new(disk.for_one_life()) as Arc<dyn Disk>).collect();
     Store::open(env.clone(), disks, settings, None).await.expect("the store opens")
 }
 
