@@ -268,6 +268,7 @@ pub struct Status {
     pub pinned_bytes: u64,
     pub evictable_bytes: u64,
     pub free_bytes: u64,
+    /// The most that objects may take: the size of the store but for its index.
     pub capacity_bytes: u64,
     /// Directories that take no more writes, and why.
     pub failed_directories: Vec<String>,

@@ -219,7 +219,7 @@ impl Worker {
         let watch = Watch {
             env: env.clone(),
             cache: cache.clone(),
-            pinned_bytes_max: (store.usage().capacity_bytes as f64 * config.cache.pinned_ratio) as u64,
+            pinned_ratio: config.cache.pinned_ratio,
             store,
             syncs,
             places: places.clone(),

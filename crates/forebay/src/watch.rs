@@ -56,8 +56,8 @@ pub(crate) struct Watch {
     pub(crate) places: Places,
     pub(crate) notices: Notices,
     pub(crate) metrics: WatchMetrics,
-    /// Bytes that pinned data may take.
-    pub(crate) pinned_bytes_max: u64,
+    /// Share of the capacity that pinned data may take.
+    pub(crate) pinned_ratio: f64,
 }
 
 /// A directory, and what was seen of it last.
@@ -72,7 +72,7 @@ struct Watched {
 impl Watch {
     /// Watches until the task is aborted.
     pub(crate) fn start(self, directories: &[PathBuf]) -> Task<()> {
-        self.metrics.pinned_max.set(self.pinned_bytes_max);
+        self.metrics.pinned_max.set(self.pinned_bytes_max());
         let watched: Vec<_> = directories.iter().map(|directory| Watched::new(directory)).collect();
         forebay_env::spawn(self.run(watched))
     }
@@ -90,6 +90,7 @@ impl Watch {
                 self.look(directory, &ticks, &totals, now, now.saturating_sub(at));
             }
             at = now;
+            self.metrics.pinned_max.set(self.pinned_bytes_max());
             for condition in health::conditions(&self.facts()) {
                 self.tell(condition);
             }
@@ -121,12 +122,17 @@ impl Watch {
         self.tell(Condition { id: "disk-saturated", severity: Severity::Warning, subject, title, cure: DISK_CURE });
     }
 
+    /// Changes with the size of the index.
+    fn pinned_bytes_max(&self) -> u64 {
+        (self.store.usage().capacity_bytes as f64 * self.pinned_ratio) as u64
+    }
+
     fn facts(&self) -> Facts {
         Facts {
             status: self.cache.status(),
             directories: self.store.health(),
             corrupt_records: self.store.counters().corrupt_records,
-            pinned_bytes_max: self.pinned_bytes_max,
+            pinned_bytes_max: self.pinned_bytes_max(),
             under_stores: self.places.labelled().map(|(label, state)| (label.to_owned(), state)).collect(),
         }
     }

@@ -5,19 +5,27 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_cache::{Cache, Conditions, ErrorKind, GetObject, ListUploads, Settings, UploadRef};
+use forebay_cache::{Attributes, Cache, Conditions, ErrorKind, GetObject, ListUploads, PutObject, Settings, UploadRef};
 use forebay_env::Clock;
+use forebay_store::Store;
 use forebay_types::{BucketName, Generation, ObjectPath, StorageState};
 use forebay_ufs::memory::Applied;
 
 use crate::client::{Client, collect, path};
+use crate::content::Body;
 use crate::life::{Machine, bucket};
 use crate::linear::{self, Verdict};
-use crate::plan::{BUCKET, OTHER_BUCKET, Op, Step, When};
+use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When};
 use crate::under_store::Weather;
 
 /// In which all that waits must have gone to the under store.
 const DRAIN_MAX: Duration = Duration::from_secs(2 * 3600);
+
+/// In which reclaim comes to rest when nobody writes.
+pub(crate) const REST_MAX: Duration = Duration::from_secs(120);
+
+/// Sixteen that may stay, the open one of each kind, the newest, and one that has just been ended.
+const SMALL_MAX: usize = 16 + 5;
 
 /// A last life without faults, and then the checks of all that was seen. Returns how many keys could not be decided on.
 pub(crate) fn last(machine: &Machine) -> u32 {
@@ -27,7 +35,7 @@ pub(crate) fn last(machine: &Machine) -> u32 {
     *machine.root.weather.lock() = Weather::Fair;
     let ended = machine.process(2 * DRAIN_MAX, async {
         match machine.open().await {
-            Ok((cache, _)) => check_all(machine, cache).await,
+            Ok((cache, store)) => check_all(machine, cache, &store).await,
             Err(_) if world.is_flipped() => {}
             Err(error) => world.broken(format!("the worker does not start: {error}")),
         }
@@ -44,7 +52,7 @@ pub(crate) fn last(machine: &Machine) -> u32 {
     check_histories(machine)
 }
 
-async fn check_all(machine: &Machine, cache: Cache) {
+async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
     let world = &machine.world;
     let keys: Vec<String> = world.keys.iter().cloned().collect();
     let read = |key: &String| [Op::Get { key: key.clone(), range: None }, Op::Tags { key: key.clone() }];
@@ -65,6 +73,8 @@ async fn check_all(machine: &Machine, cache: Cache) {
     }
     read_all().await;
     check_under_store(machine, &cache, &keys).await;
+    check_rest(machine, store).await;
+    check_takes_writes(machine, &cache).await;
     if cache.has_failed() {
         world.broken("background work has ended by itself".to_owned());
     }
@@ -160,6 +170,62 @@ async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
     }
     if status.pinned_bytes > 0 && !has_transient {
         world.broken(format!("{} bytes are pinned, and nothing waits", status.pinned_bytes));
+    }
+}
+
+/// When nobody writes, the store comes to rest.
+async fn check_rest(machine: &Machine, store: &Store) {
+    let world = &machine.world;
+    let written = || {
+        let counters = store.counters();
+        (counters.appended_bytes, counters.reclaimed_segments, counters.snapshots)
+    };
+    world.clock.sleep(REST_MAX).await;
+    let before = written();
+    world.clock.sleep(REST_MAX).await;
+    if written() != before {
+        world.broken(format!("the store does not come to rest: {before:?}, and then {:?}", written()));
+    }
+    check_space(machine, store);
+}
+
+/// A store that nobody writes to takes no more room than it may, and has few small files.
+pub(crate) fn check_space(machine: &Machine, store: &Store) {
+    let world = &machine.world;
+    if world.spoiled.load(Ordering::Relaxed) {
+        return;
+    }
+    let sizes = machine.sizes.lock().clone();
+    let capacity = sizes.segments * sizes.segment;
+    for disk in machine.disks.lock().iter() {
+        let lengths = disk.inner.lengths();
+        let bytes: u64 = lengths.iter().map(|(_, length)| length).sum();
+        if bytes > capacity && store.usage().pinned_bytes < capacity / 2 {
+            world.broken(format!("the files of disk {} take {bytes} bytes of {capacity}: {lengths:?}", disk.number));
+        }
+        let is_small = |(name, length): &&(String, u64)| name.starts_with('0') && *length <= sizes.segment / 8;
+        let small = lengths.iter().filter(is_small).count();
+        if small > SMALL_MAX {
+            world.broken(format!("disk {} has {small} small segments: {lengths:?}", disk.number));
+        }
+    }
+}
+
+/// A write is not refused for want of room while there is data that may leave.
+async fn check_takes_writes(machine: &Machine, cache: &Cache) {
+    let bytes = Body { seed: 1 << 29, size: 300 }.bytes();
+    for prefix in PREFIXES {
+        let path = path(&format!("{BUCKET}/{prefix}last"));
+        let body = crate::client::incoming(&machine.world, &bytes, 1 << 20, false);
+        let put = PutObject { path, body, attributes: Attributes::default(), conditions: Conditions::default() };
+        let Err(error) = cache.put(put).await else { continue };
+        let status = cache.status();
+        let limit = status.capacity_bytes as f64 * machine.sizes.lock().pinned_ratio;
+        // Of which each bucket has a fair share.
+        let has_room = status.pinned_bytes < limit as u64 / 3;
+        if has_room && matches!(error.kind, ErrorKind::InsufficientStorage | ErrorKind::SlowDown) {
+            machine.world.broken(format!("a small write is refused although nothing waits: {error}, {status:?}"));
+        }
     }
 }
 

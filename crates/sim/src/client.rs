@@ -22,9 +22,6 @@ use crate::life::bucket;
 use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When};
 use crate::world::World;
 
-/// Pages of a listing that are asked for at most: more keys than this there are not.
-const PAGES_MAX: usize = 40;
-
 pub(crate) struct Client {
     world: Arc<World>,
     cache: Cache,
@@ -129,23 +126,7 @@ impl Client {
     }
 
     fn incoming(&self, bytes: &Bytes, piece: usize, breaks: bool) -> Incoming {
-        let clock = Arc::clone(&self.world.clock);
-        let stream = stream::iter(pieces(bytes, piece, breaks)).then(move |data| {
-            let clock = Arc::clone(&clock);
-            async move {
-                clock.sleep(Duration::from_micros(100)).await;
-                Ok(data)
-            }
-        });
-        Incoming {
-            stream: stream.boxed(),
-            size: bytes.len() as u64,
-            md5: None,
-            sha256: None,
-            checksums: Vec::new(),
-            compute: Vec::new(),
-            trailers: None,
-        }
+        incoming(&self.world, bytes, piece, breaks)
     }
 
     async fn put(&mut self, key: &str, (body, tags): (Body, TagsId), when: When, breaks: bool, piece: usize) {
@@ -372,7 +353,8 @@ impl Client {
     async fn list(&mut self, prefix: &str, delimiter: bool, limit: usize) {
         let delimiter = delimiter.then(|| "/".to_owned());
         let mut after: Option<String> = None;
-        for _ in 0..PAGES_MAX {
+        // A page for each key, and one that is empty: there are no more.
+        for _ in 0..=self.world.keys.len() {
             let request = ListObjects {
                 prefix: prefix.to_owned(),
                 delimiter: delimiter.clone(),
@@ -556,6 +538,27 @@ impl Client {
             }
         }
         self.tell("delete bucket", result);
+    }
+}
+
+/// A body that comes in pieces, or breaks off.
+pub(crate) fn incoming(world: &World, bytes: &Bytes, piece: usize, breaks: bool) -> Incoming {
+    let clock = Arc::clone(&world.clock);
+    let stream = stream::iter(pieces(bytes, piece, breaks)).then(move |data| {
+        let clock = Arc::clone(&clock);
+        async move {
+            clock.sleep(Duration::from_micros(100)).await;
+            Ok(data)
+        }
+    });
+    Incoming {
+        stream: stream.boxed(),
+        size: bytes.len() as u64,
+        md5: None,
+        sha256: None,
+        checksums: Vec::new(),
+        compute: Vec::new(),
+        trailers: None,
     }
 }
 

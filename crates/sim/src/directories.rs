@@ -1,5 +1,5 @@
-//! What becomes of data directories between two lives: they are given in another order, added, missed for one start, lost for good, or they
-//! come back although the store has gone on without them.
+//! What becomes of data directories between two lives: they are given in another order, or other sizes, added, missed for one start, lost for
+//! good, or they come back although the store has gone on without them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,6 +37,7 @@ impl Machine {
                 Change::Lose { disk, is_replaced } => self.lose(*disk, *is_replaced),
                 Change::Return => self.bring_back(),
                 Change::Remove { disk, file } => self.remove(&self.disk(*disk), *file),
+                Change::Resize(sizes) => *self.sizes.lock() = sizes.clone(),
                 Change::SpoilSector { disk, file, sector } => self.spoil_sector(&self.disk(*disk), *file, *sector),
             }
         }
@@ -152,6 +153,8 @@ impl Machine {
         disk.inner.fail_reads_of(&name, from..from + SECTOR);
         if self.is_noticed(&format!("disk {} {name} can't be read at {from}", disk.number)) {
             disk.inner.fail_reads_of(&name, 0..0);
+        } else {
+            self.world.spoiled.store(true, Ordering::Relaxed);
         }
     }
 
@@ -171,6 +174,8 @@ impl Machine {
         if !is_refused {
             self.world.note(format_args!("not refused, although {damage}"));
             self.world.lost.store(true, Ordering::Relaxed);
+            // It may have been the only trace of a life.
+            self.counter.store(0, Ordering::Relaxed);
         } else if contents(&disks) != before {
             self.world.broken(format!("a start that is refused, since {damage}, has changed something"));
         }

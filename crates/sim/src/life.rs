@@ -15,9 +15,10 @@ use forebay_ufs::{BucketRoot, UnderStore};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
+use crate::checks;
 use crate::client::Client;
 use crate::disk::SimDisk;
-use crate::plan::{BUCKET, Config, End, Fault, Life, PREFIXES};
+use crate::plan::{BUCKET, Config, End, Fault, Life, PREFIXES, Sizes};
 use crate::under_store::SimRoot;
 use crate::world::World;
 
@@ -28,6 +29,8 @@ pub(crate) const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
 pub(crate) struct Machine {
     pub(crate) world: Arc<World>,
     pub(crate) config: Config,
+    /// As the settings have them now.
+    pub(crate) sizes: Mutex<Sizes>,
     pub(crate) disks: Mutex<Vec<SimDisk>>,
     pub(crate) disks_made: AtomicUsize,
     /// Directories that are gone for good, and their ids.
@@ -38,7 +41,7 @@ pub(crate) struct Machine {
     pub(crate) root: SimRoot,
     starts: AtomicU64,
     /// The store's next sequence after the last start.
-    counter: AtomicU64,
+    pub(crate) counter: AtomicU64,
 }
 
 /// How a life went.
@@ -61,6 +64,7 @@ impl Machine {
         Self {
             world,
             disks_made: AtomicUsize::new(config.disks),
+            sizes: Mutex::new(config.sizes.clone()),
             config,
             disks: Mutex::new(disks),
             forgotten: Mutex::default(),
@@ -100,17 +104,16 @@ impl Machine {
 
     pub(crate) async fn open_store(&self, disks: &[SimDisk], forget: &[DirectoryId]) -> Result<Store, String> {
         self.starts.fetch_add(1, Ordering::Relaxed);
-        let config = &self.config;
-        let capacity = config.segments * config.segment;
+        let sizes = self.sizes.lock().clone();
         let store_settings = forebay_store::Settings {
-            segment_bytes: config.segment,
-            inline_bytes_max: config.inline,
-            extent_bytes_max: config.extent,
-            snapshot_log_bytes: config.snapshot_log,
+            segment_bytes: sizes.segment,
+            inline_bytes_max: sizes.inline,
+            extent_bytes_max: sizes.extent,
+            snapshot_log_bytes: sizes.snapshot_log,
             write_buffer_bytes_max: 64 << 10,
             forget: forget.to_vec(),
             value_check: Some(forebay_catalog::records::check_version),
-            ..forebay_store::Settings::new(vec![capacity; disks.len()])
+            ..forebay_store::Settings::new(vec![sizes.segments * sizes.segment; disks.len()])
         };
         let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
         Store::open(self.world.env(), disks, store_settings, None).await.map_err(|error| error.to_string())
@@ -136,13 +139,13 @@ impl Machine {
     }
 
     fn settings(&self) -> Settings {
-        let config = &self.config;
+        let (config, sizes) = (&self.config, self.sizes.lock().clone());
         Settings {
-            page_size: ByteSize(config.page),
+            page_size: ByteSize(sizes.page),
             read_ahead_pages: 2,
-            memory_size: ByteSize(config.memory),
-            memory_object_max: ByteSize(config.memory_object),
-            pinned_ratio: config.pinned_ratio,
+            memory_size: ByteSize(sizes.memory),
+            memory_object_max: ByteSize(sizes.memory_object),
+            pinned_ratio: sizes.pinned_ratio,
             persist_concurrency: config.persist_concurrency,
             persist_backoff_min: Period::from_secs(1),
             persist_backoff_max: Period::from_secs(60),
@@ -203,7 +206,7 @@ impl Machine {
             match self.open().await {
                 Ok((cache, store)) => {
                     self.check_counter(&store);
-                    self.serve(life, cache).await;
+                    self.serve(life, cache, &store).await;
                 }
                 Err(error) => {
                     self.world.note(format_args!("could not start: {error}"));
@@ -238,7 +241,7 @@ impl Machine {
     }
 
     /// A crash comes at its time, also when the clients have nothing to do any more.
-    async fn serve(&self, life: &Life, cache: Cache) {
+    async fn serve(&self, life: &Life, cache: Cache, store: &Store) {
         let faults = self.cause(&life.faults);
         let clients = life.clients.iter().enumerate().map(|(number, steps)| {
             let client = Client::new(Arc::clone(&self.world), cache.clone(), number);
@@ -252,6 +255,10 @@ impl Machine {
         match life.end {
             End::PowerCut { .. } | End::Kill { .. } => std::future::pending().await,
             End::Stop => {
+                if life.faults.is_empty() {
+                    self.world.clock.sleep(checks::REST_MAX).await;
+                    checks::check_space(self, store);
+                }
                 let closed = cache.close().await;
                 self.has_closed.store(closed.is_ok(), Ordering::Relaxed);
                 self.world.note(format_args!("closed: {:?}", closed.err().map(|error| error.kind)));

@@ -25,10 +25,16 @@ const KIB: u64 = 1 << 10;
 /// One run in so many has hundreds of short lives: what each start takes must not run out.
 const LONG_RUNS: u64 = 400;
 
-/// Sizes, limits and modes of one run, in bytes unless the name says otherwise.
+/// In one run of so many, keys come and go for long beside few that stay: what deletes leave behind must not fill the store.
+const CHURN_RUNS: u64 = 60;
+
+/// Where they do, in [`PREFIXES`].
+const CHURN_PREFIX: usize = 3;
+
+/// What an operator may change from one start to the next, in bytes unless the name says otherwise.
 #[derive(Debug, Clone)]
-pub struct Config {
-    pub disks: usize,
+pub struct Sizes {
+    /// Of each directory.
     pub segments: u64,
     pub segment: u64,
     pub inline: u64,
@@ -38,6 +44,13 @@ pub struct Config {
     pub memory_object: u64,
     pub page: u64,
     pub pinned_ratio: f64,
+}
+
+/// Sizes, limits and modes of one run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub disks: usize,
+    pub sizes: Sizes,
     pub persist_concurrency: u32,
     pub settle_s: u64,
     pub ttl_s: u64,
@@ -183,6 +196,8 @@ pub enum Change {
     SpoilSector { disk: usize, file: usize, sector: usize },
     /// A segment of one is removed. If the start is refused, it is put back.
     Remove { disk: usize, file: usize },
+    /// The settings give the store other sizes.
+    Resize(Sizes),
 }
 
 /// How a process ends.
@@ -260,13 +275,16 @@ impl Plan {
     /// The plan of a seed.
     pub fn new(seed: u64) -> Self {
         let dice = Dice(SeededRandom::new(seed));
-        let config = config(&dice);
+        let mut config = config(&dice);
         let keys = keys(&dice);
         let faulty = !dice.once_in(4);
         let flips = faulty && dice.once_in(8);
         let lives = if dice.once_in(LONG_RUNS) {
-            let count = 100 + dice.below(300);
-            (0..count).map(|_| short_life(&dice, &config, &keys)).collect()
+            let (count, changing) = (100 + dice.below(300), dice.once_in(2));
+            (0..count).map(|_| short_life(&dice, &config, &keys, changing)).collect()
+        } else if dice.once_in(CHURN_RUNS) {
+            churn_config(&dice, &mut config);
+            (0..1 + dice.below(2)).map(|_| churn_life(&dice, &config, &keys)).collect()
         } else {
             (0..1 + dice.below(3)).map(|_| life(&dice, &config, &keys, faulty, flips)).collect()
         };
@@ -287,8 +305,21 @@ impl Plan {
     }
 }
 
+fn sizes(dice: &Dice) -> Sizes {
+    Sizes {
+        segment: dice.one_of(&[16 * KIB, 32 * KIB, 64 * KIB]),
+        segments: dice.one_of(&[8, 10, 16, 64]),
+        inline: dice.one_of(&[512, 2 * KIB, 4 * KIB]),
+        extent: dice.one_of(&[2 * KIB, 4 * KIB, 8 * KIB]),
+        snapshot_log: dice.one_of(&[8 * KIB, 64 * KIB, 1 << 30]),
+        memory: dice.one_of(&[1, 8 * KIB, 1 << 20]),
+        memory_object: dice.one_of(&[0, KIB, 16 * KIB]),
+        page: dice.one_of(&[KIB, 4 * KIB, 16 * KIB]),
+        pinned_ratio: dice.one_of(&[0.1, 0.3, 0.6]),
+    }
+}
+
 fn config(dice: &Dice) -> Config {
-    let segment = dice.one_of(&[16 * KIB, 32 * KIB, 64 * KIB]);
     let mode = || match dice.below(20) {
         0..9 => WriteMode::WriteBack,
         9..14 => WriteMode::WriteThrough,
@@ -298,15 +329,7 @@ fn config(dice: &Dice) -> Config {
     };
     Config {
         disks: 1 + dice.below(2) as usize,
-        segments: dice.one_of(&[8, 10, 16, 64]),
-        segment,
-        inline: dice.one_of(&[512, 2 * KIB, 4 * KIB]),
-        extent: dice.one_of(&[2 * KIB, 4 * KIB, 8 * KIB]),
-        snapshot_log: dice.one_of(&[8 * KIB, 64 * KIB, 1 << 30]),
-        memory: dice.one_of(&[1, 8 * KIB, 1 << 20]),
-        memory_object: dice.one_of(&[0, KIB, 16 * KIB]),
-        page: dice.one_of(&[KIB, 4 * KIB, 16 * KIB]),
-        pinned_ratio: dice.one_of(&[0.1, 0.3, 0.6]),
+        sizes: sizes(dice),
         persist_concurrency: dice.one_of(&[1, 2, 4]),
         settle_s: dice.one_of(&[10, 30]),
         ttl_s: dice.one_of(&[0, 1, 60]),
@@ -356,11 +379,51 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
 
 /// One client with a few requests, most of which are answered before the process ends: so many unanswered ones as a hundred crashes
 /// leave would be beyond what the checker can decide.
-fn short_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
+fn short_life(dice: &Dice, config: &Config, keys: &[String], changing: bool) -> Life {
     let steps = (0..1 + dice.below(3)).map(|_| Step { pause_ms: dice.below(5), op: op(dice, config, keys) });
     let clients = vec![steps.collect()];
     let after_ms = if dice.once_in(20) { dice.below(50) } else { 60_000 };
     let end = match dice.below(3) {
+        0 if !config.os_durability => End::PowerCut { after_ms },
+        0 | 1 => End::Kill { after_ms },
+        _ => End::Stop,
+    };
+    let changes = if changing { changes(dice) } else { Vec::new() };
+    let disk = dice.below(config.disks as u64) as usize;
+    let full = Fault::Full { disk, room: Some(dice.below(8 * KIB)) };
+    let faults = if dice.once_in(8) { vec![(dice.below(20), full)] } else { Vec::new() };
+    Life { changes, clients, faults, end }
+}
+
+/// A small store, and a prefix where what is written stays until it is deleted.
+fn churn_config(dice: &Dice, config: &mut Config) {
+    config.sizes = Sizes { segment: 16 * KIB, segments: dice.one_of(&[8, 10]), pinned_ratio: 0.6, ..sizes(dice) };
+    config.modes[CHURN_PREFIX] = WriteMode::Transient;
+}
+
+/// Clients that write keys of their own and delete them again, many times, beside one that writes what stays and then does all the rest.
+fn churn_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
+    let name = |client: u64, number: u64| format!("{BUCKET}/{}{client}-{number}", PREFIXES[CHURN_PREFIX]);
+    let put = |key: String, size_max: u64| {
+        let body = Body { seed: dice.below(1 << 30) as u32, size: 1 + dice.below(size_max) as u32 };
+        Op::Put { key, body, tags: 0, when: When::Always, breaks: false, piece: 1 << 20 }
+    };
+    let churn = |client: u64| {
+        let names = dice.one_of(&[1, 50, 1000]);
+        let pair = |number| {
+            let key = name(client, number % names);
+            let size_max = if dice.once_in(20) { 3 * config.sizes.inline } else { 300 };
+            let delete = Op::Delete { key: key.clone(), when: When::Always };
+            [put(key, size_max), delete].map(|op| Step { pause_ms: 0, op })
+        };
+        (0..100 + dice.below(700)).flat_map(pair).collect()
+    };
+    let stays = (0..dice.below(60)).map(|number| Step { pause_ms: 0, op: put(name(0, number), 1000) });
+    let beside = (0..dice.below(20)).map(|_| Step { pause_ms: dice.below(50), op: op(dice, config, keys) });
+    let first = stays.chain(beside).collect();
+    let clients = std::iter::once(first).chain((1..2 + dice.below(3)).map(churn)).collect();
+    let after_ms = dice.below(20_000);
+    let end = match dice.below(6) {
         0 if !config.os_durability => End::PowerCut { after_ms },
         0 | 1 => End::Kill { after_ms },
         _ => End::Stop,
@@ -371,16 +434,17 @@ fn short_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
 /// In most lives nothing changes.
 fn changes(dice: &Dice) -> Vec<Change> {
     let count = dice.below(6).saturating_sub(3);
-    let change = |_| match dice.below(12) {
+    let change = |_| match dice.below(14) {
         0 => Change::Rotate { by: dice.below(3) as usize },
         1 => Change::Add,
         2..4 => Change::Miss { disk: dice.below(3) as usize },
         4..7 => Change::Lose { disk: dice.below(3) as usize, is_replaced: dice.once_in(2) },
+        7..9 => Change::Remove { disk: dice.below(3) as usize, file: dice.below(8) as usize },
         9..11 => {
             let [disk, file, sector] = [3, 8, 128].map(|most| dice.below(most) as usize);
             Change::SpoilSector { disk, file, sector }
         }
-        7..9 => Change::Remove { disk: dice.below(3) as usize, file: dice.below(8) as usize },
+        11..13 => Change::Resize(sizes(dice)),
         _ => Change::Return,
     };
     (0..count).map(change).collect()
@@ -399,7 +463,7 @@ fn fault(dice: &Dice, config: &Config) -> Fault {
         12 => Fault::FailWrites { disk },
         13 => Fault::FailReads { disk, count: 1 + dice.below(3) as u32 },
         14 => Fault::Full { disk, room: Some(dice.below(32 * KIB)) },
-        15 => Fault::FailCreates { disk, count: 1 + dice.below(3) as u32 },
+        15 => Fault::FailCreates { disk, count: 1 + dice.below(dice.one_of(&[3, 30])) as u32 },
         _ => Fault::Full { disk, room: None },
     }
 }
@@ -408,9 +472,9 @@ fn body(dice: &Dice, config: &Config) -> Body {
     let size = match dice.below(10) {
         0 => 0,
         1..5 => 1 + dice.below(600),
-        5..8 => 1 + dice.below(2 * config.inline),
-        8 => 1 + dice.below(4 * config.extent),
-        _ => 1 + dice.below(2 * config.segment),
+        5..8 => 1 + dice.below(2 * config.sizes.inline),
+        8 => 1 + dice.below(4 * config.sizes.extent),
+        _ => 1 + dice.below(2 * config.sizes.segment),
     };
     // Few seeds and sizes that come again: the same bytes have the same tag.
     let seed = if dice.once_in(3) { dice.below(2) } else { dice.below(1 << 30) };

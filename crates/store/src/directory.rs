@@ -57,6 +57,10 @@ pub(crate) struct Directory {
     used_bytes: AtomicU64,
     /// What the segments may take as far as the file system goes: it may be full before the settings say so.
     possible_bytes: AtomicU64,
+    /// Bytes of the snapshot here, if there is one.
+    pub(crate) snapshot_bytes: AtomicU64,
+    /// Those of the next one, as far as can be told.
+    pub(crate) next_snapshot_bytes: AtomicU64,
     /// Of what is free, bytes that writers were promised.
     pub(crate) promised_bytes: Mutex<u64>,
     /// What it was asked to write and sync.
@@ -128,6 +132,8 @@ impl Directory {
             failed: Mutex::default(),
             used_bytes: AtomicU64::new(0),
             possible_bytes: AtomicU64::new(u64::MAX),
+            snapshot_bytes: AtomicU64::new(0),
+            next_snapshot_bytes: AtomicU64::new(0),
             promised_bytes: Mutex::default(),
             unanswered: Unanswered::new(clock),
         }
@@ -159,15 +165,33 @@ impl Directory {
         self.used_bytes.load(Ordering::SeqCst)
     }
 
+    /// The most that segments may take. The last snapshot has room beside them, and so has the next, which is written before the last one goes.
+    pub(crate) fn segment_bytes_max(&self) -> u64 {
+        let snapshots = [&self.snapshot_bytes, &self.next_snapshot_bytes].map(|bytes| bytes.load(Ordering::SeqCst));
+        self.capacity_bytes.saturating_sub(snapshots.iter().sum())
+    }
+
     /// What the settings leave.
     pub(crate) fn unused_bytes(&self) -> u64 {
-        self.capacity_bytes.saturating_sub(self.used_bytes())
+        self.segment_bytes_max().saturating_sub(self.used_bytes())
     }
 
     /// What can be written: the file system may leave less than the settings.
     pub(crate) fn free_bytes(&self) -> u64 {
-        let possible = self.possible_bytes.load(Ordering::SeqCst);
-        self.unused_bytes().min(possible.saturating_sub(self.used_bytes()))
+        self.free_without(0)
+    }
+
+    /// The same when so many bytes of segments will be gone.
+    pub(crate) fn free_without(&self, gone: u64) -> u64 {
+        let next_snapshot = self.next_snapshot_bytes.load(Ordering::SeqCst);
+        let possible = self.possible_bytes.load(Ordering::SeqCst).saturating_add(gone).saturating_sub(next_snapshot);
+        let wanted = self.segment_bytes_max().saturating_add(gone);
+        wanted.min(possible).saturating_sub(self.used_bytes())
+    }
+
+    /// What the file system has.
+    pub(crate) fn writable_bytes(&self) -> u64 {
+        self.possible_bytes.load(Ordering::SeqCst).saturating_sub(self.used_bytes())
     }
 
     /// What can be written and nobody was promised.

@@ -130,6 +130,7 @@ pub trait Retention: Send + Sync + 'static {
 /// Bytes on disk, by what may happen to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// The most that segments may take: the capacity of the settings, but for snapshots.
     pub capacity_bytes: u64,
     /// Of objects that may not be evicted.
     pub pinned_bytes: u64,

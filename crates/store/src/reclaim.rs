@@ -4,15 +4,18 @@
 mod choose;
 mod commits;
 
-pub(crate) use choose::is_worth_reclaiming;
+pub(crate) use choose::{Carried, is_worth_reclaiming};
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::Ordering;
 use forebay_types::{ByteRange, Generation};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 
 use crate::directory::Directory;
 use crate::object::Object;
@@ -32,9 +35,23 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// worth keeping stays where it is, with up to as much garbage as the rest.
 const CARRIED_QUARTERS: u64 = 3;
 
-/// What reclaim may still carry of clean data from one victim.
-struct Budget {
-    clean_bytes: u64,
+/// So many small segments of a directory are merged before somebody may want room elsewhere.
+const MERGED_AT_ONCE: usize = 64;
+
+/// So many objects of a victim are carried at once, and share their syncs,
+const CARRIED_AT_ONCE: u64 = 16;
+
+/// but not so many that they take more memory than this.
+const CARRIED_BYTES_AT_ONCE: u64 = 16 << 20;
+
+/// A victim that is being emptied.
+struct Emptying {
+    victim: SegmentKey,
+    carried: Carried,
+    /// What may still be carried of clean data.
+    clean_bytes: Mutex<u64>,
+    /// What is being written: not complete as long as the tables don't show all of it.
+    kept: Mutex<Kept>,
 }
 
 /// Bytes of a segment, pinned ones included, that are carried forward at most.
@@ -42,16 +59,22 @@ pub(crate) fn carried_max(segment: &Segment) -> u64 {
     segment.length() / 4 * CARRIED_QUARTERS
 }
 
-impl Budget {
-    fn of(victim: &Segment, carried_max: u64) -> Self {
-        Self { clean_bytes: carried_max.saturating_sub(victim.needed_bytes(true)) }
+impl Emptying {
+    fn new(victim: &Segment, carried: Carried) -> Self {
+        let bytes_max = match carried {
+            Carried::Worthwhile { bytes_max } => bytes_max,
+            Carried::All => u64::MAX,
+        };
+        let clean_bytes = Mutex::new(bytes_max.saturating_sub(victim.needed_bytes(true)));
+        Self { victim: victim.key(), carried, clean_bytes, kept: Mutex::default() }
     }
 
-    /// `false` when it does not reach for this many bytes.
-    fn take(&mut self, bytes: u64) -> bool {
-        let fits = bytes <= self.clean_bytes;
+    /// Takes bytes off what may still be carried. `false` when that does not reach.
+    fn take(&self, bytes: u64) -> bool {
+        let mut left = self.clean_bytes.lock();
+        let fits = bytes <= *left;
         if fits {
-            self.clean_bytes -= bytes;
+            *left -= bytes;
         }
         fits
     }
@@ -60,9 +83,12 @@ impl Budget {
 impl Inner {
     /// Takes snapshots and makes room until the store is closed.
     pub(crate) async fn maintain(self: Arc<Self>) {
+        // At once, since lives may be short, and each of them leaves some.
+        self.merge_small().await;
         while !self.closed.load(Ordering::SeqCst) {
             let sleep = self.env.clock.sleep(INTERVAL);
             tokio::select! { biased; () = self.maintenance.notified() => {}, () = sleep => {} }
+            self.expect_snapshots();
             let appended = self.counters.lock().appended_bytes;
             if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed)
                 && let Err(error) = self.snapshot().await
@@ -73,6 +99,8 @@ impl Inner {
                 self.places[index].directory.look_at_space().await;
                 self.make_room(index).await;
             }
+            self.merge_small().await;
+            self.objects.halve_ticks();
             self.rounds.fetch_add(1, Ordering::SeqCst);
             self.room.notify_waiters();
         }
@@ -91,40 +119,67 @@ impl Inner {
             if !is_wanted || directory.failed().is_some() || self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            let Some(Victim { directory, segment: victim, may_stay, carried_max }) = self.choose(index, &renewed).await
-            else {
-                return;
-            };
-            let members = self.members(victim.key());
-            if may_stay && !renewed.contains(&victim.key()) && self.is_mostly_kept(&victim, &members) {
-                renewed.insert(victim.key());
-                self.renew(&victim, &members);
+            if self.has_shrunk(directory) && self.snapshot_for_room().await {
                 continue;
             }
-            let failed = self.failed_directories();
-            let Err(error) = self.reclaim(&directory, &victim, carried_max, members).await else { continue };
-            let (label, segment) = (directory.disk.label(), victim.header.name());
-            let is_elsewhere = matches!(error.kind, ErrorKind::Full | ErrorKind::Busy | ErrorKind::Closed);
-            if is_elsewhere || self.failed_directories() > failed {
-                tracing::warn!(directory = label, segment, %error, "a segment could not be reclaimed now");
+            let Some(victim) = self.choose(index, &renewed).await else { return };
+            let (segment, members) = (&victim.segment, self.members(victim.segment.key()));
+            if victim.may_stay && !renewed.contains(&segment.key()) && self.is_mostly_kept(segment, &members) {
+                renewed.insert(segment.key());
+                self.renew(segment, &members);
+                continue;
+            }
+            if !self.take_back(victim, members).await {
                 return;
             }
-            // It can't be read or removed: a bad sector, say. It keeps its room until the next start, and the others go on.
-            tracing::error!(directory = label, segment, %error, "a segment is left alone: it can't be reclaimed");
-            victim.is_stuck.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it. Clean data are carried up to `carried_max`
-    /// bytes, those that are needed included. A segment that can't be taken back is not doomed any more.
+    /// Merges what many starts leave, where no room is wanted.
+    async fn merge_small(self: &Arc<Self>) {
+        for place in &self.places {
+            let directory = &place.directory;
+            for _ in 0..MERGED_AT_ONCE {
+                let is_busy = self.is_tight(directory) || directory.failed().is_some();
+                if is_busy || self.closed.load(Ordering::SeqCst) {
+                    break;
+                }
+                let Some(victim) = self.small_victim(directory).await else { break };
+                let members = self.members(victim.segment.key());
+                if !self.take_back(victim, members).await {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether reclaim goes on after this victim.
+    async fn take_back(self: &Arc<Self>, victim: Victim, members: Vec<(Bytes, Generation)>) -> bool {
+        let Victim { directory, segment: victim, carried, .. } = victim;
+        let failed = self.failed_directories();
+        let Err(error) = self.reclaim(&directory, &victim, carried, members).await else { return true };
+        let (label, segment) = (directory.disk.label(), victim.header.name());
+        let is_elsewhere = matches!(error.kind, ErrorKind::Full | ErrorKind::Busy | ErrorKind::Closed);
+        if is_elsewhere || self.failed_directories() > failed {
+            tracing::warn!(directory = label, segment, %error, "a segment could not be reclaimed now");
+            return false;
+        }
+        // It can't be read or removed: a bad sector, say. It keeps its room until the next start, and the others go on.
+        tracing::error!(directory = label, segment, %error, "a segment is left alone: it can't be reclaimed");
+        victim.is_stuck.store(true, Ordering::SeqCst);
+        true
+    }
+
+    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it. A segment that can't be taken back is not doomed
+    /// any more.
     pub(crate) async fn reclaim(
         self: &Arc<Self>,
         directory: &Directory,
         victim: &Arc<Segment>,
-        carried_max: u64,
+        carried: Carried,
         members: Vec<(Bytes, Generation)>,
     ) -> Result<()> {
-        let reclaimed = self.empty_and_delete(directory, victim, carried_max, members).await;
+        let reclaimed = self.empty_and_delete(directory, victim, carried, members).await;
         if reclaimed.is_err() {
             victim.spare();
         }
@@ -136,14 +191,26 @@ impl Inner {
         self: &Arc<Self>,
         directory: &Directory,
         victim: &Arc<Segment>,
-        carried_max: u64,
+        carried: Carried,
         members: Vec<(Bytes, Generation)>,
     ) -> Result<()> {
-        let mut budget = Budget::of(victim, carried_max);
-        let mut kept = Kept::default();
-        for (key, generation) in members {
-            self.carry_or_drop(victim, &key, generation, &mut budget, &mut kept).await?;
+        let emptying = Emptying::new(victim, carried);
+        let largest = self.settings.extent_bytes_max.max(self.settings.inline_bytes_max).max(1);
+        let at_once = (CARRIED_BYTES_AT_ONCE / largest).clamp(1, CARRIED_AT_ONCE) as usize;
+        let (mut members, mut carries, mut result) = (members.iter(), FuturesUnordered::new(), Ok(()));
+        // After an error none is begun with, and none dropped half way: a copy that is on its way must stand in the log before its key is
+        // deleted.
+        loop {
+            while result.is_ok()
+                && carries.len() < at_once
+                && let Some((key, generation)) = members.next()
+            {
+                carries.push(self.carry_or_drop(&emptying, key, *generation));
+            }
+            let Some(carried) = carries.next().await else { break };
+            result = result.and(carried);
         }
+        result?;
         if victim.header.kind == SegmentKind::Log {
             self.carry_commits(victim).await?;
         }
@@ -159,29 +226,24 @@ impl Inner {
         Ok(())
     }
 
-    async fn carry_or_drop(
-        self: &Arc<Self>,
-        victim: &Arc<Segment>,
-        key: &Bytes,
-        generation: Generation,
-        budget: &mut Budget,
-        kept: &mut Kept,
-    ) -> Result<()> {
+    async fn carry_or_drop(self: &Arc<Self>, emptying: &Emptying, key: &Bytes, generation: Generation) -> Result<()> {
+        let victim = emptying.victim;
         loop {
             let Some(object) = self.object(key).filter(|object| object.generation() == generation) else {
                 return Ok(());
             };
             let entry = object.entry();
-            let here = entry.bytes_in(victim.key());
+            let here = entry.bytes_in(victim);
             if here == 0 {
                 return Ok(());
             }
-            let stays = entry.pinned || (self.is_worth_keeping(key, entry) && budget.take(here));
+            let is_kept = || emptying.carried == Carried::All || self.is_worth_keeping(key, entry);
+            let stays = entry.pinned || (is_kept() && emptying.take(here));
             if !stays {
-                self.drop_from(victim.key(), key, entry, here);
+                self.drop_from(victim, key, entry, here);
                 continue;
             }
-            match self.carry(victim.key(), &object, kept).await {
+            match self.carry(&object, emptying).await {
                 Ok(true) => {
                     self.counters.lock().carried_bytes += here;
                     return Ok(());
@@ -191,7 +253,7 @@ impl Inner {
                 Err(error) if entry.pinned => return Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "a clean object could not be carried forward");
-                    self.drop_from(victim.key(), key, entry, here);
+                    self.drop_from(victim, key, entry, here);
                 }
             }
         }
@@ -222,12 +284,12 @@ impl Inner {
     }
 
     /// Writes again what an object has in a segment. `false` when the object has changed meanwhile.
-    async fn carry(self: &Arc<Self>, victim: SegmentKey, object: &Object, kept: &mut Kept) -> Result<bool> {
-        let entry = object.entry();
+    async fn carry(self: &Arc<Self>, object: &Object, emptying: &Emptying) -> Result<bool> {
+        let (victim, entry) = (emptying.victim, object.entry());
         let mut extents = Vec::with_capacity(entry.extents().len());
         for extent in entry.extents() {
             let moved = extent.segment == victim;
-            extents.push(if moved { self.carry_extent(object, extent, kept).await? } else { *extent });
+            extents.push(if moved { self.carry_extent(object, extent, &emptying.kept).await? } else { *extent });
         }
         let needs_record = entry.record.segment == victim || entry.pinned;
         let same = |now: &Entry| {
@@ -238,19 +300,26 @@ impl Inner {
         if !present.is_some_and(|present| same(present.entry())) {
             return Ok(false);
         }
-        let record = if needs_record { self.carry_record(object, &extents, kept).await? } else { entry.record };
+        // A merge says nothing of what is worth keeping.
+        let carried = entry.carried || emptying.carried != Carried::All;
+        let record = match needs_record {
+            true => self.carry_record(object, &extents, carried, &emptying.kept).await?,
+            false => entry.record,
+        };
         Ok(self.update(object.key(), object.generation(), |entry| {
             let unchanged = same(entry);
             if unchanged {
                 entry.record = record;
                 entry.move_extents(extents);
-                entry.count_as_carried();
+                if emptying.carried != Carried::All {
+                    entry.count_as_carried();
+                }
             }
             unchanged
         }))
     }
 
-    async fn carry_extent(self: &Arc<Self>, object: &Object, extent: &Extent, kept: &mut Kept) -> Result<Extent> {
+    async fn carry_extent(self: &Arc<Self>, object: &Object, extent: &Extent, kept: &Mutex<Kept>) -> Result<Extent> {
         let data = object.read(ByteRange::new(extent.start, extent.end())).await?;
         let attach = (!object.is_pinned()).then(|| (object.key().to_vec(), object.generation()));
         let draft = ExtentBody { start: extent.start, attach }.draft(data);
@@ -260,7 +329,7 @@ impl Inner {
         if object.is_pinned() {
             self.places[index].directory.sync_extents(&written.segment).await?;
         }
-        kept.keep(written.segment, written.pin);
+        kept.lock().keep(written.segment, written.pin);
         Ok(extent_at(extent.start, extent.bytes, written.location))
     }
 
@@ -268,7 +337,8 @@ impl Inner {
         self: &Arc<Self>,
         object: &Object,
         extents: &[Extent],
-        kept: &mut Kept,
+        carried: bool,
+        kept: &Mutex<Kept>,
     ) -> Result<crate::table::Location> {
         let entry = object.entry();
         let payload = match (entry.is_inline(), object.pieces(ByteRange::of_size(entry.size())).as_slice()) {
@@ -285,7 +355,7 @@ impl Inner {
             size: entry.size(),
             extents: extents.to_vec(),
             stands_alone: true,
-            carried: true,
+            carried,
         };
         let draft = body.draft(payload);
         let index = self.index_for_carried()?;
@@ -295,14 +365,18 @@ impl Inner {
         }
         let written = self.places[index].fill.append(draft).await?;
         let location = written.location;
-        kept.keep(written.segment, written.pin);
+        kept.lock().keep(written.segment, written.pin);
         Ok(location)
     }
 
-    /// The directory with the most room; what reclaim writes may use the reserve.
+    /// The directory with the most room; what reclaim writes may use the reserve, and more than the settings leave where the disk has it.
     fn index_for_carried(&self) -> Result<usize> {
         let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
-        let roomiest = healthy.max_by_key(|(_, place)| place.directory.free_bytes());
+        let segment = self.settings.segment_bytes;
+        let roomiest = healthy.max_by_key(|(_, place)| {
+            let directory = &place.directory;
+            (directory.writable_bytes() >= segment, directory.free_bytes(), directory.writable_bytes())
+        });
         roomiest.map(|(index, _)| index).ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
     }
 }

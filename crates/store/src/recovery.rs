@@ -21,7 +21,7 @@ use crate::record::scan::Scan;
 use crate::segment::{
     SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name, segment_name,
 };
-use crate::snapshot::{Snapshot, drop_older_snapshots, load_snapshot};
+use crate::snapshot::{Snapshot, count_snapshots, drop_older_snapshots, load_snapshot};
 use crate::table::{Objects, Values};
 use crate::{Error, ErrorKind, Result, Settings};
 use replay::{Replay, Replayed};
@@ -42,6 +42,8 @@ pub(crate) struct Recovered {
     pub(crate) tables: Tables,
     pub(crate) next_sequence: u64,
     pub(crate) snapshot_positions: HashMap<u16, Position>,
+    /// Rows of both tables in the snapshot.
+    pub(crate) shown_rows: u64,
     /// Whether a directory that was there at the last start is gone for good.
     pub(crate) has_forgotten: bool,
 }
@@ -83,7 +85,8 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
         check_logs(directory, segments, listed.as_ref(), snapshot.as_ref())?;
     }
-    let held_in = snapshot.as_ref().map(|snapshot| snapshot.held_in.clone());
+    let copies = snapshot.as_ref().map(|snapshot| (snapshot.held_in.clone(), snapshot.bytes));
+    let shown_rows = snapshot.as_ref().map_or(0, |snapshot| snapshot.rows);
     let mut replay = Replay::new(snapshot.as_ref());
     let mut ends = Vec::new();
     for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
@@ -112,8 +115,9 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
     check_values(settings, &tables.values)?;
     roll.note().await?;
-    if let Some(held_in) = held_in {
+    if let Some((held_in, bytes)) = copies {
         drop_older_snapshots(&directories, &held_in).await;
+        count_snapshots(&directories, &held_in, bytes);
     }
     for ((directory, segments), listed) in directories.iter().zip(&opened).zip(listed) {
         let first = snapshot_positions.get(&directory.identity.number).map_or(0, |position| position.segment);
@@ -143,7 +147,8 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     // Lives of which only a forgotten directory has a trace took numbers, too.
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
-    Ok(Recovered { directories, tables, next_sequence, snapshot_positions, has_forgotten: roll.has_forgotten })
+    let has_forgotten = roll.has_forgotten;
+    Ok(Recovered { directories, tables, next_sequence, snapshot_positions, shown_rows, has_forgotten })
 }
 
 /// # Errors

@@ -232,6 +232,7 @@ impl Inner {
         };
         let victims = segments.values().filter(may_go);
         let given: u64 = victims.map(|segment| segment.length().saturating_sub(segment.needed_bytes(false))).sum();
-        (directory.unpromised_bytes() + given).saturating_sub(self.reserve_bytes())
+        let promised = *directory.promised_bytes.lock();
+        directory.free_without(given).saturating_sub(promised + self.reserve_bytes())
     }
 }

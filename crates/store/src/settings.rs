@@ -10,7 +10,7 @@ pub type ValueCheck = fn(&[u8], &[u8]) -> Result<(), String>;
 /// Sizes and limits, in bytes unless the name says otherwise.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Most bytes of segments in each directory, in the order of the directories.
+    /// Most bytes of segments and snapshots in each directory, in the order of the directories.
     pub capacity_bytes: Vec<u64>,
     /// A segment is sealed when it reaches this size. At most 1 GiB.
     pub segment_bytes: u64,
@@ -18,7 +18,7 @@ pub struct Settings {
     pub inline_bytes_max: u64,
     /// Most bytes of one extent.
     pub extent_bytes_max: u64,
-    /// A snapshot of both tables is written after this much log, so that a restart replays no more.
+    /// A snapshot of both tables is written after this much log, or as much as it takes itself, so that a restart replays no more.
     pub snapshot_log_bytes: u64,
     /// Share of the capacity that reclaim keeps free for the next writes, from 0 to 1.
     pub free_ratio: f64,

@@ -18,7 +18,7 @@ use crate::record::object::Extent;
 use crate::record::{crc32c, decode_body, encode_body};
 use crate::recovery::{Tables, in_file};
 use crate::segment::{SegmentKey, SegmentKind};
-use crate::store::Inner;
+use crate::store::{Inner, Place};
 use crate::table::{Content, Entry, Location, Row, Values};
 use crate::{Error, ErrorKind, Result};
 
@@ -34,6 +34,9 @@ const VERSION: u32 = 1;
 
 /// Bytes before the first chunk.
 const START_BYTES: usize = 12;
+
+/// What a row takes of the file, about: an object with a key of some 60 bytes and its annex.
+const ROW_BYTES: u64 = 200;
 
 /// Entries in one chunk of the file.
 const CHUNK_ENTRIES: usize = 4096;
@@ -53,6 +56,10 @@ pub(crate) struct Snapshot {
     pub(crate) tables: Tables,
     /// The directories that have it.
     pub(crate) held_in: Vec<u16>,
+    /// Of each copy.
+    pub(crate) bytes: u64,
+    /// Of both tables.
+    pub(crate) rows: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -167,10 +174,12 @@ impl Inner {
         let (start, positions) = self.snapshot_start();
         let mut copies = Copies::begin(directories).await;
         copies.put(start).await;
+        let mut shown_rows = 0;
         for shard in self.objects.shards() {
             let mut entries: Vec<Arc<Entry>> = shard.read().iter().cloned().collect();
             // One seed makes one file.
             entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+            shown_rows += entries.len() as u64;
             for entries in entries.chunks(CHUNK_ENTRIES) {
                 copies.put(Chunk::Objects(entries.iter().map(|entry| ObjectRow::new(entry)).collect())).await;
             }
@@ -182,11 +191,13 @@ impl Inner {
                 break;
             }
             copies.put(Chunk::Values(rows.iter().map(ValueRow::new).collect())).await;
+            shown_rows += rows.len() as u64;
             last = rows.into_iter().next_back();
         }
         copies.put(Chunk::End).await;
         copies.sync().await;
         copies.check()?;
+        let bytes = copies.offset;
         self.settle().await?;
         if self.failed_directories() > failed_directories {
             return Err(Error::new(
@@ -197,12 +208,59 @@ impl Inner {
         let held_in = copies.replace().await?;
         let all: Vec<_> = self.places.iter().map(|place| Arc::clone(&place.directory)).collect();
         drop_older_snapshots(&all, &held_in).await;
+        count_snapshots(&all, &held_in, bytes);
+        self.shown_rows.store(shown_rows, Ordering::SeqCst);
+        self.expect_snapshots();
         *self.shown_positions.lock() = positions;
         self.settle_logs().await;
         let mut counters = self.counters.lock();
         counters.snapshots += 1;
-        self.snapshot_at_bytes.store(counters.appended_bytes + self.settings.snapshot_log_bytes, Ordering::Relaxed);
+        self.snapshot_at_bytes.store(counters.appended_bytes + self.log_bytes_for_snapshot(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// After so much log there is a new snapshot. As much as its copies take, at least: else a large table would be written for ever.
+    fn log_bytes_for_snapshot(&self) -> u64 {
+        let bytes = self.places.iter().map(|place| place.directory.snapshot_bytes.load(Ordering::SeqCst));
+        bytes.sum::<u64>().max(self.settings.snapshot_log_bytes)
+    }
+
+    /// Estimates how long the next snapshot will be, from the last one and the rows that came or went since.
+    pub(crate) fn expect_snapshots(&self) {
+        let rows = self.objects.count.load(Ordering::Relaxed) + self.values.len() as u64;
+        let shown = self.shown_rows.load(Ordering::SeqCst);
+        for place in &self.places {
+            let last = place.directory.snapshot_bytes.load(Ordering::SeqCst);
+            let next = match last {
+                0 => 0,
+                _ if rows < shown => (last as f64 * (rows as f64 / shown as f64)) as u64,
+                _ => last + (rows - shown) * ROW_BYTES,
+            };
+            place.directory.next_snapshot_bytes.store(next, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the next snapshot would be much shorter than the last one, and give room that matters.
+    pub(crate) fn has_shrunk(&self, directory: &Directory) -> bool {
+        self.expect_snapshots();
+        let [last, next] =
+            [&directory.snapshot_bytes, &directory.next_snapshot_bytes].map(|bytes| bytes.load(Ordering::SeqCst));
+        last > 2 * next && last > directory.capacity_bytes / 64
+    }
+
+    /// The log that the start replayed counts for the next snapshot: lives may be short.
+    pub(crate) fn count_replayed_log(&self) {
+        let shown = self.shown_positions.lock();
+        let of_place = |place: &Place| {
+            let from = shown.get(&place.directory.identity.number).copied();
+            let from = from.unwrap_or(Position { segment: 0, offset: 0 });
+            let segments = place.directory.segments.read();
+            let logs = segments.range(from.segment..).filter(|(_, segment)| segment.header.kind == SegmentKind::Log);
+            let behind = |number: u32| if number == from.segment { from.offset } else { 0 };
+            logs.map(|(number, log)| log.length().saturating_sub(behind(*number))).sum::<u64>()
+        };
+        let replayed: u64 = self.places.iter().map(of_place).sum();
+        self.snapshot_at_bytes.store(self.log_bytes_for_snapshot().saturating_sub(replayed), Ordering::Relaxed);
     }
 
     /// Makes durable what commits left to the operating system: a snapshot must show no object whose bytes a power cut takes.
@@ -378,6 +436,14 @@ impl Copies {
     }
 }
 
+/// Counts what a snapshot takes of the directories that have it.
+pub(crate) fn count_snapshots(directories: &[Arc<Directory>], held_in: &[u16], bytes: u64) {
+    for directory in directories {
+        let is_here = held_in.contains(&directory.identity.number);
+        directory.snapshot_bytes.store(if is_here { bytes } else { 0 }, Ordering::SeqCst);
+    }
+}
+
 /// A snapshot in another directory is older, and not to be used when the newest is lost: logs have been let go since.
 pub(crate) async fn drop_older_snapshots(directories: &[Arc<Directory>], held_in: &[u16]) {
     for directory in directories.iter().filter(|directory| !held_in.contains(&directory.identity.number)) {
@@ -484,6 +550,8 @@ impl Reading {
             min_versions: min_versions.into_iter().collect(),
             tables: Tables::new(hasher),
             held_in: Vec::new(),
+            bytes: file_bytes,
+            rows: 0,
         };
         Ok(Some(Self { file, file_bytes, offset, snapshot }))
     }
@@ -496,6 +564,7 @@ impl Reading {
             self.offset = offset;
             match decode_body::<Chunk<'_>>(&body)? {
                 Chunk::Objects(rows) => {
+                    self.snapshot.rows += rows.len() as u64;
                     for row in rows {
                         let entry = Arc::new(row.into_entry().ok_or_else(damaged)?);
                         self.snapshot.tables.objects.place(entry.key()).put(Arc::clone(&entry));
@@ -506,6 +575,7 @@ impl Reading {
                     rows_of_values.extend(rows.iter().map(row));
                 }
                 Chunk::End => {
+                    self.snapshot.rows += rows_of_values.len() as u64;
                     // They come in order.
                     self.snapshot.tables.values = Values::new(rows_of_values);
                     return Ok(self.snapshot);

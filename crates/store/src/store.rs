@@ -75,6 +75,8 @@ pub(crate) struct Inner {
     pub(crate) rounds: AtomicU64,
     pub(crate) closed: AtomicBool,
     pub(crate) snapshot_at_bytes: AtomicU64,
+    /// Rows of both tables in the last snapshot.
+    pub(crate) shown_rows: AtomicU64,
     /// Held while a snapshot is written.
     pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
@@ -162,7 +164,7 @@ impl Inner {
     }
 
     pub(crate) fn is_tight(&self, directory: &Directory) -> bool {
-        let kept_free = (directory.capacity_bytes as f64 * self.settings.free_ratio) as u64;
+        let kept_free = (directory.segment_bytes_max() as f64 * self.settings.free_ratio) as u64;
         directory.unused_bytes() < kept_free
             || directory.free_bytes() < self.reserve_bytes() + self.settings.segment_bytes
     }
@@ -237,6 +239,7 @@ impl Store {
             rounds: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
+            shown_rows: AtomicU64::new(recovered.shown_rows),
             snapshot_lock: tokio::sync::Mutex::default(),
             shown_positions: Mutex::new(recovered.snapshot_positions),
             settled_positions: Mutex::default(),
@@ -255,6 +258,8 @@ impl Store {
             tracing::warn!(%error, "no snapshot could be written: what is known of the forgotten directory may have one copy");
         }
         inner.settle_logs().await;
+        inner.count_replayed_log();
+        inner.expect_snapshots();
         *inner.task.lock() = Some(forebay_env::spawn(Arc::clone(&inner).maintain()));
         Ok(Self { inner })
     }
@@ -403,7 +408,7 @@ impl Store {
     pub fn usage(&self) -> Usage {
         let sum = |of: fn(&Directory) -> u64| self.inner.places.iter().map(|place| of(&place.directory)).sum();
         Usage {
-            capacity_bytes: sum(|directory| directory.capacity_bytes),
+            capacity_bytes: sum(Directory::segment_bytes_max),
             pinned_bytes: self.inner.pinned_bytes.load(Ordering::SeqCst),
             evictable_bytes: self.inner.evictable_bytes.load(Ordering::SeqCst),
             free_bytes: sum(Directory::free_bytes),

@@ -21,6 +21,9 @@ use crate::segment::SegmentKey;
 /// Shards of the table of objects.
 const SHARDS: usize = 64;
 
+/// From this tick on all of them are halved, long before they run out.
+const TICKS_MAX: u32 = 1 << 31;
+
 /// A key and the bytes that belong to it, one behind the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
@@ -303,6 +306,26 @@ impl Objects {
     /// A number that grows with every read, to tell older reads from newer ones.
     pub(crate) fn tick(&self) -> u32 {
         self.ticks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Halves the ticks of all objects when they have grown large: their order stays, though neighbours may become equal. What is read
+    /// meanwhile may count as read earlier or later than it was.
+    pub(crate) fn halve_ticks(&self) {
+        let ticks = self.ticks.load(Ordering::Relaxed);
+        if ticks < TICKS_MAX {
+            return;
+        }
+        self.ticks.fetch_sub(ticks / 2, Ordering::Relaxed);
+        for shard in &self.shards {
+            for entry in shard.read().iter() {
+                entry.last_read.store(entry.last_read.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_tick(&self, tick: u32) {
+        self.ticks.store(tick, Ordering::Relaxed);
     }
 }
 

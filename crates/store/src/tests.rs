@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod directories;
 mod full;
+mod growth;
 mod large;
 mod missing_logs;
 mod model;

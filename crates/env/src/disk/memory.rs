@@ -232,6 +232,12 @@ impl MemoryDisk {
         state.names.get(name).map(|id| state.files[id].bytes.clone())
     }
 
+    /// Names and lengths of all files.
+    pub fn lengths(&self) -> Vec<(String, u64)> {
+        let state = self.state.lock();
+        state.names.iter().map(|(name, id)| (name.clone(), state.files[id].bytes.len() as u64)).collect()
+    }
+
     fn file(&self, id: u64) -> Arc<dyn DiskFile> {
         Arc::new(MemoryFile { disk: self.clone(), id, life: self.state.lock().life })
     }

@@ -109,7 +109,7 @@ impl Collector for StoreMetrics {
         let usage = self.store.usage();
         let counters = self.store.counters();
         let numbers = [
-            ("forebay_store_capacity_bytes", "Most bytes that the store may take", Gauge, usage.capacity_bytes),
+            ("forebay_store_capacity_bytes", "Most bytes that objects may take: the size of the store but for its index", Gauge, usage.capacity_bytes),
             ("forebay_store_pinned_bytes", "Bytes of objects that may not be evicted", Gauge, usage.pinned_bytes),
             ("forebay_store_evictable_bytes", "Bytes of objects that may be evicted", Gauge, usage.evictable_bytes),
             ("forebay_store_free_bytes", "Bytes of segments not yet written", Gauge, usage.free_bytes),

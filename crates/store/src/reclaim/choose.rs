@@ -3,6 +3,8 @@
 //! Most of the time it is the oldest of which reclaim carries no more than half. Deletes and annotations are carried as long as an older
 //! segment may hold what they change. When they take too much, the oldest segment of all goes, whatever it holds: its own are
 //! needed no more, and those of the next neither. So they are gone when each segment had its turn.
+//!
+//! Each start leaves a log that is not full, and maybe a segment of each other kind. Of those the oldest are merged when there are many.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,14 +27,28 @@ const LEAST_FREED: u64 = 8;
 /// The part of a directory that deletes and annotations may take.
 const MOST_CHANGES: u64 = 16;
 
+/// A sealed segment that takes no more than this part of a full one is small.
+const SMALL_PART: u64 = 8;
+
+/// Most small segments in a directory. Each has a descriptor, and a start looks at each.
+const SMALL_MAX: usize = 16;
+
 /// What reclaim takes next, doomed already.
 pub(super) struct Victim {
     pub(super) directory: Arc<Directory>,
     pub(super) segment: Arc<Segment>,
     /// Whether it may stay where it is instead, when most of it is worth keeping.
     pub(super) may_stay: bool,
-    /// Bytes that are carried at most, but for what is needed.
-    pub(super) carried_max: u64,
+    pub(super) carried: Carried,
+}
+
+/// What reclaim carries of a victim beside what is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// What is worth keeping, until all that is carried reaches so many bytes.
+    Worthwhile { bytes_max: u64 },
+    /// All of it: nothing leaves the cache.
+    All,
 }
 
 /// The sequences from which on other segments than the victim may hold what a record in it changes.
@@ -66,12 +82,12 @@ impl Inner {
     /// there is no other.
     pub(super) async fn choose(&self, index: usize, renewed: &HashSet<SegmentKey>) -> Option<Victim> {
         let directory = &self.places[index].directory;
-        if directory.change_bytes() > directory.capacity_bytes / MOST_CHANGES
+        if directory.change_bytes() > directory.segment_bytes_max() / MOST_CHANGES
             && let Some(victim) = self.oldest_victim().await
         {
             return Some(victim);
         }
-        let fresh = || self.best_victim(directory, |segment| !renewed.contains(&segment.key()));
+        let fresh = || self.best_victim(directory, renewed);
         if let Some(victim) = fresh() {
             return Some(victim);
         }
@@ -85,10 +101,10 @@ impl Inner {
         {
             return Some(victim);
         }
-        self.best_victim(directory, |_| true)
+        self.best_victim(directory, &HashSet::new())
     }
 
-    async fn snapshot_for_room(&self) -> bool {
+    pub(super) async fn snapshot_for_room(&self) -> bool {
         let written = self.snapshot().await;
         if let Err(error) = &written {
             tracing::warn!(%error, "no snapshot could be written to make room");
@@ -96,46 +112,45 @@ impl Inner {
         written.is_ok()
     }
 
-    /// Whether logs were sealed since the last snapshot, which a new one would let go.
+    /// Whether there are logs that a new snapshot would let go, and of which reclaim would win something.
     fn log_went_on(&self, directory: &Directory) -> bool {
-        let replayed_from = self.shown_positions.lock().get(&directory.identity.number).map_or(0, |p| p.segment);
-        let segments = directory.segments.read();
-        let newer = |segment: &Arc<Segment>| {
-            segment.header.kind == SegmentKind::Log && segment.is_sealed() && segment.key().number >= replayed_from
-        };
-        segments.values().any(newer)
+        let newer =
+            |segment: &Arc<Segment>| segment.is_sealed() && !self.is_shown(segment) && is_worth_reclaiming(segment);
+        directory.segments.read().values().any(newer)
     }
 
-    fn best_victim(&self, directory: &Arc<Directory>, chosen: impl Fn(&Segment) -> bool) -> Option<Victim> {
-        let oldest = self.oldest_segment().map(|(_, segment)| segment.key());
-        let candidates: Vec<Arc<Segment>> = directory.segments.read().values().cloned().collect();
-        let freed = |segment: &Segment| {
-            let needed = segment.needed_bytes(oldest != Some(segment.key()));
-            (segment.length().saturating_sub(needed), segment.length())
-        };
-        let is_easy = |segment: &Segment| matches!(freed(segment), (freed, length) if freed >= length / 2);
-        let may_go = |segment: &&Arc<Segment>| chosen(segment) && self.may_go(directory, segment);
-        let mut easy: Vec<&Arc<Segment>> =
-            candidates.iter().filter(may_go).filter(|segment| is_easy(segment)).collect();
-        // Empty ones first, then the oldest.
-        easy.sort_by_key(|segment| {
-            let is_empty = segment.live_bytes.load(Ordering::SeqCst) == 0 && freed(segment).0 == freed(segment).1;
+    /// The best victim that was not `renewed`: one of which nothing is needed, the oldest of those of which half is free, or the one that frees
+    /// most.
+    fn best_victim(&self, directory: &Arc<Directory>, renewed: &HashSet<SegmentKey>) -> Option<Victim> {
+        let mut candidates = self.candidates(directory);
+        candidates.retain(|(segment, _)| !renewed.contains(&segment.key()));
+        let is_easy = |(segment, freed): &(Arc<Segment>, u64)| *freed >= segment.length() / 2;
+        let (mut easy, mut hard): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_easy);
+        // Empty ones first.
+        easy.sort_by_key(|(segment, freed)| {
+            let is_empty = segment.live_bytes.load(Ordering::SeqCst) == 0 && *freed == segment.length();
             (!is_empty, segment.age.load(Ordering::SeqCst), segment.key())
         });
-        let victim = |segment: &Arc<Segment>, may_stay| Victim {
-            directory: Arc::clone(directory),
-            segment: Arc::clone(segment),
-            may_stay,
-            carried_max: carried_max(segment),
+        hard.retain(|(segment, freed)| *freed >= segment.length() / LEAST_FREED);
+        hard.sort_by_key(|(segment, freed)| (std::cmp::Reverse(*freed), segment.key()));
+        let easy = easy.into_iter().map(|(segment, _)| (segment, true));
+        let mut ranked = easy.chain(hard.into_iter().map(|(segment, _)| (segment, false)));
+        let (segment, may_stay) = ranked.find(|(segment, _)| segment.doom())?;
+        let carried = Carried::Worthwhile { bytes_max: carried_max(&segment) };
+        Some(Victim { directory: Arc::clone(directory), segment, may_stay, carried })
+    }
+
+    /// The segments of a directory that may go, with the bytes that each frees but for what is worth keeping.
+    fn candidates(&self, directory: &Arc<Directory>) -> Vec<(Arc<Segment>, u64)> {
+        let oldest = self.oldest_segment().map(|(_, segment)| segment.key());
+        let segments: Vec<_> = directory.segments.read().values().cloned().collect();
+        let may_go = segments.into_iter().filter(|segment| self.may_go(directory, segment));
+        let with_freed = |segment: Arc<Segment>| {
+            let needed = segment.needed_bytes(oldest != Some(segment.key()));
+            let freed = segment.length().saturating_sub(needed);
+            (segment, freed)
         };
-        if let Some(segment) = easy.into_iter().find(|segment| segment.doom()) {
-            return Some(victim(segment, true));
-        }
-        // Those that free most.
-        let mut hard: Vec<_> = candidates.iter().filter(may_go).map(|segment| (freed(segment), segment)).collect();
-        hard.retain(|((freed, length), _)| *freed >= length / LEAST_FREED);
-        hard.sort_by_key(|((freed, _), segment)| (std::cmp::Reverse(*freed), segment.key()));
-        hard.into_iter().find(|(_, segment)| segment.doom()).map(|(_, segment)| victim(segment, false))
+        may_go.map(with_freed).collect()
     }
 
     fn may_go(&self, directory: &Directory, segment: &Segment) -> bool {
@@ -144,6 +159,12 @@ impl Inner {
         let newest = directory.segments.read().keys().next_back().copied();
         let may_go = segment.is_sealed() && !segment.is_pinned() && !segment.is_stuck();
         may_go && newest != Some(segment.key().number) && self.is_settled(segment)
+    }
+
+    /// Whether the last snapshot shows all of a log.
+    fn is_shown(&self, segment: &Segment) -> bool {
+        let replayed_from = self.shown_positions.lock().get(&segment.key().directory).map_or(0, |p| p.segment);
+        segment.header.kind != SegmentKind::Log || segment.key().number < replayed_from
     }
 
     /// Whether no start replays it any more.
@@ -192,8 +213,30 @@ impl Inner {
         let directory = Arc::clone(&place.directory);
         let goes = self.may_go(&directory, &segment) && segment.doom();
         // All that is worth keeping is kept: the room comes back in the others.
-        let carried_max = segment.length();
-        goes.then_some(Victim { directory, segment, may_stay: false, carried_max })
+        let carried = Carried::Worthwhile { bytes_max: segment.length() };
+        goes.then_some(Victim { directory, segment, may_stay: false, carried })
+    }
+
+    /// The oldest small segment of a directory that has too many. `None` when none can go now.
+    pub(super) async fn small_victim(&self, directory: &Arc<Directory>) -> Option<Victim> {
+        let is_small = |segment: &Segment| {
+            segment.is_sealed() && !segment.is_stuck() && segment.length() <= self.settings.segment_bytes / SMALL_PART
+        };
+        let small: Vec<_> = directory.segments.read().values().filter(|segment| is_small(segment)).cloned().collect();
+        if small.len() <= SMALL_MAX {
+            return None;
+        }
+        let oldest = || small.iter().find(|segment| self.may_go(directory, segment) && segment.doom());
+        let mut victim = oldest();
+        if victim.is_none() {
+            self.settle_logs().await;
+            victim = oldest();
+        }
+        if victim.is_none() && small.iter().any(|segment| !self.is_shown(segment)) && self.snapshot_for_room().await {
+            victim = oldest();
+        }
+        let (directory, segment) = (Arc::clone(directory), Arc::clone(victim?));
+        Some(Victim { directory, segment, may_stay: false, carried: Carried::All })
     }
 
     async fn seal(&self, index: usize, kind: SegmentKind) -> Result<()> {

@@ -13,7 +13,7 @@ async fn tight(disks: &[MemoryDisk]) -> Store {
 }
 
 /// Lets reclaim go on until two rounds have changed nothing.
-async fn rest(store: &Store) {
+pub(super) async fn rest(store: &Store) {
     let state = || (store.counters().reclaimed_segments, store.counters().appended_bytes);
     let (mut before, mut quiet) = (state(), 0);
     for _ in 0..100 {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use forebay_env::sync::Mutex;
 
 use super::*;
+use crate::reclaim::Carried;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
 use crate::{Access, Annotation, Retention};
 
@@ -219,8 +220,8 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
     let members = store.inner.members(victim.key());
-    let carried_max = crate::reclaim::carried_max(&victim);
-    store.inner.reclaim(directory, &victim, carried_max, members).await?;
+    let carried = Carried::Worthwhile { bytes_max: crate::reclaim::carried_max(&victim) };
+    store.inner.reclaim(directory, &victim, carried, members).await?;
     // As the snapshot would have done that lets it go.
     directory.log_list.settle(directory.disk.as_ref(), number + 1).await.unwrap();
     Ok(())
