@@ -478,8 +478,12 @@ def recovers(place, rules, bodies):
 def test_what_a_gateway_says_of_itself_is_not_said_of_an_object(place, front, status):
     key = place.key("theirs")
     place.put_there(key, b"theirs")
-    rule = front.on("get", answers(page(status)), key, times=None)
+    rules = [front.on(operation, answers(page(status)), key, times=None) for operation in ("get", "head")]
     answer = refused("ServiceUnavailable|SlowDown", place.here.get_object, Bucket=place.bucket, Key=key)
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == 503
-    rule.release()
+    # An answer to HEAD has no body: boto3 makes the code of its status.
+    refused("503", place.here.head_object, Bucket=place.bucket, Key=key)
+    assert [rule.seen > 0 for rule in rules] == [True, True]
+    for rule in rules:
+        rule.release()
     assert place.read(place.here, key) == b"theirs"

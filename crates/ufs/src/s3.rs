@@ -15,12 +15,12 @@ mod source;
 mod upload;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
 use forebay_env::Env;
+use forebay_env::sync::Mutex;
 use forebay_types::limits::KEY_BYTES_MAX;
 use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
 use futures::StreamExt;
@@ -35,6 +35,9 @@ pub use connect::{S3Client, S3Credentials, connect};
 use direct::{Direct, plain};
 use errors::{Effect, classify};
 pub use roots::{S3EndpointRoot, S3PrefixRoot};
+
+/// After this time conditions are tried again where they were refused: it may have been by something before the server, which is gone.
+const UNCONDITIONAL: Duration = Duration::from_secs(3600);
 
 /// Numbers that operators may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,8 +100,8 @@ pub struct S3Store {
 struct Shared {
     /// How objects are reached without the SDK; nothing inside when they are not. Found with the first request.
     direct: OnceCell<Option<Direct>>,
-    /// The server has said that it does not know conditional writes.
-    unconditional: AtomicBool,
+    /// So long the server counts as one that does not know conditional writes, by the monotonic clock.
+    unconditional_until: Mutex<Duration>,
 }
 
 impl S3Store {
@@ -184,23 +187,40 @@ impl S3Store {
         }
         if self.has_conditions() {
             match self.in_time(|| self.upload(key, &upload)).await {
-                Err(error) if error.kind == ErrorKind::Unsupported => self.without_conditions(),
+                Err(error) if error.kind == ErrorKind::Unsupported => {}
                 result => return result,
             }
         }
         self.check(key, &upload.condition).await?;
-        self.upload(key, &Upload { condition: Condition::Always, ..upload }).await
+        let stored = self.upload(key, &Upload { condition: Condition::Always, ..upload }).await?;
+        self.without_conditions();
+        Ok(stored)
     }
 
-    /// Remembers that conditions are of no use here.
+    /// Remembers for a while that conditions are of no use here: what was refused with one has been done without.
     fn without_conditions(&self) {
-        if !self.shared.unconditional.swap(true, Ordering::Relaxed) {
+        if self.has_conditions() {
             tracing::warn!(under_store = self.label(), "no conditional writes here: Forebay looks before it writes");
+            *self.shared.unconditional_until.lock() = self.env.clock.monotonic() + UNCONDITIONAL;
         }
     }
 
     fn has_conditions(&self) -> bool {
-        !self.shared.unconditional.load(Ordering::Relaxed)
+        *self.shared.unconditional_until.lock() <= self.env.clock.monotonic()
+    }
+
+    /// Asks for the first byte of an object that a HEAD did not find. An answer without a body is also what gateways give when they reach
+    /// nobody; that there is no such object must be said in so many words.
+    async fn confirm_absent(&self, key: &ObjectKey, absent: Error) -> Error {
+        match self.in_time(|| self.get_once(key, Some(ByteRange::new(0, 1)), None)).await {
+            Err(error) if error.kind == ErrorKind::NotFound => absent,
+            Err(error) => error,
+            Ok(_) => self.contradiction(key),
+        }
+    }
+
+    fn contradiction(&self, key: &ObjectKey) -> Error {
+        Error::new(ErrorKind::Unavailable, self.context("HEAD and GET contradict each other on", key))
     }
 }
 
@@ -236,7 +256,10 @@ impl UnderStore for S3Store {
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
-        self.in_time(|| self.head_once(key)).await
+        match self.in_time(|| self.head_once(key)).await {
+            Err(error) if error.kind == ErrorKind::NotFound => Err(self.confirm_absent(key, error).await),
+            result => result,
+        }
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
@@ -262,7 +285,11 @@ impl UnderStore for S3Store {
             && let Condition::Matches(etag) = &condition
         {
             match self.delete_if(key, Some(etag)).await {
-                Err(error) if error.kind == ErrorKind::Unsupported => self.without_conditions(),
+                Err(error) if error.kind == ErrorKind::Unsupported => {
+                    self.delete_if(key, None).await?;
+                    self.without_conditions();
+                    return Ok(());
+                }
                 result => return result,
             }
         }
@@ -326,7 +353,7 @@ impl S3Store {
 
     async fn get_once(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
         if range.is_some_and(|range| range.is_empty()) {
-            return self.get_nothing(key, if_match).await;
+            return self.nothing_of(self.head(key).await?, key, if_match);
         }
         let (remote, wanted) = (self.remote_key(key), if_match.map(ETag::quoted));
         let bytes = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
@@ -356,15 +383,19 @@ impl S3Store {
             }
             // 416: the range begins behind the end.
             Err(error) if error.raw_response().is_some_and(|response| response.status().as_u16() == 416) => {
-                self.get_nothing(key, if_match).await
+                // There is an object, whatever a HEAD says.
+                let object = self.head_once(key).await.map_err(|error| match error.kind {
+                    ErrorKind::NotFound => self.contradiction(key),
+                    _ => error,
+                })?;
+                self.nothing_of(object, key, if_match)
             }
             Err(error) => Err(classify(error, Effect::Read, || self.context("get", key))),
         }
     }
 
     /// The answer to a range that holds no bytes, which HTTP can't ask for.
-    async fn get_nothing(&self, key: &ObjectKey, if_match: Option<&ETag>) -> Result<RemoteBody> {
-        let object = self.head(key).await?;
+    fn nothing_of(&self, object: RemoteObject, key: &ObjectKey, if_match: Option<&ETag>) -> Result<RemoteBody> {
         if if_match.is_some_and(|etag| *etag != object.remote_etag) {
             return Err(Error::new(ErrorKind::Precondition, self.context("get", key)));
         }

@@ -30,7 +30,10 @@ struct Seen {
     body: Vec<u8>,
 }
 
-/// A server that keeps what it is asked, and always gives the same answer.
+/// What a server answers to a request.
+type Answer = Arc<dyn Fn(&Seen) -> Vec<u8> + Send + Sync>;
+
+/// A server that keeps what it is asked.
 struct Recorder {
     endpoint: String,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -39,9 +42,22 @@ struct Recorder {
 
 impl Recorder {
     async fn answering(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::by(move |_| answer.clone()).await
+    }
+
+    /// An answer for each method.
+    async fn by_method(answers: &[(&str, &str)]) -> Self {
+        let answers: BTreeMap<_, _> =
+            answers.iter().map(|(method, answer)| ((*method).to_owned(), (*answer).as_bytes().to_vec())).collect();
+        Self::by(move |seen| answers[&seen.method].clone()).await
+    }
+
+    async fn by<A: Into<Vec<u8>>>(answer: impl Fn(&Seen) -> A + Send + Sync + 'static) -> Self {
+        let answer: Answer = Arc::new(move |seen| answer(seen).into());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("what the test expects");
         let endpoint = format!("http://{}", listener.local_addr().expect("what the test expects"));
-        let (seen, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer.into()));
+        let seen = Arc::new(Mutex::new(Vec::new()));
         let (requests, connections) = (Arc::clone(&seen), Arc::<AtomicUsize>::default());
         let accepted = Arc::clone(&connections);
         forebay_env::spawn(async move {
@@ -77,9 +93,10 @@ impl Recorder {
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<Seen>>>, answer: Arc<Vec<u8>>) {
+async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<Seen>>>, answer: Answer) {
     let mut bytes = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut bytes).await {
+        let answer = answer(&request);
         seen.lock().push(request);
         if answer.is_empty() || stream.write_all(&answer).await.is_err() {
             return;
@@ -360,6 +377,79 @@ async fn errors_mean_the_same() {
     }
 }
 
+/// A gateway answers what S3 would not: nothing is believed that S3 has not said.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_gone_only_when_s3_says_so() {
+    let page = "<html>nobody is here</html>";
+    let no_page = "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n";
+    for gateway in [format!("HTTP/1.1 404 X\r\nContent-Length: {}\r\n\r\n{page}", page.len()), no_page.to_owned()] {
+        // A HEAD has no body, whatever the length says.
+        let head = gateway.trim_end_matches(page).to_owned();
+        let server = Recorder::by_method(&[("HEAD", &head), ("GET", &gateway)]).await;
+        for store in server.both(S3Settings::default()).await {
+            let error = store.head(&key("a")).await.expect_err("S3 has not answered");
+            assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+        }
+    }
+    let missing = "<Error><Code>NoSuchKey</Code></Error>";
+    let gone = format!("HTTP/1.1 404 X\r\nContent-Length: {}\r\n\r\n{missing}", missing.len());
+    let head = gone.trim_end_matches(missing);
+    for (get, kind) in [
+        (gone.as_str(), ErrorKind::NotFound),
+        (FOUND, ErrorKind::Unavailable),
+        ("HTTP/1.1 416 X\r\nContent-Length: 0\r\n\r\n", ErrorKind::Unavailable),
+    ] {
+        let server = Recorder::by_method(&[("HEAD", head), ("GET", get)]).await;
+        for store in server.both(S3Settings::default()).await {
+            let error = store.head(&key("a")).await.expect_err("HEAD finds nothing");
+            assert_eq!(error.kind, kind, "{get}: {error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_is_done_only_when_s3_says_so() {
+    let [page, empty] = ["<html>signed out</html>", ""]
+        .map(|body| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+    for (answer, is_done) in [(page.as_str(), false), (empty.as_str(), true), ("HTTP/1.1 204 X\r\n\r\n", true)] {
+        let server = Recorder::answering(answer).await;
+        let [direct, _] = server.both(S3Settings::default()).await;
+        let deleted = direct.delete(&key("a"), Condition::Always).await;
+        assert_eq!(deleted.map_err(|error| error.kind), if is_done { Ok(()) } else { Err(ErrorKind::Ambiguous) });
+    }
+}
+
+/// Something before the server may refuse one request for itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_are_given_up_only_where_the_same_write_succeeds_without_and_not_for_ever() {
+    let refused = "HTTP/1.1 501 X\r\nContent-Length: 0\r\n\r\n";
+    let head = FOUND.strip_suffix("abcd").expect("a body");
+    let matching = || upload(described(4), &Bytes::from_static(b"body"), Condition::Matches(ETag::new("remote")));
+    let conditional = |seen: &Seen| seen.method == "PUT" && seen.headers.contains_key("if-match");
+    for (plain, kind) in [(refused, Some(ErrorKind::Unsupported)), (CREATED, None)] {
+        let server = Recorder::by(move |seen| match seen.method.as_str() {
+            "HEAD" => head.to_owned(),
+            _ if conditional(seen) => refused.to_owned(),
+            _ => plain.to_owned(),
+        })
+        .await;
+        let (env, clock) = Env::simulated(1);
+        let options = Recorder::options(S3Settings::default());
+        let client = connect(Some(&server.endpoint), Some("eu-west-3"), &options).await.expect("what the test expects");
+        let store = S3Store::new(env, client, "bucket", "", S3Settings::default());
+        let tried = || server.seen.lock().iter().filter(|seen| conditional(seen)).count();
+        for _ in 0..2 {
+            let error = store.put(&key("a"), matching()).await.err();
+            assert_eq!(error.map(|error| error.kind), kind);
+        }
+        let before = if kind.is_some() { 2 } else { 1 };
+        assert_eq!(tried(), before);
+        clock.advance(Duration::from_secs(3600));
+        let _ = store.put(&key("a"), matching()).await;
+        assert_eq!(tried(), before + 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_of_another_size_is_not_sent() {
     let server = Recorder::answering(CREATED).await;
@@ -393,7 +483,9 @@ async fn what_comes_behind_an_answer_is_not_waited_for() {
         let body = Bytes::from_static(b"body");
         let put = direct.put(&key("a"), upload(described(4), &body, Condition::Always)).await;
         assert_eq!(put.expect("an answer").remote_etag, ETag::new("tag"));
-        direct.delete(&key("a"), Condition::Always).await.expect("an answer");
+        // What says something of a delete is not S3.
+        let delete = direct.delete(&key("a"), Condition::Always).await;
+        assert_eq!(delete.expect_err("an answer of somebody else").kind, ErrorKind::Ambiguous);
     };
     tokio::select! {
         () = requests => {}
@@ -437,7 +529,9 @@ async fn what_is_refused_for_its_time_is_sent_again_in_the_time_of_the_server() 
 
 #[tokio::test]
 async fn what_is_urgent_shares_no_connection_with_what_is_not() {
-    let server = Recorder::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+    let missing = "<Error><Code>NoSuchKey</Code></Error>";
+    let head = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n", missing.len());
+    let server = Recorder::by_method(&[("HEAD", &head), ("GET", &format!("{head}{missing}"))]).await;
     for place in ["s3://bucket", "s3://"] {
         server.connections.store(0, Ordering::SeqCst);
         let url = format!("{place}?endpoint={}&region=eu-west-3", server.endpoint).parse().expect("a URL");

@@ -52,8 +52,11 @@ const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// The longest description of an error that is read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Longest wait for the rest of an answer of which nothing is wanted.
+/// Longest wait for the rest of an answer of which little or nothing is wanted.
 const REST: Duration = Duration::from_secs(1);
+
+/// The status of an answer that has no body.
+const NO_CONTENT: u16 = 204;
 
 /// An error as the SDK would give it.
 pub(super) type Failed = SdkError<ErrorMetadata, HttpResponse>;
@@ -175,26 +178,29 @@ impl Direct {
         body: Bytes,
         deadline: Duration,
     ) -> Result<Option<String>, Failed> {
-        let response = self.send(Method::PUT, key, headers, body, deadline).await?;
+        let mut response = self.send(Method::PUT, key, headers, body, deadline).await?;
         let etag = response.headers().get("etag").map(str::to_owned);
-        self.finish(response).await;
+        // Nothing depends on it.
+        self.read(response.take_body()).await;
         Ok(etag)
     }
 
     pub(super) async fn delete(&self, key: &str, if_match: Option<&str>) -> Result<(), Failed> {
         let mut headers = Headers::default();
         headers.set("if-match", if_match);
-        let response = self.send(Method::DELETE, key, headers, Bytes::new(), self.deadline).await?;
-        self.finish(response).await;
-        Ok(())
+        let mut response = self.send(Method::DELETE, key, headers, Bytes::new(), self.deadline).await?;
+        let body = self.read(response.take_body()).await;
+        // S3 has nothing to say of an object that is gone: a page is of whoever stands before it.
+        let is_of_s3 = response.status().as_u16() == NO_CONTENT || body.is_some_and(|body| body.is_empty());
+        if is_of_s3 { Ok(()) } else { Err(SdkError::response_error("a success with a body", response)) }
     }
 
-    /// Reads a body of which nothing is wanted, so that its connection can be used again. Nothing depends on it.
-    async fn finish(&self, response: HttpResponse) {
+    /// Reads a body to its end, so that its connection can be used again. `None` when it does not end soon.
+    async fn read(&self, body: SdkBody) -> Option<Bytes> {
         tokio::select! {
             biased;
-            _ = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect() => {}
-            () = self.clock.sleep(REST) => {}
+            body = Limited::new(body, ERROR_BYTES_MAX).collect() => Some(body.ok()?.to_bytes()),
+            () = self.clock.sleep(REST) => None,
         }
     }
 
