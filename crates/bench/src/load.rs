@@ -184,9 +184,7 @@ impl Worker<'_> {
     ) -> Result<Worked, Failure> {
         let endpoint = self.server.endpoints[index % self.server.endpoints.len()].clone();
         let timer = matches!(self.load.pace, Pace::Open(_)).then(Timer::new).transpose();
-        // Neighbouring seeds must not give neighbouring sequences.
-        let seed = self.load.seed.wrapping_add(index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let random = SeededRandom::new(seed);
+        let random = SeededRandom::one_of_many(self.load.seed, index as u64);
         Ok(Worked {
             client: Client::new(endpoint, Arc::clone(shared)),
             seat: Seat { index, of: self.load.connections, random, position: 0, token: None },

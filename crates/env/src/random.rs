@@ -54,6 +54,13 @@ impl SeededRandom {
     pub fn new(seed: u64) -> Self {
         Self { state: Mutex::new(seed) }
     }
+
+    /// One of many sequences of a seed. Seeds that are multiples of the generator's increment apart give the same sequence, shifted: so the
+    /// state of each is drawn.
+    pub fn one_of_many(seed: u64, index: u64) -> Self {
+        let first = Self::new(seed).next_u64().wrapping_add(index);
+        Self::new(Self::new(first).next_u64())
+    }
 }
 
 impl Random for SeededRandom {
@@ -101,6 +108,17 @@ mod tests {
         assert!((0..100).all(|_| a.next_u64() == b.next_u64()));
         assert_ne!(SeededRandom::new(8).next_u64(), SeededRandom::new(7).next_u64());
         assert_ne!(SystemRandom.hex_id(), SystemRandom.hex_id());
+    }
+
+    #[test]
+    fn many_sequences_of_a_seed_have_nothing_in_common() {
+        let mut seen = std::collections::HashSet::new();
+        for seed in 0..3 {
+            for index in 0..20 {
+                let random = SeededRandom::one_of_many(seed, index);
+                assert!((0..1000).all(|_| seen.insert(random.next_u64())), "sequence {index} of seed {seed}");
+            }
+        }
     }
 
     #[test]
