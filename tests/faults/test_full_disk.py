@@ -1,4 +1,4 @@
-"""The file system is full before the cache is: 507, deletes still work, and service comes back with the room."""
+"""The file system is full before the cache is: 503 SlowDown, deletes still work, and service comes back with the room."""
 
 import os
 
@@ -18,8 +18,10 @@ def test_a_full_disk_is_told_and_ends_by_itself(start, mounts, relay):
     while ledger.put(f"ledger/{taken:03}", 300_000) == OK:
         taken += 1
         assert taken < 150, "32 MiB took 45 MB"
-    error = refused("InsufficientStorage", boto(server).put_object, Bucket=server.bucket, Key="more", Body=os.urandom(300_000))
-    assert error["ResponseMetadata"]["HTTPStatusCode"] == 507
+    error = refused("SlowDown", boto(server).put_object, Bucket=server.bucket, Key="more", Body=os.urandom(300_000))
+    assert error["ResponseMetadata"]["HTTPStatusCode"] == 503
+    error = refused("InsufficientStorage", boto(server).put_object, Bucket=server.bucket, Key="more", Body=bytes(40 << 20))
+    assert error["ResponseMetadata"]["HTTPStatusCode"] == 507, "32 MiB will never hold it"
     assert server.is_healthy(), "a full disk is no broken one"
     for number in range(5):
         assert ledger.delete(f"ledger/{number:03}") == OK, "deletes work while nothing else does"

@@ -181,10 +181,7 @@ pub(crate) struct Stale;
 
 impl IntoResponses for Stale {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        problems([
-            (412, "The policies have another version than `If-Match` says: somebody was faster."),
-            (507, "The disks are full."),
-        ])
+        problems([(412, "The policies have another version than `If-Match` says: somebody was faster.")])
     }
 }
 
@@ -206,7 +203,6 @@ impl IntoResponses for StorageProblems {
             (409, "Another write of the same object was under way."),
             (412, "The object is another now."),
             (501, "The under store cannot do this."),
-            (507, "The disks are full."),
         ])
     }
 }

@@ -42,9 +42,9 @@ pub enum ErrorKind {
     InvalidPartNumber,
     /// The path's policy or the under store's credentials refuse this.
     AccessDenied,
-    /// Pinned data fills its share, no file descriptor is left, or no disk answers: try again later (503 SlowDown).
+    /// Pinned data fills its share, the disks are full, no file descriptor is left, or no disk answers: try again later (503 SlowDown).
     SlowDown,
-    /// The disks are full (507).
+    /// More than the disks or the share of pinned data can ever hold (507).
     InsufficientStorage,
     /// The under store is out of reach or failing, or a disk does not answer (503): a write may have been done, or may yet be.
     Unavailable,
@@ -100,8 +100,8 @@ impl From<forebay_store::Error> for Error {
         let kind = match error.kind {
             Store::Invalid => ErrorKind::Internal,
             Store::TooLarge => ErrorKind::EntityTooLarge,
-            Store::Full => ErrorKind::InsufficientStorage,
-            Store::Busy => ErrorKind::SlowDown,
+            Store::NeverFits => ErrorKind::InsufficientStorage,
+            Store::Full | Store::Busy => ErrorKind::SlowDown,
             Store::Corrupt => ErrorKind::Corrupt,
             Store::Failed | Store::Closed => ErrorKind::Unavailable,
         };
@@ -114,7 +114,6 @@ impl From<forebay_catalog::Error> for Error {
         use forebay_catalog::ErrorKind as Catalog;
         let kind = match error.kind {
             Catalog::Conflict => ErrorKind::Conflict,
-            Catalog::Full => ErrorKind::InsufficientStorage,
             Catalog::Busy => ErrorKind::SlowDown,
             Catalog::Unknown | Catalog::Unavailable => ErrorKind::Unavailable,
             Catalog::Corrupt => ErrorKind::Internal,

@@ -7,6 +7,7 @@ mod conditions;
 mod copy;
 mod delete;
 mod digests;
+mod doubt;
 mod error;
 mod evict;
 mod first_looks;

@@ -87,11 +87,7 @@ impl Worker {
         let open = self.open_upload(upload).await?;
         let active = self.activity.begin(&upload.upload_id);
         let Some(reservation) = self.space.reserve(&self.store, &upload.path.bucket, body.size) else {
-            self.metrics.rejected_pinned_full.inc();
-            return Err(Error::new(
-                ErrorKind::SlowDown,
-                "data that waits for the under store fills its share of the cache",
-            ));
+            return Err(self.pinned_full(body.size));
         };
         let algorithm = open.record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
         let received = self.receive(body, Some(algorithm)).await?;
@@ -272,8 +268,7 @@ impl Worker {
 fn ended(error: forebay_catalog::Error, upload: &UploadRef) -> Error {
     match error.kind {
         forebay_catalog::ErrorKind::Conflict => no_such_upload(upload),
-        forebay_catalog::ErrorKind::Full
-        | forebay_catalog::ErrorKind::Busy
+        forebay_catalog::ErrorKind::Busy
         | forebay_catalog::ErrorKind::Unknown
         | forebay_catalog::ErrorKind::Corrupt
         | forebay_catalog::ErrorKind::Unavailable => error.into(),

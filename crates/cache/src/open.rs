@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
+use crate::doubt::Doubt;
 use crate::evict::Keeper;
 use crate::first_looks::FirstLooks;
 use crate::generations::Generations;
@@ -74,6 +75,7 @@ impl Cache {
         let Parts { env, store, engine, mounts, settings, policies } = parts;
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
         let hasher = HashState::new(env.random.as_ref());
+        let generations = Generations::load(&env, engine.as_ref(), &store).await?;
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
             policies: Policies::load(&env, engine.as_ref(), policies).await?,
@@ -93,7 +95,8 @@ impl Cache {
             first_looks: FirstLooks::default(),
             read_ahead: ReadAhead::new(),
             activity: Activity::new(env.clone()),
-            generations: Generations::load(&env, engine.as_ref(), &store).await?,
+            doubt: Doubt::load(engine.as_ref(), &store, &generations).await?,
+            generations,
             write_times: WriteTimes::load(&env, &engine).await?,
             large_uploads: Semaphore::new(LARGE_UPLOADS_MAX),
             disk_stalled: Notify::new(),
@@ -106,6 +109,9 @@ impl Cache {
         });
         worker.load_backlog().await?;
         worker.load_requests().await?;
+        if worker.doubt.is_new() {
+            worker.settle.mark_all_earlier();
+        }
         worker.sweep_orphans().await?;
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));

@@ -104,6 +104,8 @@ enum Done {
     Deleted,
     /// Somebody else has changed the object since its state was known; ours is kept here and goes nowhere.
     Conflict,
+    /// The under store holds a newer write of ours, of which nothing is known here any more: see [`crate::doubt`].
+    Superseded,
 }
 
 impl Worker {
@@ -131,8 +133,7 @@ impl Worker {
                 return;
             }
             Err(Failure::Local(error)) => {
-                let remote =
-                    matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::NoSuchBucket);
+                let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::NoSuchBucket);
                 let blame = if remote { Blame::UnderStore } else { Blame::Object };
                 (format!("{:?}", error.kind), error.to_string(), blame)
             }
@@ -220,17 +221,19 @@ impl Worker {
         let (current, object) = self.dirty(path).await?;
         let Some(record) = &current.record else { return Ok(()) };
         let started = self.env.clock.monotonic();
-        let result = match record.state {
-            State::Dirty => self.upload(path, record, object, &mount).await,
-            State::Tombstone => self.delete_remote(path, record, &mount).await,
-            State::Transient | State::Conflict => return Ok(()),
+        let result = match (self.look_when_in_doubt(path, record, object.as_ref(), &mount).await, record.state) {
+            (Ok(Some(done)), _) => Ok(done),
+            (Err(failure), _) => Err(failure),
+            (Ok(None), State::Dirty) => self.upload(path, record, object, &mount).await,
+            (Ok(None), State::Tombstone) => self.delete_remote(path, record, &mount).await,
+            (Ok(None), State::Transient | State::Conflict) => return Ok(()),
         };
         self.note_try(path, record, &result, started);
         let done = result?;
         self.fence.advance(path);
         if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
-            let nothing_changed = matches!(error.kind, ErrorKind::InsufficientStorage | ErrorKind::SlowDown);
-            if !nothing_changed {
+            // `SlowDown` changes nothing.
+            if error.kind != ErrorKind::SlowDown {
                 self.settle.leave(path, record.generation);
             }
             return Err(error.into());
@@ -245,6 +248,7 @@ impl Worker {
             Ok(Done::Stored(_)) => ("stored", None),
             Ok(Done::Deleted) => ("deleted", None),
             Ok(Done::Conflict) => ("conflict", None),
+            Ok(Done::Superseded) => ("superseded", None),
             Err(Failure::UnderStore(error)) => ("failed", Some(format!("the under store: {error}"))),
             Err(Failure::Local(error)) => ("failed", Some(error.to_string())),
             Err(Failure::Unsettled(_)) => return,
@@ -271,6 +275,40 @@ impl Worker {
             tracing::warn!(%path, %error, "sent without a note of it");
         }
         true
+    }
+
+    /// What need not be sent, since the under store has it or something newer. It is asked only where the record may be out of date, or the bytes
+    /// are gone: a directory was forgotten, or a file is missing.
+    async fn look_when_in_doubt(
+        &self,
+        path: &ObjectPath,
+        record: &ObjectRecord,
+        object: Option<&Object>,
+        mount: &Mount,
+    ) -> Result<Option<Done>, Failure> {
+        let lacks_bytes = record.state == State::Dirty && !object.is_some_and(Object::is_whole);
+        let is_doubtful = self.doubt.is_about(record.generation);
+        if !is_doubtful && !lacks_bytes {
+            return Ok(None);
+        }
+        let remote = match mount.background.head(&path.key).await {
+            Ok(remote) => remote,
+            Err(error) if error.kind == UfsKind::NotFound => return Ok(None),
+            Err(error) => return Err(Failure::UnderStore(error)),
+        };
+        // What the record replaces: whoever wrote that, it is older.
+        let is_replaced = matches!(&record.base, Base::Present(base) if *base == remote.remote_etag);
+        let stamped = remote.stamp.map(|stamp| stamp.generation);
+        Ok(match stamped {
+            Some(stamped) if stamped == record.generation && record.state == State::Dirty => {
+                Some(Done::Stored(remote.remote_etag))
+            }
+            Some(stamped) if is_doubtful && !is_replaced && stamped > record.generation => {
+                tracing::warn!(%path, generation = record.generation.0, newer = stamped.0, "a newer version is in the under store: a directory that was forgotten had known of it");
+                Some(Done::Superseded)
+            }
+            Some(_) | None => None,
+        })
     }
 
     async fn upload(
@@ -405,6 +443,9 @@ impl Worker {
                 Done::Stored(etag) => (None, self.clean(path, sent, etag)),
                 Done::Deleted => (None, LocalChange::default()),
                 Done::Conflict => (conflict(path, now), LocalChange::default()),
+                Done::Superseded => {
+                    (None, LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() })
+                }
             },
             (false, State::Dirty | State::Tombstone) => (Some(rebased(now, done)), LocalChange::default()),
             (false, State::Transient | State::Conflict) => return Ok(()),
@@ -457,7 +498,7 @@ fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
     let base = match done {
         Done::Stored(etag) => Base::Present(etag),
         Done::Deleted => Base::Absent,
-        Done::Conflict => Base::Unknown,
+        Done::Conflict | Done::Superseded => Base::Unknown,
     };
     ObjectRecord { base, dirty_since: now.generation, dirty_since_ms: now.last_modified_ms, ..now.clone() }
 }

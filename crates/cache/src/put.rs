@@ -107,21 +107,23 @@ impl Worker {
     }
 
     fn admit_when_full(&self, policy: &PathPolicy, size: u64) -> Result<Admission> {
-        let largest = self.space.largest_share(self.store.usage().capacity_bytes);
         match (policy.pinned_full, policy.write_mode) {
             (PinnedFull::WriteThrough, WriteMode::WriteBack) => {
                 Ok(Admission { mode: WriteMode::WriteThrough, _reservation: None })
             }
-            // Trying again would never help.
-            (PinnedFull::Reject | PinnedFull::WriteThrough, _) if size > largest => {
-                let context = format!("{size} bytes are more than the {largest} that cache.pinned_ratio allows");
-                Err(Error::new(ErrorKind::InsufficientStorage, context))
-            }
-            (PinnedFull::Reject | PinnedFull::WriteThrough, _) => {
-                self.metrics.rejected_pinned_full.inc();
-                Err(Error::new(ErrorKind::SlowDown, "data that waits for the under store fills its share of the cache"))
-            }
+            (PinnedFull::Reject | PinnedFull::WriteThrough, _) => Err(self.pinned_full(size)),
         }
+    }
+
+    /// Why so many bytes can't be pinned now, or never can.
+    pub(crate) fn pinned_full(&self, size: u64) -> Error {
+        let largest = self.space.largest_share(self.store.usage().capacity_bytes);
+        if size > largest {
+            let context = format!("{size} bytes are more than the {largest} that cache.pinned_ratio allows");
+            return Error::new(ErrorKind::InsufficientStorage, context);
+        }
+        self.metrics.rejected_pinned_full.inc();
+        Error::new(ErrorKind::SlowDown, "data that waits for the under store fills its share of the cache")
     }
 
     /// Must not be dropped before it has ended.

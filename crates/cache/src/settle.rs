@@ -25,6 +25,8 @@ pub(crate) struct Settle {
 struct Earlier {
     /// Hashes: there may be millions of keys. Two that share one only wait longer than they must.
     hashes: HashSet<u64>,
+    /// It may have been any key: what would tell is lost.
+    all: bool,
     until: Duration,
 }
 
@@ -40,6 +42,17 @@ impl Settle {
         let mut earlier = self.earlier.lock();
         earlier.hashes.insert(hash);
         earlier.until = until;
+    }
+
+    /// An earlier process may have sent a request for any key.
+    pub(crate) fn mark_all_earlier(&self) {
+        let mut earlier = self.earlier.lock();
+        (earlier.all, earlier.until) = (true, self.env.clock.monotonic() + self.period);
+    }
+
+    /// Whether what an earlier process has sent can land no more.
+    pub(crate) fn is_earlier_over(&self) -> bool {
+        self.earlier.lock().until <= self.env.clock.monotonic()
     }
 
     /// A request for this key has got no answer.
@@ -58,7 +71,8 @@ impl Settle {
 
     fn earlier_until(&self, path: &ObjectPath, now: Duration) -> Duration {
         let earlier = self.earlier.lock();
-        let counts = earlier.until > now && earlier.hashes.contains(&self.hasher.hash_one(path));
+        let is_marked = || earlier.all || earlier.hashes.contains(&self.hasher.hash_one(path));
+        let counts = earlier.until > now && is_marked();
         if counts { earlier.until } else { Duration::ZERO }
     }
 
@@ -78,7 +92,7 @@ impl Settle {
         self.unsettled.lock().retain(|_, until| *until > now);
         let mut earlier = self.earlier.lock();
         if earlier.until <= now {
-            earlier.hashes = HashSet::new();
+            *earlier = Earlier { until: earlier.until, ..Earlier::default() };
         }
     }
 }
@@ -106,6 +120,21 @@ mod tests {
         assert_eq!(settle.wait(&path("first")), Duration::ZERO);
         assert_eq!(settle.wait(&path("last")), Duration::from_secs(10));
         assert!(settle.earlier.lock().hashes.is_empty());
+    }
+
+    #[test]
+    fn where_nobody_knows_what_was_sent_every_key_waits() {
+        let (env, clock) = Env::simulated(1);
+        let settle = Settle::new(env, Duration::from_secs(30));
+        let path = ObjectPath::parse("bucket", "key").unwrap();
+        assert!(settle.is_earlier_over());
+        settle.mark_all_earlier();
+        assert_eq!(settle.wait(&path), Duration::from_secs(30));
+        assert!(!settle.is_earlier_over());
+        clock.advance(Duration::from_secs(30));
+        settle.sweep();
+        assert!(settle.is_earlier_over());
+        assert_eq!(settle.wait(&path), Duration::ZERO);
     }
 
     #[test]

@@ -30,6 +30,9 @@ impl Worker {
     /// Removes what is stale by now.
     pub(crate) async fn sweep(&self) -> Result<()> {
         self.settle.sweep();
+        if self.settle.is_earlier_over() {
+            self.doubt.note(self.engine.as_ref()).await?;
+        }
         self.sweep_requests().await?;
         let removed = self.sweep_uploads().await?;
         self.metrics.leftovers_removed.inc_by(removed);

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
 use crate::buckets::Buckets;
+use crate::doubt::Doubt;
 use crate::first_looks::FirstLooks;
 use crate::generations::Generations;
 use crate::jobs::Jobs;
@@ -65,6 +66,7 @@ pub(crate) struct Worker {
     pub(crate) read_ahead: ReadAhead,
     pub(crate) activity: Activity,
     pub(crate) generations: Generations,
+    pub(crate) doubt: Doubt,
     pub(crate) write_times: WriteTimes,
     /// Places for uploads of large objects.
     pub(crate) large_uploads: Semaphore,

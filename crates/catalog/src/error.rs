@@ -5,13 +5,11 @@
 pub enum ErrorKind {
     /// A check of the transaction did not hold; nothing changed.
     Conflict,
-    /// No room for the commit.
-    Full,
     /// Whether the commit holds is not known.
     Unknown,
     /// A record can't be decoded.
     Corrupt,
-    /// The engine lacks something that it may have again soon; nothing changed.
+    /// The engine lacks room, or something else that it may have again soon; nothing changed.
     Busy,
     /// The engine is closed or out of reach; nothing changed.
     Unavailable,
@@ -39,12 +37,11 @@ impl From<forebay_store::Error> for Error {
     fn from(error: forebay_store::Error) -> Self {
         use forebay_store::ErrorKind as Store;
         let kind = match error.kind {
-            Store::Full => ErrorKind::Full,
             // The commit may have reached the disk before the disk refused.
             Store::Failed => ErrorKind::Unknown,
             Store::Corrupt => ErrorKind::Corrupt,
-            Store::Busy => ErrorKind::Busy,
-            Store::Invalid | Store::TooLarge | Store::Closed => ErrorKind::Unavailable,
+            Store::Full | Store::Busy => ErrorKind::Busy,
+            Store::Invalid | Store::TooLarge | Store::NeverFits | Store::Closed => ErrorKind::Unavailable,
         };
         Self { kind, context: format!("the local store: {error}"), source: Some(Box::new(error)) }
     }

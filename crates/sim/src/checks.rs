@@ -88,6 +88,11 @@ async fn give_up_missing(machine: &Machine, cache: &Cache, keys: &[String]) {
     if !machine.world.lost.load(Ordering::Relaxed) {
         return;
     }
+    if machine.world.reverted.load(Ordering::Relaxed) {
+        // What was in a bucket that is gone may be back without it, and can't go anywhere.
+        let create = Step { pause_ms: 0, op: Op::CreateBucket };
+        Client::new(Arc::clone(&machine.world), cache.clone(), 98).run(vec![create]).await;
+    }
     for key in keys {
         let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
         let read = match cache.get(request).await {
@@ -220,23 +225,29 @@ async fn check_takes_writes(machine: &Machine, cache: &Cache) {
         let put = PutObject { path, body, attributes: Attributes::default(), conditions: Conditions::default() };
         let Err(error) = cache.put(put).await else { continue };
         let status = cache.status();
-        let limit = status.capacity_bytes as f64 * machine.sizes.lock().pinned_ratio;
-        // Of which each bucket has a fair share.
-        let has_room = status.pinned_bytes < limit as u64 / 3;
+        let (sizes, disks) = (machine.sizes.lock().clone(), machine.disks.lock().len() as u64);
+        let limit = status.capacity_bytes as f64 * sizes.pinned_ratio;
+        // What jobs have found can fill the smallest stores: in the logs, in the index, and in the room for the next one.
+        let is_index_small = status.capacity_bytes >= sizes.segments * sizes.segment * disks / 4 * 3;
+        // Each bucket has a fair share of the limit.
+        let has_room = is_index_small && status.pinned_bytes < limit as u64 / 3;
         if has_room && matches!(error.kind, ErrorKind::InsufficientStorage | ErrorKind::SlowDown) {
             machine.world.broken(format!("a small write is refused although nothing waits: {error}, {status:?}"));
         }
     }
 }
 
-/// What the under store carried out of each key: never an older write after a newer.
+/// What the under store carried out of each key: never an older write after a newer. Of a delete that a lost directory knew nobody may know.
 fn check_order(machine: &Machine) {
     for name in [BUCKET, OTHER_BUCKET].map(bucket) {
         let Some(store) = machine.root.memory(&name) else { continue };
         let mut newest: BTreeMap<String, Generation> = BTreeMap::new();
+        let reverted = machine.world.reverted.load(Ordering::Relaxed);
         for applied in store.applied() {
-            if let Applied::Put { key, generation } = applied {
-                check_newer(machine, &name, &mut newest, key, generation);
+            match applied {
+                Applied::Put { key, generation } => check_newer(machine, &name, &mut newest, key, generation),
+                Applied::Delete { key } if reverted => drop(newest.remove(&key)),
+                Applied::Delete { .. } => {}
             }
         }
     }
@@ -257,6 +268,9 @@ fn check_newer(
 
 fn check_histories(machine: &Machine) -> u32 {
     let world = &machine.world;
+    if world.reverted.load(Ordering::Relaxed) {
+        return 0;
+    }
     let history = world.history.lock();
     let mut undecided = 0;
     for (key, entries) in history.keys() {

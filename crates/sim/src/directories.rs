@@ -78,8 +78,8 @@ impl Machine {
         (missing, others)
     }
 
-    /// A directory is gone for good. Only after a clean stop, which leaves a snapshot in two directories: what the others hold is as it was
-    /// then, and what they do not hold is known to be missing.
+    /// A directory is gone for good. After a clean stop, which leaves a snapshot in two directories, what the others hold is as it was then,
+    /// and what they do not hold is known to be missing. After another end older versions may be back, and what was deleted.
     fn lose(&self, number: usize, is_replaced: bool) {
         let (lost, mut others) = self.without(number);
         let snapshot = lost.inner.contents("snapshot");
@@ -88,10 +88,10 @@ impl Machine {
             held.is_some() && (snapshot.is_none() || held == snapshot)
         });
         let id = lost.inner.contents("identity").and_then(|identity| id_of(&identity));
-        let Some(id) = id.filter(|_| has_snapshot && self.has_closed.load(Ordering::Relaxed) && self.all_know_all())
-        else {
-            return;
-        };
+        let has_closed = self.has_closed.load(Ordering::Relaxed);
+        let had_none = snapshot.is_none() && others.iter().all(|other| other.inner.contents("snapshot").is_none());
+        let may_go = !others.is_empty() && (has_snapshot || (had_none && !has_closed));
+        let Some(id) = id.filter(|_| may_go && self.all_know_all()) else { return };
         if is_replaced {
             others.push(self.new_disk());
         }
@@ -99,6 +99,11 @@ impl Machine {
         self.check_refused(&others, &forget, "a directory is lost");
         self.world.note(format_args!("disk {} is forgotten", lost.number));
         self.world.lost.store(true, Ordering::Relaxed);
+        if !has_closed {
+            self.world.reverted.store(true, Ordering::Relaxed);
+            // It may have been the only trace of a life.
+            self.counter.store(0, Ordering::Relaxed);
+        }
         self.forget.lock().push(id);
         self.forgotten.lock().push(lost);
         *self.disks.lock() = others;

@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) unreadable: AtomicBool,
     /// Whether a directory is gone for good: what only it held is missing.
     pub(crate) lost: AtomicBool,
+    /// Whether that was after an end that was not clean: older versions may be back, and what was deleted.
+    pub(crate) reverted: AtomicBool,
     /// Whether a sector can't be read any more: its segment stays where it is.
     pub(crate) spoiled: AtomicBool,
     /// Within which a request without an answer may still be carried out.
@@ -73,6 +75,7 @@ impl World {
             flipped: AtomicBool::new(false),
             unreadable: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            reverted: AtomicBool::new(false),
             spoiled: AtomicBool::new(false),
             settle,
         })

@@ -134,7 +134,9 @@ impl Inner {
 
     /// Counts deletes and annotations that were written to a log.
     pub(crate) fn count_changes(&self, segment: SegmentKey, bytes: u64) {
-        if let Some(segment) = self.segment(segment) {
+        if bytes > 0
+            && let Some(segment) = self.segment(segment)
+        {
             segment.change_bytes.fetch_add(bytes, Ordering::SeqCst);
         }
     }

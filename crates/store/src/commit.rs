@@ -40,11 +40,14 @@ impl Inner {
             commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
         let body = body_of(&commit);
         drafts.push(body.draft());
+        let change_bytes = body.change_bytes();
+        // Not as long as the commit waits for its sync.
+        drop(body);
         let appended = self.places[directory].log.append(drafts, until).await?;
         let version = *appended.sequences.last().expect("a commit has a record");
         let log_segment = appended.locations.last().expect("a commit has a record").segment;
         self.apply(commit, &appended.locations, version, log_segment);
-        self.count_changes(log_segment, body.change_bytes());
+        self.count_changes(log_segment, change_bytes);
         drop(appended.applying);
         self.counters.lock().commits += 1;
         self.note_log();

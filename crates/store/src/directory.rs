@@ -16,7 +16,7 @@ use crate::unanswered::Unanswered;
 use crate::{Error, ErrorKind, Result, small_file};
 
 /// Names the file that tells which directory of which store this is.
-const IDENTITY_FILE: &str = "identity";
+pub(crate) const IDENTITY_FILE: &str = "identity";
 
 /// Version of the layout of a directory.
 const IDENTITY_VERSION: u32 = 2;
@@ -57,6 +57,8 @@ pub(crate) struct Directory {
     used_bytes: AtomicU64,
     /// What the segments may take as far as the file system goes: it may be full before the settings say so.
     possible_bytes: AtomicU64,
+    /// Bytes of the file system, whoever has them.
+    file_system_bytes: AtomicU64,
     /// Bytes of the snapshot here, if there is one.
     pub(crate) snapshot_bytes: AtomicU64,
     /// Those of the next one, as far as can be told.
@@ -132,6 +134,7 @@ impl Directory {
             failed: Mutex::default(),
             used_bytes: AtomicU64::new(0),
             possible_bytes: AtomicU64::new(u64::MAX),
+            file_system_bytes: AtomicU64::new(u64::MAX),
             snapshot_bytes: AtomicU64::new(0),
             next_snapshot_bytes: AtomicU64::new(0),
             promised_bytes: Mutex::default(),
@@ -189,6 +192,11 @@ impl Directory {
         wanted.min(possible).saturating_sub(self.used_bytes())
     }
 
+    /// What could be written if nothing else were in the file system.
+    pub(crate) fn bytes_when_empty(&self) -> u64 {
+        self.segment_bytes_max().min(self.file_system_bytes.load(Ordering::SeqCst))
+    }
+
     /// What the file system has.
     pub(crate) fn writable_bytes(&self) -> u64 {
         self.possible_bytes.load(Ordering::SeqCst).saturating_sub(self.used_bytes())
@@ -205,7 +213,10 @@ impl Directory {
         // Before the look: what is written meanwhile may count twice, and is never left out.
         let used = self.used_bytes();
         match self.disk.space().await {
-            Ok(space) => self.possible_bytes.store(used.saturating_add(space.free), Ordering::SeqCst),
+            Ok(space) => {
+                self.possible_bytes.store(used.saturating_add(space.free), Ordering::SeqCst);
+                self.file_system_bytes.store(space.total, Ordering::SeqCst);
+            }
             Err(error) => tracing::warn!(directory = self.disk.label(), %error, "could not see how full the disk is"),
         }
     }

@@ -7,8 +7,10 @@ pub enum ErrorKind {
     Invalid,
     /// An object has more pieces than one record can name.
     TooLarge,
-    /// No room, and reclaim cannot make any.
+    /// No room now, and reclaim has made none in time; nothing changed. What is in the way may leave later.
     Full,
+    /// More than a disk holds when nothing else is in the store.
+    NeverFits,
     /// The process had no descriptor left for a file that was needed, or a disk does not answer: nothing changed, and it may work later.
     Busy,
     /// Stored bytes do not match their checksum.

@@ -8,6 +8,7 @@
 //! One [`Commit`] changes both in one step, behind one group commit. See `docs/on-disk-format.md`.
 
 mod apply;
+mod closed;
 mod commit;
 mod concatenate;
 mod directory;

@@ -348,12 +348,9 @@ fn missing(absent: &str, empty: &str) -> String {
 }
 
 impl Roll {
-    /// Whether a directory was forgotten before this start. What is left of the segments may then show older versions than the snapshot.
-    pub(crate) fn is_incomplete(&self) -> bool {
-        self.found
-            .iter()
-            .filter_map(|found| found.members.as_ref())
-            .any(|list| list.members.iter().any(|member| member.is_forgotten))
+    /// Directories that were ever forgotten, by this start as well.
+    pub(crate) fn forgotten_directories(&self) -> usize {
+        self.members.members.iter().filter(|member| member.is_forgotten).count()
     }
 
     /// Looks for directories that a snapshot or a record names and no list: they were missing when a release with lists was first started.

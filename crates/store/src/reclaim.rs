@@ -6,7 +6,6 @@ mod commits;
 
 pub(crate) use choose::{Carried, is_worth_reclaiming};
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use crate::store::Inner;
 use crate::table::Entry;
 use crate::writer::{Kept, extent_at};
 use crate::{Access, Error, ErrorKind, Piece, Result};
-use choose::Victim;
+use choose::{Tried, Victim};
 
 /// How often room is looked for although nobody asked.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -35,7 +34,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// worth keeping stays where it is, with up to as much garbage as the rest.
 const CARRIED_QUARTERS: u64 = 3;
 
-/// So many small segments of a directory are merged before somebody may want room elsewhere.
+/// So many small segments of a directory are merged in a round: the next one looks for the others.
 const MERGED_AT_ONCE: usize = 64;
 
 /// So many objects of a victim are carried at once, and share their syncs,
@@ -52,6 +51,17 @@ struct Emptying {
     clean_bytes: Mutex<u64>,
     /// What is being written: not complete as long as the tables don't show all of it.
     kept: Mutex<Kept>,
+}
+
+/// What became of a victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TakenBack {
+    /// Its room came back, or it is left alone for good.
+    Done,
+    /// Nothing had room for what it needs.
+    NoRoom,
+    /// The next would meet the same.
+    NotNow,
 }
 
 /// Bytes of a segment, pinned ones included, that are carried forward at most.
@@ -89,8 +99,7 @@ impl Inner {
             let sleep = self.env.clock.sleep(INTERVAL);
             tokio::select! { biased; () = self.maintenance.notified() => {}, () = sleep => {} }
             self.expect_snapshots();
-            let appended = self.counters.lock().appended_bytes;
-            if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed)
+            if self.is_snapshot_due()
                 && let Err(error) = self.snapshot().await
             {
                 tracing::warn!(%error, "no snapshot could be written; a restart will take longer");
@@ -110,7 +119,7 @@ impl Inner {
     /// had its turn, and was renewed before: more may be asked for by then, elsewhere, too.
     async fn make_room(self: &Arc<Self>, index: usize) {
         let directory = &self.places[index].directory;
-        let mut renewed = HashSet::new();
+        let mut tried = Tried::default();
         // A victim may be in another directory.
         let segments: usize = self.places.iter().map(|place| place.directory.segments.read().len()).sum();
         let turns = 2 * segments;
@@ -122,52 +131,57 @@ impl Inner {
             if self.has_shrunk(directory) && self.snapshot_for_room().await {
                 continue;
             }
-            let Some(victim) = self.choose(index, &renewed).await else { return };
+            let Some(victim) = self.choose(index, &tried).await else { return };
             let (segment, members) = (&victim.segment, self.members(victim.segment.key()));
-            if victim.may_stay && !renewed.contains(&segment.key()) && self.is_mostly_kept(segment, &members) {
-                renewed.insert(segment.key());
+            let key = segment.key();
+            if victim.may_stay && !tried.renewed.contains(&key) && self.is_mostly_kept(segment, &members) {
+                tried.renewed.insert(key);
                 self.renew(segment, &members);
                 continue;
             }
-            if !self.take_back(victim, members).await {
-                return;
+            match self.take_back(victim, members).await {
+                TakenBack::Done => tried.roomless.clear(),
+                TakenBack::NoRoom => {
+                    tried.roomless.insert(key);
+                    tried.lacked_room = true;
+                }
+                TakenBack::NotNow => return,
             }
         }
     }
 
-    /// Merges what many starts leave, where no room is wanted.
+    /// Merges what many starts leave, where no room is wanted, and while nobody waits for some elsewhere.
     async fn merge_small(self: &Arc<Self>) {
         for place in &self.places {
             let directory = &place.directory;
             for _ in 0..MERGED_AT_ONCE {
-                let is_busy = self.is_tight(directory) || directory.failed().is_some();
+                let is_busy = self.is_tight(directory) || self.wishes.are_some() || directory.failed().is_some();
                 if is_busy || self.closed.load(Ordering::SeqCst) {
                     break;
                 }
                 let Some(victim) = self.small_victim(directory).await else { break };
                 let members = self.members(victim.segment.key());
-                if !self.take_back(victim, members).await {
+                if self.take_back(victim, members).await != TakenBack::Done {
                     break;
                 }
             }
         }
     }
 
-    /// Whether reclaim goes on after this victim.
-    async fn take_back(self: &Arc<Self>, victim: Victim, members: Vec<(Bytes, Generation)>) -> bool {
+    async fn take_back(self: &Arc<Self>, victim: Victim, members: Vec<(Bytes, Generation)>) -> TakenBack {
         let Victim { directory, segment: victim, carried, .. } = victim;
         let failed = self.failed_directories();
-        let Err(error) = self.reclaim(&directory, &victim, carried, members).await else { return true };
+        let Err(error) = self.reclaim(&directory, &victim, carried, members).await else { return TakenBack::Done };
         let (label, segment) = (directory.disk.label(), victim.header.name());
         let is_elsewhere = matches!(error.kind, ErrorKind::Full | ErrorKind::Busy | ErrorKind::Closed);
         if is_elsewhere || self.failed_directories() > failed {
             tracing::warn!(directory = label, segment, %error, "a segment could not be reclaimed now");
-            return false;
+            return if error.kind == ErrorKind::Full { TakenBack::NoRoom } else { TakenBack::NotNow };
         }
         // It can't be read or removed: a bad sector, say. It keeps its room until the next start, and the others go on.
         tracing::error!(directory = label, segment, %error, "a segment is left alone: it can't be reclaimed");
         victim.is_stuck.store(true, Ordering::SeqCst);
-        true
+        TakenBack::Done
     }
 
     /// Takes back a segment that is sealed and doomed; `members` are the objects that need it. A segment that can't be taken back is not doomed

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use forebay_env::sync::atomic::Ordering;
 use forebay_env::{Disk, Env, HashState};
 
-use crate::directory::Directory;
+use crate::closed;
+use crate::directory::{Directory, IDENTITY_FILE};
 use crate::log::Position;
 use crate::log_list::{self, LogList};
 use crate::members::call_roll;
@@ -46,6 +47,10 @@ pub(crate) struct Recovered {
     pub(crate) shown_rows: u64,
     /// Whether a directory that was there at the last start is gone for good.
     pub(crate) has_forgotten: bool,
+    /// Whether that one may have known more than the last snapshot.
+    pub(crate) has_lost_changes: bool,
+    /// Directories that were ever forgotten.
+    pub(crate) forgotten_directories: usize,
 }
 
 /// Both tables. What is in them is not accounted for yet.
@@ -64,27 +69,35 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let mut roll = call_roll(env, disks, settings).await?;
     let directories = roll.directories.clone();
     // All is read before anything is changed: a format of a newer version is refused untouched.
-    let (mut opened, mut listed) = (Vec::new(), Vec::new());
+    let (mut opened, mut listed, mut closed) = (Vec::new(), Vec::new(), Vec::new());
     for directory in &directories {
         let names = directory.disk.list().await;
         let names = names.map_err(|error| Error::io(format!("could not read {}", directory.disk.label()), error))?;
         opened.push(open_segments(directory, &names).await?);
+        let has = |name: &str| names.iter().any(|found| found == name);
+        closed.push((has(IDENTITY_FILE), has(closed::NAME)));
         let list = LogList::read(directory.disk.as_ref(), &names).await;
         listed.push(list.map_err(|error| in_file(directory, log_list::FORMAT.name, error))?);
     }
     let hasher = HashState::new(env.random.as_ref());
     let (snapshot, is_damaged) = load_snapshot(&directories, &hasher).await?;
-    if snapshot.is_none() && is_damaged && roll.is_incomplete() {
+    if snapshot.is_none() && is_damaged && roll.forgotten_directories() > 0 {
         return Err(Error::new(
             ErrorKind::Corrupt,
             "the snapshots are damaged, and what a forgotten directory knew stands nowhere else: without them older versions of objects would be back. Put a sound file `snapshot` back, or remove it everywhere to go on all the same",
         ));
+    }
+    if snapshot.is_none() && roll.has_forgotten {
+        tracing::warn!(
+            "there is no snapshot of before: older versions of objects may be back, and objects that were deleted"
+        );
     }
     let shown = snapshot.iter().flat_map(|snapshot| snapshot.positions.keys().copied());
     roll.check_named(shown, &settings.forget)?;
     for ((directory, segments), listed) in directories.iter().zip(&opened).zip(&listed) {
         check_logs(directory, segments, listed.as_ref(), snapshot.as_ref())?;
     }
+    let snapshot_is_sound = snapshot.is_some();
     let copies = snapshot.as_ref().map(|snapshot| (snapshot.held_in.clone(), snapshot.bytes));
     let shown_rows = snapshot.as_ref().map_or(0, |snapshot| snapshot.rows);
     let mut replay = Replay::new(snapshot.as_ref());
@@ -114,7 +127,13 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         replay.finish(snapshot, &hasher, &known);
     roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
     check_values(settings, &tables.values)?;
+    let was_closed = snapshot_is_sound && closed.iter().all(|(is_known, is_closed)| *is_closed || !is_known);
     roll.note().await?;
+    for (directory, _) in directories.iter().zip(&closed).filter(|(_, (_, is_closed))| *is_closed) {
+        if let Err(error) = closed::unmark(directory.disk.as_ref()).await {
+            directory.fail(&format!("could not take away the mark of a clean stop: {error}"));
+        }
+    }
     if let Some((held_in, bytes)) = copies {
         drop_older_snapshots(&directories, &held_in).await;
         count_snapshots(&directories, &held_in, bytes);
@@ -147,8 +166,18 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     // Lives of which only a forgotten directory has a trace took numbers, too.
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
-    let has_forgotten = roll.has_forgotten;
-    Ok(Recovered { directories, tables, next_sequence, snapshot_positions, shown_rows, has_forgotten })
+    let (has_forgotten, forgotten_directories) = (roll.has_forgotten, roll.forgotten_directories());
+    let has_lost_changes = has_forgotten && !was_closed;
+    Ok(Recovered {
+        directories,
+        tables,
+        next_sequence,
+        snapshot_positions,
+        shown_rows,
+        has_forgotten,
+        has_lost_changes,
+        forgotten_directories,
+    })
 }
 
 /// # Errors
@@ -311,7 +340,9 @@ impl LogEnd {
             file.set_len(self.end).await?;
             self.segment.length.store(self.end, Ordering::SeqCst);
         }
-        let mut offset = self.durable;
+        // Nothing shows that the header is durable, either.
+        let with_header = self.durable == SEGMENT_HEADER_BYTES && self.segment.header.is_read();
+        let mut offset = if with_header { 0 } else { self.durable };
         while offset < self.end {
             let bytes = file.read_at(offset, (self.end - offset).min(REWRITE_BYTES) as usize).await?;
             let length = bytes.len() as u64;

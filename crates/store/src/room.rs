@@ -75,6 +75,10 @@ impl Wishes {
         Wish { wishes: self, bytes }
     }
 
+    pub(crate) fn are_some(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
     /// The largest that is no larger than `most`.
     fn largest(&self, most: u64) -> Option<u64> {
         self.0.lock().range(..=most).next_back().map(|(bytes, _)| *bytes)
@@ -145,7 +149,7 @@ impl Inner {
     /// Room for so many bytes. Waits for reclaim as long as that gets on.
     ///
     /// # Errors
-    /// `Full` when no directory has room and reclaim cannot make any.
+    /// `Full` when no directory has room and reclaim makes none, `NeverFits` when an empty one would not have it either.
     pub(crate) async fn room_for(self: &Arc<Self>, class: Class, bytes: u64) -> Result<Room> {
         if let Some(room) = self.take_room(bytes)? {
             return Ok(room);
@@ -164,12 +168,22 @@ impl Inner {
             }
             self.check_open()?;
             let Some(patience) = progress.patience(self) else {
-                return Err(Error::new(ErrorKind::Full, "the cache's disks are full of data that may not leave"));
+                return Err(self.no_room(bytes));
             };
             self.maintenance.notify_one();
             let stuck = self.env.clock.sleep(patience);
             tokio::select! { biased; () = changed => {}, () = stuck => {} }
         }
+    }
+
+    fn no_room(&self, bytes: u64) -> Error {
+        let most = self.places.iter().map(|place| place.directory.bytes_when_empty()).max().unwrap_or(0);
+        let most = most.saturating_sub(self.reserve_bytes());
+        if bytes > most {
+            let context = format!("{bytes} bytes are more than the {most} that one of the cache's disks can hold");
+            return Error::new(ErrorKind::NeverFits, context);
+        }
+        Error::new(ErrorKind::Full, "the cache's disks are full, and nothing that may leave them has left in time")
     }
 
     /// Room in the roomiest directory that has so much. Of those that are equal but for a part of a segment, another may have it.
@@ -209,7 +223,7 @@ impl Inner {
     /// Whether a writer waits for more room than any directory has, and this is the one that comes nearest of those that can give it. A
     /// wish that none can fulfil does not count: it would cost all that may leave, for nothing.
     pub(crate) fn is_asked_for(&self, index: usize) -> bool {
-        if self.wishes.largest(u64::MAX).is_none() {
+        if !self.wishes.are_some() {
             return false;
         }
         let rooms: Vec<u64> = self.places.iter().map(|place| self.room_at_most(&place.directory)).collect();

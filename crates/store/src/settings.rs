@@ -18,7 +18,7 @@ pub struct Settings {
     pub inline_bytes_max: u64,
     /// Most bytes of one extent.
     pub extent_bytes_max: u64,
-    /// A snapshot of both tables is written after this much log, or as much as it takes itself, so that a restart replays no more.
+    /// A snapshot of both tables is written after this much log, or as much as its copies take, so that a restart replays no more.
     pub snapshot_log_bytes: u64,
     /// Share of the capacity that reclaim keeps free for the next writes, from 0 to 1.
     pub free_ratio: f64,

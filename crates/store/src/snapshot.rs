@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_env::sync::atomic::Ordering;
@@ -27,6 +28,13 @@ const NAME_NEW: &str = "snapshot.new";
 
 /// So many directories get a snapshot, where there are as many: one that is lost does not take along what is known of the others.
 const COPIES: usize = 2;
+
+/// After this long there is a new snapshot of what changed, where several directories are: what one of them alone knows of the others is
+/// lost with it.
+const PERIOD: Duration = Duration::from_secs(10 * 60);
+
+/// Bytes a second, on average, that snapshots after a time alone may write.
+const BYTES_PER_SECOND: u64 = 1 << 20;
 
 /// "FBSN" and the version of the format.
 const MAGIC: &[u8; 4] = b"FBSN";
@@ -161,6 +169,16 @@ fn frame(chunk: &Chunk<'_>) -> Bytes {
     bytes.freeze()
 }
 
+/// When the last one was begun, or the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LastSnapshot {
+    at: Duration,
+    /// What had been appended by then in this life.
+    appended_bytes: u64,
+    /// Log that the start had to replay, for lack of a newer snapshot.
+    replayed_bytes: u64,
+}
+
 impl Inner {
     /// Writes a snapshot. The one before stays until the new one is in its place.
     pub(crate) async fn snapshot(&self) -> Result<()> {
@@ -171,6 +189,8 @@ impl Inner {
             return Err(Error::new(ErrorKind::Failed, "no directory takes writes"));
         }
         let failed_directories = self.failed_directories();
+        let at = self.env.clock.monotonic();
+        let appended_bytes = self.counters.lock().appended_bytes;
         let (start, positions) = self.snapshot_start();
         let mut copies = Copies::begin(directories).await;
         copies.put(start).await;
@@ -212,6 +232,7 @@ impl Inner {
         self.shown_rows.store(shown_rows, Ordering::SeqCst);
         self.expect_snapshots();
         *self.shown_positions.lock() = positions;
+        *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes, replayed_bytes: 0 };
         self.settle_logs().await;
         let mut counters = self.counters.lock();
         counters.snapshots += 1;
@@ -219,10 +240,25 @@ impl Inner {
         Ok(())
     }
 
+    pub(crate) fn is_snapshot_due(&self) -> bool {
+        let appended = self.counters.lock().appended_bytes;
+        appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.is_snapshot_overdue(appended)
+    }
+
+    fn is_snapshot_overdue(&self, appended_bytes: u64) -> bool {
+        let last = *self.last_snapshot.lock();
+        let is_news = appended_bytes + last.replayed_bytes > last.appended_bytes;
+        let period = PERIOD.max(Duration::from_secs(self.bytes_of_copies() / BYTES_PER_SECOND));
+        self.places.len() > 1 && is_news && self.env.clock.monotonic() >= last.at + period
+    }
+
+    fn bytes_of_copies(&self) -> u64 {
+        self.places.iter().map(|place| place.directory.snapshot_bytes.load(Ordering::SeqCst)).sum()
+    }
+
     /// After so much log there is a new snapshot. As much as its copies take, at least: else a large table would be written for ever.
     fn log_bytes_for_snapshot(&self) -> u64 {
-        let bytes = self.places.iter().map(|place| place.directory.snapshot_bytes.load(Ordering::SeqCst));
-        bytes.sum::<u64>().max(self.settings.snapshot_log_bytes)
+        self.bytes_of_copies().max(self.settings.snapshot_log_bytes)
     }
 
     /// Estimates how long the next snapshot will be, from the last one and the rows that came or went since.
@@ -261,6 +297,8 @@ impl Inner {
         };
         let replayed: u64 = self.places.iter().map(of_place).sum();
         self.snapshot_at_bytes.store(self.log_bytes_for_snapshot().saturating_sub(replayed), Ordering::Relaxed);
+        let at = self.env.clock.monotonic();
+        *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes: 0, replayed_bytes: replayed };
     }
 
     /// Makes durable what commits left to the operating system: a snapshot must show no object whose bytes a power cut takes.

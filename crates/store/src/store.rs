@@ -11,6 +11,7 @@ use forebay_types::{Durability, Generation};
 use tokio::sync::Notify;
 use tracing::Instrument;
 
+use crate::closed;
 use crate::directory::Directory;
 use crate::fills::Fills;
 use crate::log::{Log, LogParts, Position};
@@ -19,6 +20,7 @@ use crate::permits::Permits;
 use crate::record::object::ObjectBody;
 use crate::room::Wishes;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
+use crate::snapshot::LastSnapshot;
 use crate::stream::Stream;
 use crate::table::{Entry, Objects, Row, Values};
 use crate::voids::Voids;
@@ -75,8 +77,12 @@ pub(crate) struct Inner {
     pub(crate) rounds: AtomicU64,
     pub(crate) closed: AtomicBool,
     pub(crate) snapshot_at_bytes: AtomicU64,
+    pub(crate) last_snapshot: Mutex<LastSnapshot>,
     /// Rows of both tables in the last snapshot.
     pub(crate) shown_rows: AtomicU64,
+    forgotten_directories: usize,
+    has_forgotten: bool,
+    has_lost_changes: bool,
     /// Held while a snapshot is written.
     pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
@@ -239,7 +245,11 @@ impl Store {
             rounds: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
+            last_snapshot: Mutex::default(),
             shown_rows: AtomicU64::new(recovered.shown_rows),
+            forgotten_directories: recovered.forgotten_directories,
+            has_forgotten: recovered.has_forgotten,
+            has_lost_changes: recovered.has_lost_changes,
             snapshot_lock: tokio::sync::Mutex::default(),
             shown_positions: Mutex::new(recovered.snapshot_positions),
             settled_positions: Mutex::default(),
@@ -269,6 +279,22 @@ impl Store {
         *self.inner.retention.write() = Some(retention);
     }
 
+    /// Directories that were forgotten so far, as the list of directories has them.
+    pub fn forgotten_directories(&self) -> usize {
+        self.inner.forgotten_directories
+    }
+
+    /// Whether this start has forgotten one.
+    pub fn has_forgotten(&self) -> bool {
+        self.inner.has_forgotten
+    }
+
+    /// Whether that one may have known more than the last snapshot, since no clean stop came before. What it knew is lost, deletes included:
+    /// older objects and values may be back.
+    pub fn has_lost_changes(&self) -> bool {
+        self.inner.has_lost_changes
+    }
+
     /// A generation higher than every one before, also across restarts.
     pub fn next_generation(&self) -> Generation {
         // A generation that lasts is in a record, whose sequence is taken later: a restart begins above both.
@@ -279,7 +305,7 @@ impl Store {
     /// only.
     ///
     /// # Errors
-    /// `Full` when no directory has room and reclaim cannot make any.
+    /// `Full` when no directory has room and reclaim makes none, `NeverFits` when an empty one would not have it either.
     pub async fn writer(&self, class: Class, size_hint: u64) -> Result<Writer> {
         self.inner.check_open()?;
         let room = self.inner.room_for(class, size_hint).await?;
@@ -461,11 +487,28 @@ impl Store {
         for place in &inner.places {
             place.log.close().await;
         }
+        if result.is_ok() && inner.is_all_shown() {
+            for place in &inner.places {
+                let disk = place.directory.disk.as_ref();
+                if let Err(error) = closed::mark(disk).await {
+                    tracing::warn!(directory = disk.label(), %error, "the clean stop could not be marked");
+                }
+            }
+        }
         result
     }
 }
 
 impl Inner {
+    /// Whether the last snapshot shows all that any log has.
+    fn is_all_shown(&self) -> bool {
+        let shown = self.shown_positions.lock();
+        self.places.iter().all(|place| {
+            let directory = &place.directory;
+            directory.failed().is_none() && shown.get(&directory.identity.number) == Some(&place.log.replay_from())
+        })
+    }
+
     fn filled(&self, bytes: u64) {
         self.counters.lock().filled_bytes += bytes;
         if self.wants_reclaim() {

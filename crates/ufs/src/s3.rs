@@ -211,11 +211,15 @@ impl S3Store {
 
     /// Asks for the first byte of an object that a HEAD did not find. An answer without a body is also what gateways give when they reach
     /// nobody; that there is no such object must be said in so many words.
-    async fn confirm_absent(&self, key: &ObjectKey, absent: Error) -> Error {
+    async fn confirm_absent(&self, key: &ObjectKey, absent: Error) -> Result<RemoteObject> {
         match self.in_time(|| self.get_once(key, Some(ByteRange::new(0, 1)), None)).await {
-            Err(error) if error.kind == ErrorKind::NotFound => absent,
-            Err(error) => error,
-            Ok(_) => self.contradiction(key),
+            Err(error) if error.kind == ErrorKind::NotFound => Err(absent),
+            Err(error) => Err(error),
+            // Somebody may have written it in between.
+            Ok(_) => match self.in_time(|| self.head_once(key)).await {
+                Err(error) if error.kind == ErrorKind::NotFound => Err(self.contradiction(key)),
+                result => result,
+            },
         }
     }
 
@@ -257,7 +261,7 @@ impl UnderStore for S3Store {
 
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         match self.in_time(|| self.head_once(key)).await {
-            Err(error) if error.kind == ErrorKind::NotFound => Err(self.confirm_absent(key, error).await),
+            Err(error) if error.kind == ErrorKind::NotFound => self.confirm_absent(key, error).await,
             result => result,
         }
     }

@@ -405,6 +405,18 @@ async fn an_object_is_gone_only_when_s3_says_so() {
             assert_eq!(error.kind, kind, "{get}: {error}");
         }
     }
+    // It is written between the two.
+    let (absent, present) = (head.to_owned(), FOUND.strip_suffix("abcd").expect("a body"));
+    let asked = AtomicUsize::new(0);
+    let server = Recorder::by(move |seen| match seen.method.as_str() {
+        "HEAD" if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) => absent.clone(),
+        "HEAD" => present.to_owned(),
+        _ => FOUND.to_owned(),
+    })
+    .await;
+    for store in server.both(S3Settings::default()).await {
+        assert_eq!(store.head(&key("a")).await.expect("it is there").info.size, 4);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

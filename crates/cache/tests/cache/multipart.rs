@@ -263,6 +263,14 @@ async fn with_stale_uploads(count: usize) -> (Bench, Vec<UploadRef>) {
 }
 
 #[tokio::test]
+async fn a_part_that_never_fits_is_not_told_to_come_back() {
+    let bench = Setup::new(WriteMode::WriteBack).capacity(16 << 20).open().await;
+    let upload = create(&bench, "key").await;
+    let refused = bench.cache.put_part(&upload, 1, incoming(pattern(1, 20 << 20))).await;
+    assert_eq!(kind(refused), Some(ErrorKind::InsufficientStorage));
+}
+
+#[tokio::test]
 async fn stale_uploads_that_are_removed_are_counted() {
     let (bench, _) = with_stale_uploads(2).await;
     assert!(bench.metrics().contains("forebay_leftovers_removed_total 0"), "{}", bench.metrics());
@@ -275,7 +283,7 @@ async fn stale_uploads_that_are_removed_are_counted() {
 async fn stale_uploads_that_a_full_disk_keeps_are_no_secret() {
     let (bench, _) = with_stale_uploads(1).await;
     bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
-    assert_eq!(kind(bench.cache.sweep().await), Some(ErrorKind::InsufficientStorage));
+    assert_eq!(kind(bench.cache.sweep().await), Some(ErrorKind::SlowDown));
     assert_eq!(uploads(&bench).await, 1);
     bench.disk.fail_writes(None);
     bench.cache.sweep().await.unwrap();

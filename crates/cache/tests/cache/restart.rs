@@ -11,13 +11,13 @@ use forebay_catalog::records::{self, ObjectRecord};
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::random::SeededRandom;
 use forebay_env::{Disk, Random};
-use forebay_types::{Durability, Generation, StorageState, WriteMode};
+use forebay_types::{Durability, Generation, Period, StorageState, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 use parking_lot::Mutex;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, collect, get_request, incoming, path, pattern, rule, seeds, until};
+use crate::support::{BUCKET, Bench, Setup, collect, get_request, incoming, kind, path, pattern, rule, seeds, until};
 
 /// Clients that write at the same time, each its own keys.
 const CLIENTS: u64 = 4;
@@ -498,5 +498,123 @@ async fn a_directory_whose_generations_are_used_up_keeps_its_objects_and_takes_w
     assert!(generations.is_sorted() && generations.last() > Some(&Generation(base)), "{generations:?}");
     for start in 0..20 {
         assert_eq!(bench.under(&format!("key-{start}")).unwrap(), "own");
+    }
+}
+
+async fn copy_of(disk: &MemoryDisk) -> MemoryDisk {
+    let copy = MemoryDisk::default();
+    for (name, _) in disk.lengths() {
+        let bytes = disk.contents(&name).expect("it was listed");
+        let file = copy.create(&name).await.expect("create");
+        file.write_at(0, vec![bytes.into()], true).await.expect("write");
+    }
+    copy.sync_directory().await.expect("sync");
+    copy
+}
+
+/// A directory that was forgotten may have known of newer writes. What the others hold goes to the under store only where that has nothing
+/// newer.
+#[tokio::test]
+async fn after_a_directory_was_forgotten_what_is_older_does_not_replace_what_is_newer() {
+    let mut bench = Setup::new(WriteMode::WriteBack)
+        .settings(|settings| settings.drain_timeout = Period(Duration::ZERO))
+        .open()
+        .await;
+    for key in ["deleted", "written"] {
+        bench.put(key, "first").await.unwrap();
+    }
+    bench.drain().await;
+    bench.background.set(Way::Cut);
+    bench.delete("deleted").await.unwrap();
+    for key in ["written", "created", "same", "alone"] {
+        bench.put(key, "older").await.unwrap();
+    }
+    bench.close().await;
+    let older = copy_of(&bench.disk).await;
+    bench.background.set(Way::Open);
+    bench.reopen().await;
+    bench.drain().await;
+    for key in ["deleted", "written", "created"] {
+        bench.put(key, "newer").await.unwrap();
+    }
+    bench.delete("alone").await.unwrap();
+    bench.drain().await;
+    bench.close().await;
+
+    // As a start leaves it that forgets a directory.
+    bench.disk = older;
+    let note = [1_u64, u64::MAX].map(u64::to_be_bytes).concat();
+    bench.write_record(Bytes::from_static(records::DOUBT_KEY), Some(note.into())).await;
+    bench.reopen().await;
+    bench.drain().await;
+    for key in ["deleted", "written", "created"] {
+        assert_eq!(bench.under(key).unwrap(), "newer", "{key}");
+        assert_eq!(bench.get(key).await.unwrap(), "newer", "{key}");
+    }
+    assert_eq!(bench.under("same").unwrap(), "older");
+    assert_eq!(bench.generations("same").len(), 1, "what the under store has is not sent again");
+    // Of a delete nothing is left there to tell.
+    assert_eq!(bench.under("alone").unwrap(), "older");
+    bench.put("written", "newest").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.under("written").unwrap(), "newest");
+}
+
+/// The second disk is lost, and the next start forgets it.
+fn lose_a_disk(bench: &mut Bench) {
+    let spare = bench.setup.spare.take().expect("a second disk");
+    spare.kill();
+    let identity = spare.contents("identity").expect("identity");
+    let id = u64::from_le_bytes(identity[8..16].try_into().expect("eight bytes"));
+    bench.setup.store.capacity_bytes.pop();
+    bench.setup.store.forget = vec![format!("{id:016x}").parse().expect("an id")];
+}
+
+async fn with_two_disks() -> Bench {
+    let mut setup = Setup::new(WriteMode::WriteBack).with_spare_disk();
+    setup.policies.push(rule(&format!("/{BUCKET}/through/"), WriteMode::WriteThrough));
+    let bench = setup.open().await;
+    bench.put("key", "before").await.expect("put");
+    bench.drain().await;
+    bench
+}
+
+/// What would tell of requests that are under way may be lost with it.
+#[tokio::test]
+async fn after_a_directory_was_forgotten_nothing_is_sent_before_earlier_requests_are_settled() {
+    let mut bench = with_two_disks().await;
+    lose_a_disk(&mut bench);
+    bench.kill().await;
+    // Also by the next starts, as long as it is not noted.
+    for _ in 0..2 {
+        assert_eq!(kind(bench.put("through/key", "value").await), Some(ErrorKind::SlowDown));
+        bench.clock.advance(bench.setup.settings.settle_time.0);
+        bench.put("through/key", "value").await.unwrap();
+        bench.restart().await;
+    }
+    bench.clock.advance(bench.setup.settings.settle_time.0);
+    bench.cache.sweep().await.unwrap();
+    bench.restart().await;
+    bench.put("through/key", "value").await.unwrap();
+    // What is written after it is beyond doubt: it is sent without a look.
+    let requests = bench.under.requests();
+    bench.put("later", "value").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.under.requests(), requests + 1);
+}
+
+/// The last snapshot has all that the lost one knew.
+#[tokio::test]
+async fn a_directory_that_is_forgotten_after_a_clean_stop_holds_up_nothing() {
+    let mut bench = with_two_disks().await;
+    bench.close().await;
+    lose_a_disk(&mut bench);
+    for _ in 0..2 {
+        bench.reopen().await;
+        bench.put("through/key", "value").await.unwrap();
+        // Not even when the next start comes after a crash.
+        bench.kill().await;
+        bench.put("through/other", "value").await.unwrap();
+        bench.close().await;
     }
 }

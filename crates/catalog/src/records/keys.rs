@@ -6,6 +6,9 @@ use forebay_types::{BucketName, ObjectKey, ObjectPath};
 /// Holds the number that generations begin after.
 pub const GENERATION_BASE_KEY: &[u8] = b"generation_base";
 
+/// How many directories were forgotten, and the first generation that is newer than all that they may have known: two numbers of eight bytes.
+pub const DOUBT_KEY: &[u8] = b"doubt";
+
 /// Holds a time that no write has been given a later one than.
 pub const LAST_WRITE_KEY: &[u8] = b"last_write_ms";
 

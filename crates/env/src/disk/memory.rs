@@ -39,6 +39,8 @@ struct State {
     next_file: u64,
     /// Grows with every power loss; handles of an earlier one are dead.
     life: u64,
+    /// Bytes of the file system, and what others leave of them.
+    size: u64,
     capacity: u64,
     syncs: u64,
     fail_syncs: u32,
@@ -101,6 +103,7 @@ impl MemoryDisk {
             files: HashMap::new(),
             next_file: 0,
             life: 0,
+            size: capacity,
             capacity,
             syncs: 0,
             fail_syncs: 0,
@@ -185,6 +188,7 @@ impl MemoryDisk {
         state.unreadable.insert(id, bytes);
     }
 
+    /// Others have the rest.
     pub fn set_capacity(&self, capacity: u64) {
         self.state.lock().capacity = capacity;
     }
@@ -386,7 +390,7 @@ impl Disk for MemoryDisk {
     async fn space(&self) -> io::Result<DiskSpace> {
         let state = self.state()?;
         let used = state.used_bytes();
-        Ok(DiskSpace { total: state.capacity, free: state.capacity.saturating_sub(used) })
+        Ok(DiskSpace { total: state.size.max(state.capacity), free: state.capacity.saturating_sub(used) })
     }
 
     fn label(&self) -> String {

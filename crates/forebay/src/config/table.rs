@@ -103,7 +103,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Size of a segment file: space comes back a segment at a time. `auto` is 1/16 of a directory's size, from 2 MiB to 256 MiB."),
     setting("store", "inline_object_max", between(0, RECORD_MAX), "256 KiB", "Objects up to this size are one record of the log. At most a quarter of a segment."),
     setting("store", "extent_size_max", between(64 * KIB, RECORD_MAX), "1 MiB", "Largest piece of a large object in a segment. At most half a segment."),
-    setting("store", "snapshot_log_size", at_least(MIB), "512 MiB", "A snapshot of the index is written after this much log, or as much as it takes itself if that is more: a restart replays no more."),
+    setting("store", "snapshot_log_size", at_least(MIB), "512 MiB", "A snapshot of the index is written after this much log, or as much as its copies take if that is more: a restart replays no more. With several data directories also ten minutes after the last one."),
     setting("store", "free_ratio", Kind::Ratio { min: 0.01, max: 0.5 }, "0.1", "Share of the size that reclaim keeps free for the next writes."),
     setting("store", "write_buffer", at_least(MIB), "64 MiB", "Most bytes that wait in memory for the disks; writers wait beyond it."),
     setting("cache", "page_size", between(64 * KIB, RECORD_MAX), "1 MiB", "Size of a page of the read cache."),

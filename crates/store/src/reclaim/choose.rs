@@ -16,6 +16,7 @@ use forebay_types::Generation;
 use super::carried_max;
 use crate::Result;
 use crate::directory::Directory;
+use crate::record::commit::CommitBody;
 use crate::segment::{Segment, SegmentKey, SegmentKind};
 use crate::store::Inner;
 use crate::table::Entry;
@@ -51,6 +52,17 @@ pub(crate) enum Carried {
     All,
 }
 
+/// What a round of reclaim has learnt of the segments.
+#[derive(Default)]
+pub(super) struct Tried {
+    /// Were renewed. They have another turn when there is no other.
+    pub(super) renewed: HashSet<SegmentKey>,
+    /// Could not go, since nothing had room for what they need. Until something has come back, only those go that need nothing.
+    pub(super) roomless: HashSet<SegmentKey>,
+    /// Whether there were such, ever.
+    pub(super) lacked_room: bool,
+}
+
 /// The sequences from which on other segments than the victim may hold what a record in it changes.
 pub(crate) struct Oldest {
     /// Objects.
@@ -78,16 +90,16 @@ pub(crate) fn is_worth_reclaiming(segment: &Segment) -> bool {
 }
 
 impl Inner {
-    /// The next victim. Logs only where the last snapshot shows all of them: a replay needs the rest. One that was `renewed` has its turn when
-    /// there is no other.
-    pub(super) async fn choose(&self, index: usize, renewed: &HashSet<SegmentKey>) -> Option<Victim> {
+    /// The next victim. Logs only where the last snapshot shows all of them: a replay needs the rest.
+    pub(super) async fn choose(&self, index: usize, tried: &Tried) -> Option<Victim> {
         let directory = &self.places[index].directory;
         if directory.change_bytes() > directory.segment_bytes_max() / MOST_CHANGES
+            && !tried.lacked_room
             && let Some(victim) = self.oldest_victim().await
         {
             return Some(victim);
         }
-        let fresh = || self.best_victim(directory, renewed);
+        let fresh = || self.best_victim(directory, tried, false);
         if let Some(victim) = fresh() {
             return Some(victim);
         }
@@ -101,7 +113,7 @@ impl Inner {
         {
             return Some(victim);
         }
-        self.best_victim(directory, &HashSet::new())
+        self.best_victim(directory, tried, true)
     }
 
     pub(super) async fn snapshot_for_room(&self) -> bool {
@@ -119,11 +131,14 @@ impl Inner {
         directory.segments.read().values().any(newer)
     }
 
-    /// The best victim that was not `renewed`: one of which nothing is needed, the oldest of those of which half is free, or the one that frees
-    /// most.
-    fn best_victim(&self, directory: &Arc<Directory>, renewed: &HashSet<SegmentKey>) -> Option<Victim> {
+    /// The best victim: one of which nothing is needed, the oldest of those of which half is free, or the one that frees most.
+    fn best_victim(&self, directory: &Arc<Directory>, tried: &Tried, with_renewed: bool) -> Option<Victim> {
         let mut candidates = self.candidates(directory);
-        candidates.retain(|(segment, _)| !renewed.contains(&segment.key()));
+        candidates.retain(|(segment, freed)| {
+            let needs_no_room = *freed == segment.length() && !tried.roomless.contains(&segment.key());
+            let may_have_a_turn = with_renewed || !tried.renewed.contains(&segment.key());
+            may_have_a_turn && (tried.roomless.is_empty() || needs_no_room)
+        });
         let is_easy = |(segment, freed): &(Arc<Segment>, u64)| *freed >= segment.length() / 2;
         let (mut easy, mut hard): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_easy);
         // Empty ones first.
@@ -154,11 +169,8 @@ impl Inner {
     }
 
     fn may_go(&self, directory: &Directory, segment: &Segment) -> bool {
-        // The newest name stays, so that a start never gives a number twice: what refers to a deleted segment must not find
-        // another one.
-        let newest = directory.segments.read().keys().next_back().copied();
         let may_go = segment.is_sealed() && !segment.is_pinned() && !segment.is_stuck();
-        may_go && newest != Some(segment.key().number) && self.is_settled(segment)
+        may_go && !is_newest(directory, segment) && self.is_settled(segment)
     }
 
     /// Whether the last snapshot shows all of a log.
@@ -192,16 +204,18 @@ impl Inner {
     async fn oldest_victim(&self) -> Option<Victim> {
         let (index, segment) = self.oldest_segment()?;
         let place = &self.places[index];
-        if !segment.is_sealed()
-            && let Err(error) = self.seal(index, segment.header.kind).await
-        {
+        // First: what is done for it below would be done again at each turn.
+        if segment.is_pinned() {
+            return None;
+        }
+        if let Err(error) = self.end(index, &segment).await {
             tracing::warn!(%error, segment = segment.header.name(), "a segment could not be ended");
             return None;
         }
         if !self.is_settled(&segment) {
             self.settle_logs().await;
         }
-        if !self.is_settled(&segment) && !self.snapshot_for_room().await {
+        if !self.is_shown(&segment) && !self.snapshot_for_room().await {
             return None;
         }
         // What is carried must not go where the next turn may come before anybody could read it again.
@@ -239,19 +253,26 @@ impl Inner {
         Some(Victim { directory, segment, may_stay: false, carried: Carried::All })
     }
 
-    async fn seal(&self, index: usize, kind: SegmentKind) -> Result<()> {
-        match kind {
-            SegmentKind::Log => self.places[index].log.seal().await,
-            SegmentKind::Bulk | SegmentKind::Fill => {
-                self.stream(index, kind).seal().await;
-                Ok(())
+    /// Seals a segment, and begins another where it is the newest.
+    async fn end(&self, index: usize, segment: &Segment) -> Result<()> {
+        let place = &self.places[index];
+        if !segment.is_sealed() {
+            match segment.header.kind {
+                SegmentKind::Log => place.log.seal().await?,
+                kind @ (SegmentKind::Bulk | SegmentKind::Fill) => self.stream(index, kind).seal().await,
             }
         }
+        if is_newest(&place.directory, segment) {
+            place.log.seal().await?;
+            place.log.append_carried(vec![CommitBody::default().draft()]).await?;
+        }
+        Ok(())
     }
 
     /// What other segments than this one may hold.
     pub(crate) fn oldest_beside(&self, victim: SegmentKey) -> Oldest {
-        let mut oldest = Oldest { record: u64::MAX, value: u64::MAX };
+        // What is being written may be in no segment yet.
+        let mut oldest = Oldest { record: self.fills.lowest(&self.sequence), value: u64::MAX };
         for place in &self.places {
             for segment in place.directory.segments.read().values() {
                 if segment.key() == victim || !may_hold_older(&place.directory, segment) {
@@ -309,6 +330,11 @@ impl Inner {
         segment.spare();
         self.room.notify_waiters();
     }
+}
+
+/// The newest name stays, so that a start never gives a number twice: what refers to a deleted segment must not find another one.
+fn is_newest(directory: &Directory, segment: &Segment) -> bool {
+    directory.segments.read().keys().next_back() == Some(&segment.key().number)
 }
 
 /// Bulk segments hold bytes alone. One that reclaim can't take, and those of a directory that failed, count for nothing: see

@@ -456,16 +456,52 @@ async fn the_number_of_a_file_that_is_gone_is_not_given_again() {
 /// What a forgotten directory knew of overwrites and deletes stands in the snapshot alone.
 #[tokio::test]
 async fn after_a_directory_was_forgotten_a_damaged_snapshot_is_not_passed_over() {
+    // Forgotten once before, or by this very start.
+    for before in [true, false] {
+        let disks = two_directories().await;
+        let forget = vec![id(&disks[1]).await];
+        if before {
+            start_without(&disks[..1], forget.clone()).await.unwrap().close().await.unwrap();
+        }
+        let length = disks[0].contents("snapshot").unwrap().len();
+        disks[0].flip_bit("snapshot", length / 2, 1);
+        let one = std::slice::from_ref(&disks[0]);
+        let before = contents(&disks[0]).await;
+        let started = start_without(one, forget.clone()).await;
+        check_error(started, ErrorKind::Corrupt, "what a forgotten directory knew");
+        assert_eq!(contents(&disks[0]).await, before);
+        disks[0].remove("snapshot").await.unwrap();
+        let store = start_without(one, forget).await.unwrap();
+        write_value(&store, "new", Some("there")).await;
+    }
+}
+
+/// Only then is it known what a directory had that is lost afterwards.
+#[tokio::test]
+async fn a_clean_stop_is_marked_until_the_next_start() {
+    let disks = two_directories().await;
+    let is_marked = || [0, 1].map(|index: usize| disks[index].contents("closed").is_some());
+    assert_eq!(is_marked(), [true, true]);
+    let store = start(&disks).await.unwrap();
+    assert_eq!(is_marked(), [false, false]);
+    put(&store, "more", &body(1)).await;
+    disks.iter().for_each(|disk| disk.power_loss(1));
+    assert_eq!(is_marked(), [false, false]);
+    let forget = vec![id(&disks[1]).await];
+    let store = start_without(&disks[..1], forget).await.unwrap();
+    assert!(store.has_forgotten() && store.has_lost_changes());
+
     let disks = two_directories().await;
     let forget = vec![id(&disks[1]).await];
-    start_without(&disks[..1], forget).await.unwrap().close().await.unwrap();
-    let length = disks[0].contents("snapshot").unwrap().len();
-    disks[0].flip_bit("snapshot", length / 2, 1);
-    let one = std::slice::from_ref(&disks[0]);
-    let before = contents(&disks[0]).await;
-    check_error(start(one).await, ErrorKind::Corrupt, "what a forgotten directory knew");
-    assert_eq!(contents(&disks[0]).await, before);
+    let store = start_without(&disks[..1], forget.clone()).await.unwrap();
+    assert!(store.has_forgotten() && !store.has_lost_changes());
+    store.close().await.unwrap();
+    let store = start_without(&disks[..1], forget).await.unwrap();
+    assert!(!store.has_forgotten() && !store.has_lost_changes());
+
+    // Nor without the snapshot of then.
+    let disks = two_directories().await;
     disks[0].remove("snapshot").await.unwrap();
-    let store = start(one).await.unwrap();
-    write_value(&store, "new", Some("there")).await;
+    let forget = vec![id(&disks[1]).await];
+    assert!(start_without(&disks[..1], forget).await.unwrap().has_lost_changes());
 }

@@ -52,7 +52,7 @@ async fn a_store_full_of_pinned_data_takes_deletes_and_then_writes() {
     let count = fill_up(&store, size).await;
     assert!((20..50).contains(&count), "{count}");
     assert!(store.usage().free_bytes > 125_000, "two segments are left to commits and reclaim");
-    check_error(store.writer(Class::Durable, size as u64).await.map(drop), ErrorKind::Full, "may not leave");
+    check_error(store.writer(Class::Durable, size as u64).await.map(drop), ErrorKind::Full, "are full");
     write_value(&store, "small", Some("commits still work")).await;
     for index in 0..count {
         forget(&store, &format!("o{index}")).await;
@@ -78,12 +78,54 @@ async fn clean_objects_make_room_for_a_body_of_most_of_the_store() {
         settle().await;
         let evictable = store.usage().evictable_bytes;
         assert!(evictable > 2 << 20 && store.usage().free_bytes < size, "{:?}", store.usage());
-        check_error(store.writer(Class::Durable, 5 << 20).await.map(drop), ErrorKind::Full, "may not leave");
+        check_error(store.writer(Class::Durable, 5 << 20).await.map(drop), ErrorKind::NeverFits, "can hold");
         assert_eq!(store.usage().evictable_bytes, evictable, "what can't be fulfilled costs nothing");
         put(&store, "large", &pattern(round, size as usize)).await;
         assert_eq!(read(&store, "large").await.unwrap(), pattern(round, size as usize));
         forget(&store, "large").await;
     }
+}
+
+/// To carry what is pinned there is no room, and what is clean needs none. Deletes want the oldest segment to go, with what is pinned.
+#[tokio::test]
+async fn clean_data_leaves_a_disk_that_others_fill() {
+    for deletes in [0, 600] {
+        let disk = MemoryDisk::default();
+        let settings = Settings { capacity_bytes: vec![10 * (64 << 10)], ..small() };
+        let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
+        for index in 0..60 {
+            put(&store, &format!("stays{index}"), &pattern(index, 900)).await;
+        }
+        for index in 0..deletes {
+            forget(&store, &format!("deleted{index}")).await;
+        }
+        for index in 0..6 {
+            put_fill(&store, &format!("clean{index}"), &pattern(index, 40_000)).await;
+        }
+        put(&store, "next", &pattern(1, 900)).await;
+        store.inner.snapshot().await.unwrap();
+        disk.set_capacity(disk.lengths().iter().map(|(_, length)| length).sum());
+        // The first is refused by the disk, or waits.
+        let _refused = try_put(&store, "more", &pattern(1, 900)).await;
+        try_put(&store, "more", &pattern(2, 900)).await.unwrap_or_else(|error| panic!("{deletes} deletes: {error}"));
+        for index in 0..60 {
+            assert_eq!(read(&store, &format!("stays{index}")).await.unwrap(), pattern(index, 900));
+        }
+    }
+}
+
+/// They may give it back.
+#[tokio::test]
+async fn room_that_others_have_is_no_reason_never_to_fit() {
+    let disk = MemoryDisk::new(4 << 20);
+    let store = open(&disk).await;
+    put(&store, "a", &pattern(1, 900)).await;
+    disk.set_capacity(disk.lengths().iter().map(|(_, length)| length).sum());
+    for _ in 0..2 {
+        check_error(try_put(&store, "b", &pattern(2, 900)).await, ErrorKind::Full, "");
+    }
+    disk.set_capacity(4 << 20);
+    try_put(&store, "b", &pattern(2, 900)).await.unwrap();
 }
 
 /// Many uploads are announced before the first byte of one is written.
@@ -93,9 +135,9 @@ async fn the_room_of_one_body_is_not_promised_to_another() {
     let room = store.usage().free_bytes;
     let size = room / 10 * 6;
     let mut first = store.writer(Class::Durable, size).await.unwrap();
-    check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "may not leave");
+    check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "are full");
     first.append(pattern(1, size as usize / 2)).await.unwrap();
-    check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "may not leave");
+    check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "are full");
     // What it wrote is used, and no more is promised to it than what is missing.
     drop(store.writer(Class::Durable, room / 10).await.unwrap());
     drop(first);

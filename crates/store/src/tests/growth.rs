@@ -1,5 +1,7 @@
 //! What would grow with starts, objects or reads, and does not.
 
+use std::time::Duration;
+
 use super::progress::rest;
 use super::*;
 
@@ -192,5 +194,35 @@ async fn the_least_recently_read_object_goes_first_also_after_four_billion_reads
     for name in ["c", "d", "a", "b"] {
         assert!(store.evict_group(7, 1) > 0);
         assert!(store.peek(name.as_bytes()).is_none(), "{name} was read before the others");
+    }
+}
+
+/// What one of several directories alone knows of the others is lost with it. A store that hardly grows would have no snapshot for weeks.
+#[tokio::test]
+async fn what_has_changed_is_in_a_snapshot_after_ten_minutes() {
+    for directories in [1, 2] {
+        let disks: Vec<_> = (0..directories).map(|_| MemoryDisk::default()).collect();
+        let (env, clock) = Env::simulated(1);
+        let shared = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        let settings = Settings { capacity_bytes: vec![4 << 20; directories], ..small() };
+        let store = Store::open(env, shared, settings, None).await.unwrap();
+        let snapshots = |write: bool| {
+            let (store, clock) = (store.clone(), Arc::clone(&clock));
+            async move {
+                let before = store.counters().snapshots;
+                if write {
+                    put(&store, "key", &pattern(1, 100)).await;
+                }
+                clock.advance(Duration::from_secs(590));
+                rest(&store).await;
+                let early = store.counters().snapshots;
+                assert_eq!(early, before, "not before it is time");
+                clock.advance(Duration::from_secs(20));
+                rest(&store).await;
+                store.counters().snapshots - before
+            }
+        };
+        assert_eq!(snapshots(true).await, u64::from(directories > 1), "{directories} directories");
+        assert_eq!(snapshots(false).await, 0, "nothing has changed");
     }
 }

@@ -111,6 +111,36 @@ async fn what_a_start_finds_behind_a_failed_sync_is_written_again() {
     }
 }
 
+/// So is the header of a log that a sync failed to begin: the list of the logs names it once the next one begins.
+#[tokio::test]
+async fn a_header_behind_a_failed_sync_is_written_again() {
+    for seed in 0..10 {
+        let disks = [MemoryDisk::default(), MemoryDisk::default()];
+        let store = try_open_all(&disks, two()).await.unwrap();
+        disks.iter().for_each(|disk| disk.fail_syncs(1));
+        // Nor does the process live to take it away.
+        disks.iter().for_each(|disk| disk.fail_removes(true));
+        for key in ["a", "b"] {
+            check_error(try_put(&store, key, &pattern(1, 100)).await, ErrorKind::Failed, "sync");
+        }
+        let is_begun = |disk: &MemoryDisk| disk.contents("00000001.log").is_some_and(|log| log.len() == 64);
+        assert!(disks.iter().any(is_begun), "a log of which there is only the header");
+        for disk in &disks {
+            disk.kill();
+            disk.fail_removes(false);
+        }
+        let store = try_open_all(&disks, two()).await.unwrap();
+        for index in 0..8 {
+            put(&store, &format!("after{index}"), &pattern(index, 100)).await;
+        }
+        disks.iter().for_each(|disk| disk.power_loss(seed));
+        let store = try_open_all(&disks, two()).await.unwrap();
+        for index in 0..8 {
+            assert_eq!(read(&store, &format!("after{index}")).await, Some(pattern(index, 100)), "seed {seed}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_failed_sync_of_extents_fails_all_who_share_it() {
     let disk = MemoryDisk::default();

@@ -1,0 +1,104 @@
+//! Records that may be out of date.
+//!
+//! A directory that is forgotten takes with it what the last snapshot did not show of its log: writes and deletes that were acknowledged, and
+//! notes of what the under store has. An older write of such a key counts as dirty again then. So from a start that forgets a directory on,
+//! nothing that is older goes to the under store without a look at what is there: a newer version stays. And what the last process had sent
+//! may land when nobody knows of it: nothing is sent for any key until that is over.
+
+use bytes::Bytes;
+use forebay_catalog::records::DOUBT_KEY;
+use forebay_catalog::{Engine, Transaction};
+use forebay_env::sync::Mutex;
+use forebay_store::{Store, ValueWrite};
+use forebay_types::Generation;
+
+use crate::generations::Generations;
+use crate::{Error, ErrorKind, Result};
+
+pub(crate) struct Doubt {
+    /// What is older than this may be out of date.
+    before: Generation,
+    /// What is to be noted once requests of the time before can land no more: until then every start has its doubts.
+    unnoted: Mutex<Option<Noted>>,
+}
+
+/// As the catalog has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Noted {
+    /// Directories that were forgotten when this was written.
+    forgotten: u64,
+    before: Generation,
+}
+
+impl Doubt {
+    /// # Errors
+    /// `Internal` when the note is damaged; whatever the catalog answers.
+    pub(crate) async fn load(engine: &dyn Engine, store: &Store, generations: &Generations) -> Result<Self> {
+        let noted = match engine.get(DOUBT_KEY).await? {
+            Some(found) => Noted::decode(&found.value)?,
+            None => Noted { forgotten: 0, before: Generation(0) },
+        };
+        let forgotten = store.forgotten_directories() as u64;
+        // A list that was damaged and made again has fewer.
+        let is_news = forgotten != noted.forgotten || store.has_forgotten();
+        if !is_news {
+            return Ok(Self { before: noted.before, unnoted: Mutex::default() });
+        }
+        if store.has_forgotten() && !store.has_lost_changes() {
+            let doubt = Self { before: noted.before, unnoted: Mutex::new(Some(Noted { forgotten, ..noted })) };
+            doubt.note(engine).await?;
+            return Ok(doubt);
+        }
+        let before = generations.next(store);
+        Ok(Self { before, unnoted: Mutex::new(Some(Noted { forgotten, before })) })
+    }
+
+    pub(crate) fn is_about(&self, generation: Generation) -> bool {
+        generation < self.before
+    }
+
+    /// Whether the note of a request that is under way may be lost, too.
+    pub(crate) fn is_new(&self) -> bool {
+        self.unnoted.lock().is_some()
+    }
+
+    /// # Errors
+    /// Whatever the catalog answers.
+    pub(crate) async fn note(&self, engine: &dyn Engine) -> Result<()> {
+        let Some(noted) = *self.unnoted.lock() else { return Ok(()) };
+        let writes = vec![ValueWrite { key: Bytes::from_static(DOUBT_KEY), value: Some(noted.encode()) }];
+        engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        *self.unnoted.lock() = None;
+        Ok(())
+    }
+}
+
+impl Noted {
+    fn encode(self) -> Bytes {
+        [self.forgotten, self.before.0].map(u64::to_be_bytes).concat().into()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let numbers = bytes.as_chunks::<8>();
+        match numbers {
+            ([forgotten, before], []) => {
+                Ok(Self { forgotten: u64::from_be_bytes(*forgotten), before: Generation(u64::from_be_bytes(*before)) })
+            }
+            (_, _) => Err(Error::new(ErrorKind::Internal, "the note of forgotten directories is damaged")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_comes_back_and_a_damaged_one_is_told() {
+        let noted = Noted { forgotten: 2, before: Generation(77) };
+        assert_eq!(Noted::decode(&noted.encode()).unwrap(), noted);
+        for length in [0, 15, 17] {
+            assert_eq!(Noted::decode(&vec![0; length]).unwrap_err().kind, ErrorKind::Internal);
+        }
+    }
+}
