@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_catalog::records::DOUBT_KEY;
 use forebay_catalog::{Engine, Transaction};
 use forebay_env::sync::Mutex;
-use forebay_store::{Store, ValueWrite};
+use forebay_store::{Forgotten, Store, ValueWrite};
 use forebay_types::Generation;
 
 use crate::generations::Generations;
@@ -38,13 +38,14 @@ impl Doubt {
             Some(found) => Noted::decode(&found.value)?,
             None => Noted { forgotten: 0, before: Generation(0) },
         };
-        let forgotten = store.forgotten_directories() as u64;
-        // A list that was damaged and made again has fewer.
-        let is_news = forgotten != noted.forgotten || store.has_forgotten();
-        if !is_news {
+        let Forgotten { before, now, has_lost_changes } = store.forgotten();
+        let forgotten = (before + now) as u64;
+        // Else a list that was damaged was made again, and has fewer; or a start that had its doubts did not come to note them.
+        let is_all_noted = before as u64 == noted.forgotten;
+        if is_all_noted && now == 0 {
             return Ok(Self { before: noted.before, unnoted: Mutex::default() });
         }
-        if store.has_forgotten() && !store.has_lost_changes() {
+        if is_all_noted && !has_lost_changes {
             let doubt = Self { before: noted.before, unnoted: Mutex::new(Some(Noted { forgotten, ..noted })) };
             doubt.note(engine).await?;
             return Ok(doubt);

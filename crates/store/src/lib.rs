@@ -44,7 +44,7 @@ use bytes::Bytes;
 use forebay_types::Generation;
 
 pub use error::{Error, ErrorKind, Result};
-pub use members::DirectoryId;
+pub use members::{DirectoryId, Forgotten};
 pub use object::{Object, Piece};
 pub use recovery::SEQUENCES_OF_A_LIFE;
 pub use settings::{Settings, ValueCheck};

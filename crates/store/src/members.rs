@@ -69,6 +69,10 @@ pub(crate) struct Members {
 }
 
 impl Members {
+    fn forgotten(&self) -> usize {
+        self.members.iter().filter(|member| member.is_forgotten).count()
+    }
+
     fn new(store: u64) -> Self {
         Self { store, version: 0, next_number: 0, members: Vec::new() }
     }
@@ -197,6 +201,20 @@ pub(crate) struct Roll {
     members: Members,
     /// Whether this start leaves out a directory that the one before had.
     pub(crate) has_forgotten: bool,
+    /// Directories that were forgotten before.
+    forgotten_before: usize,
+}
+
+/// Directories that are gone for good, as the list of directories has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Since earlier starts.
+    pub before: usize,
+    /// Since this one.
+    pub now: usize,
+    /// Whether those of now may have known more than the last snapshot, since no clean stop came before. What they knew is lost, deletes
+    /// included: older objects and values may be back.
+    pub has_lost_changes: bool,
 }
 
 /// Finds out who the directories are, gives new ones their numbers, and misses those that are not there.
@@ -244,7 +262,7 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     if members != before {
         members.version += 1;
     }
-    Ok(Roll { directories, found, members, has_forgotten })
+    Ok(Roll { directories, found, members, has_forgotten, forgotten_before: before.forgotten() })
 }
 
 /// The newest list, or one for a store that has none.
@@ -348,9 +366,16 @@ fn missing(absent: &str, empty: &str) -> String {
 }
 
 impl Roll {
-    /// Directories that were ever forgotten, by this start as well.
-    pub(crate) fn forgotten_directories(&self) -> usize {
-        self.members.members.iter().filter(|member| member.is_forgotten).count()
+    /// `was_closed`: a clean stop came before.
+    pub(crate) fn forgotten(&self, was_closed: bool) -> Forgotten {
+        let now = self.members.forgotten() - self.forgotten_before;
+        Forgotten { before: self.forgotten_before, now, has_lost_changes: now > 0 && !was_closed }
+    }
+
+    /// Whether a directory was ever forgotten, by this start as well. What is left of the segments may then show older versions than the
+    /// snapshot.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.members.forgotten() > 0
     }
 
     /// Looks for directories that a snapshot or a record names and no list: they were missing when a release with lists was first started.

@@ -17,7 +17,7 @@ use crate::closed;
 use crate::directory::{Directory, IDENTITY_FILE};
 use crate::log::Position;
 use crate::log_list::{self, LogList};
-use crate::members::call_roll;
+use crate::members::{Forgotten, call_roll};
 use crate::record::scan::Scan;
 use crate::segment::{
     SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name, segment_name,
@@ -45,12 +45,7 @@ pub(crate) struct Recovered {
     pub(crate) snapshot_positions: HashMap<u16, Position>,
     /// Rows of both tables in the snapshot.
     pub(crate) shown_rows: u64,
-    /// Whether a directory that was there at the last start is gone for good.
-    pub(crate) has_forgotten: bool,
-    /// Whether that one may have known more than the last snapshot.
-    pub(crate) has_lost_changes: bool,
-    /// Directories that were ever forgotten.
-    pub(crate) forgotten_directories: usize,
+    pub(crate) forgotten: Forgotten,
 }
 
 /// Both tables. What is in them is not accounted for yet.
@@ -81,7 +76,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     }
     let hasher = HashState::new(env.random.as_ref());
     let (snapshot, is_damaged) = load_snapshot(&directories, &hasher).await?;
-    if snapshot.is_none() && is_damaged && roll.forgotten_directories() > 0 {
+    if snapshot.is_none() && is_damaged && roll.is_incomplete() {
         return Err(Error::new(
             ErrorKind::Corrupt,
             "the snapshots are damaged, and what a forgotten directory knew stands nowhere else: without them older versions of objects would be back. Put a sound file `snapshot` back, or remove it everywhere to go on all the same",
@@ -166,18 +161,8 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     // Lives of which only a forgotten directory has a trace took numbers, too.
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
-    let (has_forgotten, forgotten_directories) = (roll.has_forgotten, roll.forgotten_directories());
-    let has_lost_changes = has_forgotten && !was_closed;
-    Ok(Recovered {
-        directories,
-        tables,
-        next_sequence,
-        snapshot_positions,
-        shown_rows,
-        has_forgotten,
-        has_lost_changes,
-        forgotten_directories,
-    })
+    let forgotten = roll.forgotten(was_closed);
+    Ok(Recovered { directories, tables, next_sequence, snapshot_positions, shown_rows, forgotten })
 }
 
 /// # Errors

@@ -15,6 +15,7 @@ use crate::closed;
 use crate::directory::Directory;
 use crate::fills::Fills;
 use crate::log::{Log, LogParts, Position};
+use crate::members::Forgotten;
 use crate::object::Object;
 use crate::permits::Permits;
 use crate::record::object::ObjectBody;
@@ -80,9 +81,7 @@ pub(crate) struct Inner {
     pub(crate) last_snapshot: Mutex<LastSnapshot>,
     /// Rows of both tables in the last snapshot.
     pub(crate) shown_rows: AtomicU64,
-    forgotten_directories: usize,
-    has_forgotten: bool,
-    has_lost_changes: bool,
+    forgotten: Forgotten,
     /// Held while a snapshot is written.
     pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
@@ -247,9 +246,7 @@ impl Store {
             snapshot_at_bytes: AtomicU64::new(settings.snapshot_log_bytes),
             last_snapshot: Mutex::default(),
             shown_rows: AtomicU64::new(recovered.shown_rows),
-            forgotten_directories: recovered.forgotten_directories,
-            has_forgotten: recovered.has_forgotten,
-            has_lost_changes: recovered.has_lost_changes,
+            forgotten: recovered.forgotten,
             snapshot_lock: tokio::sync::Mutex::default(),
             shown_positions: Mutex::new(recovered.snapshot_positions),
             settled_positions: Mutex::default(),
@@ -262,7 +259,7 @@ impl Store {
         {
             tracing::warn!(%error, "values whose log is gone stand in the snapshot alone");
         }
-        if recovered.has_forgotten
+        if recovered.forgotten.now > 0
             && let Err(error) = inner.snapshot().await
         {
             tracing::warn!(%error, "no snapshot could be written: what is known of the forgotten directory may have one copy");
@@ -279,20 +276,8 @@ impl Store {
         *self.inner.retention.write() = Some(retention);
     }
 
-    /// Directories that were forgotten so far, as the list of directories has them.
-    pub fn forgotten_directories(&self) -> usize {
-        self.inner.forgotten_directories
-    }
-
-    /// Whether this start has forgotten one.
-    pub fn has_forgotten(&self) -> bool {
-        self.inner.has_forgotten
-    }
-
-    /// Whether that one may have known more than the last snapshot, since no clean stop came before. What it knew is lost, deletes included:
-    /// older objects and values may be back.
-    pub fn has_lost_changes(&self) -> bool {
-        self.inner.has_lost_changes
+    pub fn forgotten(&self) -> Forgotten {
+        self.inner.forgotten
     }
 
     /// A generation higher than every one before, also across restarts.

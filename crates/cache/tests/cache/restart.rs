@@ -618,3 +618,19 @@ async fn a_directory_that_is_forgotten_after_a_clean_stop_holds_up_nothing() {
         bench.close().await;
     }
 }
+
+/// That the next one is forgotten after a clean stop takes no doubt away.
+#[tokio::test]
+async fn doubts_outlast_another_directory_that_is_forgotten() {
+    let mut bench = with_two_disks().await;
+    lose_a_disk(&mut bench);
+    bench.kill().await;
+    bench.close().await;
+    bench.setup.spare = Some(MemoryDisk::new(bench.setup.capacity));
+    bench.setup.store.capacity_bytes.push(bench.setup.capacity);
+    bench.reopen().await;
+    bench.close().await;
+    lose_a_disk(&mut bench);
+    bench.reopen().await;
+    assert_eq!(kind(bench.put("through/key", "value").await), Some(ErrorKind::SlowDown));
+}

@@ -1,8 +1,8 @@
 //! Directories that come, go, are emptied and come back.
 
 use super::*;
-use crate::DirectoryId;
 use crate::directory::IdentityFile;
+use crate::{DirectoryId, Forgotten};
 
 const OBJECTS: usize = 40;
 
@@ -489,19 +489,19 @@ async fn a_clean_stop_is_marked_until_the_next_start() {
     assert_eq!(is_marked(), [false, false]);
     let forget = vec![id(&disks[1]).await];
     let store = start_without(&disks[..1], forget).await.unwrap();
-    assert!(store.has_forgotten() && store.has_lost_changes());
+    assert_eq!(store.forgotten(), Forgotten { before: 0, now: 1, has_lost_changes: true });
 
     let disks = two_directories().await;
     let forget = vec![id(&disks[1]).await];
     let store = start_without(&disks[..1], forget.clone()).await.unwrap();
-    assert!(store.has_forgotten() && !store.has_lost_changes());
+    assert_eq!(store.forgotten(), Forgotten { before: 0, now: 1, has_lost_changes: false });
     store.close().await.unwrap();
     let store = start_without(&disks[..1], forget).await.unwrap();
-    assert!(!store.has_forgotten() && !store.has_lost_changes());
+    assert_eq!(store.forgotten(), Forgotten { before: 1, now: 0, has_lost_changes: false });
 
     // Nor without the snapshot of then.
     let disks = two_directories().await;
     disks[0].remove("snapshot").await.unwrap();
     let forget = vec![id(&disks[1]).await];
-    assert!(start_without(&disks[..1], forget).await.unwrap().has_lost_changes());
+    assert!(start_without(&disks[..1], forget).await.unwrap().forgotten().has_lost_changes);
 }
