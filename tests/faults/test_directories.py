@@ -166,6 +166,30 @@ def test_a_replaced_disk_never_gives_bytes_of_another_object(two, relay):
     ledger.check_all()
 
 
+@pytest.mark.parametrize("older", ["data", "second"])
+def test_an_older_copy_of_a_directory_is_refused_after_a_kill(two, older):
+    server = two(mode="TRANSIENT")
+    ledger = Ledger(server)
+    fill(ledger)
+    assert server.stop() == 0
+    directory = getattr(server, older)
+    copy, newest = directory.with_name("copy"), directory.with_name("newest")
+    shutil.copytree(directory, copy)
+    server.start()
+    fill(ledger, deleted=3)
+    server.kill()
+    directory.rename(newest)
+    copy.rename(directory)
+    before = contents(directory)
+    code, said = ended_start(server)
+    assert code == 1 and f"{directory}: an older copy of this directory" in said, said
+    assert contents(directory) == before
+    shutil.rmtree(directory)
+    newest.rename(directory)
+    server.start()
+    ledger.check_keys()
+
+
 def test_an_id_is_not_guessed(two):
     server = two()
     assert server.stop() == 0

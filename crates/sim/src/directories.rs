@@ -1,5 +1,5 @@
 //! What becomes of data directories between two lives: they are given in another order, or other sizes, added, missed for one start, lost for
-//! good, or they come back although the store has gone on without them.
+//! good, or they come back although the store has gone on without them, or as older copies.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,6 +36,7 @@ impl Machine {
                 Change::Miss { disk } => self.miss(*disk),
                 Change::Lose { disk, is_replaced } => self.lose(*disk, *is_replaced),
                 Change::Return => self.bring_back(),
+                Change::OlderCopy { disk } => self.put_back_older_copy(&self.disk(*disk)),
                 Change::Remove { disk, file } => self.remove(&self.disk(*disk), *file),
                 Change::Resize(sizes) => *self.sizes.lock() = sizes.clone(),
                 Change::SpoilSector { disk, file, sector } => self.spoil_sector(&self.disk(*disk), *file, *sector),
@@ -126,6 +127,26 @@ impl Machine {
         self.disks.lock().iter().any(|disk| disk.inner.contents("members") == of_the_lost)
     }
 
+    /// A directory as it was before the last start or an earlier one, beside the others as they are.
+    fn put_back_older_copy(&self, disk: &SimDisk) {
+        let Some(copy) = self.older_copy.lock().take() else {
+            *self.older_copy.lock() = Some(disk.copy());
+            return;
+        };
+        let mut disks = self.disks.lock().clone();
+        // Else it may have been damaged, or the last start did not come to its end.
+        let may_tell = self.all_know_all() && is_start_known(&disks) && !self.world.is_flipped();
+        let Some(newest) = disks.iter_mut().find(|disk| disk.number == copy.number).filter(|_| may_tell) else {
+            return;
+        };
+        let is_older = newest.inner.contents("starts") != copy.inner.contents("starts");
+        *newest = copy;
+        if is_older && disks.len() > 1 {
+            let forget = self.forget.lock().clone();
+            self.check_refused(&disks, &forget, "an older copy of a directory stands beside the others");
+        }
+    }
+
     fn segment_of(&self, disk: &SimDisk, file: usize) -> Option<String> {
         let mut segments = names(disk);
         segments.retain(|name| name.starts_with('0'));
@@ -206,6 +227,14 @@ fn contents(disks: &[SimDisk]) -> Vec<Contents> {
     let of_disk =
         |disk: &SimDisk| names(disk).into_iter().map(|name| (name.clone(), disk.inner.contents(&name))).collect();
     disks.iter().map(of_disk).collect()
+}
+
+/// Whether each directory has the mark that all know of the last start.
+fn is_start_known(disks: &[SimDisk]) -> bool {
+    let counts: Vec<_> = disks.iter().map(|disk| disk.inner.contents("starts")).collect();
+    // As `docs/on-disk-format.md` has it.
+    let is_marked = counts[0].as_ref().is_some_and(|count| count.last() == Some(&1));
+    is_marked && counts.iter().all(|count| *count == counts[0])
 }
 
 fn names(disk: &SimDisk) -> Vec<String> {

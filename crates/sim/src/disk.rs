@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Clock, Disk, DiskFile, DiskSpace};
+use futures::executor::block_on;
 use parking_lot::Mutex;
 
 use crate::world::World;
@@ -41,6 +42,20 @@ struct SimFile {
 impl SimDisk {
     pub(crate) fn new(world: Arc<World>, number: usize) -> Self {
         Self { inner: MemoryDisk::default(), faults: Arc::default(), world, number }
+    }
+
+    /// Another disk with the same files and the same number.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = Self::new(Arc::clone(&self.world), self.number);
+        let copy_files = async {
+            for name in self.inner.list().await? {
+                let bytes = self.inner.contents(&name).unwrap_or_default();
+                copy.inner.create(&name).await?.write_at(0, vec![bytes.into()], true).await?;
+            }
+            copy.inner.sync_directory().await
+        };
+        block_on(copy_files).expect("disks in memory");
+        copy
     }
 
     /// Ends all that was wrong, as a new disk controller would.

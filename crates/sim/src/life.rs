@@ -36,6 +36,8 @@ pub(crate) struct Machine {
     /// Directories that are gone for good, and their ids.
     pub(crate) forgotten: Mutex<Vec<SimDisk>>,
     pub(crate) forget: Mutex<Vec<DirectoryId>>,
+    /// What a directory once was, with the number of that one.
+    pub(crate) older_copy: Mutex<Option<SimDisk>>,
     /// Whether the last life has ended with a clean stop.
     pub(crate) has_closed: AtomicBool,
     pub(crate) root: SimRoot,
@@ -69,6 +71,7 @@ impl Machine {
             disks: Mutex::new(disks),
             forgotten: Mutex::default(),
             forget: Mutex::default(),
+            older_copy: Mutex::default(),
             has_closed: AtomicBool::new(false),
             root,
             starts: AtomicU64::new(0),

@@ -192,6 +192,8 @@ pub enum Change {
     Lose { disk: usize, is_replaced: bool },
     /// One that was gone for good is given again, at a start that is refused.
     Return,
+    /// A copy of one is taken. The next time it is given in the place of that one, at a start that is refused.
+    OlderCopy { disk: usize },
     /// A sector of a segment can't be read any more. If the start is refused, it is mended.
     SpoilSector { disk: usize, file: usize, sector: usize },
     /// A segment of one is removed. If the start is refused, it is put back.
@@ -434,7 +436,7 @@ fn churn_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
 /// In most lives nothing changes.
 fn changes(dice: &Dice) -> Vec<Change> {
     let count = dice.below(6).saturating_sub(3);
-    let change = |_| match dice.below(14) {
+    let change = |_| match dice.below(17) {
         0 => Change::Rotate { by: dice.below(3) as usize },
         1 => Change::Add,
         2..4 => Change::Miss { disk: dice.below(3) as usize },
@@ -445,6 +447,7 @@ fn changes(dice: &Dice) -> Vec<Change> {
             Change::SpoilSector { disk, file, sector }
         }
         11..13 => Change::Resize(sizes(dice)),
+        13..16 => Change::OlderCopy { disk: dice.below(3) as usize },
         _ => Change::Return,
     };
     (0..count).map(change).collect()

@@ -30,6 +30,7 @@ mod segment;
 mod settings;
 mod small_file;
 mod snapshot;
+mod starts;
 mod store;
 mod stream;
 mod table;

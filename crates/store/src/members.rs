@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::{Directory, Identity, IdentityFile};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, lacks_room, parse_segment_name};
 use crate::small_file::Format;
+use crate::starts::{self, Start};
 use crate::{Error, ErrorKind, Result, Settings};
 
 const FORMAT: Format = Format { name: "members", what: "the list of directories", magic: b"FBMB", version: 1 };
@@ -150,6 +151,8 @@ struct Found {
     is_blank: bool,
     /// The store that a segment names.
     store_of_segments: Option<u64>,
+    /// What it has seen last, if it tells.
+    start: Option<Start>,
 }
 
 /// The store that the first sound header of a segment names.
@@ -179,7 +182,8 @@ impl Found {
             }
             Err(error) => return Err(Error { context: format!("{}: {}", disk.label(), error.context), ..error }),
         };
-        Ok(Self { disk, identity, members, is_list_damaged, is_blank, store_of_segments })
+        let start = Start::read(disk.as_ref(), &names).await?;
+        Ok(Self { disk, identity, members, is_list_damaged, is_blank, store_of_segments, start })
     }
 
     fn id(&self) -> Option<DirectoryId> {
@@ -199,6 +203,7 @@ pub(crate) struct Roll {
     pub(crate) directories: Vec<Arc<Directory>>,
     found: Vec<Found>,
     members: Members,
+    start: Start,
     /// Whether this start leaves out a directory that the one before had.
     pub(crate) has_forgotten: bool,
     /// Directories that were forgotten before.
@@ -220,7 +225,8 @@ pub struct Forgotten {
 /// Finds out who the directories are, gives new ones their numbers, and misses those that are not there.
 ///
 /// # Errors
-/// `Invalid` when a directory is missing that nobody has said to forget, or given twice, or does not belong to the store, or not any more;
+/// `Invalid` when a directory is missing that nobody has said to forget, or given twice, or an older copy, or does not belong to the store, or
+/// not any more;
 /// `Corrupt` when its identity is damaged, or no directory has a sound list.
 pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Roll> {
     let mut found = Vec::new();
@@ -237,6 +243,9 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     }
     let before = members.clone();
     check_known(&found, &members)?;
+    let known = || found.iter().filter(|found| found.identity.is_some());
+    starts::check(&known().map(|found| (found.disk.label(), found.start)).collect::<Vec<_>>())?;
+    let start = Start::after(known().filter_map(|found| found.start), env);
     if let (true, Some(new)) = (is_upgrade, found.iter().find(|found| found.identity.is_none())) {
         // It may stand for one that no list names yet.
         return Err(new.refused(
@@ -262,7 +271,7 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     if members != before {
         members.version += 1;
     }
-    Ok(Roll { directories, found, members, has_forgotten, forgotten_before: before.forgotten() })
+    Ok(Roll { directories, found, members, start, has_forgotten, forgotten_before: before.forgotten() })
 }
 
 /// The newest list, or one for a store that has none.
@@ -398,12 +407,42 @@ impl Roll {
         Ok(())
     }
 
+    /// Tells all directories of this start. No change may come before.
+    ///
+    /// # Errors
+    /// As [`Self::note_members`].
+    pub(crate) async fn note(&self) -> Result<()> {
+        // New directories have it before they are members.
+        let is_announced = self.note_start(self.start).await;
+        self.note_members().await?;
+        if is_announced {
+            self.note_start(self.start.known_to_all()).await;
+        }
+        Ok(())
+    }
+
+    /// Returns whether all directories have it.
+    async fn note_start(&self, start: Start) -> bool {
+        let mut have_all = true;
+        for directory in &self.directories {
+            let Err(error) = start.write(directory.disk.as_ref()).await else { continue };
+            have_all = false;
+            let label = directory.disk.label();
+            if error.kind() == std::io::ErrorKind::ResourceBusy || lacks_room(&error) {
+                tracing::warn!(directory = label, %error, "could not count a start: an older copy of a directory may not be noticed");
+            } else {
+                directory.fail(&format!("could not count a start: {error}"));
+            }
+        }
+        have_all
+    }
+
     /// Writes down who belongs to the store. After a crash at any place, every directory that a list names has its identity, and every
     /// directory that has a list is in the newest one.
     ///
     /// # Errors
     /// `Failed` when a directory can't be told that another has come or gone: it would not miss it later.
-    pub(crate) async fn note(&self) -> Result<()> {
+    async fn note_members(&self) -> Result<()> {
         self.tell_who_is_gone();
         let both = || self.directories.iter().zip(&self.found);
         for (directory, found) in both().filter(|(_, found)| found.identity.is_none()) {

@@ -133,6 +133,10 @@ async fn files(disk: &MemoryDisk, extension: &str) -> Vec<String> {
 }
 
 /// Everything that a disk holds.
+async fn write_file(disk: &MemoryDisk, name: &str, bytes: &[u8]) {
+    disk.create(name).await.unwrap().write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
+}
+
 async fn contents(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
     let names = files(disk, "").await.into_iter();
     names.map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()

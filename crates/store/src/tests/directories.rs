@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::directory::IdentityFile;
+use crate::starts::FORMAT;
 use crate::{DirectoryId, Forgotten};
 
 const OBJECTS: usize = 40;
@@ -139,8 +140,9 @@ async fn a_snapshot_outlives_the_loss_of_a_directory() {
     assert!(copies[0].is_some() && copies[0] == copies[1], "two directories hold it");
     // One damaged copy costs nothing.
     for damaged in [0, 1] {
-        let before = disks[damaged].contents("snapshot").unwrap();
-        for at in [3, before.len() / 2, before.len() - 1] {
+        for part in [0.0, 0.5, 1.0] {
+            let last = disks[damaged].contents("snapshot").unwrap().len() - 1;
+            let at = (last as f64 * part) as usize;
             disks[damaged].flip_bit("snapshot", at, 1);
             let store = start(&disks).await.unwrap();
             assert!(!store.inner.shown_positions.lock().is_empty(), "the other copy is used");
@@ -504,4 +506,84 @@ async fn a_clean_stop_is_marked_until_the_next_start() {
     disks[0].remove("snapshot").await.unwrap();
     let forget = vec![id(&disks[1]).await];
     assert!(start_without(&disks[..1], forget).await.unwrap().forgotten().has_lost_changes);
+}
+
+/// A disk of its own with the same files.
+async fn copy_of(disk: &MemoryDisk) -> MemoryDisk {
+    let copy = MemoryDisk::default();
+    for (name, bytes) in contents(disk).await {
+        write_file(&copy, &name, &bytes).await;
+    }
+    copy
+}
+
+/// It lacks what was written since, which nothing else tells after a crash.
+#[tokio::test]
+async fn an_older_copy_of_one_directory_is_refused_and_the_newest_is_taken() {
+    for older in [0, 1] {
+        let mut disks = two_directories().await;
+        let copy = copy_of(&disks[older]).await;
+        let store = start(&disks).await.unwrap();
+        for index in 0..20 {
+            put(&store, &format!("later {index}"), &body(index)).await;
+        }
+        disks.iter().for_each(MemoryDisk::kill);
+        let newest = std::mem::replace(&mut disks[older], copy);
+        check_refused(&disks, Vec::new(), "an older copy of this directory").await;
+        // Given up, as the message says.
+        let without = [copy_of(&disks[1 - older]).await, MemoryDisk::default()];
+        start_without(&without, vec![id(&newest).await]).await.unwrap();
+        disks[older] = newest;
+        let store = start(&disks).await.unwrap();
+        for index in 0..20 {
+            assert_eq!(read(&store, &format!("later {index}")).await.unwrap(), body(index));
+        }
+        // Two copies of the whole store, each started by itself as often as the other.
+        let apart = [copy_of(&disks[0]).await, copy_of(&disks[1]).await];
+        disks.iter().for_each(MemoryDisk::kill);
+        start(&disks).await.unwrap();
+        let given: Vec<_> = apart.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        Store::open(Env::simulated(99).0, given, settings(2), None).await.unwrap();
+        disks.iter().chain(&apart).for_each(MemoryDisk::kill);
+        check_refused(&[disks[0].clone(), apart[1].clone()], Vec::new(), "each of them was started without").await;
+    }
+}
+
+/// Wherever it comes, what a start has told some directories of itself makes none of them an older copy.
+#[tokio::test]
+async fn a_crash_while_a_start_is_counted_makes_no_older_copy() {
+    let disks = two_directories().await;
+    let count = |disk: &MemoryDisk| disk.contents("starts").unwrap();
+    let known = count(&disks[0]);
+    assert_eq!(known, count(&disks[1]));
+    // The second directory has no room for the count, so the first has the start announced alone.
+    disks[1].fail_writes(Some(std::io::ErrorKind::StorageFull));
+    let store = start(&disks).await.unwrap();
+    disks[1].fail_writes(None);
+    let announced = count(&disks[0]);
+    assert!(announced != known && count(&disks[1]) == known);
+    drop(store);
+    let (number, id, is_known_to_all) = FORMAT.decode::<(u64, u64, bool)>(&announced).unwrap();
+    assert!(!is_known_to_all);
+    let known_next = FORMAT.encode(&(number, id, true)).to_vec();
+    for [first, second] in [[&announced, &known], [&announced, &announced], [&known_next, &announced]] {
+        disks[0].edit("starts", |bytes| bytes.clone_from(first));
+        disks[1].edit("starts", |bytes| bytes.clone_from(second));
+        start(&disks).await.unwrap().close().await.unwrap();
+    }
+    disks[0].edit("starts", |bytes| bytes.clone_from(&known_next));
+    disks[1].edit("starts", |bytes| bytes.clone_from(&known));
+    check_refused(&disks, Vec::new(), "an older copy").await;
+}
+
+/// A directory that does not tell is taken: an older release has left it, or the file is damaged.
+#[tokio::test]
+async fn a_directory_without_a_sound_count_of_starts_is_taken() {
+    let disks = two_directories().await;
+    disks[0].remove("starts").await.unwrap();
+    disks[1].flip_bit("starts", 20, 3);
+    start(&disks).await.unwrap();
+    assert_eq!(disks[0].contents("starts"), disks[1].contents("starts"));
+    disks[1].flip_bit("starts", 20, 3);
+    check_values(&start(&disks).await.unwrap());
 }

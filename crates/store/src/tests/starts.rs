@@ -18,10 +18,6 @@ async fn write_all(store: &Store) {
     write_value(store, "v", Some("value")).await;
 }
 
-async fn write_file(disk: &MemoryDisk, name: &str, bytes: &[u8]) {
-    disk.create(name).await.unwrap().write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_beginning_that_was_interrupted_is_begun_again() {
     let disk = MemoryDisk::default();
