@@ -232,9 +232,9 @@ fn contents(disks: &[SimDisk]) -> Vec<Contents> {
 /// Whether each directory has the mark that all know of the last start.
 fn is_start_known(disks: &[SimDisk]) -> bool {
     let counts: Vec<_> = disks.iter().map(|disk| disk.inner.contents("starts")).collect();
-    // As `docs/on-disk-format.md` has it.
-    let is_marked = counts[0].as_ref().is_some_and(|count| count.last() == Some(&1));
-    is_marked && counts.iter().all(|count| *count == counts[0])
+    // As `docs/on-disk-format.md` has it: known, and of all directories.
+    let is_known = |count: &Vec<u8>| count[12] == 1 && usize::from(count[count.len() - 1 - disks.len()]) == disks.len();
+    counts[0].as_ref().is_some_and(is_known) && counts.iter().all(|count| *count == counts[0])
 }
 
 fn names(disk: &SimDisk) -> Vec<String> {

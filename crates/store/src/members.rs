@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::directory::{Directory, Identity, IdentityFile};
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, lacks_room, parse_segment_name};
 use crate::small_file::Format;
-use crate::starts::{self, Start};
+use crate::starts::{self, Seen, Start, Witness};
 use crate::{Error, ErrorKind, Result, Settings};
 
 const FORMAT: Format = Format { name: "members", what: "the list of directories", magic: b"FBMB", version: 1 };
@@ -151,8 +151,7 @@ struct Found {
     is_blank: bool,
     /// The store that a segment names.
     store_of_segments: Option<u64>,
-    /// What it has seen last, if it tells.
-    start: Option<Start>,
+    seen: Seen,
 }
 
 /// The store that the first sound header of a segment names.
@@ -182,8 +181,8 @@ impl Found {
             }
             Err(error) => return Err(Error { context: format!("{}: {}", disk.label(), error.context), ..error }),
         };
-        let start = Start::read(disk.as_ref(), &names).await?;
-        Ok(Self { disk, identity, members, is_list_damaged, is_blank, store_of_segments, start })
+        let seen = Seen::read(disk.as_ref(), &names).await?;
+        Ok(Self { disk, identity, members, is_list_damaged, is_blank, store_of_segments, seen })
     }
 
     fn id(&self) -> Option<DirectoryId> {
@@ -191,6 +190,17 @@ impl Found {
             IdentityFile::BeforeLists { store, number } => DirectoryId::before_lists(store, number),
             IdentityFile::Listed { id, .. } => id,
         })
+    }
+
+    fn number(&self) -> Option<u16> {
+        self.identity.map(|identity| match identity {
+            IdentityFile::BeforeLists { number, .. } | IdentityFile::Listed { number, .. } => number,
+        })
+    }
+
+    fn witness(&self) -> Option<Witness> {
+        let (label, seen) = (self.disk.label(), self.seen.clone());
+        Some(Witness { label, id: self.id()?, number: self.number()?, seen })
     }
 
     fn refused(&self, problem: &str) -> Error {
@@ -243,9 +253,8 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     }
     let before = members.clone();
     check_known(&found, &members)?;
-    let known = || found.iter().filter(|found| found.identity.is_some());
-    starts::check(&known().map(|found| (found.disk.label(), found.start)).collect::<Vec<_>>())?;
-    let start = Start::after(known().filter_map(|found| found.start), env);
+    let witnesses: Vec<_> = found.iter().filter_map(Found::witness).collect();
+    starts::check(&witnesses)?;
     if let (true, Some(new)) = (is_upgrade, found.iter().find(|found| found.identity.is_none())) {
         // It may stand for one that no list names yet.
         return Err(new.refused(
@@ -271,6 +280,8 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     if members != before {
         members.version += 1;
     }
+    let numbers = directories.iter().map(|directory: &Arc<Directory>| directory.identity.number).collect();
+    let start = Start::after(&witnesses, numbers, env);
     Ok(Roll { directories, found, members, start, has_forgotten, forgotten_before: before.forgotten() })
 }
 
@@ -413,28 +424,28 @@ impl Roll {
     /// As [`Self::note_members`].
     pub(crate) async fn note(&self) -> Result<()> {
         // New directories have it before they are members.
-        let is_announced = self.note_start(self.start).await;
+        let told = self.note_start(&self.start).await;
         self.note_members().await?;
-        if is_announced {
-            self.note_start(self.start.known_to_all()).await;
-        }
+        self.note_start(&self.start.clone().known_to(told)).await;
         Ok(())
     }
 
-    /// Returns whether all directories have it.
-    async fn note_start(&self, start: Start) -> bool {
-        let mut have_all = true;
+    /// Returns the numbers of the directories that have it.
+    async fn note_start(&self, start: &Start) -> Vec<u16> {
+        let mut told = Vec::new();
         for directory in &self.directories {
-            let Err(error) = start.write(directory.disk.as_ref()).await else { continue };
-            have_all = false;
+            let Err(error) = start.write(directory.disk.as_ref()).await else {
+                told.push(directory.identity.number);
+                continue;
+            };
             let label = directory.disk.label();
             if error.kind() == std::io::ErrorKind::ResourceBusy || lacks_room(&error) {
-                tracing::warn!(directory = label, %error, "could not count a start: an older copy of a directory may not be noticed");
+                tracing::warn!(directory = label, %error, "could not count a start: an older copy of this directory may not be noticed");
             } else {
                 directory.fail(&format!("could not count a start: {error}"));
             }
         }
-        have_all
+        told
     }
 
     /// Writes down who belongs to the store. After a crash at any place, every directory that a list names has its identity, and every

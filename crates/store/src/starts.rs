@@ -1,85 +1,136 @@
 //! Which start of the store a directory has seen last. So an older copy of a directory is told from the newest one, whose changes it
 //! lacks, when it stands beside the others.
 //!
-//! A start announces itself in all directories, then marks itself as known to all of them, and changes nothing before. So beside a
-//! directory that has the mark, none can have an earlier start but an older copy.
+//! A start announces itself in all directories, then writes into all of them which of them have it, and changes nothing before. So beside a
+//! directory that says so, one that it names has this start, or is an older copy.
 
+use std::io;
+
+use bytes::Bytes;
 use forebay_env::{Disk, Env};
 use serde::{Deserialize, Serialize};
 
+use crate::members::DirectoryId;
+use crate::segment::lacks_room;
 use crate::small_file::Format;
 use crate::{Error, ErrorKind, Result};
 
 pub(crate) const FORMAT: Format = Format { name: "starts", what: "the count of starts", magic: b"FBST", version: 1 };
 
-/// A start, as the file has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A start, as the file has it. With the same directories it always has the same length.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Start {
+    /// Whether all of `directories` have it.
+    is_known: bool,
+    /// Grows from start to start. It is the time in milliseconds since the Unix epoch, where that is more than the last number: so it grows
+    /// also when all files have been removed.
     number: u64,
     /// Random: two copies of a store may both have a start of this number.
-    id: u64,
-    is_known_to_all: bool,
+    id: [u8; 8],
+    /// Numbers of those that take part.
+    directories: Vec<u16>,
 }
 
-impl Start {
-    /// What a directory has seen last. `None` when it does not tell: it has seen none since an older release, or the file is damaged.
-    ///
+/// What a directory has seen last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Start(Start),
+    /// There is no file: it is new, or no start has come since an older release.
+    Nothing,
+    /// The file is damaged.
+    Unclear,
+}
+
+/// A directory of the store, as a start finds it.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    pub(crate) label: String,
+    pub(crate) id: DirectoryId,
+    pub(crate) number: u16,
+    pub(crate) seen: Seen,
+}
+
+impl Seen {
     /// # Errors
     /// `Invalid` when the file's version is newer than this code; `Failed` when the disk can't read.
-    pub(crate) async fn read(disk: &dyn Disk, names: &[String]) -> Result<Option<Self>> {
+    pub(crate) async fn read(disk: &dyn Disk, names: &[String]) -> Result<Self> {
         match FORMAT.read(disk, names).await {
+            Ok(start) => Ok(start.map_or(Self::Nothing, Self::Start)),
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 tracing::warn!(directory = disk.label(), %error, "an older copy of the directory would not be noticed");
-                Ok(None)
+                Ok(Self::Unclear)
             }
-            read => read.map_err(|error| Error { context: format!("{}: {}", disk.label(), error.context), ..error }),
+            Err(error) => Err(Error { context: format!("{}: {}", disk.label(), error.context), ..error }),
         }
     }
 
-    /// The one after all that any directory has seen.
-    pub(crate) fn after(seen: impl Iterator<Item = Self>, env: &Env) -> Self {
-        let last = seen.map(|start| start.number).max().unwrap_or(0);
-        Self { number: last.saturating_add(1), id: env.random.next_u64(), is_known_to_all: false }
-    }
-
-    pub(crate) fn known_to_all(self) -> Self {
-        Self { is_known_to_all: true, ..self }
-    }
-
-    pub(crate) async fn write(&self, disk: &dyn Disk) -> std::io::Result<()> {
-        FORMAT.replace(disk, self).await
+    fn start(&self) -> Option<&Start> {
+        match self {
+            Self::Start(start) => Some(start),
+            Self::Nothing | Self::Unclear => None,
+        }
     }
 }
 
-/// What directories of the store, by their labels, have seen last.
+impl Start {
+    /// The one after all that any directory has seen.
+    pub(crate) fn after(seen: &[Witness], directories: Vec<u16>, env: &Env) -> Self {
+        let last = seen.iter().filter_map(|witness| Some(witness.seen.start()?.number)).max().unwrap_or(0);
+        let number = last.saturating_add(1).max(env.clock.unix_ms());
+        Self { is_known: false, number, id: env.random.next_u64().to_le_bytes(), directories }
+    }
+
+    /// That these directories have it.
+    pub(crate) fn known_to(self, directories: Vec<u16>) -> Self {
+        Self { is_known: true, directories, ..self }
+    }
+
+    /// Needs no room where a file of the same length is there.
+    pub(crate) async fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+        match FORMAT.replace(disk, self).await {
+            Err(error) if lacks_room(&error) => self.overwrite(disk).await.map_err(|_| error),
+            replaced => replaced,
+        }
+    }
+
+    /// A crash may leave a damaged file, which is as good as none.
+    async fn overwrite(&self, disk: &dyn Disk) -> io::Result<()> {
+        let bytes: Bytes = FORMAT.encode(self);
+        let file = disk.open(FORMAT.name).await?;
+        if file.len().await? != bytes.len() as u64 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file.write_at(0, vec![bytes], true).await
+    }
+}
+
+/// Looks for older copies.
 ///
 /// # Errors
-/// `Invalid` when one of them is an older copy, or two were started without each other.
-pub(crate) fn check(seen: &[(String, Option<Start>)]) -> Result<()> {
-    let known_to_all =
-        seen.iter().filter_map(|(label, start)| Some((label, start.filter(|start| start.is_known_to_all)?)));
-    let Some((newest, last)) = known_to_all.max_by_key(|(_, start)| start.number) else { return Ok(()) };
-    for (label, start) in seen {
-        let Some(start) = start else {
-            tracing::warn!(
-                directory = label,
-                file = FORMAT.name,
-                "the directory does not tell which start it has seen last: an older copy would not be noticed"
-            );
-            continue;
+/// `Invalid` when there is one, or when two directories were started without each other.
+pub(crate) fn check(witnesses: &[Witness]) -> Result<()> {
+    let known =
+        witnesses.iter().filter_map(|witness| Some((witness, witness.seen.start().filter(|start| start.is_known)?)));
+    let Some((newest, last)) = known.max_by_key(|(_, start)| start.number) else { return Ok(()) };
+    for Witness { label, id, seen, .. } in witnesses.iter().filter(|one| last.directories.contains(&one.number)) {
+        let has_seen = match seen {
+            Seen::Unclear => continue,
+            Seen::Start(start) if start.number > last.number => continue,
+            Seen::Start(start) if start.number == last.number && start.id == last.id => continue,
+            Seen::Start(start) if start.number == last.number => {
+                let newest = &newest.label;
+                let problem = format!(
+                    "{label}: {newest} belongs to the same store, and each of them was started without the other. Take out the one whose data is out of date"
+                );
+                return Err(Error::new(ErrorKind::Invalid, problem));
+            }
+            Seen::Start(start) => format!("the last start that it has seen is {}", start.number),
+            Seen::Nothing => format!("it has no file `{}`", FORMAT.name),
         };
-        let problem = if start.number < last.number {
-            format!(
-                "{label}: an older copy of this directory: the last start that it has seen is {}, and {newest} has seen start {}. What was written since is in the newest copy: put that back. If it is gone for good, empty this one and start with --forget-directory and its id; what only it held is then lost",
-                start.number, last.number
-            )
-        } else if start.number == last.number && start.id != last.id {
-            format!(
-                "{label}: {newest} belongs to the same store, and each of them was started without the other. Take out the one whose data is out of date"
-            )
-        } else {
-            continue;
-        };
+        let problem = format!(
+            "{label}: an older copy of this directory: {has_seen}, and {} has seen that it took part in start {}. What was written since is in the newest copy: put that back. If it is gone for good, empty this one and start with --forget-directory {id}; what only it held is then lost",
+            newest.label, last.number
+        );
         return Err(Error::new(ErrorKind::Invalid, problem));
     }
     Ok(())
@@ -89,44 +140,68 @@ pub(crate) fn check(seen: &[(String, Option<Start>)]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const START: Start = Start { number: 300, id: 0x1234_5678_9abc_def0, is_known_to_all: true };
+    fn known(number: u64) -> Start {
+        Start { is_known: true, number, id: number.to_le_bytes(), directories: vec![0, 1, 300] }
+    }
 
-    fn check_all(seen: &[Option<Start>]) -> Option<String> {
-        let labels = ["a", "b", "c"].map(str::to_owned);
-        let seen: Vec<_> = labels.into_iter().zip(seen.iter().copied()).collect();
-        check(&seen).err().map(|error| error.to_string())
+    fn announced(number: u64) -> Start {
+        Start { is_known: false, ..known(number) }
+    }
+
+    /// Of the directories 0, 1 and 300.
+    fn problem(seen: [Seen; 3]) -> Option<String> {
+        let witness = |(number, seen): (u16, Seen)| Witness {
+            label: format!("d{number}"),
+            id: DirectoryId(u64::from(number)),
+            number,
+            seen,
+        };
+        let witnesses: Vec<_> = [0, 1, 300].into_iter().zip(seen).map(witness).collect();
+        check(&witnesses).err().map(|error| error.to_string())
     }
 
     #[test]
     fn counts_are_read_back_and_damage_is_seen() {
-        let bytes = FORMAT.encode(&START);
+        let start = known(1_800_000_000_000);
+        let bytes = FORMAT.encode(&start);
         crate::record::tests::check_golden("starts", &bytes);
-        assert_eq!(FORMAT.decode::<Start>(&bytes).unwrap(), START);
+        assert_eq!(FORMAT.decode::<Start>(&bytes).unwrap(), start);
         for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 4;
             assert_eq!(FORMAT.decode::<Start>(&damaged).unwrap_err().kind, ErrorKind::Corrupt, "byte {at}");
         }
+        assert_eq!(FORMAT.encode(&announced(1_800_000_000_001)).len(), bytes.len());
     }
 
     #[test]
-    fn only_what_lacks_a_start_that_all_knew_is_an_older_copy() {
-        let announced = Start { number: 301, id: 7, is_known_to_all: false };
+    fn only_what_lacks_a_start_that_it_took_part_in_is_an_older_copy() {
+        use Seen::{Nothing, Start, Unclear};
+        let without_first = |start: super::Start| super::Start { directories: vec![1, 300], ..start };
         for fine in [
-            vec![None, None],
-            vec![Some(START), None],
-            vec![Some(START), Some(START)],
-            // A crash while a start announced itself, and while it marked itself as known.
-            vec![Some(announced), Some(START), Some(START)],
-            vec![Some(announced), Some(announced.known_to_all())],
-            // A directory that could not be written at that start.
-            vec![Some(announced), Some(announced), Some(Start { number: 17, is_known_to_all: false, ..START })],
+            [Nothing, Nothing, Nothing],
+            [Unclear, Start(known(300)), Start(known(300))],
+            [Start(known(300)), Start(known(300)), Start(known(300))],
+            // A crash while a start announced itself, and while it said who has it.
+            [Start(announced(301)), Start(known(300)), Start(known(300))],
+            [Start(announced(301)), Start(known(301)), Start(announced(301))],
+            // One could not be written at that start, or has come later.
+            [Start(known(299)), Start(without_first(known(300))), Start(without_first(known(300)))],
+            [Nothing, Start(without_first(known(300))), Start(announced(301))],
+            [
+                Start(super::Start { id: [1; 8], ..announced(300) }),
+                Start(without_first(known(300))),
+                Start(announced(300)),
+            ],
         ] {
-            assert_eq!(check_all(&fine), None, "{fine:?}");
+            assert_eq!(problem(fine.clone()), None, "{fine:?}");
         }
-        let older = check_all(&[Some(START), Some(START), Some(announced.known_to_all())]).expect("a is older");
-        assert!(older.starts_with("a: an older copy") && older.contains("is 300, and c has seen start 301"), "{older}");
-        let apart = check_all(&[Some(START), Some(Start { id: 8, ..START })]).expect("of another copy");
-        assert!(apart.contains("each of them was started without the other"), "{apart}");
+        let older = problem([Start(known(300)), Start(known(300)), Start(known(301))]).expect("d0 is older");
+        assert!(older.starts_with("d0: an older copy") && older.contains("is 300, and d300 has seen"), "{older}");
+        assert!(older.contains("--forget-directory 0000000000000000;"), "{older}");
+        let older = problem([Start(without_first(known(300))), Nothing, Start(announced(301))]).expect("d1 is older");
+        assert!(older.starts_with("d1: an older copy") && older.contains("no file `starts`"), "{older}");
+        let apart = problem([Start(known(300)), Start(super::Start { id: [8; 8], ..known(300) }), Start(known(300))]);
+        assert!(apart.expect("of another copy").contains("each of them was started without the other"));
     }
 }

@@ -1,5 +1,7 @@
 //! Directories that come, go, are emptied and come back.
 
+use std::time::Duration;
+
 use super::*;
 use crate::directory::IdentityFile;
 use crate::starts::FORMAT;
@@ -202,6 +204,7 @@ async fn a_crash_while_a_directory_joins_leaves_none_that_is_missing() {
     let before = disks.clone().map(|disk| disk.contents("members").unwrap());
     let three = [disks[0].clone(), disks[1].clone(), added.clone()];
     start(&three).await.unwrap();
+    let announced = announced(&count(&added));
     three.iter().for_each(MemoryDisk::kill);
     let whole = contents(&added).await;
     // The new one has its identity first, then its list, then the others have the list.
@@ -214,6 +217,9 @@ async fn a_crash_while_a_directory_joins_leaves_none_that_is_missing() {
         }) {
             joining.create(name).await.unwrap().write_at(0, vec![bytes.clone().into()], true).await.unwrap();
         }
+        // It was announced to all before.
+        write_file(&joining, "starts", &announced).await;
+        disks.iter().for_each(|disk| disk.edit("starts", |bytes| bytes.clone_from(&announced)));
         joining.sync_directory().await.unwrap();
         let whole_list = added.contents("members").unwrap();
         disks[0].edit("members", |bytes| *bytes = if step >= 3 { whole_list } else { before[0].clone() });
@@ -549,41 +555,93 @@ async fn an_older_copy_of_one_directory_is_refused_and_the_newest_is_taken() {
     }
 }
 
+fn count(disk: &MemoryDisk) -> Vec<u8> {
+    disk.contents("starts").unwrap()
+}
+
+/// The same count before it is said who has it.
+fn announced(known: &[u8]) -> Vec<u8> {
+    let (_, number, id, directories) = FORMAT.decode::<(bool, u64, [u8; 8], Vec<u16>)>(known).unwrap();
+    FORMAT.encode(&(false, number, id, directories)).to_vec()
+}
+
 /// Wherever it comes, what a start has told some directories of itself makes none of them an older copy.
 #[tokio::test]
 async fn a_crash_while_a_start_is_counted_makes_no_older_copy() {
     let disks = two_directories().await;
-    let count = |disk: &MemoryDisk| disk.contents("starts").unwrap();
+    let before = count(&disks[0]);
+    assert_eq!(before, count(&disks[1]));
+    start(&disks).await.unwrap().close().await.unwrap();
     let known = count(&disks[0]);
-    assert_eq!(known, count(&disks[1]));
-    // The second directory has no room for the count, so the first has the start announced alone.
-    disks[1].fail_writes(Some(std::io::ErrorKind::StorageFull));
-    let store = start(&disks).await.unwrap();
-    disks[1].fail_writes(None);
-    let announced = count(&disks[0]);
-    assert!(announced != known && count(&disks[1]) == known);
-    drop(store);
-    let (number, id, is_known_to_all) = FORMAT.decode::<(u64, u64, bool)>(&announced).unwrap();
-    assert!(!is_known_to_all);
-    let known_next = FORMAT.encode(&(number, id, true)).to_vec();
-    for [first, second] in [[&announced, &known], [&announced, &announced], [&known_next, &announced]] {
+    let announced = announced(&known);
+    for [first, second] in [[&announced, &before], [&announced, &announced], [&known, &announced]] {
         disks[0].edit("starts", |bytes| bytes.clone_from(first));
         disks[1].edit("starts", |bytes| bytes.clone_from(second));
         start(&disks).await.unwrap().close().await.unwrap();
     }
-    disks[0].edit("starts", |bytes| bytes.clone_from(&known_next));
-    disks[1].edit("starts", |bytes| bytes.clone_from(&known));
+    disks[0].edit("starts", |bytes| bytes.clone_from(&known));
+    disks[1].edit("starts", |bytes| bytes.clone_from(&before));
     check_refused(&disks, Vec::new(), "an older copy").await;
 }
 
-/// A directory that does not tell is taken: an older release has left it, or the file is damaged.
 #[tokio::test]
-async fn a_directory_without_a_sound_count_of_starts_is_taken() {
-    let disks = two_directories().await;
-    disks[0].remove("starts").await.unwrap();
-    disks[1].flip_bit("starts", 20, 3);
+async fn starts_are_counted_on_full_disks_and_beside_one_that_cannot_be_written() {
+    let [first, second] = two_directories().await;
+    let third = MemoryDisk::default();
+    let disks = [first, second, third];
+    start(&disks).await.unwrap().close().await.unwrap();
+    let before = count(&disks[2]);
+    disks[2].set_capacity(0);
     start(&disks).await.unwrap();
-    assert_eq!(disks[0].contents("starts"), disks[1].contents("starts"));
+    assert!(count(&disks[2]) != before && count(&disks[2]) == count(&disks[0]), "no room is needed");
+    let before = [0, 1, 2].map(|index: usize| count(&disks[index]));
+    let copy = copy_of(&disks[0]).await;
+    disks[2].fail_writes(Some(std::io::ErrorKind::StorageFull));
+    let store = start(&disks).await.unwrap();
+    disks[2].fail_writes(None);
+    assert_eq!(count(&disks[2]), before[2]);
+    put(&store, "new", &body(3)).await;
+    disks.iter().for_each(MemoryDisk::kill);
+    let with_copy = [copy, disks[1].clone(), disks[2].clone()];
+    check_refused(&with_copy, Vec::new(), "an older copy").await;
+    disks[2].set_capacity(u64::MAX / 2);
+    let store = start(&disks).await.unwrap();
+    assert_eq!(read(&store, "new").await.unwrap(), body(3));
+}
+
+/// It holds nothing, but is called a member already.
+#[tokio::test]
+async fn a_directory_whose_joining_broke_off_can_join_later() {
+    let disks = two_directories().await;
+    let added = MemoryDisk::default();
+    let three = [added.clone(), disks[0].clone(), disks[1].clone()];
+    disks[0].fail_writes(Some(std::io::ErrorKind::StorageFull));
+    check_error(start(&three).await, ErrorKind::Failed, "could not write the list of directories");
+    disks[0].fail_writes(None);
+    for _ in 0..2 {
+        start(&disks).await.unwrap().close().await.unwrap();
+    }
+    let store = start(&three).await.unwrap();
+    assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
+}
+
+/// An older release has left none, or the file is damaged. Where only one lacks it, that one is a copy from before.
+#[tokio::test]
+async fn a_directory_without_a_sound_count_of_starts_is_taken_when_no_other_knows_better() {
+    let disks = two_directories().await;
+    let old = count(&disks[0]);
     disks[1].flip_bit("starts", 20, 3);
     check_values(&start(&disks).await.unwrap());
+    assert_eq!(count(&disks[0]), count(&disks[1]));
+    disks[0].remove("starts").await.unwrap();
+    check_refused(&disks, Vec::new(), "it has no file `starts`").await;
+    disks[1].remove("starts").await.unwrap();
+    // Numbers do not begin anew.
+    let (env, clock) = Env::simulated(5);
+    clock.advance(Duration::from_secs(60));
+    let given = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    check_values(&Store::open(env, given, settings(2), None).await.unwrap());
+    disks[0].edit("starts", |bytes| bytes.clone_from(&old));
+    let says = format!("--forget-directory {};", id(&disks[0]).await);
+    check_refused(&disks, Vec::new(), &says).await;
 }
