@@ -1,5 +1,6 @@
 """Runs `forebay-bench`, and keeps what it measured."""
 
+import contextlib
 import json
 import os
 import statistics
@@ -17,6 +18,20 @@ def run(server, *words):
         call(*words, *options, keys=keys)
         (only,) = json.load(file)["runs"]
         return only["median"]
+
+
+@contextlib.contextmanager
+def background(server, *words):
+    """Load that goes on until the end of the block, whatever becomes of it."""
+    command = [str(BENCH), *(str(word) for word in words), "--host", server.endpoint]
+    keys = {"FOREBAY_ACCESS_KEY": server.access_key, "FOREBAY_SECRET_KEY": server.secret_key}
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env=os.environ | keys, **quiet)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def limits(directory, *words):

@@ -321,6 +321,71 @@ def misses(setting):
     return [one, two]
 
 
+# What an under store may be like, as options of the bare server.
+TROUBLED = {
+    "slow, 250 ms and 500 KB/s": ("--delay", "250ms", "--stream-bandwidth", "500KB"),
+    "silent": ("--delay", "1h"),
+    "trickling, 1 KB/s": ("--stream-bandwidth", "1KB"),
+}
+
+
+def neighbours(setting, objects=100):
+    """A mount that is well, beside one that is not: 100 readers of 1 MiB and 200 writes per second go there."""
+    reads, uploads = {}, {}
+    for name, options in TROUBLED.items():
+        with contextlib.ExitStack() as stack:
+            near = stack.enter_context(setting.started(peers.Bare, "--delay", "5ms", "--obj.size", "10KiB"))
+            troubled = stack.enter_context(setting.started(peers.Bare, *options, "--obj.size", "1MiB"))
+            directory = setting.directory / f"near-{setting.number}"
+            directory.mkdir()
+            places = {"near": near, "troubled": troubled}
+            mounts = "".join(f'{key} = "s3://bench?endpoint={at.endpoint}&region=us-east-1"\n' for key, at in places.items())
+            config = f'[mounts]\n{mounts}kept = "file://{directory}"\n'
+            server = stack.enter_context(setting.started(peers.Forebay, behind=near, config=config))
+
+            def reading(number):
+                words = ["get", *setting.words("10KiB", 8), "--bucket", "near", "--prefix", f"{number}/", "--noclear", "--prepared"]
+                return figures(load.run(server, *words, "--keys", "sequential", "--objects", 1_000_000), "GET")
+
+            def persisting(number):
+                return until_persisted(boto(server), directory, f"{number}-", objects)
+
+            rounds = range(setting.rounds)
+            alone = [medians([measure(number) for number in rounds]) for measure in (reading, persisting)]
+            to_troubled = ["--bucket", "troubled", "--noclear", "--duration", "1h"]
+            stack.enter_context(load.background(server, "get", "--obj.size", "1MiB", "--concurrent", 100, "--prepared", *to_troubled))
+            writes = ("put", "--obj.size", "100KiB", "--concurrent", 16, "--rate", 200, "--prefix", "put/")
+            stack.enter_context(load.background(server, *writes, *to_troubled))
+            time.sleep(5)
+            rounds = range(setting.rounds, 2 * setting.rounds)
+            beside = [medians([measure(number) for number in rounds]) for measure in (reading, persisting)]
+        for rows, before, after in zip((reads, uploads), alone, beside, strict=True):
+            rows[f"alone, before: {name}"], rows[f"beside: {name}"] = before, after
+    titles = ("First GET of 10 KiB from an S3 at 5 ms, beside another that is not well", "Until an object is in a directory, beside an S3 that is not well")
+    sections = []
+    for title, rows, columns in zip(titles, (reads, uploads), (("p50", "p99", "rate"), ("p50", "p99")), strict=True):
+        section = Section("neighbours-" + ("reads" if rows is reads else "uploads"), title, columns, rows)
+        for name in TROUBLED:
+            ratio = rows[f"beside: {name}"]["p99"] / rows[f"alone, before: {name}"]["p99"]
+            section.at_most(f"p99 at most 2x beside: {name}", ratio, 2)
+        sections.append(section)
+    return sections
+
+
+def until_persisted(s3, directory, prefix, objects):
+    """How long small objects take from their acknowledgement to a directory, one after the other, in milliseconds."""
+    took = []
+    for number in range(objects):
+        key = f"{prefix}{number}"
+        s3.put_object(Bucket="kept", Key=key, Body=b"value")
+        begin = time.perf_counter()
+        while not (directory / key).exists():
+            time.sleep(0.0005)
+        took.append(1000 * (time.perf_counter() - begin))
+    took.sort()
+    return {"p50": took[len(took) // 2], "p99": took[len(took) * 99 // 100]}
+
+
 def growth(setting, small=10_000, large=5_000_000):
     """The same work before and after millions of objects."""
     size = "1KiB"
@@ -419,6 +484,7 @@ ALL = {
     "persisting": persisting,
     "burst": burst,
     "misses": misses,
+    "neighbours": neighbours,
     "growth": growth,
     "listing": listing,
     "amplification": amplification,

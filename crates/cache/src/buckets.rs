@@ -15,6 +15,7 @@ use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::{BucketRoot, S3Target};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
+use crate::fair_share::Tenant;
 use crate::worker::Worker;
 use crate::{BucketSummary, Error, ErrorKind, Mount, Mounts, Result};
 
@@ -89,6 +90,12 @@ impl Buckets {
     /// `NoSuchBucket`, or what the under store answers.
     pub(crate) async fn mount(&self, bucket: &BucketName) -> Result<Mount> {
         self.find(bucket).await?.ok_or_else(|| no_such_bucket(bucket))
+    }
+
+    /// Whose share a request takes from.
+    pub(crate) fn tenant(&self, bucket: &BucketName) -> Tenant {
+        let mount = self.mounts.mounts.contains_key(bucket).then(|| bucket.clone());
+        Tenant { mount, bucket: bucket.clone() }
     }
 
     /// # Errors

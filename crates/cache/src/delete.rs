@@ -57,7 +57,12 @@ impl Worker {
         conditions: &Conditions,
     ) -> Result<()> {
         let upload_guard = self.uploads.lock(path).await;
-        let (_lock, current) = self.lock_when_persisted(path, &upload_guard).await?;
+        let (lock, current) = self.lock_when_persisted(path, &upload_guard).await?;
+        if current.waits() {
+            drop(lock);
+            self.delete_back(path, policy, mount, conditions).await?;
+            return self.persist_object(path, &upload_guard, false).await.map_err(Error::from);
+        }
         let condition = self.check_write(path, policy, mount, conditions).await?;
         self.check_settled(path)?;
         if let Condition::Absent = condition {

@@ -10,6 +10,7 @@ mod digests;
 mod doubt;
 mod error;
 mod evict;
+mod fair_share;
 mod first_looks;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

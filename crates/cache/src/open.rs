@@ -9,7 +9,7 @@ use forebay_env::{Env, HashState, Task};
 use forebay_store::Store;
 use forebay_types::{ObjectPath, PolicyRule};
 use prometheus_client::registry::Registry;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
@@ -24,7 +24,7 @@ use crate::memory_tier::MemoryTier;
 use crate::metrics::Metrics;
 use crate::missing::Missing;
 use crate::multipart::Activity;
-use crate::persist::{Backoff, Entry, LARGE_UPLOADS_MAX, PersistEvents, Queue};
+use crate::persist::{Backoff, Entry, PersistEvents, Queue};
 use crate::policies::Policies;
 use crate::read_ahead::ReadAhead;
 use crate::remote::Remote;
@@ -75,6 +75,7 @@ impl Cache {
         let Parts { env, store, engine, mounts, settings, policies } = parts;
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
         let hasher = HashState::new(env.random.as_ref());
+        let mounted = mounts.mounts.keys().cloned().collect();
         let generations = Generations::load(&env, engine.as_ref(), &store).await?;
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
@@ -86,19 +87,18 @@ impl Cache {
             uploads: KeyLocks::new(hasher.clone()),
             fence: WriteFence::new(hasher.clone()),
             space: Space::new(settings.pinned_ratio),
-            queue: Queue::new(env.clone(), backoff, settings.persist_delay.0),
+            queue: Queue::new(env.clone(), backoff, settings.persist_delay.0, settings.persist_concurrency, mounted),
             persist_events: PersistEvents::default(),
             backlog: Backlog::default(),
             jobs: Jobs::load(engine.as_ref()).await?,
             settle: Settle::new(env.clone(), settings.settle_time.0),
-            remote: Remote::new(env.clone(), &hasher),
+            remote: Remote::new(env.clone(), &hasher, settings.page_size.0),
             first_looks: FirstLooks::default(),
             read_ahead: ReadAhead::new(),
             activity: Activity::new(env.clone()),
             doubt: Doubt::load(engine.as_ref(), &store, &generations).await?,
             generations,
             write_times: WriteTimes::load(&env, &engine).await?,
-            large_uploads: Semaphore::new(LARGE_UPLOADS_MAX),
             disk_stalled: Notify::new(),
             missing: Missing::default(),
             stop: CancellationToken::new(),
@@ -122,8 +122,7 @@ impl Cache {
 
 fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     let background = &worker.env.background;
-    let persisters =
-        (0..worker.settings.persist_concurrency).map(|_| background.spawn(Arc::clone(worker).persist_loop()));
+    let persisters = (0..worker.queue.uploads_max()).map(|_| background.spawn(Arc::clone(worker).persist_loop()));
     let mut tasks: Vec<_> = persisters.collect();
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));

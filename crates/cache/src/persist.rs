@@ -17,9 +17,10 @@ use forebay_store::{Annotation, Object, Piece};
 use forebay_types::{ByteRange, Durability, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
 use futures::StreamExt;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub(crate) use events::PersistEvents;
-pub(crate) use queue::{Backoff, Blame, Entry, Queue};
+pub(crate) use queue::{Backoff, Blame, Entry, LARGE_BYTES, LARGE_UPLOADS_MAX, Queue};
 
 use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
@@ -27,12 +28,6 @@ use crate::put::{Change, answered, under_way};
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
 use crate::{Error, ErrorKind, Mount, PersistEvent, Result};
-
-/// Uploads of objects above [`LARGE_BYTES`] at once: their bytes keep the way busy, whereas small ones mostly wait for answers.
-pub(crate) const LARGE_UPLOADS_MAX: usize = 16;
-
-/// One piece of a large object in memory.
-const LARGE_BYTES: u64 = 1 << 20;
 
 /// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
 /// under store in between.
@@ -97,6 +92,21 @@ impl From<Failure> for Error {
     }
 }
 
+/// Uploads that somebody has asked for: of large objects so many at once, as of those that wait in the queue.
+pub(crate) struct LargeUploads(Semaphore);
+
+impl LargeUploads {
+    pub(crate) fn new() -> Self {
+        Self(Semaphore::new(LARGE_UPLOADS_MAX))
+    }
+
+    /// A place for an upload, if it needs one.
+    pub(crate) async fn place(&self, object: &Current) -> Option<SemaphorePermit<'_>> {
+        let is_large = object.record.as_ref().is_some_and(|record| record.size > LARGE_BYTES);
+        if is_large { Some(self.0.acquire().await.expect("this semaphore is never closed")) } else { None }
+    }
+}
+
 /// How a request to the under store ended well.
 enum Done {
     /// The under store holds this generation under this tag.
@@ -154,7 +164,10 @@ impl Worker {
     pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
         let scope = Scope::parse(prefix)?;
         let waiting = self.queue.waiting(&scope);
-        let persist_one = |path: ObjectPath| async move {
+        let large = LargeUploads::new();
+        let persist_one = |path: ObjectPath| async {
+            let path = path;
+            let _place = large.place(&self.current(&path).await?).await;
             let guard = self.uploads.lock(&path).await;
             self.persist_object(&path, &guard, false).await.map_err(Error::from)
         };
@@ -167,7 +180,8 @@ impl Worker {
         first_error
     }
 
-    /// Waits until nothing of this key waits for the under store, or nothing that can get there, and holds its lock then.
+    /// Waits until nothing of this key waits for the under store, and holds its lock then. What still waits can't be read: it may be damaged, or
+    /// missing, or the disk may read it later. What is written now takes its place in the catalog first, so that it never follows.
     pub(crate) async fn lock_when_persisted(
         &self,
         path: &ObjectPath,
@@ -176,9 +190,8 @@ impl Worker {
         loop {
             let lock = self.locks.lock(path).await;
             let current = self.current(path).await?;
-            match current.record.as_ref().map(|record| record.state) {
-                Some(State::Dirty | State::Tombstone) => {}
-                Some(State::Transient | State::Conflict) | None => return Ok((lock, current)),
+            if !current.waits() {
+                return Ok((lock, current));
             }
             drop(lock);
             let Err(failure) = self.persist_object(path, upload, false).await else { continue };
@@ -186,7 +199,6 @@ impl Worker {
             if error.kind != ErrorKind::Corrupt {
                 return Err(error);
             }
-            // What waits is damaged or missing and gets nowhere: what is written now takes its place.
             let lock = self.locks.lock(path).await;
             let now = self.current(path).await?;
             if now.version == current.version {
@@ -205,7 +217,7 @@ impl Worker {
         may_wait: bool,
     ) -> Result<(), Failure> {
         let current = self.current(path).await?;
-        if !current.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone)) {
+        if !current.waits() {
             return Ok(());
         }
         let mount = self.buckets.mount(&path.bucket).await?;
@@ -323,9 +335,6 @@ impl Worker {
             Error::new(ErrorKind::Corrupt, context)
         };
         let object = object.ok_or_else(missing)?;
-        let is_large = record.size > LARGE_BYTES;
-        let large = async { self.large_uploads.acquire().await.expect("this semaphore is never closed") };
-        let _place = if is_large { Some(large.await) } else { None };
         let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
         let mut condition = match &record.base {
             // Nothing is there most of the time; when something is, one look tells what.

@@ -207,9 +207,16 @@ impl Worker {
 
     /// Acknowledged when the under store has it. A failure leaves nothing here, and nothing there unless the answer was lost.
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
-        let Pending { path, policy, source, mut info, conditions, small, with } = pending;
+        let path = pending.path.clone();
         let upload_guard = self.uploads.lock(&path).await;
-        let (_lock, current) = self.lock_when_persisted(&path, &upload_guard).await?;
+        let (lock, current) = self.lock_when_persisted(&path, &upload_guard).await?;
+        if current.waits() {
+            drop(lock);
+            let written = self.write_back(pending, mount, State::Dirty).await?;
+            self.persist_object(&path, &upload_guard, false).await.map_err(Error::from)?;
+            return Ok(written);
+        }
+        let Pending { policy, source, mut info, conditions, small, with, .. } = pending;
         let condition = self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
         self.check_settled(&path)?;

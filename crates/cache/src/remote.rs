@@ -14,8 +14,9 @@ use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt};
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
+use crate::fair_share::{Place, Places, Tenant};
 use crate::get::pages_of;
 use crate::memory_tier::MemoryObject;
 use crate::metadata::Annex;
@@ -34,8 +35,12 @@ const READERS_MAX: usize = 16_384;
 /// at once.
 const FIRST_BODY_BYTES_MAX: u64 = 4 << 20;
 
-/// Pages on their way from under stores at once: with pages of 1 MiB this bounds the memory that they take to 64 MiB.
-const FETCHES_MAX: usize = 64;
+/// Pages of one bucket on their way from under stores at once, and less than twice as many of all: with pages of 1 MiB they take 120 MiB of
+/// memory at most.
+const PAGES_MAX: u64 = 64;
+
+/// What is smaller than this part of a page counts as much.
+const PAGE_PARTS: u64 = 4;
 
 type QuickCache<V> = Cache<u64, V, UnitWeighter, HashState>;
 
@@ -49,7 +54,9 @@ pub(crate) struct Remote {
     /// Where the last range request of an object ended.
     readers: QuickCache<u64>,
     flights: Mutex<HashMap<(Generation, u64), Flight>>,
-    fetches: Arc<Semaphore>,
+    /// Bytes on their way.
+    fetches: Arc<Places>,
+    page_bytes: u64,
 }
 
 /// An object of the under store, as far as it is known here.
@@ -97,13 +104,14 @@ fn remembering<V: Clone>(items: usize, hasher: &HashState) -> QuickCache<V> {
 }
 
 impl Remote {
-    pub(crate) fn new(env: Env, hasher: &HashState) -> Self {
+    pub(crate) fn new(env: Env, hasher: &HashState, page_bytes: u64) -> Self {
         Self {
             env,
             valid: remembering(VALIDATIONS_MAX, hasher),
             readers: remembering(READERS_MAX, hasher),
             flights: Mutex::default(),
-            fetches: Arc::new(Semaphore::new(FETCHES_MAX)),
+            fetches: Places::new(PAGES_MAX * page_bytes),
+            page_bytes,
         }
     }
 
@@ -114,6 +122,11 @@ impl Remote {
     pub(crate) fn is_valid(&self, generation: Generation, ttl: Duration) -> bool {
         let now = self.env.clock.monotonic();
         self.valid.get(&generation.0).is_some_and(|at| now.saturating_sub(at) < ttl)
+    }
+
+    /// A place for bytes of a bucket that are on their way.
+    async fn place(&self, tenant: &Tenant, bytes: u64) -> Place {
+        self.fetches.take(tenant, bytes.clamp(self.page_bytes / PAGE_PARTS, self.page_bytes)).await
     }
 
     fn doubt(&self, generation: Generation) {
@@ -214,7 +227,7 @@ impl Worker {
             return Ok((known, Some(WholeBody::OnItsWay(stream))));
         };
         let data = {
-            let _permit = self.remote.fetches.acquire().await.expect("this semaphore is never closed");
+            let _place = self.remote.place(&self.buckets.tenant(&path.bucket), size).await;
             let mut pages = Pages { body: stream, rest: Bytes::new() };
             let data = pages.next(path, size).await?;
             pages.end(path).await?;
@@ -365,7 +378,7 @@ impl Worker {
         let (worker, version) = (Arc::clone(self), version.clone());
         // Ends with the body, or with what the under store's client allows it to take.
         forebay_env::spawn(async move {
-            let _permit = worker.remote.fetches.acquire().await.expect("this semaphore is never closed");
+            let _place = worker.remote.place(&worker.buckets.tenant(&version.path.bucket), version.size).await;
             let mut pages = Pages { body, rest: Bytes::new() };
             let mut failed = None;
             for (window, promise) in promised {
@@ -391,7 +404,7 @@ impl Worker {
         {
             return Ok(found.concat().into());
         }
-        let _permit = self.remote.fetches.acquire().await.expect("this semaphore is never closed");
+        let _place = self.remote.place(&self.buckets.tenant(&version.path.bucket), window.len()).await;
         // What is asked for whole comes with its checksum, where the under store has one, and is compared on the way.
         let range = (window.len() < version.size).then_some(window);
         let fetched = version.under_store.get(&version.path.key, range, Some(&version.remote_etag)).await;

@@ -8,7 +8,7 @@ use forebay_catalog::{Engine, Versioned};
 use forebay_env::Env;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::Backlog;
@@ -68,8 +68,6 @@ pub(crate) struct Worker {
     pub(crate) generations: Generations,
     pub(crate) doubt: Doubt,
     pub(crate) write_times: WriteTimes,
-    /// Places for uploads of large objects.
-    pub(crate) large_uploads: Semaphore,
     /// Tells changes that wait that some disk does not answer.
     pub(crate) disk_stalled: Notify,
     pub(crate) missing: Missing,
@@ -90,6 +88,13 @@ pub(crate) enum Located {
 pub(crate) struct Current {
     pub(crate) record: Option<ObjectRecord>,
     pub(crate) version: Option<u64>,
+}
+
+impl Current {
+    /// Whether something of the key waits for the under store.
+    pub(crate) fn waits(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone))
+    }
 }
 
 impl Worker {

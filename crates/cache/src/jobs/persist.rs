@@ -8,7 +8,7 @@ use futures::{FutureExt, StreamExt, stream};
 
 use super::run::Run;
 use crate::Result;
-use crate::persist::Failure;
+use crate::persist::{Failure, LargeUploads};
 
 /// What waits when the job begins is what it does, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
@@ -19,12 +19,12 @@ pub(super) async fn run(run: &Run) -> Result<()> {
         progress.objects_total = Some(waiting.len() as u64);
     });
     let concurrency = run.concurrency(run.worker.settings.persist_concurrency as usize);
-    let first_error = Mutex::new(None);
+    let (first_error, large) = (Mutex::new(None), LargeUploads::new());
     // Made one by one: there may be millions.
     let tries = waiting.into_iter().map(|path| {
-        let first_error = &first_error;
+        let (first_error, large) = (&first_error, &large);
         async move {
-            if let Err(error) = persist(run, path).await {
+            if let Err(error) = persist(run, path, large).await {
                 first_error.lock().get_or_insert(error);
             }
         }
@@ -36,14 +36,15 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     first_error.into_inner().map_or(Ok(()), Err)
 }
 
-async fn persist(run: &Run, path: ObjectPath) -> Result<()> {
+async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()> {
     if run.must_stop() {
         return Ok(());
     }
     run.count(|progress| progress.objects_seen += 1);
-    let record = run.worker.current(&path).await?.record;
-    let bytes = record.as_ref().map_or(0, |record| record.size);
+    let current = run.worker.current(&path).await?;
+    let bytes = current.record.as_ref().map_or(0, |record| record.size);
     if !run.request.dry_run {
+        let _place = large.place(&current).await;
         match persist_when_settled(run, &path).await {
             Ok(true) => {}
             Ok(false) => return Ok(()),

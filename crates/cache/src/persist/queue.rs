@@ -1,7 +1,7 @@
 //! What waits to be brought to the under store: the key that has been dirty longest goes first, one request per key at
-//! a time, with a pause after each failure, and with one circuit breaker per bucket.
+//! a time, with a pause after each failure, and with one circuit breaker per bucket. Buckets and under stores share the uploads fairly.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use forebay_catalog::records::ObjectRecord;
@@ -10,6 +10,7 @@ use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, Generation, ObjectPath};
 use tokio::sync::Notify;
 
+use crate::fair_share::{Shares, Tenant};
 use crate::scope::Scope;
 
 /// Failures in a row, without a success between them, that open a bucket's circuit.
@@ -19,16 +20,61 @@ const CIRCUIT_FAILURES: u32 = 8;
 /// a probe costs one request, and its success lets everything go on at once.
 const CIRCUIT_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How long an object has been waiting.
+/// Uploads of objects above [`LARGE_BYTES`] of one bucket at once: their bytes keep the way busy, whereas small ones mostly wait for answers.
+pub(crate) const LARGE_UPLOADS_MAX: usize = 16;
+
+/// The most that an upload has in memory at a time. An object up to this size is small.
+pub(crate) const LARGE_BYTES: u64 = 1 << 20;
+
+/// What a small upload counts, beside one for each of these bytes: of a megabyte half as many go at once as of those that are empty.
+const SMALL_UPLOAD: u64 = 8;
+const COUNTED_BYTES: u64 = 128 << 10;
+
+/// How long an object has been waiting, and how large it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) dirty_since: Generation,
     pub(crate) dirty_since_ms: u64,
+    pub(crate) size: u64,
 }
 
 impl Entry {
     pub(crate) fn of(record: &ObjectRecord) -> Self {
-        Self { dirty_since: record.dirty_since, dirty_since_ms: record.dirty_since_ms }
+        Self { dirty_since: record.dirty_since, dirty_since_ms: record.dirty_since_ms, size: record.size }
+    }
+
+    fn lane(&self) -> Lane {
+        if self.size > LARGE_BYTES { Lane::Large } else { Lane::Small }
+    }
+}
+
+/// Small and large uploads have places of their own, so that neither waits for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Small,
+    Large,
+}
+
+/// One for each lane.
+#[derive(Default)]
+struct Lanes<T> {
+    small: T,
+    large: T,
+}
+
+impl<T> Lanes<T> {
+    fn of(&self, lane: Lane) -> &T {
+        match lane {
+            Lane::Small => &self.small,
+            Lane::Large => &self.large,
+        }
+    }
+
+    fn of_mut(&mut self, lane: Lane) -> &mut T {
+        match lane {
+            Lane::Small => &mut self.small,
+            Lane::Large => &mut self.large,
+        }
     }
 }
 
@@ -56,14 +102,20 @@ pub(crate) struct Queue {
     delay: Duration,
     state: Mutex<State>,
     wake: Notify,
+    uploads_max: usize,
 }
 
-#[derive(Default)]
+/// By age.
+type Ready = BTreeSet<(Generation, ObjectPath)>;
+
 struct State {
+    /// Buckets with an under store of their own.
+    mounts: HashSet<BucketName>,
+    shares: Lanes<Shares>,
     /// Each is ready, running or delayed.
     slots: HashMap<ObjectPath, Slot>,
     /// Everything in `slots`, the longest dirty first.
-    by_age: BTreeSet<(Generation, ObjectPath)>,
+    by_age: Ready,
     buckets: HashMap<BucketName, Bucket>,
     delayed: BTreeSet<(Duration, ObjectPath)>,
     running: usize,
@@ -71,9 +123,9 @@ struct State {
     gather_until: Option<Duration>,
 }
 
-#[derive(Default)]
 struct Bucket {
-    ready: BTreeSet<(Generation, ObjectPath)>,
+    tenant: Tenant,
+    ready: Lanes<Ready>,
     failures: u32,
     /// Set while the circuit is open: when the next probe may go.
     probe_at: Option<Duration>,
@@ -92,6 +144,9 @@ enum Place {
     /// A request is under way; what was written meanwhile.
     Running {
         again: Option<Entry>,
+        /// What it counts where.
+        lane: Lane,
+        amount: u64,
     },
     Delayed {
         until: Duration,
@@ -100,8 +155,28 @@ enum Place {
 }
 
 impl Queue {
-    pub(crate) fn new(env: Env, backoff: Backoff, delay: Duration) -> Self {
-        Self { env, backoff, delay, state: Mutex::default(), wake: Notify::new() }
+    /// `uploads`: of small objects of one bucket at once.
+    pub(crate) fn new(env: Env, backoff: Backoff, delay: Duration, uploads: u32, mounts: HashSet<BucketName>) -> Self {
+        let large = (uploads as usize).min(LARGE_UPLOADS_MAX);
+        // Each under store may have one when all others have all.
+        let uploads_max = 2 * (uploads as usize + large + mounts.len() + 1);
+        let small = Shares::new(u64::from(uploads) * SMALL_UPLOAD);
+        let state = State {
+            mounts,
+            shares: Lanes { small, large: Shares::new(large as u64) },
+            slots: HashMap::new(),
+            by_age: Ready::new(),
+            buckets: HashMap::new(),
+            delayed: BTreeSet::new(),
+            running: 0,
+            gather_until: None,
+        };
+        Self { env, backoff, delay, state: Mutex::new(state), wake: Notify::new(), uploads_max }
+    }
+
+    /// No more are under way at once.
+    pub(crate) fn uploads_max(&self) -> usize {
+        self.uploads_max
     }
 
     /// Called after each commit that leaves something for the under store.
@@ -109,8 +184,9 @@ impl Queue {
         let mut state = self.state.lock();
         match state.slots.get_mut(&path) {
             Some(slot) => {
-                if let Place::Running { again } = &mut slot.place {
-                    *again = Some(entry);
+                match &mut slot.place {
+                    Place::Running { again, .. } => *again = Some(entry),
+                    Place::Ready | Place::Delayed { .. } => state.resize(&path, entry.size),
                 }
                 return;
             }
@@ -142,7 +218,7 @@ impl Queue {
                     self.wake.notify_one();
                     return path;
                 }
-                state.next_event().map(|at| at.saturating_sub(now))
+                state.next_event(now).map(|at| at.saturating_sub(now))
             };
             match pause {
                 None => woken.await,
@@ -159,9 +235,9 @@ impl Queue {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.remove(path) else { return };
         state.by_age.remove(&(slot.entry.dirty_since, path.clone()));
-        state.running -= usize::from(matches!(slot.place, Place::Running { .. }));
+        state.stop_running(path, &slot.place);
         state.close_circuit(&path.bucket);
-        if let Place::Running { again: Some(entry) } = slot.place {
+        if let Place::Running { again: Some(entry), .. } = slot.place {
             state.make_ready(path.clone(), entry, 0);
         }
         drop(state);
@@ -186,7 +262,6 @@ impl Queue {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         let Some(slot) = state.slots.get_mut(path) else { return Duration::ZERO };
-        let was_running = matches!(slot.place, Place::Running { .. });
         let pause = match blame {
             Blame::Nobody(pause) => pause,
             Blame::Object | Blame::UnderStore => {
@@ -195,10 +270,13 @@ impl Queue {
             }
         };
         let until = now + pause;
-        slot.place = Place::Delayed { until, blame };
-        state.running -= usize::from(was_running);
+        let before = std::mem::replace(&mut slot.place, Place::Delayed { until, blame });
+        if let Place::Running { again: Some(entry), .. } = &before {
+            slot.entry.size = entry.size;
+        }
+        state.stop_running(path, &before);
         state.delayed.insert((until, path.clone()));
-        let bucket = state.buckets.entry(path.bucket.clone()).or_default();
+        let bucket = state.bucket(&path.bucket);
         let was_probe = bucket.probe.take_if(|probe| probe == path).is_some();
         match (blame, bucket.probe_at) {
             // It tells nothing of the others: the next one is the probe.
@@ -258,9 +336,41 @@ impl Queue {
 }
 
 impl State {
+    fn bucket(&mut self, name: &BucketName) -> &mut Bucket {
+        let mounts = &self.mounts;
+        self.buckets.entry(name.clone()).or_insert_with(|| Bucket {
+            tenant: Tenant { mount: mounts.get(name).cloned(), bucket: name.clone() },
+            ready: Lanes::default(),
+            failures: 0,
+            probe_at: None,
+            probe: None,
+        })
+    }
+
+    /// What waits has been written again.
+    fn resize(&mut self, path: &ObjectPath, size: u64) {
+        let Some(slot) = self.slots.get_mut(path) else { return };
+        let before = slot.entry;
+        slot.entry.size = size;
+        let (entry, is_ready) = (slot.entry, matches!(slot.place, Place::Ready));
+        if is_ready {
+            let (bucket, place) = (self.bucket(&path.bucket), (entry.dirty_since, path.clone()));
+            bucket.ready.of_mut(before.lane()).remove(&place);
+            bucket.ready.of_mut(entry.lane()).insert(place);
+        }
+    }
+
+    /// Gives back what an upload counted.
+    fn stop_running(&mut self, path: &ObjectPath, place: &Place) {
+        let Place::Running { lane, amount, .. } = place else { return };
+        self.running -= 1;
+        let tenant = self.bucket(&path.bucket).tenant.clone();
+        self.shares.of_mut(*lane).give_back(&tenant, *amount);
+    }
+
     fn make_ready(&mut self, path: ObjectPath, entry: Entry, failures: u32) {
-        let bucket = self.buckets.entry(path.bucket.clone()).or_default();
-        bucket.ready.insert((entry.dirty_since, path.clone()));
+        let bucket = self.bucket(&path.bucket);
+        bucket.ready.of_mut(entry.lane()).insert((entry.dirty_since, path.clone()));
         self.by_age.insert((entry.dirty_since, path.clone()));
         self.slots.insert(path, Slot { entry, failures, place: Place::Ready });
     }
@@ -277,34 +387,48 @@ impl State {
         self.make_ready(path, slot.entry, slot.failures);
     }
 
-    /// The oldest ready object of all buckets whose circuit lets something through.
+    /// The oldest ready object of the bucket that has least under way, of all whose circuit lets something through and that have not got
+    /// their share.
     fn take(&mut self, now: Duration) -> Option<ObjectPath> {
         if self.gather_until.is_some_and(|until| until > now) {
             return None;
         }
         self.gather_until = None;
-        let open = |bucket: &Bucket| bucket.probe_at.is_some_and(|at| at > now);
-        let ready = self.buckets.iter().filter(|(_, bucket)| !open(bucket));
-        let (name, _) =
-            ready.filter_map(|(name, b)| b.ready.first().map(|(since, _)| (name, *since))).min_by_key(|x| x.1)?;
-        let name = name.clone();
-        let bucket = self.buckets.get_mut(&name).expect("it has just been looked at");
-        // In turn the oldest and the newest: some that always fail must not be all that is ever tried.
-        let is_newest = bucket.probe_at.is_some() && (bucket.failures - CIRCUIT_FAILURES) % 2 == 1;
-        let taken = if is_newest { bucket.ready.pop_last() } else { bucket.ready.pop_first() };
+        let shares = &self.shares;
+        let closed = self.buckets.values().filter(|bucket| bucket.probe_at.is_none_or(|at| at <= now));
+        let candidates: Vec<_> = closed.flat_map(|bucket| bucket.candidates(shares)).collect();
+        let least_in = |wanted: Lane| {
+            let of_lane = candidates.iter().filter(|(lane, ..)| *lane == wanted);
+            of_lane.min_by_key(|(lane, since, tenant)| (shares.of(*lane).has(tenant), *since))
+        };
+        let next = [least_in(Lane::Small), least_in(Lane::Large)].into_iter().flatten();
+        let (lane, _, tenant) = next.min_by_key(|(_, since, _)| *since)?;
+        let (lane, tenant) = (*lane, (*tenant).clone());
+        let bucket = self.buckets.get_mut(&tenant.bucket).expect("it has just been looked at");
+        let is_newest = bucket.tries_newest();
+        let ready = bucket.ready.of_mut(lane);
+        let taken = if is_newest { ready.pop_last() } else { ready.pop_first() };
         let (_, path) = taken.expect("it has just been looked at");
         if bucket.probe_at.is_some() {
             // One probe only: the next may go when this one has failed, or after as long again.
             bucket.probe_at = Some(now + CIRCUIT_PAUSE_MAX);
             bucket.probe = Some(path.clone());
         }
-        self.slots.get_mut(&path).expect("what is ready has a slot").place = Place::Running { again: None };
+        let slot = self.slots.get_mut(&path).expect("what is ready has a slot");
+        let amount = match lane {
+            Lane::Small => SMALL_UPLOAD + slot.entry.size / COUNTED_BYTES,
+            Lane::Large => 1,
+        };
+        slot.place = Place::Running { again: None, lane, amount };
+        self.shares.of_mut(lane).take(&tenant, amount);
         self.running += 1;
         Some(path)
     }
 
-    fn next_event(&self) -> Option<Duration> {
-        let probes = self.buckets.values().filter(|b| !b.ready.is_empty()).filter_map(|b| b.probe_at);
+    /// When something may change although nothing ends.
+    fn next_event(&self, now: Duration) -> Option<Duration> {
+        let is_ready = |bucket: &&Bucket| !bucket.ready.small.is_empty() || !bucket.ready.large.is_empty();
+        let probes = self.buckets.values().filter(is_ready).filter_map(|bucket| bucket.probe_at.filter(|at| *at > now));
         let due = self.delayed.first().map(|(until, _)| *until);
         probes.chain(due).chain(self.gather_until).min()
     }
@@ -324,6 +448,32 @@ impl State {
             self.delayed.remove(&(until, path.clone()));
             self.release(path);
         }
+    }
+}
+
+impl Bucket {
+    /// In turn the oldest and the newest: some that always fail must not be all that is ever tried.
+    fn tries_newest(&self) -> bool {
+        self.probe_at.is_some() && (self.failures - CIRCUIT_FAILURES) % 2 == 1
+    }
+
+    /// What may be the next, each with its lane: one probe, or one of each lane.
+    fn candidates(&self, shares: &Lanes<Shares>) -> impl Iterator<Item = (Lane, Generation, &Tenant)> {
+        let is_newest = self.tries_newest();
+        let of_lane = |lane: Lane| {
+            let ready = self.ready.of(lane);
+            let (since, _) = if is_newest { ready.last() } else { ready.first() }?;
+            shares.of(lane).may_take(&self.tenant).then_some((lane, *since, &self.tenant))
+        };
+        let [small, large] = [of_lane(Lane::Small), of_lane(Lane::Large)];
+        let [small, large] = match (small, large) {
+            (Some(small), Some(large)) if self.probe_at.is_some() => {
+                let is_small = (small.1 > large.1) == is_newest;
+                if is_small { [Some(small), None] } else { [None, Some(large)] }
+            }
+            both => both.into(),
+        };
+        [small, large].into_iter().flatten()
     }
 }
 
@@ -356,7 +506,8 @@ mod tests {
     fn queue() -> (Queue, Arc<ManualClock>) {
         let (env, clock) = Env::simulated(3);
         let backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(3600) };
-        (Queue::new(env, backoff, Duration::ZERO), clock)
+        let mounts = ["slow", "sound"].map(|name| BucketName::new(name).unwrap()).into();
+        (Queue::new(env, backoff, Duration::ZERO, 256, mounts), clock)
     }
 
     fn path(key: &str) -> ObjectPath {
@@ -364,7 +515,7 @@ mod tests {
     }
 
     fn entry(since: u64) -> Entry {
-        Entry { dirty_since: Generation(since), dirty_since_ms: since }
+        Entry { dirty_since: Generation(since), dirty_since_ms: since, size: 100 }
     }
 
     fn take(queue: &Queue) -> Option<ObjectPath> {
@@ -415,12 +566,102 @@ mod tests {
         assert_eq!(take(&queue), None, "nothing was ready");
     }
 
+    fn push_many(queue: &Queue, bucket: &str, count: u64, size: u64) {
+        for number in 0..count {
+            let path = ObjectPath::parse(bucket, &format!("{size} {number}")).unwrap();
+            queue.push(path, Entry { size, ..entry(number) });
+        }
+    }
+
+    fn take_all(queue: &Queue) -> Vec<ObjectPath> {
+        std::iter::from_fn(|| take(queue)).collect()
+    }
+
+    #[test]
+    fn neither_small_nor_large_uploads_of_a_slow_under_store_keep_others() {
+        let (queue, _) = queue();
+        push_many(&queue, "slow", 1000, 100);
+        assert_eq!(take_all(&queue).len(), 256);
+        push_many(&queue, "slow", 1000, LARGE_BYTES + 1);
+        let slow = take_all(&queue);
+        assert_eq!(slow.len(), LARGE_UPLOADS_MAX);
+        push_many(&queue, "sound", 1, 100);
+        push_many(&queue, "sound", 1, LARGE_BYTES + 1);
+        push_many(&queue, "bucket", 1, 100);
+        let others = take_all(&queue);
+        assert_eq!(others.len(), 3, "{others:?}");
+        // They go on as long as they bring anything.
+        for path in others {
+            queue.succeeded(&path);
+            queue.push(path.clone(), entry(2000));
+            assert_eq!(take_all(&queue), [path]);
+        }
+        for path in slow {
+            queue.failed(&path, Blame::Object);
+        }
+        assert!(take_all(&queue).len() >= LARGE_UPLOADS_MAX / 2, "what failed has given its place back");
+    }
+
+    #[test]
+    fn buckets_of_one_under_store_get_as_much_as_each_other() {
+        let (queue, _) = queue();
+        push_many(&queue, "bucket", 2000, 100);
+        let mut under_way = take_all(&queue);
+        push_many(&queue, "other", 2000, 100);
+        for _ in 0..1000 {
+            queue.succeeded(&under_way.remove(0));
+            under_way.extend(take_all(&queue));
+        }
+        let of = |bucket: &str| under_way.iter().filter(|path| path.bucket.as_str() == bucket).count();
+        assert!(of("bucket").abs_diff(of("other")) <= 1 && of("other") > 100, "{} {}", of("bucket"), of("other"));
+    }
+
+    #[test]
+    fn objects_of_a_megabyte_are_under_way_half_as_often() {
+        let (queue, _) = queue();
+        push_many(&queue, "bucket", 1000, LARGE_BYTES);
+        assert_eq!(take_all(&queue).len(), 128);
+    }
+
+    /// What waits is written again: it goes where its new size belongs, and is counted so.
+    #[test]
+    fn an_object_that_has_grown_while_it_waited_is_large() {
+        let (queue, clock) = queue();
+        let large = |path: &ObjectPath| queue.push(path.clone(), Entry { size: LARGE_BYTES + 1, ..entry(9) });
+        let under_way = || {
+            let state = queue.state.lock();
+            let has = |shares: &Shares| shares.has(&Tenant { mount: None, bucket: path("a").bucket }).1;
+            (has(&state.shares.small), has(&state.shares.large))
+        };
+        queue.push(path("a"), entry(1));
+        large(&path("a"));
+        assert_eq!((take(&queue), under_way()), (Some(path("a")), (0, 1)));
+        queue.push(path("a"), entry(10));
+        let pause = queue.failed(&path("a"), Blame::Object);
+        clock.advance(pause);
+        assert_eq!((take(&queue), under_way()), (Some(path("a")), (SMALL_UPLOAD, 0)));
+        let pause = queue.failed(&path("a"), Blame::Object);
+        large(&path("a"));
+        clock.advance(pause);
+        assert_eq!((take(&queue), under_way()), (Some(path("a")), (0, 1)));
+        queue.succeeded(&path("a"));
+        assert_eq!(under_way(), (0, 0));
+    }
+
+    /// Whatever their sizes.
     #[test]
     fn keys_that_always_fail_keep_no_other_from_being_tried() {
+        for [failing, sound] in [[100, 100], [100, LARGE_BYTES + 1], [LARGE_BYTES + 1, 100]] {
+            check_failing_and_sound(failing, sound);
+        }
+    }
+
+    fn check_failing_and_sound(failing_size: u64, sound_size: u64) {
         let (queue, clock) = queue();
-        let failing: Vec<_> = (0..20).map(|number| path(&format!("{number:02}"))).collect();
-        (0..).zip(&failing).for_each(|(since, key)| queue.push(key.clone(), entry(since)));
-        queue.push(path("sound"), entry(99));
+        let failing: Vec<_> = (0..16).map(|number| path(&format!("{number:02}"))).collect();
+        let push = |key: &ObjectPath, since, size| queue.push(key.clone(), Entry { size, ..entry(since) });
+        (0..).zip(&failing).for_each(|(since, key)| push(key, since, failing_size));
+        push(&path("sound"), 99, sound_size);
         assert!(failing.iter().all(|key| take(&queue).as_ref() == Some(key)));
         for key in &failing {
             queue.failed(key, Blame::UnderStore);
@@ -484,7 +725,7 @@ mod tests {
         while let Some(key) = take(&queue) {
             queue.failed(&key, Blame::UnderStore);
         }
-        let ready = || queue.state.lock().buckets.values().map(|b| b.ready.len()).sum::<usize>();
+        let ready = || queue.state.lock().buckets.values().map(|b| b.ready.small.len()).sum::<usize>();
         assert!(ready() >= 20 - CIRCUIT_FAILURES as usize, "an open circuit lets the rest wait without failing");
         clock.advance(CIRCUIT_PAUSE_MAX);
         let probe = take(&queue).expect("one probe goes");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use forebay_cache::ErrorKind;
-use forebay_types::{Durability, StorageState, Tags, WriteMode};
+use forebay_types::{Durability, Period, StorageState, Tags, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::{Applied, Mood};
 
@@ -252,6 +252,42 @@ async fn a_crash_does_not_let_a_lost_write_through_land_on_a_newer_one() {
             bench.put("key", "A").await.unwrap();
             assert_eq!(bench.under("key").unwrap(), "A", "{mode:?}");
         }
+    }
+}
+
+/// The disk could not read it when the newer one was written, and can again.
+#[tokio::test]
+async fn what_could_not_be_read_does_not_follow_what_was_written_through_over_it() {
+    for (crash, delete) in [(false, false), (false, true), (true, false), (true, true)] {
+        let setup = Setup::new(WriteMode::WriteBack);
+        let mut bench = setup.settings(|settings| settings.persist_delay = Period::from_secs(600)).open().await;
+        bench.put("key", "older").await.unwrap();
+        let places = bench.places(b"older").await;
+        let [(name, offset)] = places.as_slice() else { panic!("in one place: {places:?}") };
+        bench.disk.fail_reads_of(name, *offset..*offset + 5);
+        bench.cache.set_policies(vec![rule("/", WriteMode::WriteThrough)], None, "test", "edit").await.unwrap();
+        for gate in [&bench.foreground, &bench.background] {
+            gate.set(Way::Late);
+        }
+        let lost = if delete { bench.delete("key").await } else { bench.put("key", "newer").await.map(|_| ()) };
+        assert_eq!(kind(lost), Some(ErrorKind::Unavailable));
+        let gates = [bench.foreground.clone(), bench.background.clone()];
+        let sent = gates.iter().find(|gate| gate.stragglers() > 0).expect("it was sent");
+        sent.land().await.unwrap();
+        bench.disk.fail_reads_of(name, 0..0);
+        if crash {
+            bench.power_loss(3).await;
+        } else {
+            gates.iter().for_each(|gate| gate.set(Way::Open));
+        }
+        bench.clock.advance(SETTLED);
+        bench.drain().await;
+        let wanted = (!delete).then_some("newer");
+        assert_eq!(bench.under("key").as_deref(), wanted.map(str::as_bytes), "crash: {crash}");
+        let read = bench.get("key").await.ok();
+        assert_eq!(read.as_deref(), wanted.map(str::as_bytes), "crash: {crash}");
+        let put = bench.under.applied().into_iter().filter(|one| matches!(one, Applied::Put { .. })).count();
+        assert!(put <= usize::from(!delete), "the older one is never sent");
     }
 }
 

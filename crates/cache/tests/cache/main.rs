@@ -15,6 +15,7 @@ mod jobs;
 mod listing;
 mod modes;
 mod multipart;
+mod neighbours;
 mod outside;
 mod passing;
 mod persistence;

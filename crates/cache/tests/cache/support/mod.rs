@@ -26,6 +26,7 @@ use prometheus_client::registry::Registry;
 use gate::{Gate, Way};
 
 pub(crate) const BUCKET: &str = "bucket";
+pub(crate) const NEIGHBOUR: &str = "neighbour";
 
 /// What a test waits for must come within this much real time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,6 +40,8 @@ pub(crate) struct Setup {
     pub(crate) seed: u64,
     /// Where buckets beside [`BUCKET`] come from.
     pub(crate) root: Option<Arc<dyn BucketRoot>>,
+    /// The mount of [`NEIGHBOUR`], if there is one.
+    pub(crate) neighbour: Option<MemoryUnderStore>,
     /// A second disk, which goes on when the first has failed.
     pub(crate) spare: Option<MemoryDisk>,
 }
@@ -54,7 +57,8 @@ impl Setup {
         let (persist_backoff_min, persist_delay) = (Period::from_secs(1), Period(Duration::ZERO));
         let settings = Settings { persist_backoff_min, persist_delay, ..Settings::default() };
         let policies = vec![rule("/", mode)];
-        Self { capacity, store: store_settings(vec![capacity]), settings, policies, seed: 1, root: None, spare: None }
+        let store = store_settings(vec![capacity]);
+        Self { capacity, store, settings, policies, seed: 1, root: None, neighbour: None, spare: None }
     }
 
     pub(crate) fn capacity(mut self, capacity: u64) -> Self {
@@ -110,7 +114,12 @@ async fn build(
     let store = open_store(setup, env, disk).await;
     let (engine, kept) = (Arc::new(EmbeddedEngine::new(store.clone())), store.clone());
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
-    let mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
+    let mut mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
+    if let Some(store) = &setup.neighbour {
+        let store = Arc::new(store.clone());
+        let mount = Mount { foreground: store.clone(), background: store };
+        mounts.insert(BucketName::new(NEIGHBOUR).expect("bucket"), mount);
+    }
     let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
     let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies };
@@ -307,18 +316,22 @@ impl Bench {
         }
     }
 
-    /// Flips a bit of every place on the disk that holds `needle`. Returns how many there were.
-    pub(crate) async fn damage(&self, needle: &[u8]) -> usize {
-        let mut found = 0;
+    /// Every place on the disk that holds `needle`: file and offset.
+    pub(crate) async fn places(&self, needle: &[u8]) -> Vec<(String, usize)> {
+        let mut found = Vec::new();
         for name in self.disk.list().await.expect("list") {
             let contents = self.disk.contents(&name).expect("file");
             let places = contents.windows(needle.len()).enumerate().filter(|(_, window)| *window == needle);
-            for (offset, _) in places {
-                self.disk.flip_bit(&name, offset, 3);
-                found += 1;
-            }
+            found.extend(places.map(|(offset, _)| (name.clone(), offset)));
         }
         found
+    }
+
+    /// Flips a bit of every place on the disk that holds `needle`. Returns how many there were.
+    pub(crate) async fn damage(&self, needle: &[u8]) -> usize {
+        let places = self.places(needle).await;
+        places.iter().for_each(|(name, offset)| self.disk.flip_bit(name, *offset, 3));
+        places.len()
     }
 }
 
