@@ -4,6 +4,7 @@ use forebay_catalog::LocalChange;
 use forebay_catalog::records::{Base, ObjectRecord, State};
 use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::Condition;
+use futures::FutureExt;
 
 use crate::persist::Entry;
 use crate::put::{Change, answered, unnoted};
@@ -60,8 +61,11 @@ impl Worker {
         let (lock, current) = self.lock_when_persisted(path, &upload_guard).await?;
         if current.waits() {
             drop(lock);
-            self.delete_back(path, policy, mount, conditions).await?;
-            return self.persist_object(path, &upload_guard, false).await.map_err(Error::from);
+            let instead = async {
+                self.delete_back(path, policy, mount, conditions).await?;
+                Ok(self.persist_object(path, &upload_guard, false).await?)
+            };
+            return instead.boxed().await;
         }
         let condition = self.check_write(path, policy, mount, conditions).await?;
         self.check_settled(path)?;

@@ -16,7 +16,7 @@ use forebay_env::SPANS;
 use forebay_store::{Annotation, Object, Piece};
 use forebay_types::{ByteRange, Durability, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub(crate) use events::PersistEvents;
@@ -194,7 +194,8 @@ impl Worker {
                 return Ok((lock, current));
             }
             drop(lock);
-            let Err(failure) = self.persist_object(path, upload, false).await else { continue };
+            // In a box: it is rare, and would make every write's future larger.
+            let Err(failure) = self.persist_object(path, upload, false).boxed().await else { continue };
             let error = Error::from(failure);
             if error.kind != ErrorKind::Corrupt {
                 return Err(error);

@@ -10,6 +10,7 @@ use forebay_types::{
     ChecksumKind, Checksums, Durability, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, PinnedFull, WriteMode,
 };
 use forebay_ufs::{Condition, Upload};
+use futures::FutureExt;
 use futures::future::join;
 
 use crate::memory_tier::MemoryObject;
@@ -212,9 +213,13 @@ impl Worker {
         let (lock, current) = self.lock_when_persisted(&path, &upload_guard).await?;
         if current.waits() {
             drop(lock);
-            let written = self.write_back(pending, mount, State::Dirty).await?;
-            self.persist_object(&path, &upload_guard, false).await.map_err(Error::from)?;
-            return Ok(written);
+            let instead = async {
+                let written = self.write_back(pending, mount, State::Dirty).await?;
+                self.persist_object(&path, &upload_guard, false).await?;
+                Ok(written)
+            };
+            // In a box: it is rare, and would make every write's future larger.
+            return instead.boxed().await;
         }
         let Pending { policy, source, mut info, conditions, small, with, .. } = pending;
         let condition = self.check_write(&path, &policy, mount, &conditions).await?;
