@@ -63,7 +63,7 @@ impl Worker {
             drop(lock);
             let instead = async {
                 self.delete_back(path, policy, mount, conditions).await?;
-                Ok(self.persist_object(path, &upload_guard, false).await?)
+                self.persist_for_client(path, &upload_guard).await
             };
             return instead.boxed().await;
         }

@@ -81,9 +81,13 @@ pub(crate) struct Places {
 struct State {
     shares: Shares,
     waiting: BTreeMap<Tenant, VecDeque<Waiter>>,
+    /// Those that have come to wait.
+    came: u64,
 }
 
 struct Waiter {
+    /// How many have come before.
+    number: u64,
     amount: u64,
     place: oneshot::Sender<Place>,
 }
@@ -98,7 +102,7 @@ pub(crate) struct Place {
 impl Places {
     /// As [`Shares::new`].
     pub(crate) fn new(alone: u64) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { shares: Shares::new(alone), waiting: BTreeMap::new() }) })
+        Arc::new(Self { state: Mutex::new(State { shares: Shares::new(alone), waiting: BTreeMap::new(), came: 0 }) })
     }
 
     /// Waits for a place. Those of one tenant get theirs in the order in which they come.
@@ -109,7 +113,9 @@ impl Places {
                 return self.place(&mut state, tenant.clone(), amount);
             }
             let (sender, place) = oneshot::channel();
-            state.waiting.entry(tenant.clone()).or_default().push_back(Waiter { amount, place: sender });
+            let number = state.came;
+            state.came += 1;
+            state.waiting.entry(tenant.clone()).or_default().push_back(Waiter { number, amount, place: sender });
             place
         };
         // It waits because somebody of its under store has a place.
@@ -125,16 +131,18 @@ impl Places {
     fn give_on(self: &Arc<Self>) -> Option<(oneshot::Sender<Place>, Place)> {
         let mut state = self.state.lock();
         loop {
-            let State { shares, waiting } = &*state;
-            let next = waiting.keys().filter(|tenant| shares.may_take(tenant));
-            let tenant = next.min_by_key(|tenant| shares.has(tenant))?.clone();
+            let State { shares, waiting, .. } = &*state;
+            let next = waiting.iter().filter(|(tenant, _)| shares.may_take(tenant));
+            // Of those that have as little, the one that has waited longest.
+            let next = next.min_by_key(|(tenant, queue)| (shares.has(tenant), queue.front().map(|first| first.number)));
+            let tenant = next?.0.clone();
             let queue = state.waiting.get_mut(&tenant)?;
             let first = queue.pop_front();
             if queue.is_empty() {
                 state.waiting.remove(&tenant);
             }
             // Some have gone away meanwhile.
-            if let Some(Waiter { amount, place }) = first.filter(|first| !first.place.is_closed()) {
+            if let Some(Waiter { amount, place, .. }) = first.filter(|first| !first.place.is_closed()) {
                 return Some((place, self.place(&mut state, tenant, amount)));
             }
         }
@@ -223,6 +231,32 @@ mod tests {
             let (first, second) = (shares.has(&first).1, shares.has(&second).1);
             assert!(first.abs_diff(second) <= 1 && first > 30, "{first} and {second}");
         }
+    }
+
+    /// More buckets than places, each with more waiters than one: whoever has nothing waits its turn, whatever its name.
+    #[tokio::test]
+    async fn buckets_take_turns_when_there_are_more_of_them_than_places() {
+        let places = Places::new(1);
+        let tenants = ["aaa", "bbb", "ccc"].map(bucket);
+        let mut held = places.take(&tenants[0], 1).await;
+        let waits = |tenant: &Tenant| {
+            let (places, tenant) = (Arc::clone(&places), tenant.clone());
+            let mut waiting = async move { places.take(&tenant, 1).await }.boxed();
+            assert!((&mut waiting).now_or_never().is_none());
+            waiting
+        };
+        let mut waiting: Vec<_> = (0..12).map(|number| waits(&tenants[number % 3])).collect();
+        let mut got = Vec::new();
+        while !waiting.is_empty() {
+            drop(held);
+            let next = waiting.iter_mut().enumerate().find_map(|(at, one)| Some((at, one.now_or_never()?)));
+            let (at, place) = next.expect("the place is given on");
+            drop(waiting.remove(at));
+            got.push(place.tenant.bucket.to_string());
+            held = place;
+        }
+        let turns: Vec<_> = ["aaa", "bbb", "ccc"].into_iter().cycle().take(12).collect();
+        assert_eq!(got, turns);
     }
 
     #[tokio::test]

@@ -208,18 +208,37 @@ impl Worker {
         }
     }
 
+    /// Persists what a client has just written here, and waits for.
+    ///
+    /// # Errors
+    /// `Unavailable`: it stays here, and may be in the under store or get there.
+    pub(crate) async fn persist_for_client(&self, path: &ObjectPath, upload: &KeyGuard) -> Result<()> {
+        let problem = match self.persist_newest(path, upload, false).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => "somebody else has changed it there".to_owned(),
+            Err(failure) => Error::from(failure).to_string(),
+        };
+        let context = format!("the change of {path} is here, and the under store may not have it: {problem}");
+        Err(Error::new(ErrorKind::Unavailable, context))
+    }
+
     /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock, and `may_wait` when no
     /// client waits for the outcome.
-    #[tracing::instrument(target = SPANS, name = "persist", skip_all, fields(aws.s3.bucket = %path.bucket, aws.s3.key = %path.key))]
     pub(crate) async fn persist_object(
         &self,
         path: &ObjectPath,
-        _upload: &KeyGuard,
+        upload: &KeyGuard,
         may_wait: bool,
     ) -> Result<(), Failure> {
+        self.persist_newest(path, upload, may_wait).await.map(|_| ())
+    }
+
+    /// Returns whether nothing waits any more because the under store has it, rather than because of a conflict.
+    #[tracing::instrument(target = SPANS, name = "persist", skip_all, fields(aws.s3.bucket = %path.bucket, aws.s3.key = %path.key))]
+    async fn persist_newest(&self, path: &ObjectPath, _upload: &KeyGuard, may_wait: bool) -> Result<bool, Failure> {
         let current = self.current(path).await?;
         if !current.waits() {
-            return Ok(());
+            return Ok(true);
         }
         let mount = self.buckets.mount(&path.bucket).await?;
         let wait = self.settle.wait(path);
@@ -232,17 +251,18 @@ impl Worker {
         }
         let noted = self.note_request(path).await;
         let (current, object) = self.dirty(path).await?;
-        let Some(record) = &current.record else { return Ok(()) };
+        let Some(record) = &current.record else { return Ok(true) };
         let started = self.env.clock.monotonic();
         let result = match (self.look_when_in_doubt(path, record, object.as_ref(), &mount).await, record.state) {
             (Ok(Some(done)), _) => Ok(done),
             (Err(failure), _) => Err(failure),
             (Ok(None), State::Dirty) => self.upload(path, record, object, &mount).await,
             (Ok(None), State::Tombstone) => self.delete_remote(path, record, &mount).await,
-            (Ok(None), State::Transient | State::Conflict) => return Ok(()),
+            (Ok(None), State::Transient | State::Conflict) => return Ok(true),
         };
         self.note_try(path, record, &result, started);
         let done = result?;
+        let is_there = !matches!(done, Done::Conflict);
         self.fence.advance(path);
         if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
             // `SlowDown` changes nothing.
@@ -252,7 +272,7 @@ impl Worker {
             return Err(error.into());
         }
         self.metrics.persist_done(record.size, self.env.clock.monotonic().saturating_sub(started));
-        Ok(())
+        Ok(is_there)
     }
 
     /// For operators.

@@ -206,16 +206,18 @@ impl Worker {
         }
     }
 
-    /// Acknowledged when the under store has it. A failure leaves nothing here, and nothing there unless the answer was lost.
+    /// Acknowledged when the under store has it. A failure leaves nothing here, and nothing there unless the answer was lost; but what takes the
+    /// place of an object that can't be read stays here.
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
         let path = pending.path.clone();
         let upload_guard = self.uploads.lock(&path).await;
         let (lock, current) = self.lock_when_persisted(&path, &upload_guard).await?;
-        if current.waits() {
+        // Not where an upload in parts is completed: repeated, that is answered without a look at the under store.
+        if current.waits() && pending.with.writes.is_empty() {
             drop(lock);
             let instead = async {
                 let written = self.write_back(pending, mount, State::Dirty).await?;
-                self.persist_object(&path, &upload_guard, false).await?;
+                self.persist_for_client(&path, &upload_guard).await?;
                 Ok(written)
             };
             // In a box: it is rare, and would make every write's future larger.

@@ -291,6 +291,34 @@ async fn what_could_not_be_read_does_not_follow_what_was_written_through_over_it
     }
 }
 
+#[tokio::test]
+async fn a_conflict_under_what_cannot_be_read_is_no_success() {
+    for delete in [false, true] {
+        let setup = Setup::new(WriteMode::WriteBack);
+        let bench = setup.settings(|settings| settings.persist_delay = Period::from_secs(600)).open().await;
+        bench.put("key", "base").await.unwrap();
+        bench.drain().await;
+        bench.head("key").await.unwrap();
+        bench.put("key", "older").await.unwrap();
+        let places = bench.places(b"older").await;
+        places.iter().for_each(|(name, offset)| bench.disk.fail_reads_of(name, *offset..*offset + 5));
+        bench.under.put_outside("key", "theirs".into());
+        bench.cache.set_policies(vec![rule("/", WriteMode::WriteThrough)], None, "test", "edit").await.unwrap();
+        let change = async || match delete {
+            true => bench.delete("key").await,
+            false => bench.put("key", "newer").await.map(|_| ()),
+        };
+        let wanted = (!delete).then_some("newer");
+        let first = kind(change().await);
+        assert!(matches!(first, None | Some(ErrorKind::Unavailable)), "{first:?}");
+        if first.is_none() {
+            assert_eq!(bench.under("key").as_deref(), wanted.map(str::as_bytes), "what is acknowledged is there");
+        }
+        change().await.unwrap();
+        assert_eq!(bench.under("key").as_deref(), wanted.map(str::as_bytes));
+    }
+}
+
 /// Tags that land late would stand on a newer version, and its tag is the same.
 #[tokio::test]
 async fn late_tags_do_not_land_on_a_newer_version() {
