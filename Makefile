@@ -1,6 +1,6 @@
 # `make run` builds and serves; `make test` runs the tests that every change must pass, `make test-all` all of them. They install what they
 # miss.
-.PHONY: run test test-all setup fuzz bench reference references sim schedules breakage mutants soak
+.PHONY: run test test-all setup fuzz bench reference references sim schedules breakage mutants soak dist
 
 run:
 	@scripts/run
@@ -14,6 +14,10 @@ test-all:
 
 setup:
 	@scripts/setup
+
+# Builds what a release consists of, into dist/: CONTRIBUTING.md, "Release". Half an hour.
+dist:
+	@scripts/dist
 
 # Measures a release build beside other S3 servers and what the machine can do, and writes docs/performance.md: an hour or two, on a
 # machine that does nothing else. BENCH="small-puts --print" measures one part and leaves the document alone.

@@ -16,6 +16,7 @@ pub(crate) use error::CallError;
 pub(crate) use paths::{object_path, prefix_path};
 
 use crate::failure::Failure;
+use crate::tls;
 use connection::Keys;
 
 /// How long a connection may take to come about: a worker is near, or it is down.
@@ -91,16 +92,18 @@ impl Client {
     pub(crate) fn new(connection: &Connection) -> Result<Self, Failure> {
         let endpoint = connection.endpoint()?;
         let keys = Keys::find(connection)?;
-        let mut config = Agent::config_builder()
+        let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::cryptography());
+        if let Some(roots) = connection.ca_cert.as_deref().map(read_certificates).transpose()? {
+            tls = tls.root_certs(RootCerts::from(roots));
+        }
+        let config = Agent::config_builder()
             .http_status_as_error(false)
             // The keys go to the named endpoint and nowhere else.
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(ANSWER_TIMEOUT))
-            .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")));
-        if let Some(roots) = connection.ca_cert.as_deref().map(read_certificates).transpose()? {
-            config = config.tls_config(TlsConfig::builder().root_certs(RootCerts::from(roots)).build());
-        }
+            .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls.build());
         // A proxy can't reach this machine's own addresses.
         let proxy = if connection::is_loopback(&endpoint) { None } else { Proxy::try_from_env() };
         let agent = config.proxy(proxy).build().new_agent();

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
@@ -24,8 +25,7 @@ pub(crate) fn acceptor(config: &Config) -> Result<Option<TlsAcceptor>, Problem> 
         return Err(refused("tls_cert", certificate, &"holds no certificate"));
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|wrong| refused("tls_key", key, &wrong))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut tls = rustls::ServerConfig::builder_with_provider(provider)
+    let mut tls = rustls::ServerConfig::builder_with_provider(cryptography())
         .with_safe_default_protocol_versions()
         .map_err(|wrong| refused("tls_cert", certificate, &wrong))?
         .with_no_client_auth()
@@ -33,4 +33,9 @@ pub(crate) fn acceptor(config: &Config) -> Result<Option<TlsAcceptor>, Problem> 
         .map_err(|wrong| refused("tls_key", key, &wrong))?;
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Some(TlsAcceptor::from(Arc::new(tls))))
+}
+
+/// The cryptography of all TLS: the library that the S3 SDK brings along.
+pub(crate) fn cryptography() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }

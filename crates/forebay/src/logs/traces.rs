@@ -18,9 +18,11 @@ use tracing::{Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
+use ureq::tls::TlsConfig;
 
 use crate::config::{Config, Trace};
 use crate::failure::Failure;
+use crate::tls;
 
 /// Spans that wait for the collector, at about 1 KiB each; what comes on top while it is away is dropped.
 const WAITING_SPANS_MAX: usize = 8192;
@@ -158,7 +160,11 @@ struct Client {
 
 impl Client {
     fn new() -> Self {
-        let config = ureq::Agent::config_builder().timeout_global(Some(COLLECTOR_TIMEOUT)).http_status_as_error(false);
+        let tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::cryptography()).build();
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(COLLECTOR_TIMEOUT))
+            .http_status_as_error(false)
+            .tls_config(tls);
         Self { agent: config.build().into(), failing: AtomicBool::new(false) }
     }
 
