@@ -12,7 +12,7 @@ use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, ObjectPath};
-use forebay_ufs::{BucketRoot, S3Target};
+use forebay_ufs::BucketRoot;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::fair_share::Tenant;
@@ -246,6 +246,7 @@ impl Worker {
         self.persist_deletes(bucket).await?;
         let uploads = self.uploads_of(bucket).await?;
         self.buckets.delete(root, bucket).await?;
+        self.positions.forget(bucket);
         drop(nobody_writes);
         if let Err(error) = self.abort_all(uploads).await {
             tracing::warn!(%bucket, %error, "the bucket is deleted, and parts of its uploads stay until they are swept");
@@ -267,9 +268,5 @@ impl Worker {
             }
         }
         self.persist(&format!("/{bucket}/")).await
-    }
-
-    pub(crate) async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {
-        Ok(self.buckets.mount(bucket).await?.foreground.s3())
     }
 }

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use crate::persist::Entry;
 use crate::put::{Change, answered, unnoted};
 use crate::worker::{Current, Worker};
-use crate::{Conditions, Error, ErrorKind, Mount, Result};
+use crate::{Conditions, Error, ErrorKind, Mount, Result, positions};
 
 impl Worker {
     pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
@@ -70,6 +70,7 @@ impl Worker {
         let condition = self.check_write(path, policy, mount, conditions).await?;
         self.check_settled(path)?;
         if let Condition::Absent = condition {
+            self.positions.changed(path, || positions::Change::Deleted);
             return Ok(());
         }
         self.announce(path, &current).await?;
@@ -77,6 +78,7 @@ impl Worker {
             return Err(self.write_failed(path, error).await);
         }
         self.fence.advance(path);
+        self.positions.changed(path, || positions::Change::Deleted);
         self.drop_record(path, &current).await
     }
 

@@ -27,8 +27,10 @@ mod metrics;
 mod missing;
 mod multipart;
 mod open;
+mod passing;
 mod persist;
 mod policies;
+mod positions;
 mod put;
 mod read_ahead;
 mod receive;
@@ -55,6 +57,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
+pub use passing::PassingChange;
 pub use policies::PolicyVersion;
 pub use receive::BodyDigests;
 pub use request::*;
@@ -188,6 +191,16 @@ impl Cache {
     /// Whether anything of this object waits to reach the under store: then a request that passes through would not see it.
     pub async fn is_dirty(&self, path: &ObjectPath) -> Result<bool> {
         self.worker.is_here(path).await
+    }
+
+    /// Before a request passes through that changes this object. Nothing of it is cached from here on, and nothing else is done to it until
+    /// the [`PassingChange`] ends. `None` while anything of the object waits to reach the under store.
+    ///
+    /// # Errors
+    /// `SlowDown` while an earlier request for the object may still be carried out there.
+    pub async fn begin_passing_change(&self, path: &ObjectPath) -> Result<Option<PassingChange>> {
+        let (worker, path) = (Arc::clone(&self.worker), path.clone());
+        self.worker.unless_stalled(worker.begin_passing_change(path)).await
     }
 
     /// All rules, and the version that [`Cache::set_policies`] wants back.

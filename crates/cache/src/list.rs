@@ -2,15 +2,18 @@
 //!
 //! The catalog is read before the under store, region by region: an object that is persisted in between is then in
 //! both, and one that leaves the catalog is in the under store already. Read the other way round it could be in neither.
+//! A later page of an under store may be as old as its first one: see [`crate::positions`].
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_types::{BucketName, ObjectKey, ObjectPath};
-use forebay_ufs::{ListRequest, UnderStore};
+use forebay_ufs::{ErrorKind, ListRequest, UnderStore};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::positions::{Change, PageStart, Position};
 use crate::worker::Worker;
 use crate::{ListObjects, ListedObject, ObjectPage, Result};
 
@@ -19,6 +22,9 @@ const REGION_RECORDS: usize = 1000;
 
 /// Catalog records that are looked at first below a common prefix: one shows it most of the time.
 const GROUP_RECORDS: usize = 4;
+
+/// Names that an under store is asked for at first below a common prefix that may be empty.
+const GROUP_NAMES: usize = 100;
 
 /// Names that one page of an under store holds at most: S3's own limit.
 const REMOTE_PAGE: usize = 1000;
@@ -40,20 +46,33 @@ impl Worker {
         if request.limit == 0 {
             return Ok(ObjectPage::default());
         }
-        self.list_in(bucket, mount.foreground.as_ref(), request).await
+        let under_store = mount.foreground.as_ref();
+        if !under_store.lists_by_token() {
+            let at = self.positions.by_name(request.start_after.clone());
+            return Ok(self.list_in(bucket, under_store, request, at).await?.0);
+        }
+        let (_listing, at) = self.positions.begin(bucket, request);
+        let (page, at) = self.list_in(bucket, under_store, request, at).await?;
+        if let (Some(next), Some(at)) = (&page.next, at) {
+            self.positions.keep(bucket, request, next, at);
+        }
+        Ok(page)
     }
 
+    /// A page, and where the names behind it begin or what comes before them.
     fn list_in<'a>(
         &'a self,
         bucket: &'a BucketName,
         under_store: &'a dyn UnderStore,
         request: &'a ListObjects,
-    ) -> BoxFuture<'a, Result<ObjectPage>> {
+        mut at: Position,
+    ) -> BoxFuture<'a, Result<(ObjectPage, Option<Position>)>> {
         async move {
             let mut page = Page::default();
-            let mut after = request.start_after.clone();
+            let mut limit = request.limit.min(REMOTE_PAGE);
             loop {
-                let region = self.list_region(bucket, under_store, request, after.as_deref()).await?;
+                at.page_limit = at.page_limit.max(limit);
+                let region = self.list_region(bucket, under_store, request, &mut at).await?;
                 for (name, item) in region.items {
                     let keep = match &item {
                         Item::Object(_) | Item::Prefix => true,
@@ -63,15 +82,18 @@ impl Worker {
                         continue;
                     }
                     if page.names == request.limit {
-                        page.next = page.last.take();
-                        return Ok(page.finish());
+                        return Ok((page.turn(), Some(at)));
                     }
                     page.add(name, item);
                 }
-                match region.next {
-                    Some(next) => after = Some(next),
-                    None => return Ok(page.finish()),
+                let Some(next) = region.next else { return Ok((page.finish(), None)) };
+                at = next;
+                // There may be nothing more to show: all of it may have been deleted here. S3, too, may end with an empty page.
+                if page.names == request.limit && region.is_cut_by_under_store {
+                    return Ok((page.turn(), Some(at)));
                 }
+                // All names of many regions may have been deleted here.
+                limit = (2 * limit).min(REMOTE_PAGE);
             }
         }
         .boxed()
@@ -85,31 +107,48 @@ impl Worker {
         prefix: &str,
         listing: &ListObjects,
     ) -> Result<bool> {
-        let start_after = listing.start_after.clone();
+        let start_after = listing.start_after.clone().filter(|after| after.starts_with(prefix));
         let request = ListObjects { prefix: prefix.to_owned(), start_after, limit: 1, ..ListObjects::default() };
-        let page = self.list_in(bucket, under_store, &request).await?;
+        // Enough for what is deleted in most directories.
+        let at = Position { page_limit: GROUP_NAMES, ..self.positions.by_name(request.start_after.clone()) };
+        let (page, _) = self.list_in(bucket, under_store, &request, at).await?;
         Ok(!page.objects.is_empty())
     }
 
-    /// The names behind `after`, as far as one stretch of the catalog goes and one page of the under store.
+    /// The names behind `at`, as far as one stretch of the catalog goes and one page of the under store.
     async fn list_region(
         &self,
         bucket: &BucketName,
         under_store: &dyn UnderStore,
         request: &ListObjects,
-        after: Option<&str>,
+        at: &mut Position,
     ) -> Result<Region> {
+        let after = at.after.as_deref();
         let (records, catalog_end) = self.catalog_region(bucket, request, after).await?;
+        let (start_after, token) = match &at.page {
+            PageStart::Behind(name) => {
+                // The under store begins anew, after all that has left the catalog until now.
+                at.since = self.positions.now();
+                (name.clone(), None)
+            }
+            PageStart::Token(token) => (at.after.clone(), Some(token.clone())),
+        };
+        let is_later_page = token.is_some();
+        // A page that begins before `after` shows again what has been shown.
+        let shown = after.filter(|_| is_later_page || start_after != at.after);
+        // A group that none of its names up to `shown` has shown comes before that name.
+        let is_of = |group: &str, name: &str| group != name && group_of(request, name) == Some(group);
+        let is_new = |name: &str| shown.is_none_or(|shown| name > shown || is_of(name, shown));
         let remote = under_store
             .list(&ListRequest {
                 prefix: request.prefix.clone(),
                 delimiter: request.delimiter.clone(),
-                start_after: after.map(str::to_owned),
-                limit: REMOTE_PAGE.min(request.limit + 1),
+                start_after,
+                token,
+                limit: at.page_limit,
             })
             .await?;
         let mut items = Items::new();
-        let last_remote = remote.next;
         for object in remote.objects {
             let etag = self.etag_of_listed(bucket, &object);
             let listed = ListedObject {
@@ -122,20 +161,54 @@ impl Worker {
             items.insert(object.key, Item::Object(listed));
         }
         items.extend(remote.prefixes.into_iter().map(|prefix| (prefix, Item::Prefix)));
-        let end = region_end(last_remote, catalog_end.as_ref().map(|path| path.key.as_str()));
-        for (path, record) in records {
-            if end.as_deref().is_some_and(|end| path.key.as_str() > end && !path.key.as_str().starts_with(end)) {
-                break;
+        let end = region_end(remote.next.as_deref(), catalog_end.as_ref().map(|path| path.key.as_str()));
+        let is_inside = |path: &ObjectPath| {
+            let key = path.key.as_str();
+            end.is_none_or(|end| key <= end || key.starts_with(end))
+        };
+        if is_later_page {
+            let (from, mut to) = range_behind(bucket, request, after);
+            if let Some(end) = end {
+                to = to.min(records::object_prefix_range(bucket, end).1);
             }
-            lay_over(&mut items, request, &path, record);
+            let Some(changes) = self.positions.changes(&from, &to, at.since) else {
+                let page = PageStart::Behind(at.after.clone());
+                return Ok(Region::nothing(Position { page, page_limit: 0, ..at.clone() }));
+            };
+            for (path, change) in changes {
+                let object = match change {
+                    Change::Written(object) => Some(object),
+                    Change::Deleted => None,
+                    Change::Unknown => look_up(under_store, &path).await?,
+                };
+                lay_over(&mut items, request, path.key.as_str(), object);
+            }
         }
-        if let Some(end) = &end {
-            items.retain(|name, _| name.as_str() <= end.as_str());
+        for (path, record) in records.into_iter().take_while(|(path, _)| is_inside(path)) {
+            let object = match record.state {
+                State::Tombstone => None,
+                State::Dirty | State::Transient | State::Conflict => Some(ListedObject::of(&path, &record)),
+            };
+            lay_over(&mut items, request, path.key.as_str(), object);
         }
-        let next = end.map(|end| {
-            group_of(request, &end).filter(|group| items.contains_key(*group)).map_or(end.clone(), str::to_owned)
-        });
-        Ok(Region { items, next })
+        let Some(end) = end else {
+            items.retain(|name, _| is_new(name));
+            return Ok(Region { items, next: None, is_cut_by_under_store: false });
+        };
+        items.retain(|name, _| name.as_str() <= end && is_new(name));
+        let last = match group_of(request, end).filter(|group| items.contains_key(*group)) {
+            Some(group) => group.to_owned(),
+            None => end.max(after.unwrap_or_default()).to_owned(),
+        };
+        let is_whole = remote.next.as_deref() == Some(end);
+        let (page, page_limit) = match remote.token {
+            Some(token) if is_whole => (PageStart::Token(token), 0),
+            // What the catalog has cut off is on the same page.
+            _ if under_store.lists_by_token() && !is_whole => (at.page.clone(), at.page_limit),
+            _ => (PageStart::Behind(Some(last.clone())), 0),
+        };
+        let next = Some(Position { after: Some(last), page, page_limit, since: at.since });
+        Ok(Region { items, next, is_cut_by_under_store: remote.next.is_some() })
     }
 
     /// The records of one region, and the last of them when there are more behind it. One record that is no tombstone shows a common
@@ -146,10 +219,7 @@ impl Worker {
         request: &ListObjects,
         after: Option<&str>,
     ) -> Result<(Vec<(ObjectPath, ObjectRecord)>, Option<ObjectPath>)> {
-        let (mut from, to) = records::object_prefix_range(bucket, &request.prefix);
-        if let Some(after) = after {
-            from = from.max(scan_start(bucket, request, after));
-        }
+        let (mut from, to) = range_behind(bucket, request, after);
         let has_groups = request.delimiter.as_ref().is_some_and(|delimiter| !delimiter.is_empty());
         let first_step = if has_groups { GROUP_RECORDS } else { REGION_RECORDS };
         let (mut region, mut step) = (Vec::new(), first_step);
@@ -185,21 +255,43 @@ impl Worker {
 
 struct Region {
     items: Items,
-    /// Where the next region starts after, when there is one.
-    next: Option<String>,
+    /// Where the next region starts, when there is one.
+    next: Option<Position>,
+    /// The under store has names behind it.
+    is_cut_by_under_store: bool,
 }
 
-/// The nearer of the two ends, where there is one.
-fn region_end(remote: Option<String>, catalog: Option<&str>) -> Option<String> {
-    match (remote, catalog) {
-        (Some(remote), Some(catalog)) if catalog < remote.as_str() => Some(catalog.to_owned()),
-        (Some(remote), _) => Some(remote),
-        (None, catalog) => catalog.map(str::to_owned),
+impl Region {
+    fn nothing(next: Position) -> Self {
+        Self { items: Items::new(), next: Some(next), is_cut_by_under_store: false }
     }
 }
 
+/// An object as the under store has it, if it does.
+async fn look_up(under_store: &dyn UnderStore, path: &ObjectPath) -> Result<Option<ListedObject>> {
+    match under_store.head(&path.key).await {
+        Ok(remote) => Ok(Some(ListedObject::described(path, &remote.info))),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The nearer of the two ends, where there is one.
+fn region_end<'a>(remote: Option<&'a str>, catalog: Option<&'a str>) -> Option<&'a str> {
+    match (remote, catalog) {
+        (Some(remote), Some(catalog)) => Some(remote.min(catalog)),
+        (remote, catalog) => remote.or(catalog),
+    }
+}
+
+/// The catalog keys that a listing may show behind `after`.
+fn range_behind(bucket: &BucketName, request: &ListObjects, after: Option<&str>) -> (Bytes, Bytes) {
+    let (from, to) = records::object_prefix_range(bucket, &request.prefix);
+    (after.map_or(from.clone(), |after| from.max(scan_start(bucket, request, after))), to)
+}
+
 /// The first catalog key to look at: behind `after`, or behind all keys below it when it is a common prefix.
-fn scan_start(bucket: &BucketName, request: &ListObjects, after: &str) -> bytes::Bytes {
+fn scan_start(bucket: &BucketName, request: &ListObjects, after: &str) -> Bytes {
     let is_prefix = group_of(request, after) == Some(after);
     if is_prefix {
         return records::object_prefix_range(bucket, after).1;
@@ -215,34 +307,22 @@ fn group_of<'a>(request: &ListObjects, key: &'a str) -> Option<&'a str> {
     Some(&key[..request.prefix.len() + at + delimiter.len()])
 }
 
-/// Puts a catalog record over what the under store listed.
-fn lay_over(items: &mut Items, request: &ListObjects, path: &ObjectPath, record: ObjectRecord) {
-    let key = path.key.as_str();
-    let is_gone = match record.state {
-        State::Tombstone => true,
-        State::Dirty | State::Transient | State::Conflict => false,
-    };
-    match (group_of(request, key), is_gone) {
-        (Some(group), true) => {
+/// Puts what is known here of a key, an object or that it is deleted, over what the under store listed.
+fn lay_over(items: &mut Items, request: &ListObjects, key: &str, object: Option<ListedObject>) {
+    match (group_of(request, key), object) {
+        (Some(group), None) => {
             if let Some(item @ Item::Prefix) = items.get_mut(group) {
                 *item = Item::Doubtful;
             }
         }
-        (Some(group), false) => {
+        (Some(group), Some(_)) => {
             items.insert(group.to_owned(), Item::Prefix);
         }
-        (None, true) => {
+        (None, None) => {
             items.remove(key);
         }
-        (None, false) => {
-            let listed = ListedObject {
-                key: key.to_owned(),
-                size: record.size,
-                etag: record.etag,
-                last_modified_ms: record.last_modified_ms,
-                storage_class: record.storage_class,
-            };
-            items.insert(key.to_owned(), Item::Object(listed));
+        (None, Some(object)) => {
+            items.insert(key.to_owned(), Item::Object(object));
         }
     }
 }
@@ -265,6 +345,12 @@ impl Page {
             Item::Object(object) => self.objects.push(object),
             Item::Prefix | Item::Doubtful => self.prefixes.push(name),
         }
+    }
+
+    /// A page that is full, with names behind it.
+    fn turn(mut self) -> ObjectPage {
+        self.next = self.last.take();
+        self.finish()
     }
 
     fn finish(self) -> ObjectPage {

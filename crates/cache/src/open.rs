@@ -26,6 +26,7 @@ use crate::missing::Missing;
 use crate::multipart::Activity;
 use crate::persist::{Backoff, Entry, PersistEvents, Queue};
 use crate::policies::Policies;
+use crate::positions::Positions;
 use crate::read_ahead::ReadAhead;
 use crate::remote::Remote;
 use crate::settle::Settle;
@@ -93,6 +94,7 @@ impl Cache {
             jobs: Jobs::load(engine.as_ref()).await?,
             settle: Settle::new(env.clone(), settings.settle_time.0),
             remote: Remote::new(env.clone(), &hasher, settings.page_size.0),
+            positions: Positions::new(env.clone()),
             first_looks: FirstLooks::default(),
             read_ahead: ReadAhead::new(),
             activity: Activity::new(env.clone()),

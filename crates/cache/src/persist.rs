@@ -27,11 +27,14 @@ use crate::metadata::{Annex, decode_info};
 use crate::put::{Change, answered, under_way};
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
-use crate::{Error, ErrorKind, Mount, PersistEvent, Result};
+use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result, positions};
 
 /// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
 /// under store in between.
 const CONDITION_TRIES: usize = 4;
+
+/// Objects of this size on are not sent before it is known what they replace: sending them twice would take longer than to ask.
+const ASK_FIRST_BYTES: u64 = 8 << 20;
 
 /// The bytes of an object of the store, for an upload. They are verified as they are read: damaged bytes never leave.
 pub(crate) struct StoreSource {
@@ -357,27 +360,38 @@ impl Worker {
         };
         let object = object.ok_or_else(missing)?;
         let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
-        let mut condition = match &record.base {
+        let mut known = match &record.base {
+            // An under store tells of a condition that does not hold when it has the whole body, or all parts.
+            Base::Unknown if record.size >= ASK_FIRST_BYTES => None,
             // Nothing is there most of the time; when something is, one look tells what.
-            Base::Unknown | Base::Absent => Condition::Absent,
-            Base::Present(etag) => Condition::Matches(etag.clone()),
+            Base::Unknown | Base::Absent => Some(Condition::Absent),
+            Base::Present(etag) => Some(Condition::Matches(etag.clone())),
         };
+        // A condition that holds is not refused, as far as the under store knows it.
+        let mut absent_refused = 0;
         for _ in 0..CONDITION_TRIES {
+            let condition = match known.take() {
+                Some(condition) => condition,
+                None => match self.look(path, record, mount).await? {
+                    Found::Ours(etag) => return Ok(Done::Stored(etag)),
+                    Found::Replaceable(etag) => Condition::Matches(etag),
+                    // versitygw takes the marker of a delete for an object, and nothing would ever replace it.
+                    Found::Nothing if absent_refused > 1 => {
+                        tracing::debug!(%path, "nothing is there, and If-None-Match is refused");
+                        Condition::Always
+                    }
+                    Found::Nothing => Condition::Absent,
+                    Found::Foreign => return Ok(Done::Conflict),
+                },
+            };
+            absent_refused += u32::from(matches!(condition, Condition::Absent));
             let source = Arc::new(StoreSource::new(object.clone()));
             let upload = Upload { generation: record.generation, info: Arc::clone(&info), source, condition };
-            let error = match mount.background.put(&path.key, upload).await {
+            match mount.background.put(&path.key, upload).await {
                 Ok(stored) => return Ok(Done::Stored(stored.remote_etag)),
-                Err(error) => error,
-            };
-            if error.kind != UfsKind::Precondition {
-                return Err(self.request_failed(path, error));
+                Err(error) if error.kind == UfsKind::Precondition => {}
+                Err(error) => return Err(self.request_failed(path, error)),
             }
-            condition = match self.look(path, record, mount).await? {
-                Found::Ours(etag) => return Ok(Done::Stored(etag)),
-                Found::Replaceable(etag) => Condition::Matches(etag),
-                Found::Nothing => Condition::Absent,
-                Found::Foreign => return Ok(Done::Conflict),
-            };
         }
         Err(Failure::UnderStore(forebay_ufs::Error::new(
             UfsKind::Conflict,
@@ -468,6 +482,13 @@ impl Worker {
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
         let unchanged = now.generation == sent.generation;
+        if unchanged {
+            self.positions.changed(path, || match done {
+                Done::Stored(_) => positions::Change::Written(ListedObject::of(path, now)),
+                Done::Deleted => positions::Change::Deleted,
+                Done::Conflict | Done::Superseded => positions::Change::Unknown,
+            });
+        }
         let (after, local) = match (unchanged, now.state) {
             (true, _) => match done {
                 Done::Stored(etag) => (None, self.clean(path, sent, etag)),

@@ -20,7 +20,7 @@ use crate::policies::group_of;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
 use crate::write_times::Note;
-use crate::{Attributes, Conditions, Error, ErrorKind, Mount, PutObject, Result, Written};
+use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written, positions};
 
 /// The bytes of an object to be.
 pub(crate) enum Source {
@@ -239,6 +239,7 @@ impl Worker {
             Err(error) => return Err(self.write_failed(&path, error).await),
         };
         self.fence.advance(&path);
+        self.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
         let annex = Annex::clean(stored.remote_etag, &info.etag);
         let must_hold = current.record.is_some() || !with.writes.is_empty();
         let durability = if must_hold { Durability::Fsync } else { Durability::Os };

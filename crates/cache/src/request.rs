@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_catalog::records::ObjectRecord;
 use forebay_types::{
     Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, ObjectPath,
     PartInfo, StorageState, SystemHeaders, Tags, UserMetadata,
@@ -159,6 +160,29 @@ pub struct ListedObject {
     pub etag: ETag,
     pub last_modified_ms: u64,
     pub storage_class: Option<String>,
+}
+
+impl ListedObject {
+    pub(crate) fn described(path: &ObjectPath, info: &ObjectInfo) -> Self {
+        Self {
+            key: path.key.as_str().to_owned(),
+            size: info.size,
+            etag: info.etag.clone(),
+            last_modified_ms: info.last_modified_ms,
+            storage_class: info.headers.storage_class.clone(),
+        }
+    }
+
+    /// How `record`, which is no tombstone, shows in a listing.
+    pub(crate) fn of(path: &ObjectPath, record: &ObjectRecord) -> Self {
+        Self {
+            key: path.key.as_str().to_owned(),
+            size: record.size,
+            etag: record.etag.clone(),
+            last_modified_ms: record.last_modified_ms,
+            storage_class: record.storage_class.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -25,6 +25,7 @@ use crate::missing::Missing;
 use crate::multipart::Activity;
 use crate::persist::{PersistEvents, Queue};
 use crate::policies::Policies;
+use crate::positions::Positions;
 use crate::read_ahead::ReadAhead;
 use crate::remote::Remote;
 use crate::settle::Settle;
@@ -62,6 +63,7 @@ pub(crate) struct Worker {
     pub(crate) jobs: Jobs,
     pub(crate) settle: Settle,
     pub(crate) remote: Remote,
+    pub(crate) positions: Positions,
     pub(crate) first_looks: FirstLooks,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) activity: Activity,

@@ -114,17 +114,24 @@ impl S3Route for PassThrough {
         let target = self.cache.pass_through(&bucket).await.map_err(fail)?;
         let target =
             target.ok_or_else(|| s3_error!(NotImplemented, "This is not implemented for the store of this bucket."))?;
-        if let Some(key) = path.get_object_key() {
-            let object = convert::path(bucket.as_str(), key)?;
-            if self.cache.is_dirty(&object).await.map_err(fail)? {
-                let message = "The object has not reached the store behind the cache yet. Try again.";
-                return Err(error_with_status("ServiceUnavailable", StatusCode::SERVICE_UNAVAILABLE, message));
-            }
-        }
         let user = caller(&request)?;
         let may_know = path.get_object_key().is_none_or(|key| user.may(Action::List, &format!("/{bucket}/{key}")));
         let is_read = matches!(request.method, Method::GET | Method::HEAD);
         request.input = Body::from(verified_document(request.input, &request.headers).await?);
+        let mut change = None;
+        if let Some(key) = path.get_object_key() {
+            let object = convert::path(bucket.as_str(), key)?;
+            let is_dirty = if changes_object(&request.method, &request.uri) {
+                change = self.cache.begin_passing_change(&object).await.map_err(fail)?;
+                change.is_none()
+            } else {
+                self.cache.is_dirty(&object).await.map_err(fail)?
+            };
+            if is_dirty {
+                let message = "The object has not reached the store behind the cache yet. Try again.";
+                return Err(error_with_status("ServiceUnavailable", StatusCode::SERVICE_UNAVAILABLE, message));
+            }
+        }
         let key = path.get_object_key().map(|key| format!("{}{key}", target.prefix));
         request.uri = rewrite(&request.uri, &target.bucket, key.as_deref())?;
         let mut builder = S3ServiceBuilder::new(Proxy::from(target.client));
@@ -137,6 +144,13 @@ impl S3Route for PassThrough {
             .call(unsigned(request))
             .await
             .map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;
+        // Behind a 5xx the change may still be carried out, but for one that says that nobody can.
+        let is_known = !answer.status().is_server_error() || answer.status() == StatusCode::NOT_IMPLEMENTED;
+        if let Some(change) = change
+            && is_known
+        {
+            change.end().await;
+        }
         // A version that marks a delete is not allowed to be read.
         let is_absent = matches!(answer.status(), StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
         if is_read && is_absent && !may_know {
@@ -224,6 +238,13 @@ impl PassThrough {
     }
 }
 
+/// Whether a request that passes through may change what clients get of the object: a version that goes makes another one, or none, the
+/// current one. What is said of an object beside its bytes and headers (ACLs, locks) is asked of the under store each time.
+fn changes_object(method: &Method, uri: &Uri) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD)
+        && parameters(uri).any(|(name, _)| matches!(name, "versionId" | "restore"))
+}
+
 /// The query's parameters as they stand: none of the names here needs decoding.
 fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
     let query = uri.query().unwrap_or_default();
@@ -280,6 +301,16 @@ mod tests {
     fn bucket_key_and_query_are_rewritten() {
         assert_eq!(rewritten("/b?versioning", None), "/target/?versioning");
         assert_eq!(rewritten("/b/k?versionId=7&X-Amz-Signature=0", Some("p/k é")), "/target/p/k%20%C3%A9?versionId=7");
+    }
+
+    #[test]
+    fn what_removes_a_version_changes_an_object_and_what_reads_one_does_not() {
+        let changes = |method, uri: &'static str| changes_object(&method, &Uri::from_static(uri));
+        assert!(changes(Method::DELETE, "/b/k?versionId=1"));
+        assert!(changes(Method::POST, "/b/k?restore"));
+        assert!(!changes(Method::GET, "/b/k?versionId=1"));
+        assert!(!changes(Method::HEAD, "/b/k?versionId=1"));
+        assert!(!changes(Method::PUT, "/b/k?acl"));
     }
 
     #[test]

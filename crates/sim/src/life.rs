@@ -61,7 +61,7 @@ pub(crate) fn bucket(name: &str) -> BucketName {
 impl Machine {
     pub(crate) fn new(world: Arc<World>, config: Config) -> Self {
         let disks: Vec<_> = (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number)).collect();
-        let root = SimRoot::new(Arc::clone(&world));
+        let root = SimRoot::new(Arc::clone(&world), config.keeps_listings);
         root.begin_with(&bucket(BUCKET));
         Self {
             world,

@@ -58,6 +58,8 @@ pub struct Config {
     pub os_durability: bool,
     /// Of each prefix.
     pub modes: [WriteMode; 4],
+    /// Whether the under store shows on later pages of a listing what was there at the first, as MinIO does.
+    pub keeps_listings: bool,
     pub pinned_full: PinnedFull,
     pub eviction: EvictionOrder,
     pub cache_reads: bool,
@@ -277,7 +279,7 @@ impl Plan {
     /// The plan of a seed.
     pub fn new(seed: u64) -> Self {
         let dice = Dice(SeededRandom::new(seed));
-        let mut config = config(&dice);
+        let mut config = config(&dice, seed);
         let keys = keys(&dice);
         let faulty = !dice.once_in(4);
         let flips = faulty && dice.once_in(8);
@@ -321,7 +323,7 @@ fn sizes(dice: &Dice) -> Sizes {
     }
 }
 
-fn config(dice: &Dice) -> Config {
+fn config(dice: &Dice, seed: u64) -> Config {
     let mode = || match dice.below(20) {
         0..9 => WriteMode::WriteBack,
         9..14 => WriteMode::WriteThrough,
@@ -337,6 +339,8 @@ fn config(dice: &Dice) -> Config {
         ttl_s: dice.one_of(&[0, 1, 60]),
         os_durability: dice.once_in(12),
         modes: [(); 4].map(|()| mode()),
+        // No draw of its own: seeds on record mean what they did.
+        keeps_listings: seed.is_multiple_of(2),
         pinned_full: dice.one_of(&[PinnedFull::Reject, PinnedFull::WriteThrough]),
         eviction: dice.one_of(&[EvictionOrder::Lru, EvictionOrder::Fifo, EvictionOrder::S3Fifo]),
         cache_reads: !dice.once_in(6),

@@ -125,8 +125,9 @@ struct Crash {
 }
 
 impl SimRoot {
-    pub(crate) fn new(world: Arc<World>) -> Self {
-        Self { root: MemoryRoot::default(), weather: Arc::default(), world, crash: Arc::default() }
+    pub(crate) fn new(world: Arc<World>, keeps_listings: bool) -> Self {
+        let root = if keeps_listings { MemoryRoot::that_keeps_listings() } else { MemoryRoot::default() };
+        Self { root, weather: Arc::default(), world, crash: Arc::default() }
     }
 
     /// Ends a process.
@@ -323,6 +324,10 @@ impl UnderStore for SimUnderStore {
         self.read().await?;
         let result = self.store().and_then(|store| now(store.list(request)));
         self.answer("list", result).await
+    }
+
+    fn lists_by_token(&self) -> bool {
+        self.store().is_ok_and(|store| store.lists_by_token())
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {

@@ -204,18 +204,55 @@ async fn check_list(
 ) {
     let mut expected: Vec<String> = Vec::new();
     for name in model.keys().filter(|name| name.starts_with(prefix)) {
-        let group = delimiter
-            .and_then(|d| name[prefix.len()..].find(d).map(|at| name[..prefix.len() + at + d.len()].to_owned()));
-        let shown = group.unwrap_or_else(|| name.clone());
+        let shown = shown_as(name, prefix, delimiter);
         if expected.last() != Some(&shown) {
             expected.push(shown);
         }
     }
+    let is_no_group = |name: &str| delimiter.is_some_and(|delimiter| !name.ends_with(delimiter));
+    for after in model.keys().filter(|name| limit == 100 && name.starts_with(prefix) && is_no_group(name)) {
+        // A common prefix that the name is below shows what is behind the name.
+        let behind = model.keys().filter(|name| name.starts_with(prefix) && *name > after);
+        let mut expected: Vec<String> = behind.map(|name| shown_as(name, prefix, delimiter)).collect();
+        expected.dedup();
+        let request = ListRequest {
+            prefix: prefix.to_owned(),
+            delimiter: delimiter.map(str::to_owned),
+            start_after: Some(after.clone()),
+            limit,
+            ..ListRequest::default()
+        };
+        let page = store.list(&request).await.expect("an under store lists");
+        let mut names: Vec<_> = page.objects.into_iter().map(|object| object.key).chain(page.prefixes).collect();
+        names.sort();
+        assert_eq!(names, expected, "prefix {prefix:?}, delimiter {delimiter:?}, behind {after:?}");
+    }
+    // By name, by the under store's own token, and by the token of a page that begins before the place.
+    for by in ["name", "token", "earlier token"] {
+        let found = walk(store, model, prefix, delimiter, limit, by).await;
+        assert_eq!(found, expected, "prefix {prefix:?}, delimiter {delimiter:?}, limit {limit}, by {by}");
+    }
+}
+
+/// The name itself, or the common prefix that it is below.
+fn shown_as(name: &str, prefix: &str, delimiter: Option<&str>) -> String {
+    let end = delimiter.and_then(|d| name[prefix.len()..].find(d).map(|at| prefix.len() + at + d.len()));
+    name[..end.unwrap_or(name.len())].to_owned()
+}
+
+async fn walk(
+    store: &dyn UnderStore,
+    model: &BTreeMap<String, Bytes>,
+    prefix: &str,
+    delimiter: Option<&str>,
+    limit: usize,
+    by: &str,
+) -> Vec<String> {
     let mut found = Vec::new();
-    let mut start_after = None;
+    let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
+    let mut request = ListRequest { prefix, delimiter, limit, ..ListRequest::default() };
+    let mut earlier = None;
     loop {
-        let request =
-            ListRequest { prefix: prefix.to_owned(), delimiter: delimiter.map(str::to_owned), start_after, limit };
         let page = store.list(&request).await.expect("an under store lists");
         assert!(page.objects.len() + page.prefixes.len() <= limit);
         for object in &page.objects {
@@ -224,12 +261,14 @@ async fn check_list(
         let mut names: Vec<_> = page.objects.into_iter().map(|object| object.key).chain(page.prefixes).collect();
         names.sort();
         found.extend(names);
-        match page.next {
-            Some(next) => start_after = Some(next),
-            None => break,
-        }
+        let Some(next) = page.next else { return found };
+        request.start_after = Some(next);
+        request.token = match by {
+            "name" => None,
+            "token" => page.token,
+            _ => earlier.replace(page.token).flatten(),
+        };
     }
-    assert_eq!(found, expected, "prefix {prefix:?}, delimiter {delimiter:?}, limit {limit}");
 }
 
 /// Runs the suite on an empty root.

@@ -176,6 +176,10 @@ impl UnderStore for Governed {
         self.governor.run(self.lane, "sweep", 0, self.inner.sweep(age)).await
     }
 
+    fn lists_by_token(&self) -> bool {
+        self.inner.lists_by_token()
+    }
+
     fn s3(&self) -> Option<S3Target> {
         self.inner.s3()
     }

@@ -12,10 +12,14 @@ use futures::StreamExt;
 use md5::{Digest, Md5};
 use tokio::sync::watch;
 
+use crate::grouping::Grouping;
 use crate::{
     BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject,
     Result, Stamp, Stored, UnderStore, Upload,
 };
+
+/// How many listings a store remembers that keeps them.
+const LISTINGS_MAX: usize = 64;
 
 /// What an under store does to requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,13 +54,93 @@ struct State {
     objects: BTreeMap<String, Held>,
     applied: Vec<Applied>,
     requests: u64,
+    /// What the last listings held when they began, by number; `None` for a store that keeps none.
+    listings: Option<BTreeMap<u64, Listing>>,
 }
+
+/// The objects of a listing that began some time ago.
+type Listing = Arc<BTreeMap<String, ListedObject>>;
 
 /// A bucket in memory. Clones share it.
 #[derive(Clone)]
 pub struct MemoryUnderStore {
     state: Arc<Mutex<State>>,
     mood: Arc<watch::Sender<Mood>>,
+}
+
+impl State {
+    fn list(&mut self, request: &ListRequest) -> ListPage {
+        let Some(listings) = &mut self.listings else {
+            let all = self.objects.iter().map(|(key, held)| (key, || held.listed(key)));
+            return page(request, all);
+        };
+        let known = request.token.as_deref().and_then(|token| token.split_once(' '));
+        let known = known.and_then(|(number, after)| Some((listings.get(&number.parse().ok()?)?, number, after)));
+        let is_later_page = known.is_some();
+        let (listing, number, mut after) = match known {
+            Some((listing, number, after)) => (Arc::clone(listing), number.to_owned(), Some(after.to_owned())),
+            None => {
+                let all = self.objects.iter().map(|(key, held)| (key.clone(), held.listed(key)));
+                let listing = Arc::new(all.collect());
+                let number = listings.last_key_value().map_or(0, |(number, _)| number + 1);
+                listings.insert(number, Arc::clone(&listing));
+                if listings.len() > LISTINGS_MAX {
+                    listings.pop_first();
+                }
+                (listing, number.to_string(), request.start_after.clone())
+            }
+        };
+        let is_hidden = |key: &str| {
+            let after = request.start_after.as_deref().filter(|_| !is_later_page);
+            after.is_some_and(|after| {
+                key.match_indices('/').any(|(at, _)| after.starts_with(&key[..at]) && !after.starts_with(&key[..=at]))
+            })
+        };
+        let start = request.start_after.as_deref();
+        let is_behind = |name: &str| start.is_none_or(|start| name > start);
+        let has_keys_behind = |prefix: &String| {
+            is_behind(prefix) || start.is_some_and(|start| start != prefix && start.starts_with(prefix.as_str()))
+        };
+        loop {
+            let from = ListRequest { start_after: after.clone(), ..request.clone() };
+            let shown = listing.iter().filter(|(key, _)| !is_hidden(key));
+            let mut page = page(&from, shown.map(|(key, listed)| (key, || listed.clone())));
+            page.objects.retain(|object| is_behind(&object.key));
+            page.prefixes.retain(has_keys_behind);
+            let is_empty = page.objects.is_empty() && page.prefixes.is_empty();
+            page.token = page.next.as_ref().map(|next| format!("{number} {next}"));
+            if !is_empty || page.next.is_none() {
+                return page;
+            }
+            after = page.next;
+        }
+    }
+}
+
+impl Held {
+    fn listed(&self, key: &str) -> ListedObject {
+        ListedObject {
+            key: key.to_owned(),
+            size: self.info.size,
+            etag: self.info.etag.clone(),
+            remote_etag: self.remote_etag.clone(),
+            last_modified_ms: self.info.last_modified_ms,
+            storage_class: self.info.headers.storage_class.clone(),
+        }
+    }
+}
+
+fn page<'a, F: FnOnce() -> ListedObject>(
+    request: &ListRequest,
+    all: impl Iterator<Item = (&'a String, F)>,
+) -> ListPage {
+    let mut page = Grouping::new(request);
+    for (key, listed) in all {
+        if page.wants(key) && !page.add(key, listed) {
+            break;
+        }
+    }
+    page.finish()
 }
 
 impl Default for MemoryUnderStore {
@@ -68,6 +152,12 @@ impl Default for MemoryUnderStore {
 impl MemoryUnderStore {
     pub fn set_mood(&self, mood: Mood) {
         self.mood.send_replace(mood);
+    }
+
+    /// Lists as MinIO does: later pages by token show what was there when the first one was asked for, and a page that is to begin behind
+    /// a name leaves out directories whose own name that name's directory begins with (`logs/` behind `logs-2024/1`).
+    pub fn keep_listings(&self) {
+        self.state.lock().listings.get_or_insert_default();
     }
 
     /// Writes done so far, in order.
@@ -196,25 +286,11 @@ impl UnderStore for MemoryUnderStore {
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
         self.arrive().await?;
-        let state = self.state.lock();
-        let mut page = crate::grouping::Grouping::new(request);
-        for (key, held) in &state.objects {
-            if !page.wants(key) {
-                continue;
-            }
-            let listed = || ListedObject {
-                key: key.clone(),
-                size: held.info.size,
-                etag: held.info.etag.clone(),
-                remote_etag: held.remote_etag.clone(),
-                last_modified_ms: held.info.last_modified_ms,
-                storage_class: held.info.headers.storage_class.clone(),
-            };
-            if !page.add(key, listed) {
-                break;
-            }
-        }
-        Ok(page.finish())
+        Ok(self.state.lock().list(request))
+    }
+
+    fn lists_by_token(&self) -> bool {
+        self.state.lock().listings.is_some()
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
@@ -244,9 +320,16 @@ impl UnderStore for MemoryUnderStore {
 #[derive(Clone, Default)]
 pub struct MemoryRoot {
     buckets: Arc<Mutex<BTreeMap<BucketName, MemoryUnderStore>>>,
+    keeps_listings: bool,
 }
 
 impl MemoryRoot {
+    /// Whose buckets list as [`MemoryUnderStore::keep_listings`] says.
+    #[must_use]
+    pub fn that_keeps_listings() -> Self {
+        Self { keeps_listings: true, ..Self::default() }
+    }
+
     /// The bucket, if it exists.
     pub fn bucket(&self, name: &BucketName) -> Option<MemoryUnderStore> {
         self.buckets.lock().get(name).cloned()
@@ -265,7 +348,11 @@ impl BucketRoot for MemoryRoot {
         if buckets.contains_key(name) {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")));
         }
-        buckets.insert(name.clone(), MemoryUnderStore::default());
+        let bucket = MemoryUnderStore::default();
+        if self.keeps_listings {
+            bucket.keep_listings();
+        }
+        buckets.insert(name.clone(), bucket);
         Ok(())
     }
 

@@ -330,6 +330,10 @@ impl UnderStore for S3Store {
         if self.settings.sweep_uploads { self.sweep_uploads(age).await } else { Ok(0) }
     }
 
+    fn lists_by_token(&self) -> bool {
+        true
+    }
+
     fn s3(&self) -> Option<S3Target> {
         let (client, bucket, prefix) = (self.client.sdk.clone(), self.bucket.clone(), self.prefix.clone());
         Some(S3Target { client, bucket, prefix })

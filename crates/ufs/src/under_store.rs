@@ -86,6 +86,9 @@ pub struct ListRequest {
     pub delimiter: Option<String>,
     /// Only keys and common prefixes behind this one, in byte order. A value that ends with the delimiter also skips all keys below it.
     pub start_after: Option<String>,
+    /// [`ListPage::token`] of an earlier page of the same prefix and delimiter, which begins at or before `start_after`: the under store
+    /// goes on there, and names up to `start_after` are left out. Without one it looks for `start_after` itself.
+    pub token: Option<String>,
     /// Most keys and common prefixes together.
     pub limit: usize,
 }
@@ -110,6 +113,8 @@ pub struct ListPage {
     pub prefixes: Vec<String>,
     /// Where the next page starts after, when there is one.
     pub next: Option<String>,
+    /// The under store's own word for `next`, where it has one.
+    pub token: Option<String>,
 }
 
 /// A bucket of an S3 endpoint, for requests that pass through.
@@ -144,6 +149,10 @@ pub trait UnderStore: Send + Sync + 'static {
     /// Deletes; a key that is absent already is no error.
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()>;
     async fn list(&self, request: &ListRequest) -> Result<ListPage>;
+    /// Whether a listing goes on by [`ListPage::token`] better than by name.
+    fn lists_by_token(&self) -> bool {
+        false
+    }
     async fn tags(&self, key: &ObjectKey) -> Result<Tags>;
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()>;
     /// Removes what interrupted uploads of Forebay left longer ago than `age`. Returns how many.

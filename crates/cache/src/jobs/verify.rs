@@ -71,27 +71,19 @@ pub(super) async fn run(run: &Run) -> Result<()> {
 }
 
 /// Steps through the bucket, each as far as one page of the under store's list goes and so many records and copies.
-async fn compare_bucket(
-    run: &Run,
-    bucket: &BucketName,
-    mut start_after: Option<String>,
-    keys: &mut StoreKeys,
-) -> Result<()> {
+async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String>, keys: &mut StoreKeys) -> Result<()> {
     let mount = run.worker.buckets.mount(bucket).await?;
     let (first, last) = records::object_prefix_range(bucket, &run.scope.prefix);
+    let (prefix, start_after) = (run.scope.prefix.clone(), after.clone());
+    let mut request = ListRequest { prefix, start_after, limit: PAGE, ..ListRequest::default() };
     loop {
-        let from = match &start_after {
+        let from = match &after {
             Some(after) => first.clone().max(records::successor(&key_of(bucket, after))),
             None => first.clone(),
         };
-        let request = ListRequest {
-            prefix: run.scope.prefix.clone(),
-            delimiter: None,
-            start_after: start_after.clone(),
-            limit: PAGE,
-        };
         let page = run.patiently(|| async { Ok(mount.background.list(&request).await?) }).await?;
-        let mut end = page.next.as_ref().map_or(last.clone(), |next| records::successor(&key_of(bucket, next)));
+        let page_end = page.next.as_ref().map_or(last.clone(), |next| records::successor(&key_of(bucket, next)));
+        let mut end = page_end.clone();
         let found = run.worker.engine.scan(&from, &end, PAGE).await?;
         if let (Some((key, _)), PAGE) = (found.last(), found.len()) {
             end = records::successor(key);
@@ -108,7 +100,7 @@ async fn compare_bucket(
             let remote = Remote { size: object.size, remote_etag: object.remote_etag };
             candidates.insert(key_of(bucket, &object.key), Some(remote));
         }
-        let inside = candidates.into_iter().take_while(|(key, _)| *key < end);
+        let inside = candidates.into_iter().skip_while(|(key, _)| *key < from).take_while(|(key, _)| *key < end);
         let paths = inside.filter_map(|(key, remote)| Some((records::parse_object_key(&key)?, remote)));
         let compares = paths.map(|(path, remote)| compare(run, &mount, path, remote)).collect::<Vec<_>>();
         let mut compares = stream::iter(compares).buffer_unordered(run.concurrency(CONCURRENCY));
@@ -116,12 +108,17 @@ async fn compare_bucket(
         if end >= last {
             return Ok(());
         }
-        let after = key_before(bucket, &end);
+        // What the catalog or the copies have cut off is on the same page.
+        let is_whole = end == page_end;
+        let seen = key_before(bucket, &end.max(from));
         // No restart goes on behind a name that is no key.
-        if ObjectKey::new(&after).is_ok() {
-            run.checkpoint(&format!("/{bucket}/{after}")).await?;
+        if ObjectKey::new(&seen).is_ok() {
+            run.checkpoint(&format!("/{bucket}/{seen}")).await?;
         }
-        start_after = Some(after);
+        if is_whole || !mount.background.lists_by_token() {
+            (request.start_after, request.token) = (Some(seen.clone()), page.token.filter(|_| is_whole));
+        }
+        after = Some(seen);
     }
 }
 

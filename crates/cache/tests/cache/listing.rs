@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::multipart::{PART, complete, create, put_part, small_parts};
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench};
+use crate::support::{BUCKET, Bench, path, rule};
 
 /// What happens to a key: at first in the under store, then here while nothing gets through to it.
 #[derive(Debug, Clone)]
@@ -100,8 +100,13 @@ async fn check(bench: &Bench, keys: &BTreeMap<String, Bytes>, query: &Query) {
     assert_eq!(found, expected(keys, query), "{query:?}");
 }
 
-async fn run(steps: Vec<Step>, queries: Vec<Query>) {
+async fn run(steps: Vec<Step>, mut queries: Vec<Query>, keeps_listings: bool) {
     let bench = Bench::new(WriteMode::WriteBack).await;
+    if keeps_listings {
+        bench.under.keep_listings();
+        // It can't begin behind all names.
+        queries.iter_mut().for_each(|query| query.start_after = None);
+    }
     let mut keys = BTreeMap::new();
     for step in &steps {
         if let Step::Outside(key) = step {
@@ -142,9 +147,10 @@ proptest! {
     fn a_listing_is_that_of_one_sorted_map(
         steps in prop::collection::vec(step(), 0..40),
         queries in prop::collection::vec(query(), 1..12),
+        keeps_listings: bool,
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(run(steps, queries));
+        runtime.block_on(run(steps, queries, keeps_listings));
     }
 }
 
@@ -237,6 +243,153 @@ async fn nothing_disappears_on_its_way_to_the_under_store() {
             let found: Vec<_> = pages(&bench, &query).await.into_iter().flat_map(|page| page.objects).collect();
             assert_eq!(found.into_iter().map(|object| object.key).collect::<Vec<_>>(), names);
         }
+    }
+}
+
+/// As MinIO lists: a page that is to begin behind a name leaves out others.
+#[tokio::test]
+async fn later_pages_go_on_where_the_under_store_itself_says() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.keep_listings();
+    let mut keys = BTreeMap::new();
+    for n in 0..1_200 {
+        for directory in ["logs-2024", "logs.d", "logs"] {
+            let key = format!("{directory}/{n:05}");
+            bench.under.put_outside(&key, "out".into());
+            keys.insert(key, Bytes::from("out"));
+        }
+    }
+    for (prefix, delimiter, limit) in [("", None, 1000), ("", None, 100), ("logs", None, 700), ("", Some("/"), 1)] {
+        let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
+        check(&bench, &keys, &Query { prefix, delimiter, start_after: None, limit }).await;
+    }
+}
+
+/// What an under store shows on a later page may be as old as the first one.
+#[tokio::test]
+async fn later_pages_show_what_reached_the_under_store_since_the_first() {
+    for delimiter in [None, Some("/")] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        bench.under.keep_listings();
+        let mut keys = BTreeMap::new();
+        for n in 0..10 {
+            bench.under.put_outside(&format!("{n}/out"), "out".into());
+            keys.insert(format!("{n}/out"), Bytes::from("out"));
+        }
+        bench.background.set(Way::Closed);
+        bench.put("6/new", "written here").await.unwrap();
+        bench.put("9", "written here").await.unwrap();
+        bench.put("5/out", "written anew").await.unwrap();
+        bench.delete("7/out").await.unwrap();
+        bench.delete("8/out").await.unwrap();
+        keys.insert("6/new".to_owned(), Bytes::from("written here"));
+        keys.insert("9".to_owned(), Bytes::from("written here"));
+        keys.insert("5/out".to_owned(), Bytes::from("written anew"));
+        keys.remove("7/out");
+        keys.remove("8/out");
+        let bucket = BucketName::new(BUCKET).expect("a bucket");
+        let delimiter = delimiter.map(str::to_owned);
+        let first = ListObjects { delimiter: delimiter.clone(), limit: 2, ..ListObjects::default() };
+        let page = bench.cache.list(&bucket, &first).await.unwrap();
+        assert_eq!(page.objects.len() + page.prefixes.len(), 2);
+        bench.background.set(Way::Open);
+        bench.drain().await;
+        // And past the catalog.
+        let rule = |mode| vec![rule("/", mode)];
+        bench.cache.set_policies(rule(WriteMode::WriteThrough), None, "test", "edit").await.unwrap();
+        bench.delete("4/out").await.unwrap();
+        keys.remove("4/out");
+        bench.put("2", "written through").await.unwrap();
+        keys.insert("2".to_owned(), Bytes::from("written through"));
+        let before = bench.foreground.lists();
+        check(&bench, &keys, &Query { prefix: String::new(), delimiter, start_after: page.next, limit: 2 }).await;
+        assert!(bench.foreground.lists() - before < 12, "not each name by itself");
+    }
+}
+
+/// More deletes in a common prefix than one stretch of the catalog holds, and a listing that begins among them or sees them first.
+#[tokio::test]
+async fn a_common_prefix_of_which_much_is_deleted_is_shown_once_or_not_at_all() {
+    for keeps_listings in [false, true] {
+        for (is_left, is_there) in [(false, true), (true, true), (true, false)] {
+            let bench = Bench::new(WriteMode::WriteBack).await;
+            if keeps_listings {
+                bench.under.keep_listings();
+            }
+            bench.background.set(Way::Closed);
+            let mut keys = BTreeMap::new();
+            for n in 0..2_500 {
+                let key = format!("dir/{n:05}");
+                if is_there {
+                    bench.under.put_outside(&key, "out".into());
+                } else {
+                    bench.put(&key, "here").await.unwrap();
+                }
+                bench.delete(&key).await.unwrap();
+            }
+            let others = ["a", "dir", "dir0", "z"].map(str::to_owned);
+            for key in others.into_iter().chain(is_left.then(|| "dir/left".to_owned())) {
+                bench.put(&key, "here").await.unwrap();
+                keys.insert(key, Bytes::from("here"));
+            }
+            for limit in [1, 2, 1000] {
+                for start_after in [None, Some("dir/"), Some("dir/00000"), Some("dir/01200x")] {
+                    let (delimiter, start_after) = (Some("/".to_owned()), start_after.map(str::to_owned));
+                    let query = Query { prefix: String::new(), delimiter, start_after, limit };
+                    check(&bench, &keys, &query).await;
+                }
+            }
+        }
+    }
+}
+
+/// A request passed through between two pages, and what it did is not known here.
+#[tokio::test]
+async fn later_pages_ask_for_what_a_request_that_passed_through_has_changed() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.keep_listings();
+    for n in 0..6 {
+        bench.under.put_outside(&format!("{n}"), "out".into());
+    }
+    let bucket = BucketName::new(BUCKET).expect("a bucket");
+    let mut request = ListObjects { limit: 2, ..ListObjects::default() };
+    request.start_after = bench.cache.list(&bucket, &request).await.unwrap().next;
+    bench.put("7", "written here").await.unwrap();
+    bench.drain().await;
+    for (key, is_deleted) in [("3", true), ("4", false), ("7", false)] {
+        let change = bench.cache.begin_passing_change(&path(key)).await.unwrap().expect("the object is clean");
+        if is_deleted {
+            bench.under.delete_outside(key);
+        }
+        change.end().await;
+    }
+    let mut keys: Vec<String> = Vec::new();
+    while request.start_after.is_some() {
+        let page = bench.cache.list(&bucket, &request).await.unwrap();
+        keys.extend(page.objects.into_iter().map(|object| object.key));
+        request.start_after = page.next;
+    }
+    assert_eq!(keys, ["2", "4", "5", "7"]);
+}
+
+/// However few names are asked for.
+#[tokio::test]
+async fn a_name_behind_thousands_of_deletes_takes_few_requests() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    for n in 0..5_000 {
+        bench.under.put_outside(&format!("dir/{n:05}"), "out".into());
+    }
+    bench.under.put_outside("dir/last", "out".into());
+    bench.background.set(Way::Closed);
+    for n in 0..5_000 {
+        bench.delete(&format!("dir/{n:05}")).await.unwrap();
+    }
+    for (prefix, delimiter) in [("dir/", None), ("", Some("/"))] {
+        let before = bench.foreground.lists();
+        let keys = BTreeMap::from([("dir/last".to_owned(), Bytes::from("out"))]);
+        let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
+        check(&bench, &keys, &Query { prefix, delimiter, start_after: None, limit: 1 }).await;
+        assert!(bench.foreground.lists() - before < 30, "{}", bench.foreground.lists() - before);
     }
 }
 

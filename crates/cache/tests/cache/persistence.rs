@@ -192,3 +192,16 @@ async fn an_upload_that_is_not_noted_for_want_of_a_descriptor_is_noted_when_ther
     bench.drain().await;
     assert_eq!(bench.cache.status().dirty_objects, 0);
 }
+
+/// Of which nothing is known any more here. What is small is sent at once: most of the time nothing is there.
+#[tokio::test]
+async fn a_large_object_is_not_sent_before_it_is_known_what_it_replaces() {
+    for (size, sent) in [(8 << 20, 1), (1000, 2)] {
+        let bench = Setup::new(WriteMode::WriteBack).capacity(64 << 20).open().await;
+        bench.under.put_outside("key", "of somebody else".into());
+        bench.put("key", vec![b'x'; size]).await.unwrap();
+        bench.drain().await;
+        assert_eq!(bench.background.puts(), sent, "{size} bytes");
+        assert_eq!(bench.under("key").unwrap().len(), size);
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
@@ -52,6 +53,8 @@ pub struct S3Client {
     pub sdk: Client,
     pub(super) observer: Option<Arc<dyn CallObserver>>,
     pub(super) skew: Skew,
+    /// A listing with a delimiter that is no `/` has led back to where it was.
+    pub(super) groups_in_circles: Arc<AtomicBool>,
     /// Multipart uploads of this process that are under way.
     pub(super) uploads: Arc<Mutex<HashSet<String>>>,
 }
@@ -102,7 +105,7 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
         config = config.interceptor(Counted::new(observer));
     }
     let (sdk, observer) = (Client::from_conf(config.build()), options.observer.clone());
-    Ok(S3Client { sdk, observer, skew, uploads: Arc::default() })
+    Ok(S3Client { sdk, observer, skew, groups_in_circles: Arc::default(), uploads: Arc::default() })
 }
 
 /// The configuration's, else those of the environment and of the profile files. A metadata service on the network is

@@ -1,11 +1,15 @@
 //! Lists, page by page.
 
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::types::{EncodingType, Object, ObjectStorageClass};
 use forebay_types::ETag;
 
 use super::S3Store;
 use super::errors::{Effect, classify};
+use crate::grouping::Grouping;
 use crate::{Error, ErrorKind, ListPage, ListRequest, ListedObject, Result};
 
 /// Most keys that S3 lists at once.
@@ -19,25 +23,80 @@ impl S3Store {
         if request.limit == 0 {
             return Ok(ListPage::default());
         }
-        let after = request.start_after.as_ref().map(|after| self.start_after(after, request));
-        let mut token: Option<String> = None;
+        if let (Some(group), None) = (group_around(request), &request.token) {
+            return self.list_behind(group, request).await;
+        }
+        let delimiter = request.delimiter.as_deref().unwrap_or("/");
+        if delimiter != "/" && self.client.groups_in_circles.load(Ordering::Relaxed) {
+            return self.list_ungrouped(request).await;
+        }
+        let (mut token, mut seen) = (request.token.clone(), HashSet::new());
         loop {
-            let call = self.client.sdk.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
-            let call =
-                call.prefix(format!("{}{}", self.prefix, request.prefix)).set_delimiter(request.delimiter.clone());
-            let call = call.max_keys(request.limit.min(PAGE_MAX) as i32).set_start_after(after.clone());
-            let result = call.set_continuation_token(token.clone()).send().await;
-            let output = result.map_err(|error| classify(error, Effect::Read, || format!("list {}", self.bucket)))?;
-            let before = std::mem::replace(&mut token, output.next_continuation_token().map(str::to_owned));
-            let more = output.is_truncated() == Some(true) && token.is_some();
-            if more {
-                must_go_on(&before, &token, || format!("list {}", self.bucket))?;
+            let output = match self.list_from(request, token.as_deref()).await {
+                // A token of another server, or one that it keeps no more: the name stands for the same place.
+                Err(error) if error.kind == ErrorKind::Invalid && token.is_some() && token == request.token => {
+                    self.list_from(request, None).await?
+                }
+                output => output?,
+            };
+            seen.extend(token);
+            token = output.next_continuation_token().filter(|_| output.is_truncated() == Some(true)).map(str::to_owned);
+            if token.as_ref().is_some_and(|token| seen.contains(token)) {
+                if delimiter == "/" {
+                    return Err(in_circles(format!("list {}", self.bucket)));
+                }
+                self.client.groups_in_circles.store(true, Ordering::Relaxed);
+                return self.list_ungrouped(request).await;
             }
-            let page = self.page(request, output, more);
-            if !more || page.next.is_some() {
+            let page = self.page(request, output, token.clone());
+            if token.is_none() || page.next.is_some() {
                 return Ok(page);
             }
         }
+    }
+
+    /// A page that begins inside a common prefix. Amazon S3 shows the prefix if there are keys behind `start_after` in it; others leave it out.
+    async fn list_behind(&self, group: &str, request: &ListRequest) -> Result<ListPage> {
+        let inside = ListRequest { prefix: group.to_owned(), delimiter: None, limit: 1, ..request.clone() };
+        let has_keys = !Box::pin(self.list_page(&inside)).await?.objects.is_empty();
+        let limit = request.limit - usize::from(has_keys);
+        let behind = ListRequest { start_after: Some(group.to_owned()), limit, ..request.clone() };
+        let mut page = Box::pin(self.list_page(&behind)).await?;
+        if has_keys {
+            page.prefixes.insert(0, group.to_owned());
+        }
+        if limit == 0 {
+            page.next = Some(group.to_owned());
+        }
+        Ok(page)
+    }
+
+    /// A page whose common prefixes are made here, from all keys since the beginning: MinIO's tokens lead back to an earlier page for
+    /// delimiters other than `/`.
+    async fn list_ungrouped(&self, request: &ListRequest) -> Result<ListPage> {
+        let mut all = ListRequest { prefix: request.prefix.clone(), limit: PAGE_MAX, ..ListRequest::default() };
+        let mut page = Grouping::new(request);
+        loop {
+            let found = Box::pin(self.list_page(&all)).await?;
+            for object in found.objects {
+                if page.wants(&object.key) && !page.add(&object.key, || object.clone()) {
+                    return Ok(page.finish());
+                }
+            }
+            let Some(next) = found.next else { return Ok(page.finish()) };
+            (all.start_after, all.token) = (Some(next), found.token);
+        }
+    }
+
+    /// The page that a token of the under store stands for, else the one behind `start_after`.
+    async fn list_from(&self, request: &ListRequest, token: Option<&str>) -> Result<ListObjectsV2Output> {
+        let after = request.start_after.as_ref().filter(|_| token.is_none());
+        let call = self.client.sdk.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
+        let call = call.prefix(format!("{}{}", self.prefix, request.prefix)).set_delimiter(request.delimiter.clone());
+        let call = call.max_keys(request.limit.min(PAGE_MAX) as i32);
+        let call = call.set_start_after(after.map(|after| self.start_after(after, request)));
+        let result = call.set_continuation_token(token.map(str::to_owned)).send().await;
+        result.map_err(|error| classify(error, Effect::Read, || format!("list {}", self.bucket)))
     }
 
     /// A page that starts behind a common prefix must not show it again.
@@ -49,24 +108,30 @@ impl S3Store {
         if group { after + &LAST_CHARACTER.to_string() } else { after }
     }
 
-    /// The page, with names below our prefix; `next` is its last name when there is `more`.
-    fn page(&self, request: &ListRequest, output: ListObjectsV2Output, more: bool) -> ListPage {
+    /// The page, with names below our prefix. `next` is its last name, where there is a token for more.
+    fn page(&self, request: &ListRequest, output: ListObjectsV2Output, token: Option<String>) -> ListPage {
         let encoded = output.encoding_type() == Some(&EncodingType::Url);
         let local = |name: &str| {
             let name = if encoded { decode(name) } else { name.to_owned() };
             // An empty rest is the marker of the place itself.
             name.strip_prefix(&self.prefix).filter(|rest| !rest.is_empty()).map(str::to_owned)
         };
-        let is_behind = |name: &String| request.start_after.as_ref().is_none_or(|after| name > after);
+        let after = request.start_after.as_deref();
+        let is_behind = |name: &str| after.is_none_or(|after| name > after);
+        // A common prefix that `start_after` lies in may have keys behind it.
+        let has_keys_behind = |prefix: &String| {
+            is_behind(prefix) || after.is_some_and(|after| after != prefix && after.starts_with(prefix.as_str()))
+        };
         let listed = |object: &Object| listed(local(object.key()?)?, object);
         let mut objects: Vec<_> =
             output.contents().iter().filter_map(listed).filter(|object| is_behind(&object.key)).collect();
         let prefixes = output.common_prefixes().iter().filter_map(|prefix| local(prefix.prefix()?));
-        let mut prefixes: Vec<_> = prefixes.filter(is_behind).collect();
+        let mut prefixes: Vec<_> = prefixes.filter(has_keys_behind).collect();
         objects.sort_by(|a, b| a.key.cmp(&b.key));
         prefixes.sort();
         let last = objects.last().map(|object| object.key.clone()).max(prefixes.last().cloned());
-        ListPage { objects, prefixes, next: last.filter(|_| more) }
+        let next = last.filter(|_| token.is_some());
+        ListPage { objects, prefixes, token: token.filter(|_| next.is_some()), next }
     }
 }
 
@@ -75,8 +140,18 @@ impl S3Store {
 pub(super) fn must_go_on<T: PartialEq>(from: &T, next: &T, context: impl FnOnce() -> String) -> Result<()> {
     match from == next {
         false => Ok(()),
-        true => Err(Error::new(ErrorKind::Unavailable, format!("{}: a page is its own next one", context()))),
+        true => Err(in_circles(context())),
     }
+}
+
+fn in_circles(context: String) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{context}: a page is its own next one"))
+}
+
+/// The common prefix that `start_after` lies in.
+fn group_around(request: &ListRequest) -> Option<&str> {
+    let after = request.start_after.as_deref()?;
+    Grouping::new(request).group(after).filter(|group| *group != after)
 }
 
 fn listed(key: String, object: &Object) -> Option<ListedObject> {

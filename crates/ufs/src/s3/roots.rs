@@ -130,16 +130,15 @@ impl S3PrefixRoot {
 #[async_trait]
 impl BucketRoot for S3PrefixRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
-        let (mut buckets, mut start_after) = (Vec::new(), None);
+        let mut buckets = Vec::new();
+        let mut request = ListRequest { delimiter: Some("/".to_owned()), limit: 1000, ..ListRequest::default() };
         loop {
-            let delimiter = Some("/".to_owned());
-            let page =
-                self.place.list(&ListRequest { delimiter, start_after, limit: 1000, ..ListRequest::default() }).await?;
+            let page = self.place.list(&request).await?;
             let names = page.prefixes.iter().filter_map(|prefix| BucketName::new(prefix.trim_end_matches('/')).ok());
             // S3 keeps no time for a prefix.
             buckets.extend(names.map(|name| BucketInfo { name, created_ms: 0 }));
             match page.next {
-                Some(next) => start_after = Some(next),
+                Some(next) => (request.start_after, request.token) = (Some(next), page.token),
                 None => return Ok(buckets),
             }
         }

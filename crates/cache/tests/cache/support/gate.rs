@@ -57,6 +57,7 @@ struct Seen {
     gets: Vec<(String, Option<ByteRange>)>,
     heads: u64,
     lists: u64,
+    puts: u64,
     waiting: usize,
     refusals: u64,
 }
@@ -98,6 +99,11 @@ impl Gate {
 
     pub(crate) fn lists(&self) -> u64 {
         self.seen.lock().lists
+    }
+
+    /// Uploads that were begun.
+    pub(crate) fn puts(&self) -> u64 {
+        self.seen.lock().puts
     }
 
     /// Writes without an answer that have not been carried out.
@@ -206,6 +212,7 @@ impl UnderStore for Gate {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        self.seen.lock().puts += 1;
         self.pass(&Way::Closed).await;
         assert!(*self.way.borrow() != Way::Panic, "a fault of ours, as the test wants it");
         self.refused(key)?;
@@ -235,6 +242,10 @@ impl UnderStore for Gate {
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
         self.seen.lock().lists += 1;
         self.inner.list(request).await
+    }
+
+    fn lists_by_token(&self) -> bool {
+        self.inner.lists_by_token()
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {

@@ -1,0 +1,63 @@
+//! Requests that pass the cache by on their way to an S3 under store, and what they change there.
+
+use std::sync::Arc;
+
+use forebay_types::{BucketName, ObjectPath};
+use forebay_ufs::S3Target;
+
+use crate::Result;
+use crate::locks::KeyGuard;
+use crate::positions::Change;
+use crate::worker::Worker;
+
+/// Holds a key still while a request that passes the cache by changes its object in the under store. Dropped without
+/// [`PassingChange::end`], it counts as one whose answer is not known: it may land at any time.
+#[must_use]
+pub struct PassingChange {
+    worker: Arc<Worker>,
+    path: ObjectPath,
+    has_ended: bool,
+    _locks: (KeyGuard, KeyGuard),
+}
+
+impl Worker {
+    pub(crate) async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {
+        Ok(self.buckets.mount(bucket).await?.foreground.s3())
+    }
+
+    /// `None` while the under store has another state of the object than clients know.
+    pub(crate) async fn begin_passing_change(self: Arc<Self>, path: ObjectPath) -> Result<Option<PassingChange>> {
+        // Nobody waits for what is on its way to the under store.
+        if self.is_here(&path).await? {
+            return Ok(None);
+        }
+        let upload = self.uploads.lock(&path).await;
+        let lock = self.locks.lock(&path).await;
+        let current = self.current(&path).await?;
+        if current.record.is_some() {
+            return Ok(None);
+        }
+        self.check_settled(&path)?;
+        self.announce(&path, &current).await?;
+        Ok(Some(PassingChange { worker: self, path, has_ended: false, _locks: (lock, upload) }))
+    }
+}
+
+impl PassingChange {
+    /// The under store has answered that it did or refused what it was asked for.
+    pub async fn end(mut self) {
+        self.worker.end_request(&self.path).await;
+        self.has_ended = true;
+    }
+}
+
+impl Drop for PassingChange {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.worker.settle.mark(&self.path);
+        }
+        self.worker.positions.changed(&self.path, || Change::Unknown);
+        // After the mark, and before the locks: who reads the new fence sees the mark, and nobody keeps an older answer.
+        self.worker.fence.advance(&self.path);
+    }
+}

@@ -1,0 +1,305 @@
+//! Where listings of under stores go on, and what has reached an under store since they began.
+//!
+//! A listing goes on best where the under store's own token says: MinIO leaves out keys behind some names that it is asked to begin at. But
+//! what a token stands for may be as old as the first page (MinIO keeps whole listings for their later pages). An object that was written
+//! here before that may have left the catalog since, and is then in neither of the two. So changes that leave the catalog are kept for as
+//! long as a token may be used, and laid over the pages of older listings.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_catalog::records;
+use forebay_env::Env;
+use forebay_env::sync::Mutex;
+use forebay_types::{BucketName, ObjectPath};
+
+use crate::{ListObjects, ListedObject};
+
+/// Places of listings that are remembered, at some hundred bytes each. Behind others the under store is asked for the name.
+const PLACES_MAX: usize = 4096;
+
+/// How long a client may take from one page to the next. MinIO forgets a listing after some minutes.
+const PLACE_AGE_MAX: Duration = Duration::from_secs(600);
+
+/// Changes that are remembered, at some hundred bytes each: older listings go on by name.
+const CHANGES_MAX: usize = 65_536;
+
+/// Where a listing goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// Names up to this one have been shown.
+    pub(crate) after: Option<String>,
+    /// The under store's page with the next names. It may begin with names that have been shown.
+    pub(crate) page: PageStart,
+    /// How many names that page held, where it begins with such: with fewer, the next ones would not be on it. 0 where it does not.
+    pub(crate) page_limit: usize,
+    /// The number of the last change before the under store's listing began.
+    pub(crate) since: u64,
+}
+
+/// Where a page of an under store begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PageStart {
+    Behind(Option<String>),
+    Token(String),
+}
+
+#[derive(PartialEq, Eq, Hash, Clone)]
+struct Place {
+    bucket: BucketName,
+    prefix: String,
+    delimiter: Option<String>,
+    after: String,
+}
+
+struct Known {
+    position: Position,
+    until: Duration,
+}
+
+/// What has become of an object in the under store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    Written(ListedObject),
+    Deleted,
+    /// The under store has to be asked.
+    Unknown,
+}
+
+pub(crate) struct Positions {
+    env: Env,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    places: HashMap<Place, Known>,
+    /// In the order in which they end. One that was kept again is in it twice.
+    ends: VecDeque<(Duration, Place)>,
+    /// Listings that are being answered.
+    listings: usize,
+    changes: Changes,
+}
+
+/// What left the catalog because the under store has it.
+#[derive(Default)]
+struct Changes {
+    /// The number of the last one.
+    last: u64,
+    /// The number of the last one that is not here any more.
+    forgotten: u64,
+    /// By key in the catalog.
+    by_key: BTreeMap<Bytes, (u64, Change)>,
+    /// In order, also those that a later one of the same key has replaced.
+    by_number: VecDeque<(u64, Bytes)>,
+}
+
+/// As long as it lives, changes are kept.
+pub(crate) struct Listing<'a>(&'a Positions);
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().listings -= 1;
+    }
+}
+
+impl Positions {
+    pub(crate) fn new(env: Env) -> Self {
+        Self { env, state: Mutex::default() }
+    }
+
+    /// Where a listing begins or goes on.
+    pub(crate) fn begin(&self, bucket: &BucketName, request: &ListObjects) -> (Listing<'_>, Position) {
+        let mut state = self.state.lock();
+        state.listings += 1;
+        let known = request.start_after.as_deref().and_then(|after| state.places.get(&place(bucket, request, after)));
+        let now = self.env.clock.monotonic();
+        let known = known.filter(|known| known.until > now && known.position.since >= state.changes.forgotten);
+        let position = known.map(|known| known.position.clone());
+        drop(state);
+        (Listing(self), position.unwrap_or_else(|| self.by_name(request.start_after.clone())))
+    }
+
+    /// A listing that goes on by name alone.
+    pub(crate) fn by_name(&self, after: Option<String>) -> Position {
+        Position { page: PageStart::Behind(after.clone()), after, page_limit: 0, since: self.now() }
+    }
+
+    /// Remembers how the listing goes on behind the page that ends with `after`.
+    pub(crate) fn keep(&self, bucket: &BucketName, request: &ListObjects, after: &str, at: Position) {
+        let until = self.env.clock.monotonic() + PLACE_AGE_MAX;
+        let place = place(bucket, request, after);
+        let position = Position { after: Some(after.to_owned()), ..at };
+        let mut state = self.state.lock();
+        state.ends.push_back((until, place.clone()));
+        state.places.insert(place, Known { position, until });
+        while state.ends.len() > PLACES_MAX {
+            state.end_first();
+        }
+    }
+
+    /// The bucket is gone, and may come again.
+    pub(crate) fn forget(&self, bucket: &BucketName) {
+        let mut state = self.state.lock();
+        state.places.retain(|place, _| place.bucket != *bucket);
+        state.changes.forget_all();
+    }
+
+    /// The number of the last change: a page that is asked for now by name, not by token, shows all up to this one.
+    pub(crate) fn now(&self) -> u64 {
+        self.state.lock().changes.last
+    }
+
+    /// The under store has another state of the object. Called before the object's record leaves the catalog.
+    pub(crate) fn changed(&self, path: &ObjectPath, change: impl FnOnce() -> Change) {
+        let now = self.env.clock.monotonic();
+        let mut state = self.state.lock();
+        while state.ends.front().is_some_and(|(until, _)| *until <= now) {
+            state.end_first();
+        }
+        if state.listings == 0 && state.places.is_empty() {
+            state.changes.forget_all();
+        } else {
+            state.changes.add(records::object_key(path), change());
+        }
+    }
+
+    /// Changes of keys from `from` on, before `to`, that came after the one with the number `since`. By key. `None` when not all of them
+    /// are known any more.
+    pub(crate) fn changes(&self, from: &Bytes, to: &Bytes, since: u64) -> Option<Vec<(ObjectPath, Change)>> {
+        let state = self.state.lock();
+        if since < state.changes.forgotten {
+            return None;
+        }
+        if from >= to {
+            return Some(Vec::new());
+        }
+        let range = state.changes.by_key.range(from.clone()..to.clone());
+        let newer = range.filter(|(_, (number, _))| *number > since);
+        Some(newer.filter_map(|(key, (_, change))| Some((records::parse_object_key(key)?, change.clone()))).collect())
+    }
+}
+
+fn place(bucket: &BucketName, request: &ListObjects, after: &str) -> Place {
+    let (prefix, delimiter) = (request.prefix.clone(), request.delimiter.clone());
+    Place { bucket: bucket.clone(), prefix, delimiter, after: after.to_owned() }
+}
+
+impl State {
+    fn end_first(&mut self) {
+        if let Some((until, place)) = self.ends.pop_front()
+            && self.places.get(&place).is_some_and(|known| known.until == until)
+        {
+            self.places.remove(&place);
+        }
+    }
+}
+
+impl Changes {
+    fn add(&mut self, key: Bytes, change: Change) {
+        self.last += 1;
+        self.by_key.insert(key.clone(), (self.last, change));
+        self.by_number.push_back((self.last, key));
+        while self.by_number.len() > CHANGES_MAX {
+            let Some((number, key)) = self.by_number.pop_front() else { return };
+            if self.by_key.get(&key).is_some_and(|(last, _)| *last == number) {
+                self.by_key.remove(&key);
+            }
+            self.forgotten = number;
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.last += 1;
+        self.forgotten = self.last;
+        self.by_key.clear();
+        self.by_number.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(after: Option<&str>) -> ListObjects {
+        ListObjects { start_after: after.map(str::to_owned), limit: 1000, ..ListObjects::default() }
+    }
+
+    fn bucket() -> BucketName {
+        BucketName::new("bucket").unwrap()
+    }
+
+    fn path(key: &str) -> ObjectPath {
+        ObjectPath::parse("bucket", key).unwrap()
+    }
+
+    fn token() -> PageStart {
+        PageStart::Token("token".to_owned())
+    }
+
+    fn by_name() -> PageStart {
+        PageStart::Behind(Some("m".to_owned()))
+    }
+
+    fn changes(positions: &Positions, since: u64) -> Vec<String> {
+        let (from, to) = records::object_prefix_range(&bucket(), "");
+        positions
+            .changes(&from, &to, since)
+            .expect("all are known")
+            .into_iter()
+            .map(|(path, _)| path.key.as_str().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn a_listing_goes_on_by_its_token_and_sees_what_changed_since() {
+        let (env, clock) = Env::simulated(1);
+        let positions = Positions::new(env);
+        positions.changed(&path("before"), || Change::Deleted);
+        let (listing, first) = positions.begin(&bucket(), &request(None));
+        positions.changed(&path("meanwhile"), || Change::Deleted);
+        positions.keep(&bucket(), &request(None), "m", Position { page: token(), ..first.clone() });
+        drop(listing);
+        positions.changed(&path("after"), || Change::Deleted);
+        let (_listing, next) = positions.begin(&bucket(), &request(Some("m")));
+        assert_eq!((next.page, next.since), (token(), first.since));
+        assert_eq!(changes(&positions, next.since), ["after", "meanwhile"]);
+        let other = ListObjects { delimiter: Some("/".to_owned()), ..request(Some("m")) };
+        assert_eq!(positions.begin(&bucket(), &other).1.page, by_name());
+        clock.advance(PLACE_AGE_MAX);
+        assert_eq!(positions.begin(&bucket(), &request(Some("m"))).1.page, by_name());
+    }
+
+    #[test]
+    fn a_listing_that_is_older_than_what_is_remembered_goes_on_by_name() {
+        let (env, clock) = Env::simulated(1);
+        let positions = Positions::new(env);
+        let (listing, first) = positions.begin(&bucket(), &request(None));
+        positions.keep(&bucket(), &request(None), "m", Position { page: token(), ..first.clone() });
+        drop(listing);
+        for number in 0..=CHANGES_MAX {
+            positions.changed(&path(&format!("{number}")), || Change::Deleted);
+        }
+        let (from, to) = records::object_prefix_range(&bucket(), "");
+        assert_eq!(positions.changes(&from, &to, first.since), None);
+        assert_eq!(changes(&positions, first.since + 1).len(), CHANGES_MAX);
+        assert_eq!(positions.begin(&bucket(), &request(Some("m"))).1.page, by_name());
+        // And nothing is kept when no listing is under way any more.
+        clock.advance(PLACE_AGE_MAX);
+        positions.changed(&path("last"), || Change::Deleted);
+        assert!(changes(&positions, positions.now()).is_empty());
+        assert!(positions.state.lock().places.is_empty());
+    }
+
+    #[test]
+    fn places_are_bounded() {
+        let (env, _) = Env::simulated(1);
+        let positions = Positions::new(env);
+        for number in 0..2 * PLACES_MAX {
+            let at = positions.by_name(None);
+            positions.keep(&bucket(), &request(None), &number.to_string(), at);
+        }
+        assert_eq!(positions.state.lock().places.len(), PLACES_MAX);
+    }
+}

@@ -1,0 +1,71 @@
+"""Versions that an S3 server behind the cache keeps: what removes one passes through, and changes what clients get."""
+
+import pytest
+
+from harness.clients import boto
+from harness.servers import Forebay, S3Server
+
+
+class VersionedServer(S3Server):
+    def command(self):
+        versions = self.objects.parent / "versions"
+        versions.mkdir(exist_ok=True)
+        *words, objects = super().command()
+        return [*words, "--versioning-dir", str(versions), objects]
+
+
+@pytest.fixture(params=["WRITE_BACK", "WRITE_THROUGH"])
+def pair(request, tmp_path):
+    behind = VersionedServer(tmp_path / "s3").start()
+    # Long enough that nothing but the request itself makes the cache look again.
+    config = '[[policy]]\npath = "/"\nmetadataTtl = "1 h"\n'
+    forebay = Forebay(tmp_path / "forebay", mode=request.param, behind=behind, config=config).start()
+    yield behind, forebay
+    for server in (forebay, behind):
+        server.kill()
+
+
+def test_a_version_that_is_removed_shows_the_one_before(pair):
+    behind, forebay = pair
+    s3, direct = boto(forebay), boto(behind)
+    s3.create_bucket(Bucket="versioned")
+    s3.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+
+    def write(body):
+        s3.put_object(Bucket="versioned", Key="key", Body=body)
+        forebay.wait_until_drained()
+        assert s3.get_object(Bucket="versioned", Key="key")["Body"].read() == body
+
+    def versions():
+        return direct.list_object_versions(Bucket="versioned", Prefix="key").get("Versions", [])
+
+    def remove_newest():
+        (newest,) = [each["VersionId"] for each in versions() if each["IsLatest"]]
+        s3.delete_object(Bucket="versioned", Key="key", VersionId=newest)
+
+    write(b"first")
+    write(b"second")
+    assert len(versions()) == 2
+    remove_newest()
+    assert s3.get_object(Bucket="versioned", Key="key")["Body"].read() == b"first"
+    write(b"third")
+    assert direct.get_object(Bucket="versioned", Key="key")["Body"].read() == b"third"
+    remove_newest()
+    remove_newest()
+    with pytest.raises(s3.exceptions.NoSuchKey):
+        s3.get_object(Bucket="versioned", Key="key")
+    # And the marker of a delete, without which the object is back.
+    write(b"fourth")
+    s3.delete_object(Bucket="versioned", Key="key")
+    forebay.wait_until_drained()
+    with pytest.raises(s3.exceptions.NoSuchKey):
+        s3.get_object(Bucket="versioned", Key="key")
+    (marker,) = direct.list_object_versions(Bucket="versioned", Prefix="key")["DeleteMarkers"]
+    s3.delete_object(Bucket="versioned", Key="key", VersionId=marker["VersionId"])
+    assert s3.get_object(Bucket="versioned", Key="key")["Body"].read() == b"fourth"
+    # Where a marker stands, versitygw refuses what is to be written only if nothing is there.
+    s3.delete_object(Bucket="versioned", Key="key")
+    forebay.wait_until_drained()
+    write(b"fifth")
+    assert direct.get_object(Bucket="versioned", Key="key")["Body"].read() == b"fifth"
+    assert forebay.metrics()["forebay_conflict_objects"] == 0
