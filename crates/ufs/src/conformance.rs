@@ -209,28 +209,21 @@ async fn check_list(
             expected.push(shown);
         }
     }
-    let is_no_group = |name: &str| delimiter.is_some_and(|delimiter| !name.ends_with(delimiter));
-    for after in model.keys().filter(|name| limit == 100 && name.starts_with(prefix) && is_no_group(name)) {
-        // A common prefix that the name is below shows what is behind the name.
-        let behind = model.keys().filter(|name| name.starts_with(prefix) && *name > after);
-        let mut expected: Vec<String> = behind.map(|name| shown_as(name, prefix, delimiter)).collect();
-        expected.dedup();
-        let request = ListRequest {
-            prefix: prefix.to_owned(),
-            delimiter: delimiter.map(str::to_owned),
-            start_after: Some(after.clone()),
-            limit,
-            ..ListRequest::default()
-        };
-        let page = store.list(&request).await.expect("an under store lists");
-        let mut names: Vec<_> = page.objects.into_iter().map(|object| object.key).chain(page.prefixes).collect();
-        names.sort();
-        assert_eq!(names, expected, "prefix {prefix:?}, delimiter {delimiter:?}, behind {after:?}");
-    }
+    let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
+    let first = ListRequest { prefix, delimiter, limit, ..ListRequest::default() };
     // By name, by the under store's own token, and by the token of a page that begins before the place.
-    for by in ["name", "token", "earlier token"] {
-        let found = walk(store, model, prefix, delimiter, limit, by).await;
-        assert_eq!(found, expected, "prefix {prefix:?}, delimiter {delimiter:?}, limit {limit}, by {by}");
+    for by in [By::Name, By::Token, By::EarlierToken] {
+        assert_eq!(walk(store, model, &first, by).await, expected, "{first:?}, by {by:?}");
+    }
+    // A common prefix that a name is below shows what is behind the name. One page each.
+    let ListRequest { prefix, delimiter, .. } = &first;
+    let is_inside = |name: &str| limit == 100 && delimiter.as_ref().is_some_and(|delimiter| !name.ends_with(delimiter));
+    for after in model.keys().filter(|name| name.starts_with(prefix) && is_inside(name)) {
+        let behind = model.keys().filter(|name| name.starts_with(prefix) && *name > after);
+        let mut expected: Vec<String> = behind.map(|name| shown_as(name, prefix, delimiter.as_deref())).collect();
+        expected.dedup();
+        let request = ListRequest { start_after: Some(after.clone()), ..first.clone() };
+        assert_eq!(walk(store, model, &request, By::Name).await, expected, "{request:?}");
     }
 }
 
@@ -240,21 +233,21 @@ fn shown_as(name: &str, prefix: &str, delimiter: Option<&str>) -> String {
     name[..end.unwrap_or(name.len())].to_owned()
 }
 
-async fn walk(
-    store: &dyn UnderStore,
-    model: &BTreeMap<String, Bytes>,
-    prefix: &str,
-    delimiter: Option<&str>,
-    limit: usize,
-    by: &str,
-) -> Vec<String> {
-    let mut found = Vec::new();
-    let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
-    let mut request = ListRequest { prefix, delimiter, limit, ..ListRequest::default() };
+/// How a listing goes on behind a page.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Name,
+    Token,
+    EarlierToken,
+}
+
+/// The names of all pages.
+async fn walk(store: &dyn UnderStore, model: &BTreeMap<String, Bytes>, first: &ListRequest, by: By) -> Vec<String> {
+    let (mut found, mut request) = (Vec::new(), first.clone());
     let mut earlier = None;
     loop {
         let page = store.list(&request).await.expect("an under store lists");
-        assert!(page.objects.len() + page.prefixes.len() <= limit);
+        assert!(page.objects.len() + page.prefixes.len() <= request.limit);
         for object in &page.objects {
             assert_eq!(object.size, model[&object.key].len() as u64, "{}", object.key);
         }
@@ -264,9 +257,9 @@ async fn walk(
         let Some(next) = page.next else { return found };
         request.start_after = Some(next);
         request.token = match by {
-            "name" => None,
-            "token" => page.token,
-            _ => earlier.replace(page.token).flatten(),
+            By::Name => None,
+            By::Token => page.token,
+            By::EarlierToken => earlier.replace(page.token).flatten(),
         };
     }
 }

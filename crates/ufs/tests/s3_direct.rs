@@ -515,6 +515,39 @@ async fn a_list_that_goes_in_circles_is_an_error() {
     assert_eq!((error.kind, server.seen.lock().len()), (ErrorKind::Unavailable, 2), "{error}");
 }
 
+/// As MinIO does for delimiters other than `/`; without one it goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn common_prefixes_are_made_here_where_tokens_lead_back() {
+    let page = |names: &str, next: Option<&str>| {
+        let next =
+            next.map(|next| format!("<NextContinuationToken>{next}</NextContinuationToken>")).unwrap_or_default();
+        let is_truncated = !next.is_empty();
+        let document =
+            format!("<ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>{next}{names}</ListBucketResult>");
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len())
+    };
+    let key = |name: &str| format!("<Contents><Key>a prefix/{name}</Key><Size>1</Size><ETag>\"t\"</ETag></Contents>");
+    let group = "<CommonPrefixes><Prefix>a prefix/a-</Prefix></CommonPrefixes>";
+    let server =
+        Recorder::by(move |seen| match (seen.path.contains("delimiter="), seen.path.contains("continuation-token=")) {
+            (true, _) => page(group, Some("back")),
+            (false, false) => page(&(key("a-1") + &key("a-2") + &key("b")), Some("on")),
+            (false, true) => page(&(key("c-1") + &key("d")), None),
+        })
+        .await;
+    let [store, _] = server.both(S3Settings::default()).await;
+    let delimiter = Some("-".to_owned());
+    let mut request = ListRequest { delimiter, limit: 1, ..ListRequest::default() };
+    let mut names = Vec::new();
+    loop {
+        let page = store.list(&request).await.unwrap();
+        names.extend(page.objects.into_iter().map(|object| object.key).chain(page.prefixes));
+        let Some(next) = page.next else { break };
+        (request.start_after, request.token) = (Some(next), page.token);
+    }
+    assert_eq!(names, ["a-", "b", "c-", "d"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_for_its_time_is_sent_again_in_the_time_of_the_server() {
     let refusal = "HTTP/1.1 403 Forbidden\r\nDate: Thu, 01 Jan 2037 00:00:00 GMT\r\nContent-Length: 0\r\n\r\n";

@@ -101,6 +101,24 @@ async fn a_load_brings_all_to_disk_and_nothing_to_memory() {
     assert!(text.contains("forebay_jobs_ended_total{kind=\"load\",state=\"done\"} 3\n"), "{text}");
 }
 
+/// As MinIO lists: a page that is to begin behind a name leaves out others.
+#[tokio::test]
+async fn load_and_verify_see_all_of_an_under_store_that_cannot_begin_behind_all_names() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.keep_listings();
+    for n in 0..1_200 {
+        for directory in ["logs-2024", "logs.d", "logs"] {
+            bench.under.put_outside(&format!("{directory}/{n:05}"), "out".into());
+        }
+    }
+    bench.background.set(Way::Closed);
+    bench.put("logs-2024/00500x", "waits, and cuts a page").await.unwrap();
+    for kind in [JobKind::Verify, JobKind::Load] {
+        let (job, found) = run(&bench, request(kind, "/")).await;
+        assert_eq!((job.state, job.progress.objects_seen, found.len()), (JobState::Done, 3_601, 0), "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_load_reads_no_faster_than_it_may() {
     let bench = Bench::new(WriteMode::WriteThrough).await;
