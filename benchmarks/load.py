@@ -1,8 +1,10 @@
 """Runs `forebay-bench`, and keeps what it measured."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import tempfile
@@ -34,6 +36,19 @@ def background(server, *words):
         process.wait()
 
 
+def together(server, loads):
+    """Puts several loads on a server at the same time. `loads` are words by name; gives the rounds of each, in which operations may have failed."""
+    with tempfile.TemporaryDirectory() as directory:
+        files = {name: f"{directory}/{number}.json" for number, name in enumerate(loads)}
+        keys = {"FOREBAY_ACCESS_KEY": server.access_key, "FOREBAY_SECRET_KEY": server.secret_key}
+        with concurrent.futures.ThreadPoolExecutor(len(loads)) as pool:
+            options = ["--host", server.endpoint, "--json"]
+            running = [pool.submit(attempt, *words, *options, files[name], keys=keys) for name, words in loads.items()]
+            for load in running:
+                load.result()
+        return {name: json.loads(pathlib.Path(file).read_text())["runs"][0]["rounds"] for name, file in files.items()}
+
+
 def limits(directory, *words):
     """What disk and processor can do at most."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
@@ -42,9 +57,13 @@ def limits(directory, *words):
 
 
 def call(*words, keys=None):
+    done = attempt(*words, keys=keys)
+    assert done.returncode == 0, (done.args, done.stdout[-2000:], done.stderr[-2000:])
+
+
+def attempt(*words, keys=None):
     command = [str(BENCH), *(str(word) for word in words)]
-    done = subprocess.run(command, env=os.environ | (keys or {}), capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, (command, done.stdout[-2000:], done.stderr[-2000:])
+    return subprocess.run(command, env=os.environ | (keys or {}), capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def figures(measured, operation):
@@ -81,3 +100,14 @@ def interleaved(rounds, contenders):
             measured[name].append(measure(number))
     return {name: medians(every) for name, every in measured.items()}
 
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status") as status:
+        (line,) = [line for line in status if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024

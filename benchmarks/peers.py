@@ -21,9 +21,9 @@ class Forebay(servers.Forebay):
 
     binary = ROOT / "target" / "release" / "forebay"
 
-    def __init__(self, directory, mode="WRITE_BACK", behind=None, config="", size="24 GiB"):
+    def __init__(self, directory, mode="WRITE_BACK", behind=None, config="", size="24 GiB", store=""):
         # Most of the cache may be dirty: what is measured is the cache, not when it says no.
-        settings = f'[store]\nsize = "{size}"\n[cache]\npinned_ratio = 0.9\n{config}'
+        settings = f'[store]\nsize = "{size}"\n{store}\n[cache]\npinned_ratio = 0.9\n{config}'
         super().__init__(directory, mode=mode, behind=behind, config=settings)
 
 
@@ -59,21 +59,8 @@ class Rclone(servers.Server):
         return servers.accepts_connections(self.port)
 
 
-class Bare(servers.Server):
-    """An S3 that keeps nothing (`forebay-bench bare-server`): what HTTP alone costs, or a store that is far away."""
-
-    def __init__(self, directory, *options):
-        super().__init__(directory)
-        self.options = options
-
-    def command(self):
-        return [str(BENCH), "bare-server", "--listen", f"127.0.0.1:{self.port}", *self.options]
-
-    def environment(self):
-        return {}
-
-    def is_ready(self):
-        return servers.accepts_connections(self.port)
+class Bare(servers.Bare):
+    binary = BENCH
 
 
 class Distant:

@@ -5,10 +5,11 @@ import signal
 import threading
 import time
 
+import under_load
 import load
 import peers
 from harness.clients import boto
-from load import figures, interleaved, medians
+from load import cpu_seconds, figures, interleaved, medians, resident_bytes
 from report import Section
 
 
@@ -258,12 +259,6 @@ def drain(server, seconds=None):
     return {"p50": None, "p99": None, "rate": done / took, "cpu": cpu}
 
 
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(") ", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
 def burst(setting):
     """Ten times what the under store bears, for a minute."""
     size, rate = "10KiB", 200
@@ -430,12 +425,6 @@ def restart(server):
     return time.monotonic() - begin
 
 
-def resident_bytes(pid):
-    with open(f"/proc/{pid}/status") as status:
-        (line,) = [line for line in status if line.startswith("VmRSS:")]
-    return int(line.split()[1]) * 1024
-
-
 def listing(setting, count=1_000_000):
     """Pages of 1,000 keys out of a million."""
     with setting.started(peers.Forebay, mode="TRANSIENT") as server:
@@ -485,6 +474,12 @@ ALL = {
     "burst": burst,
     "misses": misses,
     "neighbours": neighbours,
+    "full": under_load.full,
+    "beside": under_load.beside,
+    "snapshots": under_load.snapshots,
+    "restarts": under_load.restarts,
+    "connections": under_load.connections,
+    "eviction": under_load.eviction,
     "growth": growth,
     "listing": listing,
     "amplification": amplification,

@@ -1,7 +1,7 @@
 """Fixtures: a worker, the load generator, and a bucket of its own for each test."""
 
 import pytest
-from bench import Bench
+from harness.bench import Bench
 from harness.clients import boto
 from harness.servers import Forebay
 

@@ -215,3 +215,22 @@ class Forebay(Server):
 
     def wait_until_drained(self, seconds=60):
         eventually("everything persisted", self.is_drained, seconds)
+
+
+class Bare(Server):
+    """An S3 that keeps nothing (`forebay-bench bare-server`): it takes all writes, and gives the same bytes for every key."""
+
+    binary = Forebay.binary.with_name("forebay-bench")
+
+    def __init__(self, directory, *options):
+        super().__init__(directory)
+        self.options = options
+
+    def command(self):
+        return [str(self.binary), "bare-server", "--listen", f"127.0.0.1:{self.port}", *self.options]
+
+    def environment(self):
+        return {}
+
+    def is_ready(self):
+        return accepts_connections(self.port)

@@ -31,6 +31,10 @@ const SIZE_MAX: u64 = 1 << 30;
 /// As S3 answers who asks too often.
 const SLOW_DOWN: &[u8] = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>";
 
+/// The one upload in parts, of which nothing is kept either.
+const UPLOAD: &[u8] = b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>";
+const UPLOADED: &[u8] = b"<CompleteMultipartUploadResult><ETag>&quot;5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a&quot;</ETag></CompleteMultipartUploadResult>";
+
 /// Every object has this one: nothing is kept, so nothing changes.
 const TAG: &str = "\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"";
 
@@ -107,7 +111,9 @@ impl BareServer {
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<impl Body<Data = Bytes, Error = BoxError> + use<>>, Infallible> {
-        let is_list = request.uri().query().is_some_and(|query| query.contains("list-type="));
+        let query = request.uri().query().unwrap_or_default();
+        let asks = |parameter: &str| query.split('&').any(|one| one.split('=').next() == Some(parameter));
+        let (is_list, begins_upload, ends_upload) = (asks("list-type"), asks("uploads"), asks("uploadId"));
         let range = request.headers().get(RANGE).and_then(|range| parse_range(range.to_str().ok()?));
         let method = request.method().clone();
         let mut sent = request.into_body();
@@ -125,6 +131,8 @@ impl BareServer {
                 response.body(Full::new(Bytes::from_static(b"<ListBucketResult></ListBucketResult>")))
             }
             Method::GET | Method::HEAD => self.object(response, range),
+            Method::POST if begins_upload => response.body(Full::new(Bytes::from_static(UPLOAD))),
+            Method::POST if ends_upload => response.body(Full::new(Bytes::from_static(UPLOADED))),
             _ => response.header(ETAG, TAG).body(Full::default()),
         };
         let response = response.expect("all headers are valid");
@@ -223,6 +231,13 @@ mod tests {
         let list = b"GET /b?list-type=2 HTTP/1.1\r\nhost: h\r\n\r\n";
         let listed = connection.exchange(list, std::iter::empty(), None).await.unwrap().text;
         assert!(listed.starts_with(b"<ListBucketResult>"));
+        for (query, root) in
+            [("uploads", "<InitiateMultipartUploadResult>"), ("uploadId=1", "<CompleteMultipartUploadResult>")]
+        {
+            let post = format!("POST /b/k?{query} HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n");
+            let answer = connection.exchange(post.as_bytes(), std::iter::empty(), None).await.unwrap();
+            assert!(answer.text.starts_with(root.as_bytes()), "{query}");
+        }
         for (range, status, bytes) in
             [("1-2", 206, &b"el"[..]), ("3-", 206, b"lo"), ("0-99", 206, b"hello"), ("9-", 200, b"hello")]
         {

@@ -6,6 +6,7 @@
 mod buffers;
 pub mod conformance;
 pub mod memory;
+mod open_file;
 pub mod real;
 
 use std::io;
@@ -32,7 +33,7 @@ pub trait Disk: Send + Sync + 'static {
     async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Names of all files, in no order.
     async fn list(&self) -> io::Result<Vec<String>>;
-    /// Removes a name. Handles that are open keep reading the bytes.
+    /// Removes a name. The handle that is open keeps reading the bytes; with it they go, for whoever opened the file once more too.
     async fn remove(&self, name: &str) -> io::Result<()>;
     /// Replaces `to` by `from` in one step.
     async fn rename(&self, from: &str, to: &str) -> io::Result<()>;

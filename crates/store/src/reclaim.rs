@@ -132,7 +132,7 @@ impl Inner {
                 continue;
             }
             let Some(victim) = self.choose(index, &tried).await else { return };
-            let (segment, members) = (&victim.segment, self.members(victim.segment.key()));
+            let (segment, members) = (&victim.segment, self.members(victim.segment.key()).await);
             let key = segment.key();
             if victim.may_stay && !tried.renewed.contains(&key) && self.is_mostly_kept(segment, &members) {
                 tried.renewed.insert(key);
@@ -160,7 +160,7 @@ impl Inner {
                     break;
                 }
                 let Some(victim) = self.small_victim(directory).await else { break };
-                let members = self.members(victim.segment.key());
+                let members = self.members(victim.segment.key()).await;
                 if self.take_back(victim, members).await != TakenBack::Done {
                     break;
                 }

@@ -213,6 +213,10 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter()
     }

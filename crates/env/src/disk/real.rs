@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::ReadWriteFlags;
 
 use super::buffers::Buffers;
+use super::open_file::{Freeing, OpenFile};
 use super::{Disk, DiskFile, DiskSpace};
 
 /// Holds the lock on the directory; not listed.
@@ -26,11 +27,12 @@ pub struct RealDisk {
     /// For syncs: they need no other descriptor.
     directory: Arc<File>,
     buffers: Arc<Buffers>,
+    freeing: Arc<Freeing>,
     _lock: File,
 }
 
 struct RealFile {
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     buffers: Arc<Buffers>,
 }
 
@@ -51,7 +53,17 @@ impl RealDisk {
             other => context(other.into()),
         })?;
         let directory = Arc::new(File::open(path).map_err(context)?);
-        Ok(Self { path: Arc::new(path.to_owned()), directory, buffers: Arc::default(), _lock: lock })
+        Ok(Self {
+            path: Arc::new(path.to_owned()),
+            directory,
+            buffers: Arc::default(),
+            freeing: Arc::default(),
+            _lock: lock,
+        })
+    }
+
+    fn opened(&self, file: File) -> Arc<dyn DiskFile> {
+        Arc::new(RealFile { file: OpenFile::new(file, &self.freeing), buffers: Arc::clone(&self.buffers) })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -92,13 +104,13 @@ impl Disk for RealDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.file(name);
         let file = blocking(move || options().create_new(true).open(path).map_err(without_descriptor)).await?;
-        Ok(Arc::new(RealFile { file: Arc::new(file), buffers: Arc::clone(&self.buffers) }))
+        Ok(self.opened(file))
     }
 
     async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.file(name);
         let file = blocking(move || options().open(path)).await?;
-        Ok(Arc::new(RealFile { file: Arc::new(file), buffers: Arc::clone(&self.buffers) }))
+        Ok(self.opened(file))
     }
 
     async fn list(&self) -> io::Result<Vec<String>> {
@@ -188,20 +200,24 @@ impl DiskFile for RealFile {
     async fn write_at(&self, offset: u64, data: Vec<Bytes>, sync: bool) -> io::Result<()> {
         let file = Arc::clone(&self.file);
         blocking(move || {
-            write_all(&file, offset, &data)?;
-            if sync { file.sync_data().map_err(not_synced) } else { Ok(()) }
+            write_all(&file.file, offset, &data)?;
+            if sync {
+                return file.sync();
+            }
+            file.written(data.iter().map(|buffer| buffer.len() as u64).sum());
+            Ok(())
         })
         .await
     }
 
     async fn read_at(&self, offset: u64, length: usize) -> io::Result<Bytes> {
         let mut buffer = self.buffers.take(length);
-        if read_cached(&self.file, offset, buffer.as_mut()).is_some() {
+        if read_cached(&self.file.file, offset, buffer.as_mut()).is_some() {
             return Ok(buffer.freeze(length));
         }
         let file = Arc::clone(&self.file);
         blocking(move || {
-            let read = read_full(&file, offset, buffer.as_mut())?;
+            let read = read_full(&file.file, offset, buffer.as_mut())?;
             Ok(buffer.freeze(read))
         })
         .await
@@ -209,17 +225,17 @@ impl DiskFile for RealFile {
 
     async fn sync_data(&self) -> io::Result<()> {
         let file = Arc::clone(&self.file);
-        blocking(move || file.sync_data().map_err(not_synced)).await
+        blocking(move || file.sync()).await
     }
 
     async fn set_len(&self, length: u64) -> io::Result<()> {
         let file = Arc::clone(&self.file);
-        blocking(move || file.set_len(length)).await
+        blocking(move || file.file.set_len(length)).await
     }
 
     async fn len(&self) -> io::Result<u64> {
         let file = Arc::clone(&self.file);
-        blocking(move || Ok(file.metadata()?.len())).await
+        blocking(move || Ok(file.file.metadata()?.len())).await
     }
 }
 

@@ -34,6 +34,9 @@ const SMALL_PART: u64 = 8;
 /// Most small segments in a directory. Each has a descriptor, and a start looks at each.
 const SMALL_MAX: usize = 16;
 
+/// So many objects are looked at in a row: a millisecond or less.
+const LOOKED_AT_ONCE: usize = 16_384;
+
 /// What reclaim takes next, doomed already.
 pub(super) struct Victim {
     pub(super) directory: Arc<Directory>,
@@ -288,17 +291,25 @@ impl Inner {
     }
 
     /// The objects that need a segment, in the order of their keys.
-    pub(crate) fn members(&self, segment: SegmentKey) -> Vec<(Bytes, Generation)> {
-        let mut members = Vec::new();
+    pub(crate) async fn members(&self, segment: SegmentKey) -> Vec<(Bytes, Generation)> {
+        let (mut members, mut looked_at) = (Vec::new(), 0);
+        let uses = |entry: &Entry| entry.uses().any(|(used, _)| used == segment);
         for shard in self.objects.shards() {
-            let shard = shard.read();
-            let uses = |entry: &Entry| entry.uses().any(|(used, _)| used == segment);
-            members.extend(
-                shard
-                    .iter()
-                    .filter(|entry| uses(entry))
-                    .map(|entry| (Bytes::copy_from_slice(entry.key()), entry.generation)),
-            );
+            {
+                let shard = shard.read();
+                looked_at += shard.len();
+                members.extend(
+                    shard
+                        .iter()
+                        .filter(|entry| uses(entry))
+                        .map(|entry| (Bytes::copy_from_slice(entry.key()), entry.generation)),
+                );
+            }
+            // Millions take too long for the requests that wait for this thread.
+            if looked_at >= LOOKED_AT_ONCE {
+                looked_at = 0;
+                tokio::task::yield_now().await;
+            }
         }
         members.sort_unstable();
         members

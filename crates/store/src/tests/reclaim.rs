@@ -219,7 +219,7 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     let directory = &store.inner.places[directory].directory;
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
-    let members = store.inner.members(victim.key());
+    let members = store.inner.members(victim.key()).await;
     let carried = Carried::Worthwhile { bytes_max: crate::reclaim::carried_max(&victim) };
     store.inner.reclaim(directory, &victim, carried, members).await?;
     // As the snapshot would have done that lets it go.
