@@ -6,9 +6,6 @@ import html
 UNITS = {
     "p50": ("p50 ms", "{:.2f}"),
     "p99": ("p99 ms", "{:.2f}"),
-    "p999": ("p99.9 ms", "{:.2f}"),
-    "max": ("longest ms", "{:.1f}"),
-    "errors": ("failed", "{:,.0f}"),
     "ready": ("ready after s", "{:.1f}"),
     "normal": ("as before after s", "{:.0f}"),
     "hits": ("hits %", "{:.1f}"),

@@ -151,9 +151,19 @@ impl Worker {
                 (format!("{:?}", error.kind), error.to_string(), blame)
             }
             Err(Failure::UnderStore(error)) => {
-                // A conflict is an answer, and about this object alone.
-                let is_away = error.kind.is_transient() && error.kind != UfsKind::Conflict;
-                let blame = if is_away { Blame::UnderStore } else { Blame::Object };
+                let blame = match error.kind {
+                    UfsKind::Throttled => Blame::Throttling,
+                    UfsKind::Unavailable | UfsKind::Ambiguous => Blame::UnderStore,
+                    UfsKind::Denied | UfsKind::NoBucket => Blame::Access,
+                    UfsKind::NotFound
+                    | UfsKind::AlreadyExists
+                    | UfsKind::NotEmpty
+                    | UfsKind::Precondition
+                    | UfsKind::Conflict
+                    | UfsKind::Unsupported
+                    | UfsKind::Invalid
+                    | UfsKind::Corrupt => Blame::Object,
+                };
                 (format!("{:?}", error.kind), error.to_string(), blame)
             }
         };

@@ -68,6 +68,13 @@ pub enum Lane {
     Background,
 }
 
+/// What a request does, of which each has a circuit breaker of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    Read,
+    Write,
+}
+
 /// Requests as S3 providers price them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestClass {
@@ -128,7 +135,7 @@ macro_rules! read {
     ($self:ident, $operation:literal, $call:expr) => {{
         let mut tries = 1;
         loop {
-            let result = $self.governor.run($self.lane, $operation, 0, $call).await;
+            let result = $self.governor.run($self.lane, Work::Read, $operation, 0, $call).await;
             let failed = result.as_ref().err().map(|error| error.kind);
             if !$self.try_again(failed, &mut tries).await {
                 return result;
@@ -153,11 +160,11 @@ impl UnderStore for Governed {
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
         let size = upload.info.size;
-        self.governor.run(self.lane, "put", size, self.inner.put(key, upload)).await
+        self.governor.run(self.lane, Work::Write, "put", size, self.inner.put(key, upload)).await
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
-        self.governor.run(self.lane, "delete", 0, self.inner.delete(key, condition)).await
+        self.governor.run(self.lane, Work::Write, "delete", 0, self.inner.delete(key, condition)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
@@ -169,11 +176,11 @@ impl UnderStore for Governed {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
-        self.governor.run(self.lane, "set_tags", 0, self.inner.set_tags(key, tags)).await
+        self.governor.run(self.lane, Work::Write, "set_tags", 0, self.inner.set_tags(key, tags)).await
     }
 
     async fn sweep(&self, age: Duration) -> Result<u64> {
-        self.governor.run(self.lane, "sweep", 0, self.inner.sweep(age)).await
+        self.governor.run(self.lane, Work::Write, "sweep", 0, self.inner.sweep(age)).await
     }
 
     fn lists_by_token(&self) -> bool {

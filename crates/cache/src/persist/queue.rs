@@ -16,6 +16,10 @@ use crate::scope::Scope;
 /// Failures in a row, without a success between them, that open a bucket's circuit.
 const CIRCUIT_FAILURES: u32 = 8;
 
+/// An object that fails so often in a row, each time after the under store had taken others of its bucket, is at fault itself. It waits
+/// for its own pauses from then on: every success would try it again otherwise, and many such objects would open the circuit for all.
+const FAILURES_ALONE: u32 = 3;
+
 /// Longest pause between two probes of an under store that is out of reach. Short against the longest pause of one object:
 /// a probe costs one request, and its success lets everything go on at once.
 const CIRCUIT_PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -83,8 +87,12 @@ impl<T> Lanes<T> {
 pub(crate) enum Blame {
     /// Only this object can't be persisted.
     Object,
-    /// The under store is out of reach, or asks for fewer requests.
+    /// The under store is out of reach.
     UnderStore,
+    /// It asks for fewer requests.
+    Throttling,
+    /// Credentials, or the bucket, are not there or do not do: for this object alone, or for all.
+    Access,
     /// Nothing failed: the object must wait until an earlier request is settled.
     Nobody(Duration),
 }
@@ -126,17 +134,34 @@ struct State {
 struct Bucket {
     tenant: Tenant,
     ready: Lanes<Ready>,
+    /// Objects that the under store has taken.
+    successes: u64,
     failures: u32,
     /// Set while the circuit is open: when the next probe may go.
     probe_at: Option<Duration>,
     /// The one that is under way, or was the last.
     probe: Option<ObjectPath>,
+    /// One of those that lack access, which is tried often.
+    canary: Option<ObjectPath>,
 }
 
 struct Slot {
     entry: Entry,
-    failures: u32,
+    failures: Failures,
     place: Place,
+}
+
+/// What is remembered of an object that could not be persisted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Failures {
+    /// In a row.
+    count: u32,
+    /// Those before which the under store had taken others since the last one.
+    alone: u32,
+    /// Successes of the bucket when it last failed.
+    seen: u64,
+    /// Whether access was lacking then.
+    lacked_access: bool,
 }
 
 enum Place {
@@ -192,7 +217,7 @@ impl Queue {
             }
             None => {
                 let is_first = state.slots.len() == state.running + state.delayed.len();
-                state.make_ready(path, entry, 0);
+                state.make_ready(path, entry, Failures::default());
                 if is_first {
                     state.gather_until = Some(self.env.clock.monotonic() + self.delay);
                 } else if state.gather_until.is_some() {
@@ -237,8 +262,10 @@ impl Queue {
         state.by_age.remove(&(slot.entry.dirty_since, path.clone()));
         state.stop_running(path, &slot.place);
         state.close_circuit(&path.bucket);
+        state.bucket(&path.bucket).canary.take_if(|canary| canary == path);
+        state.release_alike(&path.bucket, slot.failures);
         if let Place::Running { again: Some(entry), .. } = slot.place {
-            state.make_ready(path.clone(), entry, 0);
+            state.make_ready(path.clone(), entry, Failures::default());
         }
         drop(state);
         self.wake.notify_one();
@@ -261,14 +288,19 @@ impl Queue {
     pub(crate) fn failed(&self, path: &ObjectPath, blame: Blame) -> Duration {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
+        let bucket = state.bucket(&path.bucket);
+        let (successes, is_open) = (bucket.successes, bucket.probe_at.is_some());
+        let is_canary = blame == Blame::Access && *bucket.canary.get_or_insert_with(|| path.clone()) == *path;
         let Some(slot) = state.slots.get_mut(path) else { return Duration::ZERO };
-        let pause = match blame {
-            Blame::Nobody(pause) => pause,
-            Blame::Object | Blame::UnderStore => {
-                slot.failures = slot.failures.saturating_add(1);
-                self.pause(slot.failures, self.backoff.max)
-            }
+        let (blame, failures) = slot.failures.add(blame, successes);
+        let is_soon = match blame {
+            // Nobody knows whose fault it is as long as the circuit is open.
+            Blame::Object => is_open && slot.failures.is_alone(),
+            Blame::Access => is_canary,
+            Blame::UnderStore | Blame::Throttling | Blame::Nobody(_) => true,
         };
+        let max = if is_soon { CIRCUIT_PAUSE_MAX.min(self.backoff.max) } else { self.backoff.max };
+        let pause = if let Blame::Nobody(pause) = blame { pause } else { self.pause(failures, max) };
         let until = now + pause;
         let before = std::mem::replace(&mut slot.place, Place::Delayed { until, blame });
         if let Place::Running { again: Some(entry), .. } = &before {
@@ -280,11 +312,11 @@ impl Queue {
         let was_probe = bucket.probe.take_if(|probe| probe == path).is_some();
         match (blame, bucket.probe_at) {
             // It tells nothing of the others: the next one is the probe.
-            (Blame::Nobody(_) | Blame::Object, Some(_)) if was_probe => bucket.probe_at = Some(now),
-            (Blame::Nobody(_) | Blame::Object, _) => {}
+            (Blame::Nobody(_) | Blame::Object | Blame::Access, Some(_)) if was_probe => bucket.probe_at = Some(now),
+            (Blame::Nobody(_) | Blame::Object | Blame::Access, _) => {}
             // It was under way when the circuit opened, and fails for the same reason.
-            (Blame::UnderStore, Some(_)) if !was_probe => {}
-            (Blame::UnderStore, _) => {
+            (Blame::UnderStore | Blame::Throttling, Some(_)) if !was_probe => {}
+            (Blame::UnderStore | Blame::Throttling, _) => {
                 bucket.failures = bucket.failures.saturating_add(1);
                 if bucket.failures >= CIRCUIT_FAILURES {
                     bucket.probe_at = Some(now + self.pause(bucket.failures - CIRCUIT_FAILURES + 1, CIRCUIT_PAUSE_MAX));
@@ -335,15 +367,39 @@ impl Queue {
     }
 }
 
+impl Failures {
+    /// Counts another one. Returns whose fault it is, as far as that can be told by now, and how many failures that is worth.
+    fn add(&mut self, blame: Blame, successes: u64) -> (Blame, u32) {
+        if matches!(blame, Blame::Nobody(_)) {
+            return (blame, 0);
+        }
+        let others_went = self.count > 0 && successes > self.seen;
+        self.seen = successes;
+        self.count = self.count.saturating_add(1);
+        self.lacked_access = blame == Blame::Access;
+        if blame != Blame::UnderStore {
+            return (blame, self.count);
+        }
+        self.alone = self.alone.saturating_add(u32::from(others_went || self.is_alone()));
+        if self.is_alone() { (Blame::Object, self.alone) } else { (blame, self.count) }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.alone >= FAILURES_ALONE
+    }
+}
+
 impl State {
     fn bucket(&mut self, name: &BucketName) -> &mut Bucket {
         let mounts = &self.mounts;
         self.buckets.entry(name.clone()).or_insert_with(|| Bucket {
             tenant: Tenant { mount: mounts.get(name).cloned(), bucket: name.clone() },
             ready: Lanes::default(),
+            successes: 0,
             failures: 0,
             probe_at: None,
             probe: None,
+            canary: None,
         })
     }
 
@@ -368,7 +424,7 @@ impl State {
         self.shares.of_mut(*lane).give_back(&tenant, *amount);
     }
 
-    fn make_ready(&mut self, path: ObjectPath, entry: Entry, failures: u32) {
+    fn make_ready(&mut self, path: ObjectPath, entry: Entry, failures: Failures) {
         let bucket = self.bucket(&path.bucket);
         bucket.ready.of_mut(entry.lane()).insert((entry.dirty_since, path.clone()));
         self.by_age.insert((entry.dirty_since, path.clone()));
@@ -436,14 +492,34 @@ impl State {
     /// The under store has answered: what waits only for that goes on at once.
     fn close_circuit(&mut self, name: &BucketName) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
+        bucket.successes += 1;
         if bucket.failures == 0 {
             return;
         }
         bucket.failures = 0;
         (bucket.probe_at, bucket.probe) = (None, None);
-        let waits = |slot: &Slot| matches!(slot.place, Place::Delayed { blame: Blame::UnderStore, .. });
-        let of_bucket = self.slots.iter().filter(|(path, slot)| path.bucket == *name && waits(slot));
-        let released: Vec<_> = of_bucket.map(|(path, slot)| (slot.until(), path.clone())).collect();
+        let waits =
+            |place: &Place| matches!(place, Place::Delayed { blame: Blame::UnderStore | Blame::Throttling, .. });
+        self.release_all(|path, slot| path.bucket == *name && waits(&slot.place));
+    }
+
+    /// An object is taken that was refused before: what failed as it did may be taken now, too. Credentials are those of an under store.
+    fn release_alike(&mut self, name: &BucketName, failures: Failures) {
+        if failures.lacked_access {
+            let mount = self.bucket(name).tenant.mount.clone();
+            let alike = self.buckets.values().filter(|bucket| bucket.tenant.mount == mount);
+            let buckets: HashSet<_> = alike.map(|bucket| bucket.tenant.bucket.clone()).collect();
+            self.release_all(|path, slot| slot.failures.lacked_access && buckets.contains(&path.bucket));
+        }
+        if failures.is_alone() {
+            self.release_all(|path, slot| slot.failures.is_alone() && path.bucket == *name);
+        }
+    }
+
+    fn release_all(&mut self, wanted: impl Fn(&ObjectPath, &Slot) -> bool) {
+        let is_delayed = |slot: &Slot| matches!(slot.place, Place::Delayed { .. });
+        let released = self.slots.iter().filter(|(path, slot)| is_delayed(slot) && wanted(path, slot));
+        let released: Vec<_> = released.map(|(path, slot)| (slot.until(), path.clone())).collect();
         for (until, path) in released {
             self.delayed.remove(&(until, path.clone()));
             self.release(path);
@@ -775,6 +851,107 @@ mod tests {
         queue.hurry(&path("bucket", 0));
         let taken: Vec<_> = std::iter::from_fn(|| take(&queue)).collect();
         assert_eq!(taken, (0..count).map(|number| path("bucket", number)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn access_that_is_back_is_noticed_soon_and_lets_all_go_that_lacked_it() {
+        let (queue, clock) = queue();
+        let path = |bucket: &str, number: u64| ObjectPath::parse(bucket, &number.to_string()).unwrap();
+        for number in 0..10 {
+            for bucket in ["bucket", "other", "slow"] {
+                queue.push(path(bucket, number), entry(number));
+            }
+        }
+        // All of them wait for about an hour, but for one of each bucket.
+        for _ in 0..20 {
+            let taken: Vec<_> = std::iter::from_fn(|| take(&queue)).collect();
+            taken.iter().for_each(|path| {
+                queue.failed(path, Blame::Access);
+            });
+            clock.advance(Duration::from_secs(3600));
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| take(&queue)).collect();
+        taken.iter().for_each(|path| {
+            queue.failed(path, Blame::Access);
+        });
+        clock.advance(CIRCUIT_PAUSE_MAX);
+        let canaries: Vec<_> = std::iter::from_fn(|| take(&queue)).collect();
+        assert_eq!(canaries.len(), 3);
+        let here = canaries.iter().find(|path| path.bucket.as_str() == "bucket").unwrap();
+        queue.succeeded(here);
+        let mut released: Vec<_> = std::iter::from_fn(|| take(&queue)).map(|path| path.bucket.to_string()).collect();
+        released.sort_unstable();
+        let expected = std::iter::repeat_n("bucket", 9).chain(std::iter::repeat_n("other", 9));
+        assert_eq!(released, expected.collect::<Vec<_>>(), "not of another under store");
+    }
+
+    #[test]
+    fn objects_at_fault_that_are_taken_after_all_let_the_others_go() {
+        let (queue, clock) = queue();
+        let fail = |path: &ObjectPath| {
+            queue.failed(path, Blame::UnderStore);
+        };
+        for number in 0..3 {
+            queue.push(path(&format!("bad{number}")), entry(number));
+        }
+        for round in 0..20 {
+            std::iter::from_fn(|| take(&queue)).collect::<Vec<_>>().iter().for_each(fail);
+            queue.push(path(&format!("good{round}")), entry(100));
+            queue.succeeded(&take(&queue).unwrap());
+            clock.advance(Duration::from_secs(3600));
+        }
+        std::iter::from_fn(|| take(&queue)).skip(1).collect::<Vec<_>>().iter().for_each(fail);
+        assert_eq!(take(&queue), None);
+        queue.succeeded(&path("bad0"));
+        assert_eq!(std::iter::from_fn(|| take(&queue)).count(), 2);
+    }
+
+    /// Tries of some objects that always fail, while the under store takes others, in no time at all.
+    fn tries_beside_others(blame: Blame) -> usize {
+        let (queue, _) = queue();
+        for number in 0..5 {
+            queue.push(path(&format!("bad{number}")), entry(number));
+        }
+        let mut tries = 0;
+        for round in 0..20 {
+            queue.push(path(&format!("good{round}")), entry(100 + round));
+            let taken: Vec<_> = std::iter::from_fn(|| take(&queue)).collect();
+            let (bad, good): (Vec<_>, Vec<_>) =
+                taken.into_iter().partition(|path| path.key.as_str().starts_with("bad"));
+            assert_eq!(good.len(), 1, "the circuit is closed");
+            tries += bad.len();
+            bad.iter().for_each(|path| {
+                queue.failed(path, blame);
+            });
+            queue.succeeded(&good[0]);
+        }
+        tries
+    }
+
+    #[test]
+    fn objects_that_fail_while_others_are_taken_wait_for_their_own_pauses() {
+        assert_eq!(tries_beside_others(Blame::UnderStore), 5 * (1 + FAILURES_ALONE as usize));
+        assert_eq!(
+            tries_beside_others(Blame::Throttling),
+            5 * 20,
+            "who asks for fewer requests says nothing of objects"
+        );
+    }
+
+    #[test]
+    fn an_outage_is_no_objects_fault() {
+        let (queue, clock) = queue();
+        queue.push(path("a"), entry(1));
+        queue.push(path("b"), entry(2));
+        for _ in 0..20 {
+            for taken in std::iter::from_fn(|| take(&queue)).collect::<Vec<_>>() {
+                queue.failed(&taken, Blame::UnderStore);
+            }
+            clock.advance(Duration::from_secs(3600));
+        }
+        let first = take(&queue).unwrap();
+        queue.succeeded(&first);
+        assert!(take(&queue).is_some(), "the other one goes at once");
     }
 
     #[test]

@@ -511,6 +511,34 @@ async fn an_outage_slows_nobody_down_and_ends_by_itself() {
     assert_eq!(bench.under.contents().len(), 100);
 }
 
+/// Each object would wait for a pause of its own otherwise, of up to an hour.
+#[tokio::test]
+async fn credentials_that_are_valid_again_let_everything_go_on() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.set_mood(Mood::Refuse(UfsKind::Denied));
+    for n in 0..100 {
+        bench.put(&format!("key{n}"), format!("value {n}")).await.unwrap();
+    }
+    let pass = async |seconds: u64| {
+        bench.clock.advance(Duration::from_secs(seconds));
+        for _ in 0..500 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let before = bench.under.requests();
+    for _ in 0..360 {
+        pass(10).await;
+    }
+    let asked = bench.under.requests() - before;
+    assert!((1..2_000).contains(&asked), "{asked} requests in an hour");
+    bench.under.set_mood(Mood::Well);
+    for _ in 0..31 {
+        pass(1).await;
+    }
+    assert_eq!(bench.cache.status().dirty_objects, 0);
+    assert_eq!(bench.under.contents().len(), 100);
+}
+
 /// The next start may take the commit of the older one for done.
 #[tokio::test]
 async fn what_passes_the_catalog_by_outlasts_a_write_that_got_no_answer() {

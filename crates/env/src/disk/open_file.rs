@@ -22,7 +22,7 @@ const FREED_BYTES: u64 = 8 << 20;
 
 /// Between two steps, and the number of files from which on nobody pauses: room must come back as fast as it is needed.
 const FREE_PAUSE: Duration = Duration::from_millis(10);
-const FREE_HURRY: usize = 8;
+const FREE_HURRY: usize = 2;
 
 /// A file, and what is known of its syncs.
 pub(super) struct OpenFile {
@@ -80,8 +80,11 @@ impl OpenFile {
 
     fn write_behind(&self) {
         loop {
-            // Whoever relies on it asks, and is told.
-            let _ = self.sync();
+            if let Err(error) = self.sync() {
+                // Whoever relies on it asks, and is told. It is not tried again.
+                tracing::warn!(%error, "what was written could not be brought to the disk");
+                return;
+            }
             self.is_behind.store(false, Ordering::SeqCst);
             if !self.begins_behind() {
                 return;
@@ -185,7 +188,9 @@ mod tests {
         let (_reader, pipe) = std::io::pipe().unwrap();
         let file = OpenFile::new(File::from(std::os::fd::OwnedFd::from(pipe)), &Arc::default());
         file.written(BEHIND_BYTES);
-        until(|| !file.is_behind.load(Ordering::SeqCst)).await;
+        until(|| file.failed.try_lock().is_some_and(|failed| *failed)).await;
+        file.written(BEHIND_BYTES);
+        until(|| Arc::strong_count(&file) == 1).await;
         let error = file.sync().unwrap_err();
         assert!(error.to_string().contains("an earlier sync of this file failed"), "{error}");
         drop(directory);

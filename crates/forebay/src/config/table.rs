@@ -129,7 +129,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "Most background requests at once. The limit adapts below it: halved when the under store answers SlowDown, then up again."),
     setting("under_store_limits", "requests_per_second", Kind::Number { min: 0, max: 1_000_000 }, "0", "Most background requests a second. 0: no limit."),
     setting("under_store_limits", "upload_bandwidth", at_least(0), "0 B", "Most bytes uploaded a second. `0 B`: no limit."),
-    setting("under_store_limits", "circuit_failures", Kind::Number { min: 1, max: 10_000 }, "10", "Failures in a row after which requests are refused without being sent."),
+    setting("under_store_limits", "circuit_failures", Kind::Number { min: 1, max: 10_000 }, "10", "Failures in a row of reads, or of writes, after which more of them are refused without being sent."),
     setting("under_store_limits", "circuit_pause_min", NOT_ZERO, "1 s", "First pause before an under store that fails is asked again; it doubles."),
     setting("under_store_limits", "circuit_pause_max", NOT_ZERO, "15 s", "Longest such pause."),
     setting("under_store_limits", "read_tries", Kind::Number { min: 1, max: 100 }, "3", "Tries of a read that fails for a passing reason."),

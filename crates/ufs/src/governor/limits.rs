@@ -11,7 +11,7 @@ use tracing::Instrument;
 use tracing::field::{Empty, debug};
 
 use super::state::{Circuit, GovernorState, LastError};
-use super::{CallObserver, GovernorSettings, Lane, is_an_answer, is_trouble};
+use super::{CallObserver, GovernorSettings, Lane, Work, is_an_answer, is_trouble};
 use crate::{Error, ErrorKind, Result};
 
 /// The adaptive limit is halved at most this often: what is in flight when the first refusal comes gets the same answer.
@@ -36,16 +36,43 @@ struct State {
     /// When the next request and the next upload byte may go.
     next_request: Duration,
     next_byte: Duration,
+    reads: Breaker,
+    writes: Breaker,
+    calls: u64,
+    errors: u64,
+    throttled: u64,
+    last_error: Option<LastError>,
+}
+
+/// A circuit breaker. Reads and writes have one each: an under store that takes no writes, or not those of some objects, may be read.
+#[derive(Default)]
+struct Breaker {
     failures: u32,
     /// Set while the circuit is open: when one probe may go.
     probe_at: Option<Duration>,
     /// Whether that one has been sent and has not answered yet.
     probing: bool,
     openings: u32,
-    calls: u64,
-    errors: u64,
-    throttled: u64,
-    last_error: Option<LastError>,
+}
+
+impl Breaker {
+    fn circuit(&self, now: Duration) -> Circuit {
+        match self.probe_at {
+            None => Circuit::Closed,
+            // A probe whose caller has gone away answers never: when its time is over, the next may go.
+            Some(at) if self.probing && at > now => Circuit::Probing,
+            Some(at) => Circuit::Open { probe_in: at.saturating_sub(now) },
+        }
+    }
+}
+
+impl State {
+    fn breaker(&mut self, work: Work) -> &mut Breaker {
+        match work {
+            Work::Read => &mut self.reads,
+            Work::Write => &mut self.writes,
+        }
+    }
 }
 
 /// A place among the background requests.
@@ -69,10 +96,8 @@ impl Governor {
             halved_at: None,
             next_request: Duration::ZERO,
             next_byte: Duration::ZERO,
-            failures: 0,
-            probe_at: None,
-            probing: false,
-            openings: 0,
+            reads: Breaker::default(),
+            writes: Breaker::default(),
             calls: 0,
             errors: 0,
             throttled: 0,
@@ -90,24 +115,19 @@ impl Governor {
         self.state.lock().limit
     }
 
-    /// Whether requests are refused without being sent.
-    pub fn is_open(&self) -> bool {
-        self.state.lock().probe_at.is_some()
+    /// Whether requests of a kind are refused without being sent.
+    pub fn is_open(&self, work: Work) -> bool {
+        self.state.lock().breaker(work).probe_at.is_some()
     }
 
     /// What it knows of its under store now.
     pub fn state(&self) -> GovernorState {
         let now = self.env.clock.monotonic();
         let state = self.state.lock();
-        let circuit = match state.probe_at {
-            None => Circuit::Closed,
-            // A probe whose caller has gone away answers never: when its time is over, the next may go.
-            Some(at) if state.probing && at > now => Circuit::Probing,
-            Some(at) => Circuit::Open { probe_in: at.saturating_sub(now) },
-        };
+        let worse = if state.writes.failures > state.reads.failures { &state.writes } else { &state.reads };
         GovernorState {
-            circuit,
-            failures_in_a_row: state.failures,
+            circuit: worse.circuit(now),
+            failures_in_a_row: worse.failures,
             limit: state.limit,
             running: state.running,
             calls: state.calls,
@@ -127,11 +147,12 @@ impl Governor {
     pub(super) async fn run<T>(
         &self,
         lane: Lane,
+        work: Work,
         operation: &'static str,
         bytes: u64,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let is_probe = self.pass_circuit()?;
+        let is_probe = self.pass_circuit(work)?;
         let _slot = match lane {
             Lane::Foreground => None,
             Lane::Background => Some(self.take_turn(bytes).await),
@@ -156,7 +177,7 @@ impl Governor {
         if let Some(observer) = &self.observer {
             observer.called(operation, result.as_ref().err().map(|error| error.kind), elapsed);
         }
-        self.learn(result.as_ref().err(), is_probe);
+        self.learn(work, result.as_ref().err(), is_probe);
         result
     }
 
@@ -164,15 +185,16 @@ impl Governor {
     ///
     /// # Errors
     /// `Unavailable`, at once, while the circuit is open and it is not time for a probe.
-    fn pass_circuit(&self) -> Result<bool> {
+    fn pass_circuit(&self, work: Work) -> Result<bool> {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
-        match state.probe_at {
+        let breaker = state.breaker(work);
+        match breaker.probe_at {
             None => Ok(false),
             Some(at) if at <= now => {
                 // This request is the probe; the next may go when it has failed, or has not answered for as long.
-                state.probe_at = Some(now + self.settings.circuit_pause_max.0);
-                state.probing = true;
+                breaker.probe_at = Some(now + self.settings.circuit_pause_max.0);
+                breaker.probing = true;
                 Ok(true)
             }
             Some(_) => Err(Error::new(ErrorKind::Unavailable, "the under store is out of reach; it is being probed")),
@@ -217,20 +239,18 @@ impl Governor {
         request_at.max(byte_at) - now
     }
 
-    fn learn(&self, error: Option<&Error>, is_probe: bool) {
+    fn learn(&self, work: Work, error: Option<&Error>, is_probe: bool) {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         state.calls += 1;
-        state.probing &= !is_probe;
+        state.breaker(work).probing &= !is_probe;
         if let Some(error) = error.filter(|error| !is_an_answer(error.kind)) {
             state.errors += 1;
             state.throttled += u64::from(error.kind == ErrorKind::Throttled);
             state.last_error = Some(LastError { text: error.to_string(), unix_ms: self.env.clock.unix_ms() });
         }
         let Some(trouble) = error.filter(|error| is_trouble(error)) else {
-            state.failures = 0;
-            state.openings = 0;
-            state.probe_at = None;
+            *state.breaker(work) = Breaker::default();
             state.successes += 1;
             if state.successes >= state.limit {
                 state.successes = 0;
@@ -248,15 +268,16 @@ impl Governor {
             state.successes = 0;
             return;
         }
-        state.failures += 1;
+        let breaker = state.breaker(work);
+        breaker.failures += 1;
         // What was under way when the circuit opened fails for the same reason.
-        let tells = is_probe || state.probe_at.is_none();
-        if tells && state.failures >= self.settings.circuit_failures {
-            let pause = self.settings.circuit_pause_min.0.saturating_mul(1 << state.openings.min(16));
+        let tells = is_probe || breaker.probe_at.is_none();
+        if tells && breaker.failures >= self.settings.circuit_failures {
+            let pause = self.settings.circuit_pause_min.0.saturating_mul(1 << breaker.openings.min(16));
             let pause = pause.min(self.settings.circuit_pause_max.0);
             let jitter = Duration::from_millis(self.env.random.below((pause.as_millis() as u64 / 2).max(1)));
-            state.probe_at = Some(now + pause / 2 + jitter);
-            state.openings += 1;
+            breaker.probe_at = Some(now + pause / 2 + jitter);
+            breaker.openings += 1;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_types::BucketName;
 
-use super::{Governed, Governor, Lane};
+use super::{Governed, Governor, Lane, Work};
 use crate::{BucketInfo, BucketRoot, Result, UnderStore};
 
 /// All buckets of an endpoint share its governor.
@@ -24,19 +24,19 @@ impl GovernedRoot {
 #[async_trait]
 impl BucketRoot for GovernedRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
-        self.governor.run(self.lane, "list_buckets", 0, self.inner.list()).await
+        self.governor.run(self.lane, Work::Read, "list_buckets", 0, self.inner.list()).await
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
-        self.governor.run(self.lane, "create_bucket", 0, self.inner.create(name)).await
+        self.governor.run(self.lane, Work::Write, "create_bucket", 0, self.inner.create(name)).await
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
-        self.governor.run(self.lane, "delete_bucket", 0, self.inner.delete(name)).await
+        self.governor.run(self.lane, Work::Write, "delete_bucket", 0, self.inner.delete(name)).await
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        let found = self.governor.run(self.lane, "head_bucket", 0, self.inner.open(name)).await?;
+        let found = self.governor.run(self.lane, Work::Read, "head_bucket", 0, self.inner.open(name)).await?;
         Ok(found.map(|store| self.govern(store)))
     }
 

@@ -18,6 +18,7 @@ pub enum Circuit {
 /// A moment of a governor. Counters begin with the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GovernorState {
+    /// That of reads or that of writes, whichever has met more failures.
     pub circuit: Circuit,
     pub failures_in_a_row: u32,
     /// Background requests that may run at once, and those that do.

@@ -31,7 +31,7 @@ async fn an_open_circuit_sends_nothing_but_one_probe_and_closes_on_success() {
     for _ in 0..3 {
         store.head(&key()).await.unwrap_err();
     }
-    assert!(governor.is_open());
+    assert!(governor.is_open(Work::Read));
     for _ in 0..10 {
         store.head(&key()).await.unwrap_err();
     }
@@ -44,7 +44,28 @@ async fn an_open_circuit_sends_nothing_but_one_probe_and_closes_on_success() {
     clock.advance(Duration::from_secs(2));
     store.head(&key()).await.unwrap();
     store.head(&key()).await.unwrap();
-    assert!(!governor.is_open());
+    assert!(!governor.is_open(Work::Read));
+}
+
+#[tokio::test]
+async fn who_takes_no_writes_is_read_all_the_same() {
+    let (env, clock) = Env::simulated(1);
+    let memory = MemoryUnderStore::default();
+    memory.put_outside("key", "x".into());
+    let governor = govern(&env, &settings(), None);
+    let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Background);
+    memory.set_mood(Mood::Refuse(ErrorKind::Unavailable));
+    for _ in 0..3 {
+        store.delete(&key(), Condition::Always).await.unwrap_err();
+    }
+    memory.set_mood(Mood::Well);
+    assert!(matches!(governor.state().circuit, Circuit::Open { .. }));
+    store.delete(&key(), Condition::Always).await.unwrap_err();
+    store.head(&key()).await.unwrap();
+    assert!(governor.is_open(Work::Write), "an answer to a read says nothing of writes");
+    clock.advance(Duration::from_secs(1));
+    store.delete(&key(), Condition::Always).await.unwrap();
+    assert_eq!(governor.state().circuit, Circuit::Closed);
 }
 
 #[tokio::test]
@@ -64,7 +85,7 @@ async fn throttling_halves_the_limit_once_a_second_and_success_creeps_up() {
         store.head(&key()).await.unwrap_err();
         assert_eq!(governor.limit(), limit);
     }
-    assert!(!governor.is_open(), "who throttles is there");
+    assert!(!governor.is_open(Work::Read), "who throttles is there");
     memory.set_mood(Mood::Well);
     for _ in 0..100 {
         store.head(&key()).await.unwrap();

@@ -47,6 +47,9 @@ where
 fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
     match (code, status) {
         ("AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch", _) | (_, 401 | 403) => ErrorKind::Denied,
+        // S3 answers 400 for temporary credentials that are over.
+        ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => ErrorKind::Denied,
+        ("" | "BadRequest", 400) if effect == Effect::Look => ErrorKind::Denied,
         ("NoSuchBucket", _) => ErrorKind::NoBucket,
         // Who stands before S3 says so of a server that it could not reach any more, which may have the request all the same.
         ("", 503) if effect == Effect::Write => ErrorKind::Ambiguous,
@@ -104,4 +107,18 @@ fn never_connected(error: &(dyn StdError + 'static)) -> bool {
 
 fn lacks_credentials(error: &(dyn StdError + 'static)) -> bool {
     chain(error).any(|error| error.is::<aws_credential_types::provider::error::CredentialsError>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_that_are_over_are_no_fault_of_a_request() {
+        for (code, status) in [("ExpiredToken", 400), ("InvalidToken", 400), ("TokenRefreshRequired", 400), ("", 403)] {
+            assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::Denied, "{code}");
+        }
+        assert_eq!(of_answer("", 400, Effect::Look), ErrorKind::Denied, "HEAD tells no code");
+        assert_eq!(of_answer("InvalidStorageClass", 400, Effect::Write), ErrorKind::Invalid);
+    }
 }
