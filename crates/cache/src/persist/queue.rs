@@ -498,8 +498,8 @@ impl State {
         }
         bucket.failures = 0;
         (bucket.probe_at, bucket.probe) = (None, None);
-        let waits =
-            |place: &Place| matches!(place, Place::Delayed { blame: Blame::UnderStore | Blame::Throttling, .. });
+        // Who asks for fewer requests has answered all along.
+        let waits = |place: &Place| matches!(place, Place::Delayed { blame: Blame::UnderStore, .. });
         self.release_all(|path, slot| path.bucket == *name && waits(&slot.place));
     }
 
@@ -931,11 +931,23 @@ mod tests {
     #[test]
     fn objects_that_fail_while_others_are_taken_wait_for_their_own_pauses() {
         assert_eq!(tries_beside_others(Blame::UnderStore), 5 * (1 + FAILURES_ALONE as usize));
-        assert_eq!(
-            tries_beside_others(Blame::Throttling),
-            5 * 20,
-            "who asks for fewer requests says nothing of objects"
-        );
+        assert_eq!(tries_beside_others(Blame::Throttling), 5, "who asks for fewer requests does not get more");
+    }
+
+    #[test]
+    fn nothing_waits_long_for_an_under_store_that_is_back() {
+        for blame in [Blame::UnderStore, Blame::Throttling] {
+            let (queue, clock) = queue();
+            queue.push(path("a"), entry(1));
+            for _ in 0..20 {
+                queue.failed(&take(&queue).unwrap(), blame);
+                clock.advance(Duration::from_secs(3600));
+            }
+            queue.failed(&take(&queue).unwrap(), blame);
+            // Its pause, which is no longer than that of the circuit.
+            clock.advance(CIRCUIT_PAUSE_MAX);
+            assert_eq!(take(&queue), Some(path("a")), "{blame:?}");
+        }
     }
 
     #[test]
