@@ -4,55 +4,27 @@ import os
 import pathlib
 import select
 import signal
-import socket
 
 import pytest
 
-from harness.clients import boto, sign
+from harness.clients import boto
 from harness.crowd import allow_descriptors
 from harness.faults import memory_peak
 from harness.ledger import OK, Ledger, Load
-from harness.raw import SECONDS, request
+from harness.raw import SECONDS
 from harness.servers import eventually
+from harness.slow import Slow
 
 # One access key gets 15 of 16 of them: see docs/configuration-reference.md.
 CONNECTIONS = 64
 SHARE = 60
 LIMITS = f"[server]\nconnections_max = {CONNECTIONS}\nconnections_per_address_max = {CONNECTIONS}\n"
-# As much as the kernel takes on behalf of a client that does not read.
-RECEIVE_BYTES = 64 << 10
 SMALL, LARGE = 1 << 20, 8 << 20
 # `store.write_buffer`, and what a connection holds of a request, the piece that it works on included: see crates/s3/src/server.rs.
 WRITE_BUFFER_BYTES, CONNECTION_BYTES = 64 << 20, 2 * (128 << 10)
 UPLOADS = 200
 # With what the kernel holds for the process; the memory tier alone may be larger.
 GROUP_BYTES = 160 << 20
-
-
-class Slow:
-    """A request that stands still: of the body of a PUT as much is sent as its client wants, of that of a GET little is read."""
-
-    def __init__(self, server, method, key, body=b"", sent=0):
-        target = f"/{server.bucket}/{key}"
-        headers = sign(server, method, target, {"Content-Length": str(len(body))} if body else None, body)
-        self.body, self.rest = body, body[sent:]
-        self.connection = socket.socket()
-        self.connection.settimeout(SECONDS)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
-        self.connection.connect(("127.0.0.1", server.port))
-        headers |= {"Host": f"127.0.0.1:{server.port}", "Connection": "close"}
-        self.connection.sendall(request(method, target, headers, body[:sent]))
-
-    def finish(self):
-        """The status and the body of the answer."""
-        self.connection.sendall(self.rest)
-        return self.answer()
-
-    def answer(self):
-        head, _, body = self.connection.makefile("rb").read().partition(b"\r\n\r\n")
-        self.connection.close()
-        self.head = head.decode().lower()
-        return int(head.split()[1]), body
 
 
 class Group:

@@ -101,7 +101,7 @@ impl From<forebay_store::Error> for Error {
             Store::Invalid => ErrorKind::Internal,
             Store::TooLarge => ErrorKind::EntityTooLarge,
             Store::NeverFits => ErrorKind::InsufficientStorage,
-            Store::Full | Store::Busy => ErrorKind::SlowDown,
+            Store::Full | Store::Busy | Store::Gone => ErrorKind::SlowDown,
             Store::Corrupt => ErrorKind::Corrupt,
             Store::Failed | Store::Closed => ErrorKind::Unavailable,
         };

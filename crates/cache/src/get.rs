@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use forebay_store::{Object, Piece};
+use forebay_store::{ErrorKind as StoreErrorKind, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
 use forebay_ufs::RemoteObject;
-use futures::StreamExt;
-use futures::stream;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 
 use crate::first_looks::{FirstLook, Look};
 use crate::memory_tier::MemoryObject;
@@ -197,8 +197,8 @@ impl Worker {
         };
         match self.known_info(policy, &known).await {
             Ok(info) => self.found_remote(path, policy, mount, known, info, asked),
-            // The store drops a copy whose description is damaged; the under store has another.
-            Err(error) if error.kind == ErrorKind::Corrupt => {
+            // The store drops a copy whose description is damaged, or may have let it go; the under store has another.
+            Err(error) if matches!(error.kind, ErrorKind::Corrupt | ErrorKind::SlowDown) => {
                 let known = self.ask(path, policy, &mount, None, Purpose::Read).await?;
                 let info = self.known_info(policy, &known).await?;
                 self.found_remote(path, policy, mount, known, info, true)
@@ -278,7 +278,7 @@ impl Worker {
                     data
                 }
                 None => {
-                    let whole = self.stream(path, policy, found.bytes, ByteRange::of_size(size));
+                    let whole = self.stream(path, policy, found.bytes, &found.info.etag, ByteRange::of_size(size));
                     let data = collect(whole, size as usize).await?;
                     self.memory.insert(policy, generation, MemoryObject::new(found.info, Some(data.clone())));
                     data
@@ -286,7 +286,7 @@ impl Worker {
             };
             return Ok(once(room.hold(data.slice(range.start as usize..range.end as usize))));
         }
-        first_ready(self.stream(path, policy, found.bytes, range)).await
+        first_ready(self.stream(path, policy, found.bytes, &found.info.etag, range)).await
     }
 
     fn stream(
@@ -294,10 +294,11 @@ impl Worker {
         path: &ObjectPath,
         policy: &PathPolicy,
         source: Source,
+        etag: &ETag,
         range: ByteRange,
     ) -> ByteStream {
         match source {
-            Source::Here(object) => self.stream_local(path, policy, object, range),
+            Source::Here(object) => self.stream_local(path, policy, object, etag, range),
             Source::Copy(_, version) => {
                 self.follow_reader(&version, range);
                 self.stream_pages(*version, range)
@@ -306,7 +307,14 @@ impl Worker {
         }
     }
 
-    fn stream_local(&self, path: &ObjectPath, policy: &PathPolicy, object: Object, range: ByteRange) -> ByteStream {
+    fn stream_local(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        object: Object,
+        etag: &ETag,
+        range: ByteRange,
+    ) -> ByteStream {
         self.metrics.read(Tier::disk, &path.bucket, &policy.rule, range.len());
         let pieces = object.pieces(range);
         let largest = pieces.iter().map(|piece| piece.range().len()).max().unwrap_or(0);
@@ -316,16 +324,43 @@ impl Worker {
             let is_here = matches!(piece, Piece::Cached(_));
             stream::iter(share.cut(piece.range()).map(move |range| (is_here, range)))
         };
+        let (worker, wanted) = (Arc::clone(self), (path.clone(), etag.clone()));
         let read = move |(is_here, range)| {
-            let object = object.clone();
+            let (object, worker, wanted) = (object.clone(), Arc::clone(&worker), wanted.clone());
             async move {
                 match is_here {
-                    true => object.read(range).await.map_err(Error::from),
+                    true => match object.read(range).await {
+                        Err(error) if error.kind == StoreErrorKind::Gone => {
+                            worker.read_again(wanted, range, error).await
+                        }
+                        read => read.map_err(Error::from),
+                    },
                     false => Err(Error::new(ErrorKind::Corrupt, "bytes of the only copy are missing")),
                 }
             }
         };
         stream::iter(pieces).flat_map(cut).map(read).buffered(at_once).boxed()
+    }
+
+    /// What a slow reader wants of an object that has left the store since: the under store may have the same bytes.
+    fn read_again(
+        self: Arc<Self>,
+        (path, etag): (ObjectPath, ETag),
+        range: ByteRange,
+        gone: forebay_store::Error,
+    ) -> BoxFuture<'static, Result<Bytes>> {
+        let read = async move {
+            let policy = self.policies.resolve(&path);
+            let found = match self.find(&path, &policy, Wanted::Description).await {
+                Ok(found) if found.info.etag == etag => found,
+                Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+                Ok(_) | Err(_) => return Err(gone.into()),
+            };
+            let body = self.open(&path, &policy, found, range).await?;
+            let read = collect(body, range.len() as usize).await?;
+            if read.len() as u64 == range.len() { Ok(read) } else { Err(gone.into()) }
+        };
+        read.boxed()
     }
 
     fn stream_pages(self: &Arc<Self>, version: Version, range: ByteRange) -> ByteStream {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use forebay_catalog::records::{Base, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_env::SPANS;
-use forebay_store::{Annotation, Object, Piece};
+use forebay_store::{Annotation, ErrorKind as StoreErrorKind, Object, Piece};
 use forebay_types::{ByteRange, Durability, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
 use futures::{FutureExt, StreamExt};
@@ -55,12 +55,21 @@ impl UploadSource for StoreSource {
             let object = object.clone();
             async move {
                 match piece {
-                    Piece::Cached(range) => object.read(range).await.map_err(|error| damaged(&error.to_string())),
+                    Piece::Cached(range) => object.read(range).await.map_err(unread),
                     Piece::Missing(range) => Err(damaged(&format!("bytes {}..{} are missing", range.start, range.end))),
                 }
             }
         };
         futures::stream::iter(pieces).then(read).boxed()
+    }
+}
+
+fn unread(error: forebay_store::Error) -> forebay_ufs::Error {
+    match error.kind {
+        StoreErrorKind::Gone => {
+            forebay_ufs::Error::new(UfsKind::Conflict, "the object was overwritten or deleted meanwhile")
+        }
+        _ => damaged(&error.to_string()),
     }
 }
 
@@ -74,6 +83,8 @@ pub(crate) enum Failure {
     Local(Error),
     /// An earlier request must settle first.
     Unsettled(Duration),
+    /// It was written again while it was sent, and its bytes have left.
+    Replaced,
 }
 
 impl From<Error> for Failure {
@@ -91,6 +102,7 @@ impl From<Failure> for Error {
                 let context = format!("an earlier request settles in {} s at the latest", wait.as_secs() + 1);
                 Self::new(ErrorKind::SlowDown, context)
             }
+            Failure::Replaced => Self::new(ErrorKind::SlowDown, "the object was written again while it was sent"),
         }
     }
 }
@@ -143,6 +155,10 @@ impl Worker {
             Ok(()) => return self.queue.succeeded(path),
             Err(Failure::Unsettled(wait)) => {
                 self.queue.failed(path, Blame::Nobody(wait));
+                return;
+            }
+            Err(Failure::Replaced) => {
+                self.queue.failed(path, Blame::Nobody(Duration::ZERO));
                 return;
             }
             Err(Failure::Local(error)) => {
@@ -209,6 +225,9 @@ impl Worker {
             drop(lock);
             // In a box: it is rare, and would make every write's future larger.
             let Err(failure) = self.persist_object(path, upload, false).boxed().await else { continue };
+            if matches!(failure, Failure::Replaced) {
+                continue;
+            }
             let error = Error::from(failure);
             if error.kind != ErrorKind::Corrupt {
                 return Err(error);
@@ -273,6 +292,13 @@ impl Worker {
             (Ok(None), State::Tombstone) => self.delete_remote(path, record, &mount).await,
             (Ok(None), State::Transient | State::Conflict) => return Ok(true),
         };
+        let result = match result {
+            Err(Failure::UnderStore(error)) if error.kind == UfsKind::Conflict => {
+                let is_replaced = self.current(path).await?.version != current.version;
+                Err(if is_replaced { Failure::Replaced } else { Failure::UnderStore(error) })
+            }
+            result => result,
+        };
         self.note_try(path, record, &result, started);
         let done = result?;
         let is_there = !matches!(done, Done::Conflict);
@@ -297,7 +323,7 @@ impl Worker {
             Ok(Done::Superseded) => ("superseded", None),
             Err(Failure::UnderStore(error)) => ("failed", Some(format!("the under store: {error}"))),
             Err(Failure::Local(error)) => ("failed", Some(error.to_string())),
-            Err(Failure::Unsettled(_)) => return,
+            Err(Failure::Unsettled(_) | Failure::Replaced) => return,
         };
         let event = PersistEvent {
             time_ms: self.env.clock.unix_ms(),
@@ -347,6 +373,7 @@ impl Worker {
         let stamped = remote.stamp.map(|stamp| stamp.generation);
         Ok(match stamped {
             Some(stamped) if stamped == record.generation && record.state == State::Dirty => {
+                mount.background.make_durable(&path.key).await.map_err(Failure::UnderStore)?;
                 Some(Done::Stored(remote.remote_etag))
             }
             Some(stamped) if is_doubtful && !is_replaced && stamped > record.generation => {
@@ -383,7 +410,11 @@ impl Worker {
             let condition = match known.take() {
                 Some(condition) => condition,
                 None => match self.look(path, record, mount).await? {
-                    Found::Ours(etag) => return Ok(Done::Stored(etag)),
+                    Found::Ours(etag) => {
+                        let durable = mount.background.make_durable(&path.key).await;
+                        durable.map_err(Failure::UnderStore)?;
+                        return Ok(Done::Stored(etag));
+                    }
                     Found::Replaceable(etag) => Condition::Matches(etag),
                     // versitygw takes the marker of a delete for an object, and nothing would ever replace it.
                     Found::Nothing if absent_refused > 1 => {
@@ -426,7 +457,11 @@ impl Worker {
             condition = match self.look(path, record, mount).await? {
                 // The answer to HEAD has no body, and anybody's 404 looks like this.
                 Found::Nothing => match mount.background.get(&path.key, Some(ByteRange::new(0, 1)), None).await {
-                    Err(error) if error.kind == UfsKind::NotFound => return Ok(Done::Deleted),
+                    Err(error) if error.kind == UfsKind::NotFound => {
+                        let durable = mount.background.make_durable(&path.key).await;
+                        durable.map_err(Failure::UnderStore)?;
+                        return Ok(Done::Deleted);
+                    }
                     // It is there; an empty one has no first byte.
                     Ok(_) => first.clone(),
                     Err(error) if error.kind == UfsKind::Invalid => first.clone(),

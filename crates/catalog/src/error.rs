@@ -40,7 +40,7 @@ impl From<forebay_store::Error> for Error {
             // The commit may have reached the disk before the disk refused.
             Store::Failed => ErrorKind::Unknown,
             Store::Corrupt => ErrorKind::Corrupt,
-            Store::Full | Store::Busy => ErrorKind::Busy,
+            Store::Full | Store::Busy | Store::Gone => ErrorKind::Busy,
             Store::Invalid | Store::TooLarge | Store::NeverFits | Store::Closed => ErrorKind::Unavailable,
         };
         Self { kind, context: format!("the local store: {error}"), source: Some(Box::new(error)) }

@@ -55,7 +55,7 @@ pub(crate) fn last(machine: &Machine) -> u32 {
 async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
     let world = &machine.world;
     let keys: Vec<String> = world.keys.iter().cloned().collect();
-    let read = |key: &String| [Op::Get { key: key.clone(), range: None }, Op::Tags { key: key.clone() }];
+    let read = |key: &String| [Op::Get { key: key.clone(), range: None, slow_ms: 0 }, Op::Tags { key: key.clone() }];
     let gets = || keys.iter().flat_map(read).map(|op| Step { pause_ms: 0, op });
     let list = Step { pause_ms: 0, op: Op::List { prefix: String::new(), delimiter: false, limit: 1000 } };
     let read_all = || Client::new(Arc::clone(world), cache.clone(), 99).run(gets().chain([list.clone()]).collect());
@@ -194,6 +194,21 @@ async fn check_rest(machine: &Machine, store: &Store) {
     check_space(machine, store);
 }
 
+/// Slow readers keep an eighth of what others could write to. Beside it are the segment that is being deleted and those that are read in this
+/// moment, which may have been written with larger settings.
+pub(crate) fn check_held(machine: &Machine) {
+    let sizes = machine.sizes.lock().clone();
+    let held_max = sizes.segments * sizes.segment / 2;
+    for disk in machine.disks.lock().iter() {
+        let named: u64 = disk.inner.lengths().iter().map(|(_, length)| length).sum();
+        let held = disk.inner.used_bytes().saturating_sub(named);
+        if held > held_max {
+            let (number, world) = (disk.number, &machine.world);
+            world.broken(format!("files without a name take {held} bytes of disk {number}, and may take {held_max}"));
+        }
+    }
+}
+
 /// A store that nobody writes to takes no more room than it may, and has few small files.
 pub(crate) fn check_space(machine: &Machine, store: &Store) {
     let world = &machine.world;
@@ -203,8 +218,7 @@ pub(crate) fn check_space(machine: &Machine, store: &Store) {
     let sizes = machine.sizes.lock().clone();
     let capacity = sizes.segments * sizes.segment;
     for disk in machine.disks.lock().iter() {
-        let lengths = disk.inner.lengths();
-        let bytes: u64 = lengths.iter().map(|(_, length)| length).sum();
+        let (lengths, bytes) = (disk.inner.lengths(), disk.inner.used_bytes());
         if bytes > capacity && store.usage().pinned_bytes < capacity / 2 {
             world.broken(format!("the files of disk {} take {bytes} bytes of {capacity}: {lengths:?}", disk.number));
         }

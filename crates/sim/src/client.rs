@@ -84,7 +84,7 @@ impl Client {
             Op::Put { key, body, tags, when, breaks, piece } => {
                 self.put(&key, (body, tags), when, breaks, piece).await;
             }
-            Op::Get { key, range } => self.get(&key, range).await,
+            Op::Get { key, range, slow_ms } => self.get(&key, range, slow_ms).await,
             Op::Head { key } => self.head(&key).await,
             Op::Tags { key } => self.tags(&key).await,
             Op::SetTags { key, tags } => self.set_tags(&key, tags).await,
@@ -207,7 +207,7 @@ impl Client {
         }
     }
 
-    async fn get(&mut self, key: &str, range: Option<(u32, u32)>) {
+    async fn get(&mut self, key: &str, range: Option<(u32, u32)>, slow_ms: u64) {
         let begun = self.world.history.lock().now();
         let range = range.map(|(first, length)| {
             let first = u64::from(first);
@@ -221,7 +221,7 @@ impl Client {
         let (etag, range) = (body.head.info.etag.clone(), body.head.range);
         let last_modified_ms = body.head.info.last_modified_ms;
         let Some(content) = self.content_of(key, &etag, body.head.info.size) else { return };
-        let (read, end) = collect(body.stream).await;
+        let (read, end) = collect(slowly(body.stream, slow_ms, &self.world)).await;
         let expected = self.world.contents.lock().bytes(content).slice(range.start as usize..range.end as usize);
         let is_whole = end.is_ok();
         if (is_whole && read != expected) || !expected.starts_with(&read) {
@@ -561,6 +561,22 @@ pub(crate) fn incoming(world: &World, bytes: &Bytes, piece: usize, breaks: bool)
         compute: Vec::new(),
         trailers: None,
     }
+}
+
+/// The same body, for a client that pauses before each piece.
+fn slowly(body: forebay_cache::ByteStream, pause_ms: u64, world: &Arc<World>) -> forebay_cache::ByteStream {
+    if pause_ms == 0 {
+        return body;
+    }
+    let world = Arc::clone(world);
+    let pause = move |piece| {
+        let world = Arc::clone(&world);
+        async move {
+            world.clock.sleep(Duration::from_millis(pause_ms)).await;
+            piece
+        }
+    };
+    body.then(pause).boxed()
 }
 
 /// All bytes until the end, and whether that was a clean one.

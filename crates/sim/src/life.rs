@@ -250,8 +250,8 @@ impl Machine {
             let client = Client::new(Arc::clone(&self.world), cache.clone(), number);
             forebay_env::spawn(client.run(steps.clone())).join()
         });
-        let clients = futures::future::join_all(clients);
-        futures::future::join(faults, clients).await;
+        let clients = futures::future::join(faults, futures::future::join_all(clients));
+        futures::future::select(std::pin::pin!(clients), std::pin::pin!(self.watch_readers())).await;
         if cache.has_failed() {
             self.world.broken("background work has ended by itself".to_owned());
         }
@@ -266,6 +266,13 @@ impl Machine {
                 self.has_closed.store(closed.is_ok(), Ordering::Relaxed);
                 self.world.note(format_args!("closed: {:?}", closed.err().map(|error| error.kind)));
             }
+        }
+    }
+
+    async fn watch_readers(&self) {
+        loop {
+            self.world.clock.sleep(Duration::from_millis(500)).await;
+            checks::check_held(self);
         }
     }
 

@@ -85,10 +85,11 @@ pub enum Op {
         breaks: bool,
         piece: usize,
     },
-    /// Of a range when given: first byte and length.
+    /// Of a range when given: first byte and length. A slow client pauses between the pieces of the body.
     Get {
         key: String,
         range: Option<(u32, u32)>,
+        slow_ms: u64,
     },
     Head {
         key: String,
@@ -427,7 +428,13 @@ fn churn_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     let stays = (0..dice.below(60)).map(|number| Step { pause_ms: 0, op: put(name(0, number), 1000) });
     let beside = (0..dice.below(20)).map(|_| Step { pause_ms: dice.below(50), op: op(dice, config, keys) });
     let first = stays.chain(beside).collect();
-    let clients = std::iter::once(first).chain((1..2 + dice.below(3)).map(churn)).collect();
+    let read = |_| {
+        let key = name(1 + dice.below(3), dice.below(50));
+        Step { pause_ms: dice.below(50), op: Op::Get { key, range: None, slow_ms: 1 + dice.below(10_000) } }
+    };
+    let slow_readers = (0..dice.below(20)).map(|_| (0..dice.below(10)).map(read).collect());
+    let slow_readers: Vec<_> = slow_readers.collect();
+    let clients = std::iter::once(first).chain(slow_readers).chain((1..2 + dice.below(3)).map(churn)).collect();
     let after_ms = dice.below(20_000);
     let end = match dice.below(6) {
         0 if !config.os_durability => End::PowerCut { after_ms },
@@ -502,6 +509,11 @@ fn tags(dice: &Dice) -> TagsId {
     dice.below(6).saturating_sub(1) as TagsId
 }
 
+/// Most clients take what comes at once.
+fn slow(dice: &Dice) -> u64 {
+    if dice.once_in(5) { 1 + dice.below(10_000) } else { 0 }
+}
+
 fn op(dice: &Dice, config: &Config, keys: &[String]) -> Op {
     let key = dice.one_of(keys);
     match dice.below(100) {
@@ -509,8 +521,11 @@ fn op(dice: &Dice, config: &Config, keys: &[String]) -> Op {
             let (breaks, piece) = (dice.once_in(20), dice.one_of(&[100, 1000, 1 << 20]));
             Op::Put { key, body: body(dice, config), tags: tags(dice), when: when(dice), breaks, piece }
         }
-        32..45 => Op::Get { key, range: None },
-        45..50 => Op::Get { key, range: Some((dice.below(8000) as u32, 1 + dice.below(8000) as u32)) },
+        32..45 => Op::Get { key, range: None, slow_ms: slow(dice) },
+        45..50 => {
+            let range = Some((dice.below(8000) as u32, 1 + dice.below(8000) as u32));
+            Op::Get { key, range, slow_ms: slow(dice) }
+        }
         50..53 => Op::Head { key },
         53..57 => Op::Tags { key },
         57..61 => Op::SetTags { key, tags: tags(dice) },

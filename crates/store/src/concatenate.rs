@@ -46,7 +46,7 @@ impl Store {
         loop {
             let reclaimed = self.inner.room.notified();
             let pins: Option<Vec<_>> =
-                piece.segments().iter().map(|segment| Some((Arc::clone(segment), segment.pin()?))).collect();
+                piece.segments().map(|segment| Some((Arc::clone(segment), segment.pin()?))).collect();
             if let Some(pins) = pins {
                 extents.extend(piece.extents_from(start)?);
                 pins.into_iter().for_each(|(segment, pin)| kept.keep(segment, pin));

@@ -1,7 +1,7 @@
 //! One directory of the store: its identity, its segments, and whether it still takes writes.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use forebay_env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,12 +11,15 @@ use forebay_env::{Clock, Disk};
 use crate::log_list::LogList;
 use crate::members::DirectoryId;
 use crate::record::crc32c;
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, lacks_room};
+use crate::segment::{ReadSegment, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, lacks_room};
 use crate::unanswered::Unanswered;
 use crate::{Error, ErrorKind, Result, small_file};
 
 /// Names the file that tells which directory of which store this is.
 pub(crate) const IDENTITY_FILE: &str = "identity";
+
+/// Share of a directory that deleted segments may take as long as they are read: one out of so many, and one segment at least.
+const HELD_PART: u64 = 8;
 
 /// Version of the layout of a directory.
 const IDENTITY_VERSION: u32 = 2;
@@ -54,7 +57,9 @@ pub(crate) struct Directory {
     /// Why no more writes are taken.
     failed: Mutex<Option<String>>,
     /// Bytes of all segments.
-    used_bytes: AtomicU64,
+    used_bytes: Arc<AtomicU64>,
+    /// Deleted segments that are still read, the first deleted first. They count as used.
+    held: Mutex<VecDeque<Weak<Segment>>>,
     /// What the segments may take as far as the file system goes: it may be full before the settings say so.
     possible_bytes: AtomicU64,
     /// Bytes of the file system, whoever has them.
@@ -132,7 +137,8 @@ impl Directory {
             next_segment: AtomicU32::new(1),
             log_list: LogList::default(),
             failed: Mutex::default(),
-            used_bytes: AtomicU64::new(0),
+            used_bytes: Arc::default(),
+            held: Mutex::default(),
             possible_bytes: AtomicU64::new(u64::MAX),
             file_system_bytes: AtomicU64::new(u64::MAX),
             snapshot_bytes: AtomicU64::new(0),
@@ -239,6 +245,11 @@ impl Directory {
         self.segments.read().get(&number).cloned()
     }
 
+    /// A segment for somebody who reads it: none that is deleted from now on is closed before.
+    pub(crate) fn segment_to_read(&self, number: u32) -> Option<ReadSegment> {
+        self.segments.read().get(&number).cloned().map(ReadSegment::new)
+    }
+
     /// Takes over a segment found at start.
     pub(crate) fn adopt(&self, segment: Arc<Segment>) {
         let number = segment.key().number;
@@ -309,7 +320,7 @@ impl Directory {
 
     /// Deletes a segment that nobody needs any more. It does not come back after a power cut: what is dropped next may rely on
     /// its absence.
-    pub(crate) async fn delete_segment(&self, segment: &Segment) -> Result<()> {
+    pub(crate) async fn delete_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         let name = segment.header.name();
         let remove = async {
             self.disk.remove(&name).await?;
@@ -317,8 +328,34 @@ impl Directory {
         };
         remove.await.map_err(|error| Error::io(format!("could not remove {name}"), error))?;
         self.segments.write().remove(&segment.key().number);
-        self.used_bytes.fetch_sub(segment.length(), Ordering::SeqCst);
+        if segment.close_when_unread(&self.used_bytes) {
+            let mut held = self.held.lock();
+            held.retain(|segment| segment.upgrade().is_some_and(|segment| segment.held_bytes() > 0));
+            held.push_back(Arc::downgrade(segment));
+            drop(held);
+            // At least what was deleted just now.
+            let held_bytes_max = (self.segment_bytes_max() / HELD_PART).max(segment.length());
+            while self.held_bytes() > held_bytes_max && self.close_held() {}
+        }
         Ok(())
+    }
+
+    /// What deleted segments take that are still read.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.lock().iter().filter_map(Weak::upgrade).map(|segment| segment.held_bytes()).sum()
+    }
+
+    /// Takes the room of the segment that was deleted first from those who still read it: what is nowhere else breaks off. `false` when there is
+    /// none.
+    pub(crate) fn close_held(&self) -> bool {
+        let mut held = self.held.lock();
+        while let Some(first) = held.pop_front() {
+            if let Some(segment) = first.upgrade().filter(|segment| segment.held_bytes() > 0) {
+                segment.close();
+                return true;
+            }
+        }
+        false
     }
 
     /// Turns a refusal of the disk into an error. A full file system may have room again later; everything else is final,

@@ -15,6 +15,8 @@ pub enum ErrorKind {
     Busy,
     /// Stored bytes do not match their checksum.
     Corrupt,
+    /// The object was overwritten, deleted or evicted while somebody read it, and its room was needed.
+    Gone,
     /// The disk refused; the directory takes no more writes.
     Failed,
     /// The store is closed.

@@ -132,7 +132,7 @@ pub fn segment(mut data: &[u8]) {
                 Some(_) | None => bytes.truncate(at),
             }
         }
-        segment.file.write_at(0, vec![Bytes::from(bytes.clone())], true).await.expect("a disk in memory");
+        segment.write(0, vec![Bytes::from(bytes.clone())]).await.expect("a disk in memory");
         let mut scan = Scan::new(&segment, SEGMENT_HEADER_BYTES).await.expect("a disk in memory");
         let mut offset = scan.offset();
         loop {

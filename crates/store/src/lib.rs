@@ -140,6 +140,8 @@ pub struct Usage {
     pub evictable_bytes: u64,
     /// Of segments not yet written.
     pub free_bytes: u64,
+    /// Of segments that were deleted and are still read.
+    pub held_bytes: u64,
     pub objects: u64,
     pub values: u64,
 }

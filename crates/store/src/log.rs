@@ -395,7 +395,7 @@ impl Appender {
     async fn give_up(&self, error: std::io::Error, end: Position, appended: Vec<Appended>) -> Error {
         let error = self.directory.refused("could not append to the log", error);
         let cut = match &self.open {
-            Some(open) if error.kind == ErrorKind::Full => open.segment.file.set_len(open.offset).await,
+            Some(open) if error.kind == ErrorKind::Full => open.segment.cut(open.offset).await,
             Some(_) | None => Ok(()),
         };
         if let Err(error) = &cut {

@@ -1,5 +1,6 @@
 //! Reading published objects.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,18 +10,18 @@ use forebay_types::{ByteRange, Generation};
 
 use crate::record::object::{Extent, ObjectBody};
 use crate::record::{BLOCK_BYTES, Head, Kind};
-use crate::segment::{Segment, SegmentKey};
+use crate::segment::{ReadSegment, Segment, SegmentKey};
 use crate::store::Inner;
 use crate::table::{Entry, Location};
 use crate::{Error, ErrorKind, Result};
 
-/// A published object as it was when looked up. It stays readable however long it is held, through
-/// overwrites, eviction and reclaim.
+/// A published object as it was when looked up. It stays readable through overwrites, eviction and reclaim, as long as nobody needs its
+/// room: see [`ErrorKind::Gone`].
 #[derive(Clone)]
 pub struct Object {
     inner: Arc<Inner>,
     entry: Arc<Entry>,
-    segments: Arc<[Arc<Segment>]>,
+    segments: Arc<[ReadSegment]>,
     unwritten: Option<Unwritten>,
 }
 
@@ -64,7 +65,7 @@ impl Object {
     pub(crate) fn new(
         inner: Arc<Inner>,
         entry: Arc<Entry>,
-        segments: Vec<Arc<Segment>>,
+        segments: Vec<ReadSegment>,
         unwritten: Option<Unwritten>,
     ) -> Self {
         Self { inner, entry, segments: segments.into(), unwritten }
@@ -114,8 +115,8 @@ impl Object {
         &self.entry
     }
 
-    pub(crate) fn segments(&self) -> &[Arc<Segment>] {
-        &self.segments
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.segments.iter().map(Deref::deref)
     }
 
     pub(crate) fn unwritten_payload(&self) -> Option<&Bytes> {
@@ -125,8 +126,23 @@ impl Object {
     /// The opaque metadata, read from disk and verified.
     ///
     /// # Errors
-    /// `Corrupt` when the checksum does not hold.
+    /// `Corrupt` when the checksum does not hold, `Gone` when its room was needed.
     pub async fn metadata(&self) -> Result<Bytes> {
+        let mut metadata = self.metadata_here().await;
+        while is_gone(&metadata)
+            && let Some(present) = self.present()
+        {
+            metadata = present.metadata_here().await;
+        }
+        metadata
+    }
+
+    /// The same object, where reclaim may have moved it to since it was looked up.
+    fn present(&self) -> Option<Self> {
+        self.inner.object(self.key()).filter(|present| present.generation() == self.generation())
+    }
+
+    async fn metadata_here(&self) -> Result<Bytes> {
         if let Some(unwritten) = &self.unwritten {
             return Ok(unwritten.metadata.clone());
         }
@@ -172,11 +188,21 @@ impl Object {
     ///
     /// # Errors
     /// `Corrupt` when the checksum does not hold. The extent of a clean object is dropped then; a pinned one is kept for
-    /// examination and stays unreadable.
+    /// examination and stays unreadable. `Gone` when the object is no longer in the store and its room was needed.
     ///
     /// # Panics
     /// When the range is not inside one piece.
     pub async fn read(&self, range: ByteRange) -> Result<Bytes> {
+        let mut read = self.read_here(range).await;
+        while is_gone(&read)
+            && let Some(present) = self.present().filter(|present| present.pieces(range) == [Piece::Cached(range)])
+        {
+            read = present.read_here(range).await;
+        }
+        read
+    }
+
+    async fn read_here(&self, range: ByteRange) -> Result<Bytes> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -201,15 +227,14 @@ impl Object {
     }
 
     fn segment(&self, key: SegmentKey) -> Result<&Arc<Segment>> {
-        let found = self.segments.iter().find(|segment| segment.key() == key);
+        let found = self.segments().find(|segment| segment.key() == key);
         found.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the segment of an extent is gone"))
     }
 
     /// Reads and verifies a head, and with it what follows up to `head_bytes`.
     async fn head(&self, key: SegmentKey, offset: u64, bytes: usize) -> Result<(Head, Bytes)> {
         let segment = self.segment(key)?;
-        let read = segment.file.read_at(offset, bytes).await;
-        let data = read.map_err(|error| Error::io(format!("could not read {}", segment.header.name()), error))?;
+        let data = segment.read_at(offset, bytes).await?;
         let head = Head::decode(&data)?;
         let rest = data.slice(head.header.head_bytes..);
         let fits = head.header.segment == segment.binding() && !matches!(head.header.kind, Kind::Commit | Kind::Void);
@@ -239,8 +264,7 @@ impl Object {
             let end = place.to.next_multiple_of(BLOCK_BYTES).min(head.header.payload_bytes);
             let segment = self.segment(place.segment)?;
             let at = place.offset + (place.head_bytes + start) as u64;
-            let read = segment.file.read_at(at, end.saturating_sub(start)).await;
-            (head, read.map_err(|error| Error::io(format!("could not read {}", segment.header.name()), error))?)
+            (head, segment.read_at(at, end.saturating_sub(start)).await?)
         };
         if place.is_own_record {
             self.check_owner(&head)?;
@@ -254,6 +278,9 @@ impl Object {
 
     /// Damaged bytes: counted, told, and dropped where the under store has them.
     fn damaged(&self, extent: Option<Extent>, error: Error) -> Error {
+        if error.kind == ErrorKind::Gone {
+            return error;
+        }
         self.inner.counters.lock().corrupt_records += 1;
         let key = String::from_utf8_lossy(self.key()).into_owned();
         let pinned = self.entry.pinned;
@@ -269,4 +296,8 @@ impl Object {
         let _ = reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reads| reads.checked_add(1));
         self.entry.last_read.store(self.inner.objects.tick(), Ordering::Relaxed);
     }
+}
+
+fn is_gone(read: &Result<Bytes>) -> bool {
+    read.as_ref().is_err_and(|error| error.kind == ErrorKind::Gone)
 }

@@ -128,10 +128,20 @@ impl Inner {
             if !is_wanted || directory.failed().is_some() || self.closed.load(Ordering::SeqCst) {
                 return;
             }
+            // What reclaim carries needs room before any comes back.
+            if directory.free_bytes() < self.reserve_bytes() && directory.close_held() {
+                continue;
+            }
             if self.has_shrunk(directory) && self.snapshot_for_room().await {
                 continue;
             }
-            let Some(victim) = self.choose(index, &tried).await else { return };
+            let Some(victim) = self.choose(index, &tried).await else {
+                // Nothing else can go, and somebody waits.
+                if self.is_asked_for(index) && directory.close_held() {
+                    continue;
+                }
+                return;
+            };
             let (segment, members) = (&victim.segment, self.members(victim.segment.key()).await);
             let key = segment.key();
             if victim.may_stay && !tried.renewed.contains(&key) && self.is_mostly_kept(segment, &members) {

@@ -320,9 +320,9 @@ impl LogEnd {
     /// Cuts off what is torn, and makes the rest durable: an earlier process may have died before its sync. It is written
     /// again, since after a failed sync the bytes may be in memory only, where no later sync finds them.
     async fn keep(&self) -> std::io::Result<()> {
-        let file = &self.segment.file;
+        let file = self.segment.file()?;
         if self.end < self.segment.length() {
-            file.set_len(self.end).await?;
+            self.segment.cut(self.end).await?;
             self.segment.length.store(self.end, Ordering::SeqCst);
         }
         // Nothing shows that the header is durable, either.

@@ -247,6 +247,6 @@ impl Inner {
         let victims = segments.values().filter(may_go);
         let given: u64 = victims.map(|segment| segment.length().saturating_sub(segment.needed_bytes(false))).sum();
         let promised = *directory.promised_bytes.lock();
-        directory.free_without(given).saturating_sub(promised + self.reserve_bytes())
+        directory.free_without(given + directory.held_bytes()).saturating_sub(promised + self.reserve_bytes())
     }
 }

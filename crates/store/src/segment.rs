@@ -1,6 +1,7 @@
 //! One append-only file, and what is known of its contents.
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use forebay_env::DiskFile;
@@ -131,7 +132,7 @@ pub(crate) fn parse_segment_name(name: &str) -> Option<(u32, SegmentKind)> {
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     binding: u64,
-    pub(crate) file: Arc<dyn DiskFile>,
+    opened: Mutex<Opened>,
     /// Bytes handed out so far, header included.
     pub(crate) length: AtomicU64,
     pub(crate) sealed: AtomicBool,
@@ -173,6 +174,30 @@ pub(crate) fn lacks_room(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
+/// The file of a segment, and who reads it.
+struct Opened {
+    /// `None` once it is closed.
+    file: Option<Arc<OpenFile>>,
+    readers: usize,
+    is_deleted: bool,
+}
+
+/// An open file; who is reading it in this moment has it, too.
+struct OpenFile {
+    file: Arc<dyn DiskFile>,
+    /// After the segment was deleted: the room that the file takes until it is closed. Dropped behind the file.
+    room: OnceLock<HeldRoom>,
+}
+
+/// Room of a deleted segment: it counts as used until this is dropped.
+struct HeldRoom {
+    bytes: u64,
+    used_bytes: Arc<AtomicU64>,
+}
+
+/// A segment that somebody reads. Its file stays open after the segment was deleted, until nobody reads it or its room is needed.
+pub(crate) struct ReadSegment(Arc<Segment>);
+
 /// Writers that will yet refer to the segment, and whether reclaim has chosen it.
 #[derive(Default)]
 struct UseCount {
@@ -193,12 +218,13 @@ impl Segment {
         length: u64,
         sealed: bool,
     ) -> Arc<Self> {
+        let file = Arc::new(OpenFile { file, room: OnceLock::new() });
         Arc::new(Self {
             binding: binding(directory, header.key.number),
             min_version: AtomicU64::new(header.sequence),
             age: AtomicU64::new(header.sequence),
             header,
-            file,
+            opened: Mutex::new(Opened { file: Some(file), readers: 0, is_deleted: false }),
             length: AtomicU64::new(length),
             sealed: AtomicBool::new(sealed),
             is_stuck: AtomicBool::new(false),
@@ -273,9 +299,56 @@ impl Segment {
         self.use_count.lock().pins > 0
     }
 
+    /// The file of a segment that was not deleted.
+    pub(crate) fn file(&self) -> std::io::Result<Arc<dyn DiskFile>> {
+        let opened = self.opened.lock();
+        let file = opened.file.as_ref().map(|opened| Arc::clone(&opened.file));
+        file.ok_or_else(|| std::io::Error::other("the segment was deleted"))
+    }
+
+    /// Cuts off what is behind a length.
+    pub(crate) async fn cut(&self, length: u64) -> std::io::Result<()> {
+        self.file()?.set_len(length).await
+    }
+
+    /// # Errors
+    /// `Gone` when the segment was deleted and its room was needed, `Failed` when the disk can't read.
+    pub(crate) async fn read_at(&self, offset: u64, bytes: usize) -> Result<Bytes> {
+        let file = self.opened.lock().file.clone();
+        let gone = || Error::new(ErrorKind::Gone, format!("{} was deleted, and its room needed", self.header.name()));
+        let read = file.ok_or_else(gone)?.file.read_at(offset, bytes).await;
+        read.map_err(|error| Error::io(format!("could not read {}", self.header.name()), error))
+    }
+
+    /// After the segment was deleted: its file is closed when nobody reads it. Until then it counts in `used_bytes`, which has its
+    /// length. Returns whether somebody reads it.
+    pub(crate) fn close_when_unread(&self, used_bytes: &Arc<AtomicU64>) -> bool {
+        let mut opened = self.opened.lock();
+        if let Some(file) = &opened.file {
+            file.room.get_or_init(|| HeldRoom { bytes: self.length(), used_bytes: Arc::clone(used_bytes) });
+        }
+        opened.is_deleted = true;
+        let is_read = opened.readers > 0;
+        if !is_read {
+            opened.file = None;
+        }
+        is_read
+    }
+
+    /// Closes the file of a deleted segment, whoever reads it.
+    pub(crate) fn close(&self) {
+        self.opened.lock().file = None;
+    }
+
+    /// What the file of a deleted segment takes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let opened = self.opened.lock();
+        opened.file.as_ref().and_then(|file| file.room.get()).map_or(0, |room| room.bytes)
+    }
+
     /// Writes at an offset that was reserved before.
     pub(crate) async fn write(&self, offset: u64, data: Vec<Bytes>) -> std::io::Result<()> {
-        self.file.write_at(offset, data, false).await?;
+        self.file()?.write_at(offset, data, false).await?;
         self.writes.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
@@ -286,7 +359,7 @@ impl Segment {
         let mut synced = self.synced.lock().await;
         synced.check()?;
         let ended = self.writes.load(Ordering::SeqCst);
-        let result = self.file.write_at(offset, data, true).await;
+        let result = self.file()?.write_at(offset, data, true).await;
         synced.failed = result.as_ref().is_err_and(|error| !lacks_room(error));
         result?;
         let alone = self.writes.fetch_add(1, Ordering::SeqCst) == ended;
@@ -304,12 +377,43 @@ impl Segment {
         synced.check()?;
         if synced.writes < wanted {
             let ended = self.writes.load(Ordering::SeqCst);
-            let result = self.file.sync_data().await;
+            let result = self.file()?.sync_data().await;
             synced.failed = result.is_err();
             result?;
             synced.writes = ended;
         }
         Ok(())
+    }
+}
+
+impl Drop for HeldRoom {
+    fn drop(&mut self) {
+        self.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+impl ReadSegment {
+    pub(crate) fn new(segment: Arc<Segment>) -> Self {
+        segment.opened.lock().readers += 1;
+        Self(segment)
+    }
+}
+
+impl Deref for ReadSegment {
+    type Target = Arc<Segment>;
+
+    fn deref(&self) -> &Arc<Segment> {
+        &self.0
+    }
+}
+
+impl Drop for ReadSegment {
+    fn drop(&mut self) {
+        let mut opened = self.0.opened.lock();
+        opened.readers -= 1;
+        if opened.readers == 0 && opened.is_deleted {
+            opened.file = None;
+        }
     }
 }
 

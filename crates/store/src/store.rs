@@ -20,7 +20,7 @@ use crate::object::Object;
 use crate::permits::Permits;
 use crate::record::object::ObjectBody;
 use crate::room::Wishes;
-use crate::segment::{Segment, SegmentKey, SegmentKind};
+use crate::segment::{ReadSegment, Segment, SegmentKey, SegmentKind};
 use crate::snapshot::LastSnapshot;
 use crate::stream::Stream;
 use crate::table::{Entry, Objects, Row, Values};
@@ -145,12 +145,13 @@ impl Inner {
         }
     }
 
-    fn segments_of(&self, entry: &Entry) -> Option<Vec<Arc<Segment>>> {
-        let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(2);
+    fn segments_of(&self, entry: &Entry) -> Option<Vec<ReadSegment>> {
+        let mut segments: Vec<ReadSegment> = Vec::with_capacity(2);
         for (key, _) in entry.uses() {
-            let known = |segment: &Arc<Segment>| segment.key() == key;
+            let known = |segment: &ReadSegment| segment.key() == key;
             if !segments.last().is_some_and(known) && !segments.iter().any(known) {
-                segments.push(self.segment(key)?);
+                let place = &self.places[*self.by_number.get(&key.directory)?];
+                segments.push(place.directory.segment_to_read(key.number)?);
             }
         }
         Some(segments)
@@ -423,6 +424,7 @@ impl Store {
             pinned_bytes: self.inner.pinned_bytes.load(Ordering::SeqCst),
             evictable_bytes: self.inner.evictable_bytes.load(Ordering::SeqCst),
             free_bytes: sum(Directory::free_bytes),
+            held_bytes: sum(Directory::held_bytes),
             objects: self.inner.objects.count.load(Ordering::Relaxed),
             values: self.inner.values.len() as u64,
         }

@@ -14,6 +14,7 @@ mod model;
 mod progress;
 mod reclaim;
 mod refusals;
+mod slow_readers;
 mod stalls;
 mod starts;
 mod syncs;

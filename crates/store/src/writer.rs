@@ -10,7 +10,7 @@ use crate::record::extent::ExtentBody;
 use crate::record::object::{Extent, ObjectBody};
 use crate::record::{HEAD_BYTES_MAX, encode_body};
 use crate::room::Room;
-use crate::segment::{Segment, SegmentKey, SegmentKind, SegmentPin};
+use crate::segment::{ReadSegment, Segment, SegmentKey, SegmentKind, SegmentPin};
 use crate::store::Inner;
 use crate::table::{Content, Entry, Location};
 use crate::waiting::Waiting;
@@ -231,7 +231,8 @@ impl Staged {
         let entry = Arc::new(self.entry(location));
         let metadata = Bytes::copy_from_slice(&self.body.metadata);
         let unwritten = Unwritten { metadata, payload: self.payload.clone() };
-        Object::new(Arc::clone(&self.inner), entry, self.kept.segments.clone(), Some(unwritten))
+        let segments = self.kept.segments.iter().cloned().map(ReadSegment::new).collect();
+        Object::new(Arc::clone(&self.inner), entry, segments, Some(unwritten))
     }
 
     pub(crate) fn entry(&self, record: Location) -> Entry {

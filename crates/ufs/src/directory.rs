@@ -7,11 +7,14 @@ mod body;
 mod meta;
 mod paths;
 mod root;
+mod tree;
 mod walk;
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +23,6 @@ use async_trait::async_trait;
 use forebay_env::Env;
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use parking_lot::Mutex;
-use rustix::fs::OFlags;
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -28,14 +30,18 @@ use crate::{
 };
 use body::Temporary;
 use meta::FileMeta;
-use paths::Durable;
+use paths::{Durable, Place};
 pub use root::DirectoryRoot;
+use tree::{Root, Tree};
 
 /// Holds what is not an object: files being written, and metadata that does not fit an attribute.
 pub(crate) const OWN_DIRECTORY: &str = ".forebay";
 
 /// More uploads at once only wait for the same disk.
 const UPLOADS_MAX: usize = 16;
+
+/// Each level of a new key costs a directory and a sync, and whoever writes it pays nothing. More than people use: HDFS has a few dozen.
+const LEVELS_MAX: usize = 128;
 
 /// One bucket as a directory. Clones share it.
 #[derive(Clone)]
@@ -45,9 +51,10 @@ pub struct DirectoryStore {
 
 struct Inner {
     env: Env,
-    root: PathBuf,
+    root: Root,
     /// Held while names change: conditions are checked and files put into place in one step.
-    names: Mutex<Durable>,
+    names: Mutex<()>,
+    durable: Durable,
     /// Uploads at once: each keeps a thread while it waits for the disk.
     uploads: Semaphore,
 }
@@ -92,33 +99,59 @@ impl DirectoryStore {
     /// # Errors
     /// `NoBucket` when it does not.
     pub async fn open(env: Env, root: PathBuf) -> Result<Self> {
-        let directory = root.clone();
-        let is_there = blocking(move || Ok(directory.is_dir())).await?;
-        if !is_there {
-            return Err(Error::new(ErrorKind::NoBucket, format!("the directory {} does not exist", root.display())));
-        }
-        Ok(Self::assume(env, root))
+        Self::open_root(env, Root::new(root, None)).await
+    }
+
+    async fn open_root(env: Env, root: Root) -> Result<Self> {
+        let store = Self::assume(env, root);
+        let inner = Arc::clone(&store.inner);
+        blocking(move || inner.tree().map(drop)).await?;
+        Ok(store)
     }
 
     /// A directory that is believed to exist.
-    pub(crate) fn assume(env: Env, root: PathBuf) -> Self {
-        Self { inner: Arc::new(Inner { env, root, names: Mutex::default(), uploads: Semaphore::new(UPLOADS_MAX) }) }
+    fn assume(env: Env, root: Root) -> Self {
+        let (names, durable, uploads) = (Mutex::default(), Durable::default(), Semaphore::new(UPLOADS_MAX));
+        Self { inner: Arc::new(Inner { env, root, names, durable, uploads }) }
     }
 }
 
+/// The path of something that is not an object.
+fn own(name: &str) -> PathBuf {
+    Path::new(OWN_DIRECTORY).join(name)
+}
+
+/// Makes a directory for what is not an object, if it is not there.
+fn make_own(tree: &Tree, name: &str) -> io::Result<()> {
+    for path in [Path::new(OWN_DIRECTORY), &own(name)] {
+        match tree.create_directory(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
 impl Inner {
-    fn own(&self, name: &str) -> PathBuf {
-        self.root.join(OWN_DIRECTORY).join(name)
+    /// # Errors
+    /// `NoBucket` when the directory is gone.
+    fn tree(&self) -> Result<Tree> {
+        self.root.open().map_err(|error| match is_absent(&error) {
+            true => {
+                let context = format!("the directory {} behind the mount does not exist", self.root.path().display());
+                Error { source: Some(Box::new(error)), ..Error::new(ErrorKind::NoBucket, context) }
+            }
+            false => failed("open the directory", error),
+        })
     }
 
-    fn open_object(&self, key: &str) -> Result<Option<Opened>> {
-        for path in paths::candidates(&self.root, key) {
-            let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-            match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+    fn open_object(tree: &Tree, key: &str) -> Result<Option<Opened>> {
+        for path in paths::candidates(key) {
+            match tree.open(&path) {
                 Ok(file) => {
                     let stat = file.metadata().map_err(|error| failed("look at a file", error))?;
-                    if stat.is_file() && paths::is_inside(&self.root, &path) {
-                        let meta = meta::read(self, &file, &stat);
+                    if stat.is_file() {
+                        let meta = meta::read(tree, &file, &stat);
                         let object = meta::object(&stat, meta.as_ref());
                         return Ok(Some(Opened { file, path, object, meta }));
                     }
@@ -131,15 +164,11 @@ impl Inner {
     }
 
     fn must_open(&self, key: &str) -> Result<Opened> {
-        match self.open_object(key)? {
-            Some(opened) => Ok(opened),
-            None if self.root.is_dir() => Err(not_found(key)),
-            None => Err(Error::new(ErrorKind::NoBucket, "the directory behind the mount is gone")),
-        }
+        Self::open_object(&self.tree()?, key)?.ok_or_else(|| not_found(key))
     }
 
-    fn check(&self, key: &str, condition: &Condition) -> Result<Option<Opened>> {
-        let present = self.open_object(key)?;
+    fn check(tree: &Tree, key: &str, condition: &Condition) -> Result<Option<Opened>> {
+        let present = Self::open_object(tree, key)?;
         let holds = match (condition, &present) {
             (Condition::Always, _) | (Condition::Absent, None) => true,
             (Condition::Matches(etag), Some(opened)) => opened.object.remote_etag == *etag,
@@ -149,62 +178,99 @@ impl Inner {
     }
 
     /// Puts a finished file into its place, durably.
-    fn place(&self, key: &str, temporary: Temporary, condition: &Condition, etag: ETag) -> Result<Stored> {
-        let (before, target) = {
-            let mut names = self.names.lock();
-            let before = self.check(key, condition)?;
-            let target = match &before {
-                Some(before) => before.path.clone(),
-                None => {
-                    let made = paths::make_place(&self.root, key, &mut names);
-                    made.map_err(|error| failed("make a directory", error))?
-                }
+    fn place(&self, key: &str, mut temporary: Temporary, condition: &Condition, etag: ETag) -> Result<Stored> {
+        let is_here = self.tree()?.is_same(temporary.tree()).map_err(|error| failed("look at the directory", error))?;
+        if !is_here {
+            return Err(Error::new(ErrorKind::NoBucket, "the directory behind the mount was replaced meanwhile"));
+        }
+        let prepare = |tree: &Tree| {
+            let before = Self::check(tree, key, condition)?;
+            let place = match &before {
+                Some(before) => Place::present(before.path.clone()),
+                None => paths::make_place(tree, key).map_err(|error| failed("make a directory", error))?,
             };
-            temporary.rename(&target)?;
-            (before, target)
+            Ok::<_, Error>((before, place))
         };
-        // With the names free again: others sync meanwhile, and the file system does it for all of them at once.
-        sync_directory(target.parent().unwrap_or(&self.root))?;
+        let ensure = |tree: &Tree, place: &Place| {
+            let ensured = self.durable.ensure(tree, &place.directories);
+            ensured.map_err(|error| failed("sync a directory", error))
+        };
+        // With the names free: others go on while the directories of a new key are synced.
+        let (_, place) = {
+            let _names = self.names.lock();
+            prepare(temporary.tree())?
+        };
+        ensure(temporary.tree(), &place)?;
+        let (before, target) = {
+            let _names = self.names.lock();
+            let (before, place) = prepare(temporary.tree())?;
+            // Nothing is left to do, but for what was removed in between.
+            ensure(temporary.tree(), &place)?;
+            temporary.rename(&place.path)?;
+            (before, place.path)
+        };
+        let tree = temporary.tree();
+        sync_directory(tree, target.parent())?;
         if let Some(before) = before {
-            meta::forget(self, &before.file);
+            meta::forget(tree, &before.file);
         }
         Ok(Stored { remote_etag: etag })
     }
 
     fn delete(&self, key: &str, condition: &Condition) -> Result<()> {
-        let mut names = self.names.lock();
-        let Some(present) = self.check(key, condition)? else { return Ok(()) };
-        std::fs::remove_file(&present.path).map_err(|error| failed("remove a file", error))?;
-        meta::forget(self, &present.file);
+        let tree = self.tree()?;
+        let names = self.names.lock();
+        let Some(present) = Self::check(&tree, key, condition)? else {
+            drop(names);
+            // An earlier try may have removed it, and been cut off.
+            return self.make_durable(key);
+        };
+        tree.remove_file(&present.path).map_err(|error| failed("remove a file", error))?;
+        meta::forget(&tree, &present.file);
         let mut directory = present.path.parent();
-        while let Some(path) = directory.filter(|path| *path != self.root && path.starts_with(&self.root)) {
-            names.forget(path);
-            if std::fs::remove_dir(path).is_err() {
+        while let Some(path) = directory.filter(|path| !path.as_os_str().is_empty()) {
+            self.durable.forget(path);
+            if tree.remove_directory(path).is_err() {
                 break;
             }
             directory = path.parent();
         }
         drop(names);
-        sync_directory(directory.unwrap_or(&self.root))
+        sync_directory(&tree, directory)
+    }
+
+    fn make_durable(&self, key: &str) -> Result<()> {
+        let tree = self.tree()?;
+        let path = match Self::open_object(&tree, key)? {
+            Some(present) => present.path,
+            None => paths::candidates(key)[0].clone(),
+        };
+        let place = Place::present(path);
+        self.durable.ensure(&tree, &place.directories).map_err(|error| failed("sync a directory", error))?;
+        let parents = place.path.ancestors().skip(1);
+        let mut there = parents.filter(|parent| tree.metadata(parent).is_ok_and(|stat| stat.is_dir()));
+        sync_directory(&tree, there.next())
     }
 
     fn set_tags(&self, key: &str, tags: Tags) -> Result<()> {
         let _names = self.names.lock();
-        let opened = self.must_open(key)?;
+        let tree = self.tree()?;
+        let opened = Self::open_object(&tree, key)?.ok_or_else(|| not_found(key))?;
         let stat = opened.file.metadata().map_err(|error| failed("look at a file", error))?;
         let mut meta = opened.meta.unwrap_or_else(|| FileMeta::foreign(&stat, &opened.object));
         meta.info.tags = tags;
-        meta::write(self, &opened.file, &stat, &meta)
+        meta::write(&tree, &opened.file, &stat, &meta)
     }
 
     fn sweep(&self, age: Duration) -> Result<u64> {
-        let mut removed = 0;
-        let Ok(entries) = std::fs::read_dir(self.own("tmp")) else { return Ok(0) };
-        for entry in entries.flatten() {
-            let modified = entry.metadata().and_then(|stat| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let (tree, mut removed) = (self.tree()?, 0);
+        let Ok(entries) = tree.list(&own("tmp")) else { return Ok(0) };
+        for (name, _) in entries {
+            let path = own("tmp").join(OsStr::from_bytes(&name));
+            let modified = tree.metadata(&path).and_then(|stat| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
             let modified_ms = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
             let is_old = self.env.clock.unix_ms().saturating_sub(modified_ms) > age.as_millis() as u64;
-            if is_old && std::fs::remove_file(entry.path()).is_ok() {
+            if is_old && tree.remove_file(&path).is_ok() {
                 removed += 1;
             }
         }
@@ -219,9 +285,8 @@ fn is_absent(error: &io::Error) -> bool {
         || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
 }
 
-fn sync_directory(path: &Path) -> Result<()> {
-    let synced = File::open(path).and_then(|directory| directory.sync_all());
-    match synced {
+fn sync_directory(tree: &Tree, path: Option<&Path>) -> Result<()> {
+    match tree.sync(path.unwrap_or(Path::new(""))) {
         // Removed meanwhile, with all its names.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result.map_err(|error| failed("sync a directory", error)),
@@ -233,6 +298,22 @@ impl UnderStore for DirectoryStore {
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         let (inner, key) = (Arc::clone(&self.inner), key.clone());
         blocking(move || Ok(inner.must_open(key.as_str())?.object)).await
+    }
+
+    /// # Errors
+    /// `Invalid` for a key of too many levels.
+    fn check_key(&self, key: &ObjectKey) -> Result<()> {
+        let levels = paths::levels(key.as_str());
+        if levels > LEVELS_MAX {
+            let problem = format!("a directory keeps keys of {LEVELS_MAX} levels at most, and this one has {levels}");
+            return Err(Error::new(ErrorKind::Invalid, problem));
+        }
+        Ok(())
+    }
+
+    async fn make_durable(&self, key: &ObjectKey) -> Result<()> {
+        let (inner, key) = (Arc::clone(&self.inner), key.clone());
+        blocking(move || inner.make_durable(key.as_str())).await
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
@@ -260,7 +341,7 @@ impl UnderStore for DirectoryStore {
                 if !is_last {
                     return Ok((Some(temporary), None));
                 }
-                let etag = temporary.finish(&inner, &upload)?;
+                let etag = temporary.finish(&upload)?;
                 inner.place(key.as_str(), temporary, &upload.condition, etag).map(|stored| (None, Some(stored)))
             };
             match blocking(step).await? {
@@ -301,7 +382,7 @@ impl UnderStore for DirectoryStore {
     }
 
     fn label(&self) -> String {
-        format!("file://{}", self.inner.root.display())
+        format!("file://{}", self.inner.root.path().display())
     }
 }
 

@@ -154,6 +154,10 @@ impl UnderStore for Governed {
         read!(self, "head", self.inner.head(key))
     }
 
+    async fn make_durable(&self, key: &ObjectKey) -> Result<()> {
+        self.governor.run(self.lane, Work::Write, "make_durable", 0, self.inner.make_durable(key)).await
+    }
+
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
         read!(self, "get", self.inner.get(key, range, if_match))
     }

@@ -141,6 +141,11 @@ pub trait UnderStore: Send + Sync + 'static {
         Ok(())
     }
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject>;
+    /// Returns when what a key has now is on stable storage: a `put` or `delete` that was cut off may have done its work all but for that. Asked
+    /// where somebody relies on what [`Self::head`] tells.
+    async fn make_durable(&self, _key: &ObjectKey) -> Result<()> {
+        Ok(())
+    }
     /// Streams `range` (cut to the object's end; all of it when `None`). With `if_match`, `Precondition` when the object has another
     /// tag. One call returns bytes of one version only.
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody>;

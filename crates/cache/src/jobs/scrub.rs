@@ -57,7 +57,9 @@ async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>
         });
         return Ok(());
     }
-    if let Err(error) = object.metadata().await {
+    if let Err(error) = object.metadata().await
+        && !is_gone(&error)
+    {
         run.count(|progress| progress.objects_failed += 1);
         // Without it nothing of the object can be served.
         return report(run, object, path, part, Damage::Description, &error).await;
@@ -68,6 +70,7 @@ async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>
         run.rate.take(range.len()).await;
         match object.read(range).await {
             Ok(_) => run.count(|progress| progress.bytes_done += range.len()),
+            Err(error) if is_gone(&error) => break,
             Err(error) => {
                 is_sound = false;
                 report(run, object, path, part, Damage::Bytes(range), &error).await?;
@@ -76,6 +79,11 @@ async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>
     }
     run.count(|progress| if is_sound { progress.objects_done += 1 } else { progress.objects_failed += 1 });
     Ok(())
+}
+
+/// It was overwritten, deleted or evicted since it was looked up.
+fn is_gone(error: &forebay_store::Error) -> bool {
+    error.kind == StoreErrorKind::Gone
 }
 
 async fn report(

@@ -36,6 +36,8 @@ struct State {
     /// Changes of names since the last sync of the directory.
     unsynced_names: Vec<NameChange>,
     files: HashMap<u64, Contents>,
+    /// Files that have lost their name and are still open. They take room.
+    unnamed: BTreeSet<u64>,
     next_file: u64,
     /// Grows with every power loss; handles of an earlier one are dead.
     life: u64,
@@ -64,6 +66,8 @@ struct Contents {
     durable: Vec<u8>,
     /// Sectors written since the last sync.
     unsynced: BTreeSet<usize>,
+    /// Handles of this life.
+    handles: usize,
 }
 
 struct MemoryFile {
@@ -74,12 +78,21 @@ struct MemoryFile {
 
 impl State {
     fn used_bytes(&self) -> u64 {
-        self.names.values().map(|id| self.files[id].bytes.len() as u64).sum()
+        self.names.values().chain(&self.unnamed).map(|id| self.files[id].bytes.len() as u64).sum()
+    }
+
+    /// A file has lost its name.
+    fn unname(&mut self, id: u64) {
+        if self.files[&id].handles > 0 {
+            self.unnamed.insert(id);
+        }
     }
 
     /// Handles of before are dead.
     fn end_life(&mut self) {
         self.life += 1;
+        self.unnamed.clear();
+        self.files.values_mut().for_each(|contents| contents.handles = 0);
         self.fail_syncs = 0;
         self.fail_writes = None;
         self.fail_creates = None;
@@ -101,6 +114,7 @@ impl MemoryDisk {
             durable_names: BTreeMap::new(),
             unsynced_names: Vec::new(),
             files: HashMap::new(),
+            unnamed: BTreeSet::new(),
             next_file: 0,
             life: 0,
             size: capacity,
@@ -236,6 +250,11 @@ impl MemoryDisk {
         state.names.get(name).map(|id| state.files[id].bytes.clone())
     }
 
+    /// What all files take, also those that have lost their name and are still open.
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().used_bytes()
+    }
+
     /// Names and lengths of all files.
     pub fn lengths(&self) -> Vec<(String, u64)> {
         let state = self.state.lock();
@@ -243,7 +262,9 @@ impl MemoryDisk {
     }
 
     fn file(&self, id: u64) -> Arc<dyn DiskFile> {
-        Arc::new(MemoryFile { disk: self.clone(), id, life: self.state.lock().life })
+        let mut state = self.state.lock();
+        state.files.get_mut(&id).expect("a name has a file").handles += 1;
+        Arc::new(MemoryFile { disk: self.clone(), id, life: state.life })
     }
 
     async fn released(&self) {
@@ -368,6 +389,7 @@ impl Disk for MemoryDisk {
             return Err(io::Error::other("the disk could not remove a file"));
         }
         state.names.remove(name);
+        state.unname(id);
         state.unsynced_names.push(NameChange::Removed { name: name.to_owned(), id });
         Ok(())
     }
@@ -375,7 +397,9 @@ impl Disk for MemoryDisk {
     async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state()?;
         let id = state.names.remove(from).ok_or_else(|| missing(from))?;
-        state.names.insert(to.to_owned(), id);
+        if let Some(replaced) = state.names.insert(to.to_owned(), id) {
+            state.unname(replaced);
+        }
         state.unsynced_names.push(NameChange::Renamed { from: from.to_owned(), to: to.to_owned(), id });
         Ok(())
     }
@@ -421,6 +445,20 @@ impl MemoryFile {
             contents.sync();
             Ok(())
         })
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        let mut state = self.disk.state.lock();
+        if state.life != self.life {
+            return;
+        }
+        let Some(contents) = state.files.get_mut(&self.id) else { return };
+        contents.handles -= 1;
+        if contents.handles == 0 {
+            state.unnamed.remove(&self.id);
+        }
     }
 }
 

@@ -113,6 +113,7 @@ impl Collector for StoreMetrics {
             ("forebay_store_pinned_bytes", "Bytes of objects that may not be evicted", Gauge, usage.pinned_bytes),
             ("forebay_store_evictable_bytes", "Bytes of objects that may be evicted", Gauge, usage.evictable_bytes),
             ("forebay_store_free_bytes", "Bytes of segments not yet written", Gauge, usage.free_bytes),
+            ("forebay_store_held_bytes", "Bytes of segments that reclaim has deleted and that requests still read", Gauge, usage.held_bytes),
             ("forebay_store_objects", "Objects in the store", Gauge, usage.objects),
             ("forebay_store_values", "Entries of the embedded catalog", Gauge, usage.values),
             ("forebay_store_appended_bytes", "Bytes appended by writes", Counter, counters.appended_bytes),

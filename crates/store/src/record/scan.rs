@@ -28,7 +28,7 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// `Failed` when the disk can't tell the file's length.
     pub(crate) async fn new(segment: &'a Segment, offset: u64) -> Result<Self> {
-        let length = segment.file.len().await;
+        let length = async { segment.file()?.len().await }.await;
         let end = length.map_err(|error| Error::io(format!("could not measure {}", segment.header.name()), error))?;
         Ok(Self { segment, offset, end, window: Bytes::new(), window_start: 0 })
     }
@@ -49,9 +49,7 @@ impl<'a> Scan<'a> {
         if !inside(self.window_start, &self.window) {
             // A buffer is zeroed before it is read into: most logs of short lives are far smaller than a window.
             let left = usize::try_from(self.end - offset).unwrap_or(usize::MAX);
-            let read = self.segment.file.read_at(offset, length.max(left.min(WINDOW_BYTES))).await;
-            let name = || self.segment.header.name();
-            self.window = read.map_err(|error| Error::io(format!("could not read {}", name()), error))?;
+            self.window = self.segment.read_at(offset, length.max(left.min(WINDOW_BYTES))).await?;
             self.window_start = offset;
         }
         let from = (offset - self.window_start) as usize;

@@ -125,7 +125,9 @@ async fn a_rebuild_does_not_bring_back_what_a_reclaimed_log_had_deleted() {
 #[tokio::test]
 async fn a_reader_keeps_its_bytes_through_reclaim() {
     let disk = MemoryDisk::default();
-    let store = tight(&disk).await;
+    // Readers may keep an eighth of it: two segments.
+    let settings = Settings { capacity_bytes: vec![20 * (64 << 10)], ..small() };
+    let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
     for (key, size) in [("small", 300), ("large", 20_000)] {
         put(&store, key, &pattern(4, size)).await;
     }
@@ -134,9 +136,9 @@ async fn a_reader_keeps_its_bytes_through_reclaim() {
         forget(&store, key).await;
     }
     let first = [files(&disk, ".log").await[0].clone(), files(&disk, ".bulk").await[0].clone()];
-    churn(&store, 10).await;
+    churn(&store, 20).await;
     store.inner.snapshot().await.unwrap();
-    churn(&store, 10).await;
+    churn(&store, 20).await;
     let names = disk.list().await.unwrap();
     assert!(first.iter().all(|name| !names.contains(name)), "{first:?} are reclaimed: {names:?}");
     assert_eq!(read_object(&held[0]).await.unwrap(), pattern(4, 300));

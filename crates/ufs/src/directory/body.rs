@@ -1,8 +1,8 @@
 //! Bytes of files, in and out.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use bytes::{Bytes, BytesMut};
 use forebay_types::{ByteRange, ETag};
 use futures::StreamExt;
 
-use super::{Inner, blocking, failed, meta};
+use super::tree::Tree;
+use super::{Inner, blocking, failed, make_own, meta, own};
 use crate::{ByteStream, Error, ErrorKind, Result, Upload};
 
 /// Bytes read or written at once.
@@ -78,6 +79,7 @@ impl Batches {
 
 /// A file that is not an object yet; removed when dropped, unless it has been renamed. Its functions block.
 pub(crate) struct Temporary {
+    tree: Tree,
     path: PathBuf,
     file: File,
     is_in_place: bool,
@@ -87,30 +89,26 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.is_in_place {
             // What can't be removed is swept later.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = self.tree.remove_file(&self.path);
         }
     }
 }
 
 impl Temporary {
     pub(crate) fn create(inner: &Inner) -> Result<Self> {
-        let directory = inner.own("tmp");
-        let path = directory.join(inner.env.random.hex_id());
-        let create = || OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path);
-        let created = create().or_else(|error| match error.kind() {
-            // The first one, or the whole directory is gone: that is not made anew.
-            io::ErrorKind::NotFound if inner.root.is_dir() => {
-                std::fs::create_dir_all(&directory).and_then(|()| create())
-            }
+        let tree = inner.tree()?;
+        let path = own("tmp").join(inner.env.random.hex_id());
+        let created = tree.create(&path).or_else(|error| match error.kind() {
+            // The first one.
+            io::ErrorKind::NotFound => make_own(&tree, "tmp").and_then(|()| tree.create(&path)),
             _ => Err(error),
         });
-        match created {
-            Ok(file) => Ok(Self { path, file, is_in_place: false }),
-            Err(_) if !inner.root.is_dir() => {
-                Err(Error::new(ErrorKind::NoBucket, "the directory behind the mount is gone"))
-            }
-            Err(error) => Err(failed("create a file", error)),
-        }
+        let file = created.map_err(|error| failed("create a file", error))?;
+        Ok(Self { tree, path, file, is_in_place: false })
+    }
+
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
     }
 
     pub(crate) fn write(&self, batch: &[Bytes]) -> Result<()> {
@@ -129,16 +127,16 @@ impl Temporary {
     }
 
     /// Adds the metadata and makes all of it durable. Returns the tag.
-    pub(crate) fn finish(&self, inner: &Inner, upload: &Upload) -> Result<ETag> {
+    pub(crate) fn finish(&self, upload: &Upload) -> Result<ETag> {
         let stat = self.file.metadata().map_err(|error| failed("look at a file", error))?;
         let meta = meta::FileMeta::new(upload.generation, upload.info.as_ref().clone(), &stat);
-        meta::write(inner, &self.file, &stat, &meta)?;
+        meta::write(&self.tree, &self.file, &stat, &meta)?;
         self.file.sync_all().map_err(|error| failed("sync a file", error))?;
         Ok(meta::remote_etag(&stat, Some(&meta)))
     }
 
-    pub(crate) fn rename(mut self, target: &Path) -> Result<()> {
-        std::fs::rename(&self.path, target).map_err(|error| failed("rename a file", error))?;
+    pub(crate) fn rename(&mut self, target: &Path) -> Result<()> {
+        self.tree.rename(&self.path, target).map_err(|error| failed("rename a file", error))?;
         self.is_in_place = true;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What a file cannot say of an object itself.
 
 use std::fs::{File, Metadata};
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -9,7 +10,8 @@ use md5::{Digest, Md5};
 use rustix::fs::XattrFlags;
 use serde::{Deserialize, Serialize};
 
-use super::{Inner, failed, modified_ns};
+use super::tree::Tree;
+use super::{failed, make_own, modified_ns, own};
 use crate::{RemoteObject, Result, Stamp};
 
 /// The extended attribute.
@@ -47,37 +49,41 @@ impl FileMeta {
     }
 }
 
-fn file_of(inner: &Inner, stat: &Metadata) -> PathBuf {
-    inner.own("meta").join(format!("{:x}", stat.ino()))
+fn file_of(stat: &Metadata) -> PathBuf {
+    own("meta").join(format!("{:x}", stat.ino()))
 }
 
 /// The metadata, if there is any that fits the file.
-pub(crate) fn read(inner: &Inner, file: &File, stat: &Metadata) -> Option<FileMeta> {
+pub(crate) fn read(tree: &Tree, file: &File, stat: &Metadata) -> Option<FileMeta> {
     let mut bytes = vec![0; ATTRIBUTE_BYTES_MAX];
     let length = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes).ok();
     bytes.truncate(length.unwrap_or(0));
     if bytes == IN_FILE || length.is_none() {
-        bytes = std::fs::read(file_of(inner, stat)).ok()?;
+        bytes.clear();
+        tree.open(&file_of(stat)).ok()?.read_to_end(&mut bytes).ok()?;
     }
     let meta: FileMeta = serde_json::from_slice(&bytes).ok()?;
     meta.fits(stat).then_some(meta)
 }
 
 /// Stores the metadata of a file that is not in its place yet, or whose tags change.
-pub(crate) fn write(inner: &Inner, file: &File, stat: &Metadata, meta: &FileMeta) -> Result<()> {
+pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) -> Result<()> {
     let bytes = serde_json::to_vec(meta).expect("memory takes every record");
     let fits = bytes.len() <= ATTRIBUTE_BYTES_MAX;
     if fits && rustix::fs::fsetxattr(file, ATTRIBUTE, &bytes, XattrFlags::empty()).is_ok() {
         return Ok(());
     }
-    let path = file_of(inner, stat);
+    let path = file_of(stat);
     let write = || -> std::io::Result<()> {
         let temporary = path.with_extension("new");
-        std::fs::create_dir_all(inner.own("meta"))?;
-        std::fs::write(&temporary, &bytes)?;
-        File::open(&temporary)?.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        File::open(inner.own("meta"))?.sync_all()
+        make_own(tree, "meta")?;
+        // One that was left half written.
+        let _none_most_of_the_time = tree.remove_file(&temporary);
+        let mut file = tree.create(&temporary)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        tree.rename(&temporary, &path)?;
+        tree.sync(&own("meta"))
     };
     write().map_err(|error| failed("write metadata", error))?;
     // Where attributes are not to be had at all, the file's number alone leads to the metadata.
@@ -86,9 +92,9 @@ pub(crate) fn write(inner: &Inner, file: &File, stat: &Metadata, meta: &FileMeta
 }
 
 /// Removes the metadata of a file that is gone. What stays by accident never fits another file.
-pub(crate) fn forget(inner: &Inner, file: &File) {
+pub(crate) fn forget(tree: &Tree, file: &File) {
     if let Ok(stat) = file.metadata() {
-        let _ = std::fs::remove_file(file_of(inner, &stat));
+        let _ = tree.remove_file(&file_of(&stat));
     }
 }
 

@@ -12,7 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
+
 use super::OWN_DIRECTORY;
+use super::tree::Tree;
 
 /// Longest piece of a component: file names have at most 255 bytes, and a mark may follow.
 const PIECE_BYTES: usize = 200;
@@ -79,19 +82,22 @@ fn names(key: &str) -> Vec<String> {
     names
 }
 
-/// Where a key's file may be.
-pub(crate) fn candidates(root: &Path, key: &str) -> [PathBuf; 2] {
-    let names = names(key);
-    let plain = names.iter().fold(root.to_owned(), |path, name| path.join(name));
-    let mut beside = plain.clone().into_os_string();
-    beside.push(BESIDE);
-    [plain, beside.into()]
+/// Levels of directories that a key takes, its file included.
+pub(crate) fn levels(key: &str) -> usize {
+    names(key).len()
 }
 
-/// Whether no component of a path below the root is a symbolic link.
-pub(crate) fn is_inside(root: &Path, path: &Path) -> bool {
-    let parents = path.ancestors().skip(1).take_while(|parent| *parent != root);
-    parents.into_iter().all(|parent| std::fs::symlink_metadata(parent).is_ok_and(|stat| stat.is_dir()))
+/// Where a key's file may be.
+pub(crate) fn candidates(key: &str) -> [PathBuf; 2] {
+    let plain: PathBuf = names(key).iter().collect();
+    let beside = beside(&plain);
+    [plain, beside]
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(BESIDE);
+    beside.into()
 }
 
 /// Directories below the root that are remembered to be durable; about 150 bytes each.
@@ -101,66 +107,95 @@ const DURABLE_MAX: usize = 1 << 16;
 /// systems give its inode's number again, and only the time of its birth differs.
 #[derive(Default)]
 pub(crate) struct Durable {
-    known: HashMap<PathBuf, (u64, SystemTime)>,
+    known: Mutex<HashMap<PathBuf, (u64, SystemTime)>>,
+    /// Is told of each sync.
+    #[cfg(test)]
+    pub(crate) on_sync: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Durable {
-    /// Syncs the parent of a directory, unless that was done before.
-    fn ensure(&mut self, directory: &Path, stat: &Metadata) -> io::Result<()> {
+    /// Syncs the parents of these directories, unless that was done before. A deep key has hundreds: nobody else waits meanwhile.
+    pub(crate) fn ensure(&self, tree: &Tree, directories: &[PathBuf]) -> io::Result<()> {
+        for directory in directories {
+            match tree.metadata(directory).and_then(|stat| self.ensure_one(tree, directory, &stat)) {
+                // Removed meanwhile, with all its names.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    fn ensure_one(&self, tree: &Tree, directory: &Path, stat: &Metadata) -> io::Result<()> {
         // Where the file system does not tell that time, each upload syncs.
         let identity = stat.created().ok().map(|born| (stat.ino(), born));
-        if identity.is_some() && self.known.get(directory) == identity.as_ref() {
+        if identity.is_some() && self.known.lock().get(directory) == identity.as_ref() {
             return Ok(());
         }
-        sync(directory.parent().unwrap_or(directory))?;
-        if self.known.len() >= DURABLE_MAX {
-            self.known.clear();
+        #[cfg(test)]
+        if let Some(look) = &*self.on_sync.lock() {
+            look();
+        }
+        tree.sync(directory.parent().unwrap_or(directory))?;
+        let mut known = self.known.lock();
+        if known.len() >= DURABLE_MAX {
+            known.clear();
         }
         if let Some(identity) = identity {
-            self.known.insert(directory.to_owned(), identity);
+            known.insert(directory.to_owned(), identity);
         }
         Ok(())
     }
 
     /// The directory is about to be removed.
-    pub(crate) fn forget(&mut self, directory: &Path) {
-        self.known.remove(directory);
+    pub(crate) fn forget(&self, directory: &Path) {
+        self.known.lock().remove(directory);
     }
 }
 
-/// Makes the directories of a key that has no file yet, durably, and says where the file goes. Files in the way move beside.
-pub(crate) fn make_place(root: &Path, key: &str, durable: &mut Durable) -> io::Result<PathBuf> {
+/// Where the file of a new key goes.
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    /// The directories on the way, which need not be durable yet.
+    pub(crate) directories: Vec<PathBuf>,
+}
+
+impl Place {
+    /// The place of a file that is there.
+    pub(crate) fn present(path: PathBuf) -> Self {
+        let parents = path.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty());
+        let mut directories: Vec<_> = parents.map(Path::to_owned).collect();
+        directories.reverse();
+        Self { path, directories }
+    }
+}
+
+/// Makes the directories of a key that has no file yet. Files in the way move beside.
+pub(crate) fn make_place(tree: &Tree, key: &str) -> io::Result<Place> {
     let names = names(key);
     let (last, parents) = names.split_last().expect("splitting yields one piece at least");
-    let mut directory = root.to_owned();
+    let mut directory = PathBuf::new();
+    let mut directories = Vec::with_capacity(parents.len());
     for name in parents {
         directory.push(name);
-        match std::fs::symlink_metadata(&directory) {
-            Ok(stat) if stat.is_dir() => {
-                durable.ensure(&directory, &stat)?;
-                continue;
-            }
+        match tree.metadata(&directory) {
+            Ok(stat) if stat.is_dir() => {}
             Ok(stat) if stat.is_file() => {
-                let mut beside = directory.clone().into_os_string();
-                beside.push(BESIDE);
-                std::fs::rename(&directory, beside)?;
-                std::fs::create_dir(&directory)?;
+                tree.rename(&directory, &beside(&directory))?;
+                tree.create_directory(&directory)?;
             }
             Ok(_) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else has the name")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::create_dir(&directory)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => tree.create_directory(&directory)?,
             Err(error) => return Err(error),
         }
-        durable.ensure(&directory, &std::fs::symlink_metadata(&directory)?)?;
+        directories.push(directory.clone());
     }
     let plain = directory.join(last);
-    match std::fs::symlink_metadata(&plain) {
-        Ok(stat) if stat.is_dir() => Ok(directory.join(format!("{last}{BESIDE}"))),
-        Ok(_) | Err(_) => Ok(plain),
-    }
-}
-
-fn sync(directory: &Path) -> io::Result<()> {
-    std::fs::File::open(directory)?.sync_all()
+    let path = match tree.metadata(&plain) {
+        Ok(stat) if stat.is_dir() => beside(&plain),
+        Ok(_) | Err(_) => plain,
+    };
+    Ok(Place { path, directories })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A directory whose subdirectories are buckets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use forebay_env::Env;
 use forebay_types::BucketName;
 
-use super::{DirectoryStore, OWN_DIRECTORY, blocking, failed};
+use super::tree::Root;
+use super::{DirectoryStore, OWN_DIRECTORY, blocking, failed, is_absent};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 
 /// A directory of buckets.
@@ -53,46 +54,54 @@ impl BucketRoot for DirectoryRoot {
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
-        let path = self.path.join(name.as_str());
-        let name = name.clone();
-        blocking(move || match std::fs::create_dir(path) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")))
+        let (root, name) = (Root::new(self.path.clone(), None), name.clone());
+        blocking(move || {
+            let tree = root.open().map_err(|error| failed("open the directory", error))?;
+            let made = tree.create_directory(Path::new(name.as_str()));
+            // What is persisted in it must not go with its name. An earlier try may have been cut off.
+            tree.sync(Path::new("")).map_err(|error| failed("sync a directory", error))?;
+            match made {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                    Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")))
+                }
+                made => made.map_err(|error| failed("make a bucket", error)),
             }
-            Err(error) => Err(failed("make a bucket", error)),
         })
         .await
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
-        let (path, name) = (self.path.join(name.as_str()), name.clone());
+        let (base, bucket) = (Root::new(self.path.clone(), None), Root::new(self.path.clone(), Some(name.as_str())));
+        let name = name.clone();
         blocking(move || {
-            let entries = match std::fs::read_dir(&path) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let tree = match bucket.open() {
+                Ok(tree) => tree,
+                Err(error) if is_absent(&error) => {
                     return Err(Error::new(ErrorKind::NotFound, format!("the bucket {name} does not exist")));
                 }
                 Err(error) => return Err(failed("look into a bucket", error)),
             };
-            if entries.flatten().any(|entry| entry.file_name() != OWN_DIRECTORY) {
+            let entries = tree.list(Path::new("")).map_err(|error| failed("look into a bucket", error))?;
+            if entries.iter().any(|(entry, _)| entry != OWN_DIRECTORY.as_bytes()) {
                 return Err(Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")));
             }
-            match std::fs::remove_dir_all(path.join(OWN_DIRECTORY)) {
+            match tree.remove_all(Path::new(OWN_DIRECTORY)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(failed("remove a bucket", error));
                 }
                 Ok(()) | Err(_) => {}
             }
             // Fails when an object has come in between.
-            std::fs::remove_dir(&path)
-                .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))
+            let base = base.open().map_err(|error| failed("open the directory", error))?;
+            base.remove_directory(Path::new(name.as_str()))
+                .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))?;
+            base.sync(Path::new("")).map_err(|error| failed("sync a directory", error))
         })
         .await
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        match DirectoryStore::open(self.env.clone(), self.path.join(name.as_str())).await {
+        match DirectoryStore::open_root(self.env.clone(), Root::new(self.path.clone(), Some(name.as_str()))).await {
             Ok(store) => Ok(Some(Arc::new(store))),
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(None),
             Err(error) => Err(error),
@@ -100,7 +109,7 @@ impl BucketRoot for DirectoryRoot {
     }
 
     fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
-        Arc::new(DirectoryStore::assume(self.env.clone(), self.path.join(name.as_str())))
+        Arc::new(DirectoryStore::assume(self.env.clone(), Root::new(self.path.clone(), Some(name.as_str()))))
     }
 
     fn label(&self) -> String {

@@ -1,10 +1,11 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use forebay_types::{Generation, ObjectInfo};
 
 use super::*;
-use crate::conformance;
+use crate::{BucketRoot, conformance};
 
 async fn store() -> (tempfile::TempDir, DirectoryStore) {
     let directory = tempfile::tempdir().unwrap();
@@ -12,15 +13,18 @@ async fn store() -> (tempfile::TempDir, DirectoryStore) {
     (directory, store)
 }
 
-async fn put(store: &DirectoryStore, key: &str, data: &'static [u8]) -> Stored {
+fn upload(data: &'static [u8]) -> Upload {
     let info = ObjectInfo::new(data.len() as u64, ETag::new("tag"), 1_700_000_000_000);
-    let upload = Upload {
+    Upload {
         generation: Generation(7),
         info: Arc::new(info),
         source: conformance::source(Bytes::from_static(data)),
         condition: Condition::Always,
-    };
-    store.put(&ObjectKey::new(key).unwrap(), upload).await.unwrap()
+    }
+}
+
+async fn put(store: &DirectoryStore, key: &str, data: &'static [u8]) -> Stored {
+    store.put(&ObjectKey::new(key).unwrap(), upload(data)).await.unwrap()
 }
 
 #[tokio::test]
@@ -97,4 +101,90 @@ async fn a_failed_upload_leaves_nothing() {
     assert_eq!(error.kind, ErrorKind::Corrupt);
     assert!(!directory.path().join("key").exists());
     assert_eq!(std::fs::read_dir(directory.path().join(".forebay/tmp")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_a_link_is_none() {
+    let (directory, secret) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(secret.path().join("secret"), b"secret").unwrap();
+    std::os::unix::fs::symlink(secret.path(), directory.path().join("linked")).unwrap();
+    let root = DirectoryRoot::open(Env::real(), directory.path().to_owned()).await.unwrap();
+    let name = forebay_types::BucketName::new("linked").unwrap();
+    assert!(root.list().await.unwrap().is_empty());
+    assert!(root.open(&name).await.unwrap().is_none());
+    assert_eq!(root.delete(&name).await.unwrap_err().kind, ErrorKind::NotFound);
+    let (store, key) = (root.assume(&name), ObjectKey::new("secret").unwrap());
+    let request = ListRequest { limit: 10, ..ListRequest::default() };
+    assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NoBucket);
+    assert_eq!(store.list(&request).await.unwrap_err().kind, ErrorKind::NoBucket);
+    assert_eq!(store.delete(&key, Condition::Always).await.unwrap_err().kind, ErrorKind::NoBucket);
+    assert_eq!(store.put(&key, upload(b"x")).await.unwrap_err().kind, ErrorKind::NoBucket);
+    assert_eq!(std::fs::read_dir(secret.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read(secret.path().join("secret")).unwrap(), b"secret");
+}
+
+/// Nor does what is written first go elsewhere.
+#[tokio::test]
+async fn own_files_go_through_no_link() {
+    let (directory, store) = store().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), directory.path().join(OWN_DIRECTORY)).unwrap();
+    let refused = store.put(&ObjectKey::new("key").unwrap(), upload(b"x")).await;
+    assert!(refused.is_err());
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_deep_key_is_an_object_as_others() {
+    let (directory, store) = store().await;
+    let deep = "d/".repeat(LEVELS_MAX - 1) + "file";
+    // Nobody waits for the syncs of others.
+    let (inner, syncs) = (Arc::downgrade(&store.inner), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&syncs);
+    *store.inner.durable.on_sync.lock() = Some(Box::new(move || {
+        assert!(inner.upgrade().is_some_and(|inner| inner.names.try_lock().is_some()), "the names are held");
+        seen.fetch_add(1, Ordering::SeqCst);
+    }));
+    for _ in 0..2 {
+        put(&store, &deep, b"deep").await;
+    }
+    assert_eq!(syncs.load(Ordering::SeqCst), LEVELS_MAX - 1, "each level once");
+    *store.inner.durable.on_sync.lock() = None;
+    assert!(store.check_key(&ObjectKey::new(&deep).unwrap()).is_ok());
+    let deeper = store.check_key(&ObjectKey::new(&format!("d/{deep}")).unwrap());
+    assert_eq!(deeper.unwrap_err().kind, ErrorKind::Invalid);
+    let key = ObjectKey::new(&deep).unwrap();
+    assert_eq!(store.head(&key).await.unwrap().info.size, 4);
+    let page = store.list(&ListRequest { limit: 10, ..ListRequest::default() }).await.unwrap();
+    assert_eq!(page.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), [deep.as_str()]);
+    store.delete(&key, Condition::Always).await.unwrap();
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [OWN_DIRECTORY]);
+}
+
+#[tokio::test]
+async fn what_is_relied_on_is_made_durable() {
+    let (directory, store) = store().await;
+    put(&store, "a/b/key", b"x").await;
+    for key in ["a/b/key", "a/b/absent", "absent/key", "key"] {
+        store.make_durable(&ObjectKey::new(key).unwrap()).await.unwrap();
+    }
+    std::fs::remove_dir_all(directory.path()).unwrap();
+    let gone = store.make_durable(&ObjectKey::new("a/b/key").unwrap()).await;
+    assert_eq!(gone.unwrap_err().kind, ErrorKind::NoBucket);
+}
+
+/// As when a volume is mounted over it.
+#[tokio::test]
+async fn an_upload_does_not_end_in_a_directory_that_was_replaced() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    let store = DirectoryStore::open(Env::real(), root.clone()).await.unwrap();
+    let temporary = Temporary::create(&store.inner).unwrap();
+    std::fs::rename(&root, base.path().join("old")).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    let placed = store.inner.place("key", temporary, &Condition::Always, ETag::new("tag"));
+    assert_eq!(placed.unwrap_err().kind, ErrorKind::NoBucket);
+    assert!(!base.path().join("old/key").exists());
 }

@@ -1,0 +1,224 @@
+//! Files below a directory, reached without following a link: neither at the end of a path nor on the way. Who can write there could
+//! lead us anywhere otherwise.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// Rights of new directories and files, but for the umask of the process.
+const DIRECTORY_MODE: u32 = 0o777;
+const FILE_MODE: u32 = 0o640;
+
+/// Where a tree begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Root {
+    /// From the settings: links on this path are meant.
+    base: PathBuf,
+    /// A directory in it, which is no link.
+    name: Option<String>,
+}
+
+/// The open directory in which paths begin. An empty path is the directory itself.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: OwnedFd,
+}
+
+impl Root {
+    pub(crate) fn new(base: PathBuf, name: Option<&str>) -> Self {
+        Self { base, name: name.map(str::to_owned) }
+    }
+
+    pub(crate) fn open(&self) -> io::Result<Tree> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let base = Tree { root: rustix::fs::open(&self.base, flags, Mode::empty())? };
+        match &self.name {
+            None => Ok(base),
+            Some(name) => Ok(Tree { root: base.resolve(Path::new(name), flags, Mode::empty())? }),
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.name.iter().fold(self.base.clone(), |path, name| path.join(name))
+    }
+}
+
+impl Tree {
+    fn resolve(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        match rustix::fs::openat2(&self.root, path, flags, mode, beneath) {
+            // Kernels before 5.6, and sandboxes that do not know the call.
+            Err(Errno::NOSYS | Errno::PERM) => self.resolve_by_steps(path, flags, mode),
+            opened => Ok(opened?),
+        }
+    }
+
+    fn resolve_by_steps(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut directory: Option<OwnedFd> = None;
+        let mut components = path.components().peekable();
+        while let Some(component) = components.next() {
+            let name = match component {
+                Component::Normal(name) => name,
+                Component::CurDir => OsStr::new("."),
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV.into()),
+            };
+            let from = directory.as_ref().unwrap_or(&self.root);
+            if components.peek().is_none() {
+                return Ok(rustix::fs::openat(from, name, flags, mode)?);
+            }
+            directory = Some(rustix::fs::openat(from, name, step, Mode::empty())?);
+        }
+        Err(Errno::NOENT.into())
+    }
+
+    /// Whether this is the same directory.
+    pub(crate) fn is_same(&self, other: &Self) -> io::Result<bool> {
+        let (one, other) = (rustix::fs::fstat(&self.root)?, rustix::fs::fstat(&other.root)?);
+        Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+    }
+
+    /// The open directory of a path, and the last name.
+    fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        Ok((self.resolve(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
+    }
+
+    /// Opens what has the name for reading, and does not wait for the other end of a pipe.
+    pub(crate) fn open(&self, path: &Path) -> io::Result<File> {
+        Ok(self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?.into())
+    }
+
+    /// Makes a file that is not there yet, for writing.
+    pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        Ok(self.resolve(path, flags, Mode::from_raw_mode(FILE_MODE))?.into())
+    }
+
+    /// Of a link, that of the link.
+    pub(crate) fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        File::from(self.resolve(path, OFlags::PATH, Mode::empty())?).metadata()
+    }
+
+    pub(crate) fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        Ok(rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(DIRECTORY_MODE))?)
+    }
+
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let ((from, old), (to, new)) = (self.parent(from)?, self.parent(to)?);
+        Ok(rustix::fs::renameat(from, old, to, new)?)
+    }
+
+    pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?)
+    }
+
+    pub(crate) fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Removes a directory and all in it; links go, and what they lead to stays.
+    pub(crate) fn remove_all(&self, path: &Path) -> io::Result<()> {
+        for (name, kind) in self.list(path)? {
+            let inside = path.join(OsStr::from_bytes(&name));
+            match kind {
+                FileType::Directory => self.remove_all(&inside)?,
+                _ => self.remove_file(&inside)?,
+            }
+        }
+        self.remove_directory(path)
+    }
+
+    /// Brings the names in a directory to stable storage.
+    pub(crate) fn sync(&self, path: &Path) -> io::Result<()> {
+        let directory = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(rustix::fs::fsync(directory)?)
+    }
+
+    /// The names in a directory, and what they are.
+    pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+        let directory = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(directory.as_fd())? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems do not tell.
+                FileType::Unknown => match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    Err(Errno::NOENT) => continue,
+                    Err(error) => return Err(error.into()),
+                },
+                kind => kind,
+            };
+            names.push((name.to_bytes().to_vec(), kind));
+        }
+        Ok(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn no_link_is_followed_with_the_call_or_without_it() {
+        let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir_all(directory.path().join("a/b")).unwrap();
+        std::fs::write(directory.path().join("a/b/file"), "inside").unwrap();
+        std::fs::write(outside.path().join("file"), "outside").unwrap();
+        symlink(outside.path(), directory.path().join("a/out")).unwrap();
+        symlink("b", directory.path().join("a/in")).unwrap();
+        symlink("b/file", directory.path().join("a/last")).unwrap();
+        let tree = Root::new(directory.path().to_owned(), None).open().unwrap();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for by_steps in [false, true] {
+            let open = |path: &str| match by_steps {
+                true => tree.resolve_by_steps(Path::new(path), flags, Mode::empty()),
+                false => tree.resolve(Path::new(path), flags, Mode::empty()),
+            };
+            assert!(open("a/b/file").is_ok() && open("a/b").is_ok() && open(".").is_ok());
+            for path in ["a/out/file", "a/in/file", "a/last", "a/out", "..", "a/../../x", "/etc"] {
+                assert!(open(path).is_err(), "{path} {by_steps}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_changed_through_a_link() {
+        let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("file"), "outside").unwrap();
+        symlink(outside.path(), directory.path().join("out")).unwrap();
+        std::fs::write(directory.path().join("file"), "inside").unwrap();
+        let tree = Root::new(directory.path().to_owned(), None).open().unwrap();
+        let (inside, path) = (Path::new("file"), Path::new("out/file"));
+        assert!(tree.create(Path::new("out/new")).is_err());
+        assert!(tree.create_directory(Path::new("out/new")).is_err());
+        assert!(tree.rename(inside, path).is_err() && tree.rename(path, inside).is_err());
+        assert!(tree.remove_file(path).is_err() && tree.list(Path::new("out")).is_err());
+        tree.create_directory(Path::new("own")).unwrap();
+        symlink(outside.path(), directory.path().join("own/link")).unwrap();
+        tree.remove_all(Path::new("own")).unwrap();
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read(outside.path().join("file")).unwrap(), b"outside");
+        // Neither is a bucket one.
+        assert!(Root::new(directory.path().to_owned(), Some("out")).open().is_err());
+    }
+}
