@@ -82,6 +82,13 @@ class Scene:
                 then(connection)
             return read_answer(connection)
 
+    def head_of_document(self, method, query, length):
+        """The head of a signed request with a document of which only the length is known."""
+        target = f"/{self.bucket}{query}"
+        headers = sign(self.server, method, target, {"Content-MD5": md5_base64(b"")}, sign_payload=False) | {"Host": f"127.0.0.1:{self.server.port}"}
+        headers |= {"Content-Length": str(length), "Connection": "close"}
+        return (f"{method} {target} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n").encode()
+
     def head_of_put(self, length, body=b"0123456789"):
         """The head of a signed PUT that says another length."""
         target = f"/{self.bucket}/object"
@@ -158,8 +165,11 @@ def entity_too_small(scene):
     yield scene.complete(*scene.parts)
 
 
-@error("IncompleteBody", 400, "a body that ends before its length, or before its last chunk")
+@error("IncompleteBody", 400, "a body or a document that ends before its length, or before its last chunk")
 def incomplete_body(scene):
+    for method, query in (("POST", "?delete="), ("PUT", "/object?tagging="), ("PUT", "")):
+        document = b"<Delete><Object>"
+        yield scene.raw(scene.head_of_document(method, query, len(document) + 1) + document, then=lambda connection: connection.shutdown(socket.SHUT_WR))
     yield scene.raw(scene.head_of_put(10) + b"01234", then=lambda connection: connection.shutdown(socket.SHUT_WR))
     for kind in chunks.PAYLOADS:
         yield scene.chunked(kind, "no-end")

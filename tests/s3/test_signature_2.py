@@ -52,6 +52,26 @@ def test_headers_may_be_in_the_url_or_beside_it(server, s3, version_2, bucket):
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
+def test_a_url_lives_for_a_week_at_most(server, version_2, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="an object", Body=b"kept")
+    week = 7 * 24 * 3600
+    assert send(server, "GET", presigned(version_2, "get_object", bucket, seconds=week)).status == 200
+    for seconds in (week + 3600, 10 * 365 * 24 * 3600):
+        answer = send(server, "GET", presigned(version_2, "get_object", bucket, seconds=seconds))
+        assert answer.status == 403 and b"<Code>AccessDenied<" in answer.body, answer
+
+
+def test_a_value_that_could_be_read_as_another_parameter_is_refused(server, version_2, s3, bucket):
+    """What is signed is `name=value` joined by `&`, without an encoding."""
+    s3.put_object(Bucket=bucket, Key="an object", Body=b"kept")
+    plain = 'attachment; filename="Q&A & more.txt"'
+    answer = send(server, "GET", presigned(version_2, "get_object", bucket, ResponseContentDisposition=plain))
+    assert (answer.status, answer.headers["content-disposition"]) == (200, plain)
+    for hidden in ("x&response-content-type=text/html", "x&versionId=7", "x&acl"):
+        answer = send(server, "GET", presigned(version_2, "get_object", bucket, ResponseContentDisposition=hidden))
+        assert answer.status == 403 and b"could be read as another" in answer.body, answer
+
+
 @pytest.mark.deployments(("directory", "WRITE_BACK"), ("s3", "NO_CACHE"))
 def test_a_url_holds_for_its_request_only(server, s3, version_2, bucket):
     s3.put_object(Bucket=bucket, Key="an object", Body=b"kept")

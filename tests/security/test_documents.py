@@ -8,6 +8,7 @@ import zlib
 
 import pytest
 
+from harness import raw
 from harness.clients import boto, md5_base64, send, sign
 
 KEY = "<Object><Key>kept</Key></Object>"
@@ -232,3 +233,21 @@ def test_a_bomb_of_json_is_refused(worker):
     ):
         status, _ = admin.ask(worker, "PUT", "/api/v1/policies", root, body)
         assert 400 <= status < 500, (status, body[:50])
+
+
+ANONYMOUS = {
+    "a parameter that looks like a signature": ("POST", "/bucket?delete=&x-Signature=1", {}),
+    "a header that is put right": ("POST", "/bucket?delete=", {"Expires": "0"}),
+    "tags and a header that is put right": ("PUT", "/bucket/kept?tagging=", {"Expires": "0"}),
+    "tags": ("PUT", "/bucket/kept?tagging=", {}),
+    "a bucket": ("PUT", "/bucket", {}),
+    "a completion": ("POST", "/bucket/kept?uploadId=x&Signature=1", {}),
+}
+
+
+@pytest.mark.parametrize("method,target,headers", ANONYMOUS.values(), ids=ANONYMOUS.keys())
+def test_nothing_is_read_of_a_document_of_who_has_no_keys(worker, method, target, headers):
+    """The refusal comes before the document: of thousands of connections it would be held as long as they like."""
+    headers = {"Host": f"127.0.0.1:{worker.port}", "Content-Length": str(4 << 20), "Content-MD5": md5_base64(b"")} | headers
+    got = raw.exchange(worker, raw.request(method, target, headers, b"<Delete>"))
+    assert got.statuses == [403] and b"<Code>AccessDenied<" in got.said, got

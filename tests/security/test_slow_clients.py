@@ -1,5 +1,6 @@
 """Clients that open connections and take their time: everybody else is served all the while, and they are thrown out."""
 
+import base64
 import contextlib
 import resource
 import socket
@@ -8,9 +9,9 @@ import time
 
 import pytest
 
-from guarded import Guarded
-from harness import raw
-from harness.clients import boto, send, sign
+from guarded import WRITER, Guarded
+from harness import chunks, raw, signing
+from harness.clients import boto, md5_base64, send, sign
 from harness.servers import eventually
 
 HALF_OPEN = 500
@@ -28,13 +29,16 @@ def enough_files():
 
 
 @contextlib.contextmanager
-def half_open(server, count, head):
+def half_open(server, count, head, port=None):
     """Connections on which somebody has begun and does not go on."""
     with contextlib.ExitStack() as stack:
         connections = []
         for _ in range(count):
-            connections.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60)))
-            connections[-1].sendall(head)
+            address = ("127.0.0.1", port or server.port)
+            connections.append(stack.enter_context(socket.create_connection(address, timeout=60)))
+            # A server that has seen enough may close while we send.
+            with contextlib.suppress(ConnectionError):
+                connections[-1].sendall(head)
         yield connections
 
 
@@ -118,6 +122,65 @@ def test_the_admin_port_answers_while_clients_of_s3_are_slow(worker):
     with half_open(worker, HALF_OPEN, HEADS["half a head"]):
         eventually("all accepted", lambda: worker.metrics()["forebay_connections"] >= HALF_OPEN)
         assert worker.is_ready()
+
+
+def get_admin(server, path, source="127.0.0.1", headers=None):
+    """The status of a request on a connection of its own."""
+    with socket.create_connection(("127.0.0.1", server.admin_port), timeout=PATIENCE_SECONDS, source_address=(source, 0)) as connection:
+        connection.sendall(raw.request("GET", path, {"Host": "admin", "Connection": "close"} | (headers or {})))
+        return int(connection.recv(1000).split()[1])
+
+
+def test_clients_that_hold_on_to_the_admin_port_stop_neither_probes_nor_others(worker):
+    """The body of a login is read before it is known who sends it."""
+    keys = base64.b64encode(f"{worker.access_key}:{worker.secret_key}".encode()).decode()
+    by_root = {"Authorization": f"Basic {keys}"}
+    trickle = raw.request("POST", "/api/v1/session", {"Host": "admin", "Content-Type": "application/json", "Content-Length": "60000"}, b"{")
+    with half_open(worker, 400, trickle, worker.admin_port) as connections:
+        for _ in range(5):
+            for path in ("/healthz", "/readyz", "/metrics"):
+                assert get_admin(worker, path) == 200, path
+            assert get_admin(worker, "/api/v1/status", headers=by_root) == 503
+            assert get_admin(worker, "/api/v1/status", "127.0.0.2", by_root) == 200
+            for connection in connections:
+                with contextlib.suppress(ConnectionError):
+                    connection.sendall(b" ")
+    eventually("room again", lambda: get_admin(worker, "/api/v1/status", headers=by_root) == 200)
+
+
+def chunk_begun(server, came, size=16 << 20):
+    """A PUT with a signature of which the first chunk has come so far."""
+    target = "/bucket/large-chunk"
+    headers, _ = chunks.request(server, target, bytes(size), "signed")
+    headers = {"Host": f"127.0.0.1:{server.port}"} | headers
+    return raw.request("PUT", target, headers, f"{size:x};chunk-signature={'0' * 64}\r\n".encode() + bytes(came))
+
+
+def test_bodies_that_are_held_as_a_whole_share_a_budget(worker):
+    """A chunk is held until its signature can be checked, a document until its end."""
+    before, chunk = worker.metrics()["process_resident_memory_bytes"], chunk_begun(worker, (15 << 20) + (100 << 10))
+    document = b"<Delete>" + bytes(1 << 20)
+
+    def delete(keys=(worker.access_key, worker.secret_key)):
+        request = signing.Request("POST", "/bucket?delete=", {"Content-MD5": md5_base64(document)}, document)
+        signed = signing.in_header(worker, request, *keys)
+        return send(worker, "POST", signed.target, signed.headers, document)
+
+    assert delete().status == 400
+    # Eight take all that one key may have of it; those that come too late are told.
+    with half_open(worker, 12, chunk):
+        eventually("no more is taken", lambda: delete().status == 503)
+        answer = delete()
+        assert b"<Code>SlowDown<" in answer.body and answer.headers["retry-after"], answer
+        got = raw.exchange(worker, chunk)
+        assert got.statuses == [503] and b"<Code>SlowDown<" in got.said, got
+        # What is small is free, and others have a share of their own.
+        served(worker, 5)
+        headers, body = chunks.request(worker, "/bucket/small-chunks", bytes(500_000), "signed")
+        assert send(worker, "PUT", "/bucket/small-chunks", headers, body).status == 200
+        assert delete(WRITER).status in (400, 403)
+        assert worker.metrics()["process_resident_memory_bytes"] - before < 300 << 20
+    eventually("it is given back", lambda: delete().status == 400)
 
 
 def test_a_reader_that_takes_nothing_holds_no_memory(worker):

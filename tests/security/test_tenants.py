@@ -1,5 +1,6 @@
 """What one tenant has is nothing to another: no bytes, no names, and not whether it is there."""
 
+import re
 from xml.sax.saxutils import escape
 
 import pytest
@@ -129,6 +130,55 @@ def test_a_condition_on_a_tag_is_for_who_may_read_it(single):
                     told.append(f"{method} {target} if {tag}: {status} {said}")
                 s3.put_object(Bucket="bucket", Key="object", Body=b"kept")
     assert not told, "\n".join(told)
+
+
+PREFIXES = ("", "p", "pr", "p/", "p/x", "p/x/", "px", "private", "private/", "p%2F", "/", "p//")
+NAMES = ("p", "p/x/1", "p/y", "p//z", "px", "private/secret-name", "q")
+GRANTED = ("/tenant/p", "/tenant/p/", "/tenant/p/x", "/tenant", "/tenant/", "/tenant/private/secret-name", "/")
+
+
+@pytest.fixture(scope="module")
+def landlord(tmp_path_factory):
+    """With a user for each path, who may list there alone, and the same objects and uploads."""
+    server = Guarded(tmp_path_factory.mktemp("landlord"))
+    users = server.directory / "users.toml"
+    entry = '[[user]]\nname = "{0}"\naccess_key = "{0}"\nsecret_key = "secret-of-{0}"\ngrants = [{{ path = "{1}", allow = ["list"] }}]\n'
+    users.write_text(users.read_text() + "".join(entry.format(f"TENANT{number}", path) for number, path in enumerate(GRANTED)))
+    server.start()
+    s3 = boto(server)
+    s3.create_bucket(Bucket="tenant")
+    for name in NAMES:
+        s3.put_object(Bucket="tenant", Key=name, Body=b"x")
+        s3.create_multipart_upload(Bucket="tenant", Key=name)
+    yield server
+    assert server.stop() == 0, server.log.read_text()[-4000:]
+
+
+def covers(granted, path):
+    rest = path.removeprefix(granted)
+    return path.startswith(granted) and (not rest or granted.endswith("/") or rest.startswith("/"))
+
+
+def test_no_listing_shows_a_name_outside_of_a_grant(landlord):
+    """A prefix is a prefix of characters, and a grant is one of names: who may list `p` may not list all that begins with `p`."""
+    seen = set()
+    for number, granted in enumerate(GRANTED):
+        keys = (f"TENANT{number}", f"secret-of-TENANT{number}")
+        for prefix in PREFIXES:
+            for kind in ("", "list-type=2&", "versions=&", "uploads=&"):
+                for more in ("", "&delimiter=%2F", "&delimiter=r", "&max-keys=1", "&start-after=p&marker=p&key-marker=p"):
+                    status, _, said = ask(landlord, keys, "GET", f"/tenant?{kind}prefix={prefix.replace('/', '%2F')}{more}")
+                    assert status in (200, 403), (granted, prefix, kind, more, status, said)
+                    if status != 200:
+                        continue
+                    shown = re.findall(rb"<(?:Key|Prefix)>([^<]+)</", said)
+                    shown = [name.decode() for name in shown if name.decode() != prefix]
+                    names = [name for one in shown for name in NAMES if name.startswith(one)]
+                    assert all(covers(granted, f"/tenant/{name}") for name in names), (granted, prefix, kind, more, shown)
+                    seen.update((granted, name) for name in names)
+    # What each may list, it can list.
+    assert {granted for granted, _ in seen} == set(GRANTED) - {"/tenant/private/secret-name"}
+    assert ("/tenant/p", "p/x/1") in seen and ("/tenant", "private/secret-name") in seen
 
 
 VERSIONS = ["7", "3HL4kqtJlcpXroDTDmjVBH40Nrjfkd", "01JZ0000000000000000000000", "..", "%00", ""]

@@ -71,9 +71,7 @@ impl Caller {
     }
 
     fn covers_all_that_begins_with(&self, path: &str) -> bool {
-        let grants = self.user.grants.iter().filter(|grant| grant.allow.contains(&Action::Admin));
-        let mut rests = grants.filter_map(|grant| Some((grant.path.as_str(), path.strip_prefix(&grant.path)?)));
-        rests.any(|(granted, rest)| granted.ends_with('/') || rest.starts_with('/'))
+        self.user.may_for_all_that_begins_with(Action::Admin, path)
     }
 
     fn running_if(&self, may: bool, path: &str) -> Answer<&Running> {

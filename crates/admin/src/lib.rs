@@ -22,6 +22,7 @@ mod patience;
 mod persist;
 mod policies;
 mod problem;
+mod reserve;
 mod sampler;
 mod server;
 mod session;
@@ -153,11 +154,22 @@ impl Admin {
         &self.shared.description
     }
 
-    fn router(&self) -> Router {
-        Router::from(openapi::api())
+    /// What probes and scrapers ask for, whoever else is here, and no more.
+    fn probes(&self) -> Router {
+        let router = self.vital().fallback(problem::too_many_connections);
+        router.layer(middleware::from_fn(finish)).with_state(self.clone())
+    }
+
+    fn vital(&self) -> Router<Self> {
+        Router::new()
             .route("/healthz", get(health::healthz))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(health::metrics))
+    }
+
+    fn router(&self) -> Router {
+        Router::from(openapi::api())
+            .merge(self.vital())
             .route("/", get(console::to_console))
             .route("/console", get(console::to_console))
             .route("/console/", get(console::index))

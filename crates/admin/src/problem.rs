@@ -101,6 +101,12 @@ pub(crate) async fn no_such_page() -> Problem {
     Problem::absent("there is no such page; S3 is served on another port")
 }
 
+/// For connections beyond those that the port has.
+pub(crate) async fn too_many_connections() -> Problem {
+    let problem = "there are too many connections; health, readiness and metrics alone are answered";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, problem)
+}
+
 pub(crate) async fn no_such_method() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this page does not take this method")
 }

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
 use axum::response::Response;
-use forebay_env::TimedIo;
 use forebay_env::rest::{self, Rest};
+use forebay_env::{Addresses, TimedIo};
 use http::{HeaderValue, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::{Service, service_fn};
@@ -18,18 +18,24 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Peer;
+use crate::reserve::Reserve;
 use crate::{Admin, sampler};
 
-/// Probes, scrapers and a few humans; more is a mistake or an attack.
+/// Probes, scrapers and a few humans; more is a mistake or an attack. An address has at most a quarter of them. Who comes beyond that
+/// is asked for its health alone: see [`Reserve`].
 const CONNECTIONS_MAX: usize = 256;
+const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
+/// How long such a connection lasts.
+const RESERVED_TIME: Duration = Duration::from_secs(5);
 /// How long a client may take to send the head of a request, and for the handshake of TLS before it.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may let us wait for the next piece of a body, and take none of an answer.
-pub(crate) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
+/// In every window so many bytes must come of a body, and be taken of an answer.
+pub(crate) const PROGRESS_WINDOW: Duration = Duration::from_secs(30);
+pub(crate) const PROGRESS_BYTES: usize = 30 << 10;
 /// How long to wait after a failed accept: with no descriptor left, trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,27 +49,36 @@ pub async fn run(listener: TcpListener, admin: Admin, stop: CancellationToken) {
 }
 
 async fn accept_all(listener: &TcpListener, admin: &Admin, stop: &CancellationToken) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let router = admin.router();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let (addresses, reserve) = (Addresses::new(CONNECTIONS_PER_ADDRESS_MAX), Reserve::default());
+    let (router, probes) = (admin.router(), admin.probes());
     loop {
-        if let Some((stream, peer, permit)) = accept(listener, &connections, admin).await {
-            let (admin, router, stop) = (admin.clone(), router.clone(), stop.clone());
+        let Some((stream, peer)) = accept(listener, admin).await else { continue };
+        let place = addresses.enter(peer.ip()).zip(Arc::clone(&places).try_acquire_owned().ok());
+        let (admin, stop) = (admin.clone(), stop.clone());
+        if let Some(place) = place {
+            let router = router.clone();
             forebay_env::spawn(async move {
-                stop.run_until_cancelled(connection(stream, peer, &admin, router)).await;
-                drop(permit);
+                stop.run_until_cancelled(connection(stream, peer, &admin, router, true)).await;
+                drop(place);
             });
+            continue;
         }
+        let (probes, reserved) = (probes.clone(), reserve.enter());
+        forebay_env::spawn(async move {
+            tokio::select! {
+                () = connection(stream, peer, &admin, probes, false) => {}
+                () = admin.env().clock.sleep(RESERVED_TIME) => {}
+                () = reserved.end.cancelled() => {}
+                () = stop.cancelled() => {}
+            }
+        });
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    connections: &Arc<Semaphore>,
-    admin: &Admin,
-) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(connections).acquire_owned().await.expect("the semaphore is never closed");
+async fn accept(listener: &TcpListener, admin: &Admin) -> Option<(TcpStream, SocketAddr)> {
     match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, permit)),
+        Ok(accepted) => Some(accepted),
         Err(error) => {
             tracing::warn!(%error, "admin connection not accepted");
             admin.env().clock.sleep(ACCEPT_PAUSE).await;
@@ -72,19 +87,26 @@ async fn accept(
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, admin: &Admin, router: Router) {
-    let stream = TimedIo::new(stream, Arc::clone(&admin.env().clock), PROGRESS_TIMEOUT);
-    let Some(tls) = &admin.shared.tls else { return requests(stream, peer, admin, router).await };
+/// Answers the requests of a connection: one, or as many as it likes.
+async fn connection(stream: TcpStream, peer: SocketAddr, admin: &Admin, router: Router, keep_alive: bool) {
+    let stream = TimedIo::new(stream, Arc::clone(&admin.env().clock), PROGRESS_WINDOW, PROGRESS_BYTES as u64);
+    let Some(tls) = &admin.shared.tls else { return requests(stream, peer, admin, router, keep_alive).await };
     tokio::select! {
         accepted = tls.accept(stream) => match accepted {
-            Ok(stream) => requests(stream, peer, admin, router).await,
+            Ok(stream) => requests(stream, peer, admin, router, keep_alive).await,
             Err(error) => tracing::debug!(%error, "TLS handshake of an admin connection failed"),
         },
         () = admin.env().clock.sleep(HEADER_TIMEOUT) => tracing::debug!("TLS handshake of an admin connection took too long"),
     }
 }
 
-async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, admin: &Admin, router: Router) {
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: SocketAddr,
+    admin: &Admin,
+    router: Router,
+    keep_alive: bool,
+) {
     let router = TowerToHyperService::new(router);
     let clock = Arc::clone(&admin.env().clock);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -106,6 +128,7 @@ async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr,
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .auto_date_header(false)
+        .keep_alive(keep_alive)
         .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {

@@ -44,6 +44,14 @@ impl Grant {
         }
     }
 
+    /// Whether all is covered that begins with a path, character by character: `/b/p` begins `/b/px` too.
+    pub(crate) fn covers_all_that_begins_with(&self, path: &str) -> bool {
+        match path.strip_prefix(self.path.as_str()) {
+            Some(rest) => self.path.ends_with('/') || rest.starts_with('/'),
+            None => false,
+        }
+    }
+
     /// Whether anything in the bucket is covered.
     pub(crate) fn touches(&self, bucket: &str) -> bool {
         let Some(rest) = self.path.strip_prefix('/') else { return false };
@@ -70,6 +78,33 @@ mod tests {
         let grant = Grant { path: grant.to_owned(), allow: vec![Action::Read] };
         assert_eq!(grant.allows(Action::Read, path), covered, "{grant:?} {path}");
         assert!(!grant.allows(Action::Write, path));
+    }
+
+    /// All words of these letters up to a length.
+    fn words(length: usize) -> Vec<String> {
+        let mut words = vec![String::new()];
+        for _ in 0..length {
+            let longer: Vec<_> =
+                words.iter().flat_map(|word| ["a", "b", "/"].map(|letter| format!("{word}{letter}"))).collect();
+            words.extend(longer);
+        }
+        words.sort_unstable();
+        words.dedup();
+        words
+    }
+
+    #[test]
+    fn what_covers_all_that_begins_with_a_path_covers_each_of_it() {
+        let words = words(4);
+        for granted in &words {
+            let grant = Grant { path: format!("/{granted}"), allow: vec![Action::List] };
+            for path in &words {
+                let path = format!("/{path}");
+                let each =
+                    words.iter().filter(|rest| rest.len() <= 2).all(|rest| grant.covers(&format!("{path}{rest}")));
+                assert_eq!(grant.covers_all_that_begins_with(&path), each, "{granted} {path}");
+            }
+        }
     }
 
     #[test]

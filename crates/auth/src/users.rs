@@ -30,6 +30,12 @@ impl User {
         self.grants.iter().any(|grant| grant.allows(action, path))
     }
 
+    /// Whether a grant allows this for all paths that begin with `path`, as the names of a listing do: a grant for `/b/p` covers `/b/p/x`, and not
+    /// `/b/px`.
+    pub fn may_for_all_that_begins_with(&self, action: Action, path: &str) -> bool {
+        self.grants.iter().any(|grant| grant.gives(action) && grant.covers_all_that_begins_with(path))
+    }
+
     /// Whether the user may do anything at all in this bucket.
     pub fn knows_bucket(&self, bucket: &str) -> bool {
         self.grants.iter().any(|grant| grant.touches(bucket))

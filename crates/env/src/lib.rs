@@ -5,6 +5,7 @@
 //! Nothing else in Forebay asks the operating system for the time, a random number or a thread;
 //! `clippy.toml` refuses the calls and names their replacement here.
 
+mod addresses;
 pub mod clock;
 pub mod disk;
 pub mod random;
@@ -15,6 +16,7 @@ mod timed_io;
 
 use std::sync::Arc;
 
+pub use addresses::{AddressPlace, Addresses};
 pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
 pub use random::{HashState, Random};

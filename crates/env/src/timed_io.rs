@@ -10,31 +10,61 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Clock;
 
-/// A connection on which a write that makes no progress for the limit fails, so that a client that does not read holds nothing
-/// for ever. Reads have limits of their own in the servers, for headers and for bodies.
+/// A connection whose reader must take the least number of bytes in a window, or a write fails: so a client that reads nothing, or a
+/// byte now and then, holds nothing for ever. Only time in which a write waits counts. Reads have limits of their own in the servers, for
+/// headers and for bodies.
 pub struct TimedIo<S> {
     stream: S,
     clock: Arc<dyn Clock>,
-    limit: Duration,
-    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    window: Duration,
+    bytes_min: u64,
+    /// What was taken since the window began, and how long writes have waited.
+    taken: u64,
+    waited: Duration,
+    waiting: Option<Waiting>,
+}
+
+/// A write that waits.
+struct Waiting {
+    since: Duration,
+    timer: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl<S> TimedIo<S> {
-    pub fn new(stream: S, clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        Self { stream, clock, limit, waiting: None }
+    pub fn new(stream: S, clock: Arc<dyn Clock>, window: Duration, bytes_min: u64) -> Self {
+        Self { stream, clock, window, bytes_min, taken: 0, waited: Duration::ZERO, waiting: None }
     }
 
-    /// Passes progress on; without any, waits until the limit at most.
-    fn limit<T>(&mut self, result: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if result.is_ready() {
-            self.waiting = None;
+    /// Passes on what was done, which has taken some bytes; what is not done waits until the window is over at most.
+    fn limit<T>(
+        &mut self,
+        result: Poll<io::Result<T>>,
+        bytes: impl FnOnce(&T) -> usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if let Poll::Ready(done) = &result {
+            if let Some(waiting) = self.waiting.take() {
+                self.waited += self.clock.monotonic().saturating_sub(waiting.since);
+            }
+            self.taken += done.as_ref().map_or(0, bytes) as u64;
+            if self.taken >= self.bytes_min {
+                (self.taken, self.waited) = (0, Duration::ZERO);
+            }
             return result;
         }
-        let (clock, limit) = (Arc::clone(&self.clock), self.limit);
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(async move { clock.sleep(limit).await }));
-        match waiting.as_mut().poll(context) {
+        let (clock, left) = (Arc::clone(&self.clock), self.window.saturating_sub(self.waited));
+        let waiting = self.waiting.get_or_insert_with(|| Waiting {
+            since: clock.monotonic(),
+            timer: Box::pin(async move { clock.sleep(left).await }),
+        });
+        match waiting.timer.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read"))),
+            Poll::Ready(()) => {
+                // Whoever asks again gets the same answer.
+                (self.waiting, self.waited) = (None, self.window);
+                let problem = "the client reads nothing, or too slowly";
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, problem)))
+            }
         }
     }
 }
@@ -52,7 +82,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedIo<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.limit(result, context)
+        self.limit(result, |taken| *taken, context)
     }
 
     fn poll_write_vectored(
@@ -61,7 +91,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
-        self.limit(result, context)
+        self.limit(result, |taken| *taken, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -70,32 +100,64 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(context);
-        self.limit(result, context)
+        self.limit(result, |()| 0, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.limit(result, context)
+        self.limit(result, |()| 0, context)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::Env;
 
-    #[tokio::test]
-    async fn a_write_that_nobody_reads_fails_in_the_end() {
+    /// Writes to a client that takes so many bytes every ten seconds, until all is taken or the write fails.
+    async fn write_to(taken: usize) -> io::Result<()> {
         let (env, clock) = Env::simulated(1);
-        let (ours, _theirs) = tokio::io::duplex(16);
-        let mut stream = TimedIo::new(ours, env.clock, Duration::from_secs(30));
-        let task = crate::spawn(async move { stream.write_all(&[0; 64]).await });
+        let (ours, mut theirs) = tokio::io::duplex(16);
+        let mut stream = TimedIo::new(ours, env.clock, Duration::from_secs(30), 30);
+        let task = crate::spawn(async move { stream.write_all(&[0; 500]).await });
+        let mut buffer = vec![0; taken.max(1)];
         while !task.is_finished() {
+            // Until the write waits.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
             clock.advance(Duration::from_secs(10));
-            tokio::task::yield_now().await;
+            if taken > 0 {
+                let _all_is_taken = theirs.read(&mut buffer).await;
+            }
         }
-        assert_eq!(task.join().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        task.join().await
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_or_a_byte_now_and_then_is_let_go() {
+        for taken in [0, 1, 9] {
+            assert_eq!(write_to(taken).await.unwrap_err().kind(), io::ErrorKind::TimedOut, "{taken}");
+        }
+        write_to(12).await.unwrap();
+    }
+
+    /// The time in which nobody writes is not that of the client.
+    #[tokio::test]
+    async fn a_pause_between_answers_does_not_count() {
+        let (env, clock) = Env::simulated(1);
+        let (ours, mut theirs) = tokio::io::duplex(16);
+        let mut stream = TimedIo::new(ours, env.clock, Duration::from_secs(30), 1000);
+        for _ in 0..20 {
+            let answer = async {
+                stream.write_all(&[0; 20]).await.unwrap();
+                stream.flush().await.unwrap();
+            };
+            let ((), read) = tokio::join!(answer, async { theirs.read_exact(&mut [0; 20]).await });
+            read.unwrap();
+            clock.advance(Duration::from_secs(100));
+        }
     }
 }

@@ -168,7 +168,7 @@ pub(crate) fn require(user: &User, action: Action, path: &str) -> S3Result<()> {
     if user.may(action, path) { Ok(()) } else { Err(access_denied()) }
 }
 
-fn access_denied() -> s3s::S3Error {
+pub(crate) fn access_denied() -> s3s::S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use percent_encoding::utf8_percent_encode;
 use s3s::{S3Request, S3Result, TrailingHeaders};
 
+use crate::buffers::Held;
 use crate::lenient::Verified;
 use crate::pass_through::SEGMENT;
 use crate::s3s_fixes::BodyError;
@@ -25,6 +26,8 @@ pub(crate) struct RequestContext {
     pub(crate) operation: OnceLock<&'static str>,
     /// The condition that it comes with, by the name that S3 gives it in errors.
     pub(crate) condition: OnceLock<&'static str>,
+    /// What its document takes, until it is answered.
+    pub(crate) document: OnceLock<Held>,
     /// Why its document could not be believed.
     pub(crate) refused: OnceLock<BodyError>,
     /// Who sent it, once the signature has shown it.
@@ -53,6 +56,7 @@ impl RequestContext {
             scheme,
             operation: OnceLock::new(),
             condition: OnceLock::new(),
+            document: OnceLock::new(),
             refused: OnceLock::new(),
             requester: OnceLock::new(),
             form_key: OnceLock::new(),

@@ -7,9 +7,6 @@ use s3s::{S3Error, S3ErrorCode};
 use crate::convert;
 use crate::s3s_fixes::BodyError;
 
-/// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
-const RETRY_AFTER_SECONDS: &str = "1";
-
 /// One row of the table.
 struct Row {
     code: &'static str,
@@ -116,7 +113,7 @@ pub(crate) fn from_cache(error: Error, request_id: &str, operation: &'static str
     }
     let mut answer = s3_error(row.code, row.status, message(&error, &row));
     answer.set_request_id(request_id);
-    if let Some(headers) = headers(&error, row.status) {
+    if let Some(headers) = headers(&error) {
         answer.set_headers(headers);
     }
     answer
@@ -137,11 +134,8 @@ fn message(error: &Error, row: &Row) -> String {
     }
 }
 
-fn headers(error: &Error, status: StatusCode) -> Option<HeaderMap> {
+fn headers(error: &Error) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
-    }
     if let Some(object) = &error.object {
         if let Ok(etag) = HeaderValue::try_from(object.etag.quoted()) {
             headers.insert(header::ETAG, etag);
@@ -191,8 +185,7 @@ mod tests {
         check(ErrorKind::PayloadHashMismatch, "XAmzContentSHA256Mismatch", 400);
         check(ErrorKind::InsufficientStorage, "InsufficientStorage", 507);
         check(ErrorKind::Corrupt, "InternalError", 500);
-        let busy = check(ErrorKind::SlowDown, "SlowDown", 503);
-        assert_eq!(busy.headers().unwrap().get(header::RETRY_AFTER).unwrap(), RETRY_AFTER_SECONDS);
+        check(ErrorKind::SlowDown, "SlowDown", 503);
     }
 
     #[test]

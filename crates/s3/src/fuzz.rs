@@ -16,6 +16,7 @@ use s3s::StdError;
 use s3s::host::S3Host as _;
 use sha2::{Digest, Sha256};
 
+use crate::buffers::Buffers;
 use crate::context::RequestContext;
 use crate::host::Domain;
 use crate::s3s_fixes::chunks::{self, Framing};
@@ -249,7 +250,7 @@ pub fn document(mut data: &[u8]) {
     let size = take(&mut data) + 1;
     let verified = |headers: &HeaderMap, body: Pieces| {
         let expected = Expected::of(kind, headers).expect("these digests are well-formed");
-        read(documents::verify(body, expected, context()))
+        read(documents::verify(body, expected, context(), Buffers::default().begin()))
     };
     let plain = HeaderMap::new();
     let whole = verified(&plain, pieces(data, data.len().max(1)));
@@ -366,8 +367,10 @@ fn decoded(mut body: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 pub fn chunked(mut data: &[u8]) {
     let size = take(&mut data) + 1;
     for framing in [Framing::Signed, Framing::Unsigned] {
-        let Some(passed) = read(chunks::watch(pieces(data, size), framing)) else {
-            let whole = read(chunks::watch(pieces(data, data.len().max(1)), framing));
+        let Some(passed) = read(chunks::watch(pieces(data, size), framing, context(), Buffers::default().begin()))
+        else {
+            let whole =
+                read(chunks::watch(pieces(data, data.len().max(1)), framing, context(), Buffers::default().begin()));
             assert_eq!(whole, None, "the verdict depends on how the body arrives");
             continue;
         };
@@ -377,7 +380,11 @@ pub fn chunked(mut data: &[u8]) {
         // All that is in front of the trailers is needed.
         let needed = data.len() - expected.1.len();
         for cut in [0, needed / 2, needed - 1] {
-            assert_eq!(read(chunks::watch(pieces(&data[..cut], size), framing)), None, "a body that ends early");
+            assert_eq!(
+                read(chunks::watch(pieces(&data[..cut], size), framing, context(), Buffers::default().begin())),
+                None,
+                "a body that ends early"
+            );
         }
     }
 }

@@ -4,10 +4,10 @@
 //! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that pass
 //! through, a route of `s3s` gets the request then, and `s3s` parses it once more.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE,
-};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use http_body_util::BodyExt;
 use s3s::dto::{Range, Timestamp, TimestampFormat};
@@ -15,6 +15,7 @@ use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
 
+use crate::context::RequestContext;
 use crate::pass_through::{HideSource, PassThrough, without_signature};
 use crate::s3s_fixes::documents::{IsDocument, plain_references};
 
@@ -41,10 +42,7 @@ pub(crate) struct Routes {
 impl S3Route for Routes {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &mut Extensions) -> bool {
         let passes = self.pass_through.is_match(method, uri, headers, extensions);
-        // Without a signature, access is checked before a document is read.
-        let is_signed =
-            headers.contains_key(AUTHORIZATION) || uri.query().is_some_and(|query| query.contains("Signature"));
-        passes || needs_repair(method, headers) || (is_signed && extensions.get::<IsDocument>().is_some())
+        passes || needs_repair(method, headers) || extensions.get::<IsDocument>().is_some()
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -60,10 +58,18 @@ impl S3Route for Routes {
             return self.pass_through.call(request).await;
         }
         if request.extensions.remove::<IsDocument>().is_some() {
-            let read = request.input.collect().await;
-            let document = read.map_err(|error| s3_error!(HideSource(error), InternalError))?;
-            request.input = Body::from(plain_references(&document.to_bytes()));
-            request.headers.remove(CONTENT_LENGTH);
+            // Of who has no keys nothing is read before the operation has checked access: thousands would hold as many documents.
+            if let Some(credentials) = &request.credentials {
+                if let Some(context) = request.extensions.get::<Arc<RequestContext>>()
+                    && let Some(user) = self.pass_through.users.find(&credentials.access_key)
+                {
+                    let _ = context.requester.set(user);
+                }
+                let read = request.input.collect().await;
+                let document = read.map_err(|error| s3_error!(HideSource(error), InternalError))?;
+                request.input = Body::from(plain_references(&document.to_bytes()));
+                request.headers.remove(CONTENT_LENGTH);
+            }
         }
         let expires = repair(&mut request.headers);
         let access_key = request.credentials.take().map(|credentials| credentials.access_key);

@@ -5,6 +5,7 @@
 //! one function of [`operations`], which asks the cache. Plain reads pass `s3s` by: [`short_path`].
 
 mod authorize;
+mod buffers;
 mod connection;
 mod context;
 mod convert;

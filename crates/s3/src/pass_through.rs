@@ -24,6 +24,7 @@ use s3s_aws::Proxy;
 use sha2::{Digest, Sha256};
 
 use crate::authorize::{admit, require};
+use crate::buffers::Buffers;
 use crate::context::{Caller, RequestContext, caller, request_id};
 use crate::convert;
 use crate::error::{from_cache, s3_error as error_with_status};
@@ -73,6 +74,7 @@ pub(crate) struct PassThrough {
     pub(crate) cache: Cache,
     pub(crate) users: Users,
     pub(crate) domain: Option<Domain>,
+    pub(crate) buffers: Buffers,
 }
 
 #[async_trait]
@@ -117,7 +119,12 @@ impl S3Route for PassThrough {
         let user = caller(&request)?;
         let may_know = path.get_object_key().is_none_or(|key| user.may(Action::List, &format!("/{bucket}/{key}")));
         let is_read = matches!(request.method, Method::GET | Method::HEAD);
-        request.input = Body::from(verified_document(request.input, &request.headers).await?);
+        let context = request.extensions.get::<Arc<RequestContext>>().cloned();
+        let context = context.ok_or_else(|| s3_error!(InternalError))?;
+        // Until it is answered.
+        let mut held = self.buffers.begin();
+        let document = verified_document(request.input, &request.headers, |bytes| held.set(&context, bytes)).await?;
+        request.input = Body::from(document);
         let mut change = None;
         if let Some(key) = path.get_object_key() {
             let object = convert::path(bucket.as_str(), key)?;
@@ -167,7 +174,12 @@ impl S3Route for PassThrough {
 }
 
 /// The document of a request, when it is what its headers say: nobody behind can compare.
-async fn verified_document(mut body: Body, headers: &HeaderMap) -> S3Result<Bytes> {
+/// `hold` is told how many bytes of it are here.
+async fn verified_document(
+    mut body: Body,
+    headers: &HeaderMap,
+    mut hold: impl FnMut(usize) -> Result<(), BodyError>,
+) -> S3Result<Bytes> {
     let refuse = |wrong: BodyError| error_with_status(wrong.code(), wrong.status(), wrong.message());
     if headers.get("x-amz-content-sha256").is_some_and(|kind| kind.as_bytes().starts_with(b"STREAMING-")) {
         return Err(s3_error!(NotImplemented, "A document in a streaming payload is not implemented."));
@@ -178,7 +190,9 @@ async fn verified_document(mut body: Body, headers: &HeaderMap) -> S3Result<Byte
     let expected = Expectations::of(headers)?;
     let mut document = BytesMut::new();
     while let Some(data) = body.next().await {
-        document.extend_from_slice(&data.map_err(|error| refuse(BodyError::from_stream(&*error)))?);
+        let data = data.map_err(|error| refuse(BodyError::from_stream(&*error)))?;
+        hold(document.len() + data.len()).map_err(refuse)?;
+        document.extend_from_slice(&data);
         if document.len() > XML_BYTES_MAX {
             return Err(refuse(BodyError::TooLong));
         }

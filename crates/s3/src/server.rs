@@ -1,6 +1,5 @@
 //! The HTTP/1.1 server: connections, their limits, and their end.
 
-mod addresses;
 pub(crate) mod date;
 mod timed_body;
 
@@ -8,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use forebay_env::TimedIo;
+use forebay_env::{Addresses, TimedIo};
 use futures::future::{Either, select};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,8 +18,6 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-use addresses::Addresses;
 
 use crate::connection::Connection;
 use crate::service::{ACCEPT_PAUSE, S3Service};
@@ -106,7 +103,8 @@ impl Server {
         // Answers are written whole; waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
         let settings = &self.service.inner.settings;
-        let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), settings.body_window);
+        let (window, bytes_min) = (settings.body_window, settings.body_bytes_per_window_min);
+        let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), window, bytes_min);
         match &self.tls {
             None => self.requests(stream, Connection::plain(Some(peer)), place).await,
             Some(tls) => {

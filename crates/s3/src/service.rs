@@ -15,7 +15,7 @@ use forebay_logs::Logs;
 use futures::StreamExt;
 use http::header::{CONNECTION, CONTENT_TYPE, DATE, EXPECT};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use hyper::body::Incoming;
@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 use tracing::{Instrument, Span};
 
 use crate::authorize::{Authentication, Authorization};
+use crate::buffers::Buffers;
 use crate::connection::Connection;
 use crate::context::RequestContext;
 use crate::host::Domain;
@@ -65,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) metrics: Arc<Metrics>,
     forms: Semaphore,
+    buffers: Buffers,
     recorder: Recorder,
     /// None when nothing goes that way.
     short_path: Option<ShortPath>,
@@ -93,7 +95,9 @@ impl S3Service {
             }
             builder
         };
-        let pass_through = PassThrough { cache: cache.clone(), users: users.clone(), domain: domain() };
+        let buffers = Buffers::default();
+        let pass_through =
+            PassThrough { cache: cache.clone(), users: users.clone(), domain: domain(), buffers: buffers.clone() };
         let mut outer = builder();
         outer.set_route(Routes { pass_through, operations: builder().build() });
         let metrics = Arc::new(Metrics::register(registry));
@@ -103,7 +107,20 @@ impl S3Service {
         let short_path = || ShortPath::new(operations.clone(), users.clone(), domain(), &env);
         let short_path = settings.short_path.then(short_path);
         let domain = domain();
-        Self { inner: Arc::new(Inner { protocol, domain, users, settings, env, metrics, forms, recorder, short_path }) }
+        Self {
+            inner: Arc::new(Inner {
+                protocol,
+                domain,
+                users,
+                settings,
+                env,
+                metrics,
+                forms,
+                buffers,
+                recorder,
+                short_path,
+            }),
+        }
     }
 
     /// Answers one request. The error ends the connection.
@@ -232,8 +249,10 @@ impl S3Service {
         let body = body.inspect(move |_| told.received(clock.monotonic()));
         let body = match watched {
             Watched::Plain => body.boxed(),
-            Watched::Chunks(framing) => chunks::watch(body, framing),
-            Watched::Document(expected) => documents::verify(body, expected, Arc::clone(context)),
+            Watched::Chunks(framing) => chunks::watch(body, framing, Arc::clone(context), inner.buffers.begin()),
+            Watched::Document(expected) => {
+                documents::verify(body, expected, Arc::clone(context), inner.buffers.begin())
+            }
             Watched::Form(boundary) => {
                 let (users, region) = (inner.users.clone(), inner.settings.region.clone());
                 forms::watch(body, &boundary, Arc::clone(context), users, region)
@@ -250,7 +269,7 @@ impl Inner {
         let checked = checks::check(parts, &self.settings.region)?;
         parts.headers.extend(checked.hoisted);
         if checked.is_version_2 {
-            signature_2::verify(parts, self.domain.as_ref(), &self.users)?;
+            signature_2::verify(parts, self.domain.as_ref(), &self.users, self.env.clock.unix_ms())?;
         }
         let document = match (checked.document, checked.framing) {
             (None, None) if makes_bucket(parts, self.domain.as_ref()) => {
@@ -289,7 +308,8 @@ impl Inner {
             // answer of this connection for this one's.
             None => !waits,
         };
-        if !is_over {
+        // Whoever sends a body without a length may send what would be read as the next request.
+        if !is_over || response.status() == StatusCode::LENGTH_REQUIRED {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -11,7 +11,7 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::{Failure, Operations};
-use crate::authorize::require;
+use crate::authorize::access_denied;
 use crate::context::caller;
 use crate::convert;
 
@@ -57,12 +57,10 @@ pub(super) fn page_limit(requested: Option<i32>, name: &str) -> S3Result<usize> 
     }
 }
 
-/// Listing needs the right to list what the prefix names.
+/// Listing needs the right to list all that begins with the prefix.
 pub(super) fn require_list(user: &User, bucket: &str, prefix: &str) -> S3Result<()> {
-    if user.may(Action::List, &format!("/{bucket}")) {
-        return Ok(());
-    }
-    require(user, Action::List, &format!("/{bucket}/{prefix}"))
+    let may = user.may_for_all_that_begins_with(Action::List, &format!("/{bucket}/{prefix}"));
+    if may { Ok(()) } else { Err(access_denied()) }
 }
 
 fn given(text: Option<String>) -> Option<String> {

@@ -1,12 +1,15 @@
 //! The last touch to an answer.
 
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use s3s::{Body, HttpResponse, S3Error, StdError};
 
 use crate::context::RequestContext;
 use crate::error::s3_error;
+
+/// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
+const RETRY_AFTER_SECONDS: &str = "1";
 
 /// Where an operation leaves the URL of the object that a form has made.
 pub(crate) const FORM_LOCATION: HeaderName = HeaderName::from_static("x-forebay-location");
@@ -25,6 +28,10 @@ pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext, regio
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(CONTENT_TYPE);
         response.headers_mut().remove(CONTENT_LENGTH);
+    }
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        let seconds = HeaderValue::from_static(RETRY_AFTER_SECONDS);
+        response.headers_mut().entry(RETRY_AFTER).or_insert(seconds);
     }
     let headers = response.headers_mut();
     headers.insert("x-amz-request-id", HeaderValue::from_str(&context.id).expect("a request id is hex"));

@@ -27,6 +27,8 @@ pub(crate) enum BodyError {
     Document,
     #[error("your request was too big")]
     TooLong,
+    #[error("too many bodies that are held as a whole are under way")]
+    Busy,
     #[error("the body of your POST request is not well-formed multipart/form-data")]
     Form,
     #[error("the request signature we calculated does not match the signature you provided")]
@@ -38,7 +40,7 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -50,6 +52,7 @@ impl BodyError {
         Self::Checksum,
         Self::Document,
         Self::TooLong,
+        Self::Busy,
         Self::Form,
         Self::FormSignature,
         Self::FormField,
@@ -87,6 +90,7 @@ impl BodyError {
             Self::Md5 | Self::Checksum => "BadDigest",
             Self::Document => "MalformedXML",
             Self::TooLong => "MaxMessageLengthExceeded",
+            Self::Busy => "SlowDown",
             Self::Form => "MalformedPOSTRequest",
             Self::FormField => "NotImplemented",
             Self::FormPolicy => "AccessDenied",
@@ -97,6 +101,7 @@ impl BodyError {
         match self {
             Self::Signature | Self::FormSignature | Self::FormPolicy => StatusCode::FORBIDDEN,
             Self::FormField => StatusCode::NOT_IMPLEMENTED,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooSlow
             | Self::Incomplete
             | Self::Framing

@@ -4,6 +4,7 @@
 //! cut and are bounded. A body that ends before its final chunk is an error.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use futures::stream::BoxStream;
@@ -11,8 +12,10 @@ use futures::{Stream, StreamExt};
 use s3s::StdError;
 
 use super::BodyError;
+use crate::buffers::Held;
+use crate::context::RequestContext;
 
-/// Largest signed chunk, in bytes: `s3s` holds one in memory until its signature is checked. SDKs send 64 KiB to 1 MiB.
+/// Largest signed chunk, in bytes: `s3s` holds one in memory until its signature is checked, as [`Held`] knows. SDKs send 64 KiB to 1 MiB.
 const SIGNED_CHUNK_BYTES_MAX: u64 = 16 << 20;
 /// Longest line in front of a chunk: the size, `;chunk-signature=`, 64 digits, and some room.
 const LINE_BYTES_MAX: usize = 256;
@@ -25,11 +28,16 @@ pub(crate) enum Framing {
 }
 
 /// The same body, bounded and complete.
-pub(crate) fn watch<S>(body: S, framing: Framing) -> BoxStream<'static, Result<Bytes, StdError>>
+pub(crate) fn watch<S>(
+    body: S,
+    framing: Framing,
+    context: Arc<RequestContext>,
+    held: Held,
+) -> BoxStream<'static, Result<Bytes, StdError>>
 where
     S: Stream<Item = Result<Bytes, StdError>> + Send + 'static,
 {
-    let state = (Box::pin(body), Chunks::new(framing), false);
+    let state = (Box::pin(body), Chunks::new(framing, context, held), false);
     futures::stream::unfold(state, |(mut body, mut chunks, ended)| async move {
         if ended {
             return None;
@@ -69,11 +77,15 @@ struct Chunks {
     place: Place,
     line: Vec<u8>,
     ready: VecDeque<Bytes>,
+    context: Arc<RequestContext>,
+    /// Of the present chunk, if it is signed: what has come of it.
+    held: Held,
+    came: usize,
 }
 
 impl Chunks {
-    fn new(framing: Framing) -> Self {
-        Self { framing, place: Place::Line, line: Vec::new(), ready: VecDeque::new() }
+    fn new(framing: Framing, context: Arc<RequestContext>, held: Held) -> Self {
+        Self { framing, place: Place::Line, line: Vec::new(), ready: VecDeque::new(), context, held, came: 0 }
     }
 
     fn feed(&mut self, mut bytes: Bytes) -> Result<(), BodyError> {
@@ -83,6 +95,10 @@ impl Chunks {
                 Place::Data(left) => {
                     let part = bytes.split_to(bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
                     let left = left - part.len() as u64;
+                    if self.framing == Framing::Signed {
+                        self.came += part.len();
+                        self.held.set(&self.context, self.came)?;
+                    }
                     self.place = if left == 0 { Place::Break(0) } else { Place::Data(left) };
                     self.pass_data(part);
                 }
@@ -112,6 +128,8 @@ impl Chunks {
         }
         let line = std::mem::take(&mut self.line);
         let size = self.parse(&line)?;
+        self.came = 0;
+        self.held.set(&self.context, 0)?;
         match size {
             0 => {
                 self.ready.push_back(line.into());

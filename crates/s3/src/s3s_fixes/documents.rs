@@ -15,6 +15,7 @@ use s3s::{HttpResponse, S3Error, StdError};
 use sha2::{Digest, Sha256};
 
 use super::{BodyError, XML_BYTES_MAX, answer};
+use crate::buffers::Held;
 use crate::context::RequestContext;
 use crate::error::s3_error;
 use crate::incoming::{md5, payload_hash};
@@ -152,13 +153,20 @@ fn given_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, S3Error> {
     headers.get("content-md5").map(|value| md5(value.to_str().unwrap_or_default())).transpose()
 }
 
+/// Each becomes many times its bytes. More than 10,000 parts with all that is told of them.
+const ELEMENTS_MAX: usize = 100_000;
+
 /// `None` when the document is not one of this kind.
 fn check_elements(kind: Kind, document: &[u8]) -> Option<()> {
     let mut reader = Reader::from_reader(document);
-    let mut path = String::new();
-    let mut has_ended = false;
+    let (mut path, mut has_ended, mut elements) = (String::new(), false, 0);
     loop {
-        match reader.read_event().ok()? {
+        let event = reader.read_event().ok()?;
+        elements += usize::from(matches!(event, Event::Start(_) | Event::Empty(_)));
+        if elements > ELEMENTS_MAX {
+            return None;
+        }
+        match event {
             Event::Start(start) => {
                 enter(kind, &mut path, start.name().as_ref(), has_ended)?;
             }
@@ -206,6 +214,7 @@ pub(crate) fn verify<S>(
     body: S,
     expected: Expected,
     context: Arc<RequestContext>,
+    mut held: Held,
 ) -> BoxStream<'static, Result<Bytes, StdError>>
 where
     S: Stream<Item = Result<Bytes, StdError>> + Send + 'static,
@@ -214,12 +223,16 @@ where
         let mut body = std::pin::pin!(body);
         let mut document = BytesMut::new();
         while let Some(data) = body.next().await {
-            document.extend_from_slice(&data?);
+            let data = data.map_err(|error| refuse(&context, BodyError::from_stream(&*error)))?;
+            held.set(&context, document.len() + data.len()).map_err(|busy| refuse(&context, busy))?;
+            document.extend_from_slice(&data);
             if document.len() > XML_BYTES_MAX {
                 return Err(refuse(&context, BodyError::TooLong));
             }
         }
         expected.check(&document).map_err(|wrong| refuse(&context, wrong))?;
+        // What is made of it is there until the answer.
+        let _ = context.document.set(held);
         Ok(document.freeze())
     };
     futures::stream::once(read).boxed()
@@ -274,6 +287,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::buffers::Buffers;
 
     const TAGS: &str = "<Tagging><TagSet/></Tagging>";
 
@@ -283,7 +297,10 @@ mod tests {
         let expected = Expected::of(Kind::Tagging, &headers.collect()).expect("digests");
         let context = Arc::new(RequestContext::new("id".to_owned(), "http"));
         let pieces = body.as_bytes().chunks(3).map(|piece| Ok(Bytes::from_static(piece)));
-        let read: Vec<_> = verify(futures::stream::iter(pieces), expected, Arc::clone(&context)).collect().await;
+        let read: Vec<_> =
+            verify(futures::stream::iter(pieces), expected, Arc::clone(&context), Buffers::default().begin())
+                .collect()
+                .await;
         let failed = read.iter().any(Result::is_err);
         assert_eq!(failed, context.refused.get().is_some());
         assert!(failed || read.into_iter().flat_map(Result::unwrap).eq(body.bytes()));

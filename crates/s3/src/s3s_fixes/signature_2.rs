@@ -26,6 +26,9 @@ use crate::host::Domain;
 /// The parameters that say whose signature it is.
 pub(crate) const OWN: [&str; 3] = ["AWSAccessKeyId", "Expires", "Signature"];
 
+/// As Version 4: seven days, and a quarter of an hour for a clock that goes ahead.
+const EXPIRY_S_MAX: u64 = 7 * 24 * 3600 + 900;
+
 /// The parameters that it covers, in the order in which they are signed.
 const SIGNED: [&str; 34] = [
     "accelerate",
@@ -93,8 +96,13 @@ pub(crate) fn is_header(name: &str) -> bool {
 }
 
 /// Compares the signature of a presigned URL whose headers are where they belong, and takes them out of the query.
-pub(crate) fn verify(parts: &mut Parts, domain: Option<&Domain>, users: &Users) -> Result<(), S3Error> {
+///
+/// # Errors
+/// Also for one that lasts longer than one of Version 4 may, and for a value that could be read as several parameters.
+pub(crate) fn verify(parts: &mut Parts, domain: Option<&Domain>, users: &Users, now_ms: u64) -> Result<(), S3Error> {
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    check_expiry(&query, now_ms)?;
+    check_values(&query)?;
     let given = |name| query.only(name).unwrap_or_default();
     let text = text_to_sign(parts, &query, domain)?;
     if !is_right(users, given("AWSAccessKeyId"), &text, given("Signature")) {
@@ -102,6 +110,31 @@ pub(crate) fn verify(parts: &mut Parts, domain: Option<&Domain>, users: &Users) 
     }
     parts.uri = without_headers(&parts.uri)?;
     Ok(())
+}
+
+/// Version 2 knows no limit of its own.
+fn check_expiry(query: &Query, now_ms: u64) -> Result<(), S3Error> {
+    let last_s = now_ms / 1000 + EXPIRY_S_MAX;
+    // What is no number is refused by `s3s`.
+    let is_late = query.only("Expires").and_then(|text| text.parse::<u64>().ok()).is_some_and(|given| given > last_s);
+    if is_late {
+        return Err(denied("Expires must be less than a week ahead"));
+    }
+    Ok(())
+}
+
+/// Values are joined by `&` when they are signed, and not encoded.
+fn check_values(query: &Query) -> Result<(), S3Error> {
+    let hides_another = |name: &str| {
+        let mut more = query.only(name).unwrap_or_default().split('&').skip(1);
+        more.any(|rest| SIGNED.contains(&rest.split_once('=').map_or(rest, |(name, _)| name)))
+    };
+    match SIGNED.into_iter().find(|name| hides_another(name)) {
+        None => Ok(()),
+        Some(name) => Err(denied(format!(
+            "The value of {name:?} could be read as another query parameter. Please use AWS4-HMAC-SHA256."
+        ))),
+    }
 }
 
 /// Whether this is the signature of a text by the user with this access key. In a form, the text is its policy.
@@ -185,7 +218,9 @@ mod tests {
         }
         let (mut parts, ()) = request.body(()).unwrap().into_parts();
         check(&Query::parse(parts.uri.query().unwrap_or_default())?)?;
-        verify(&mut parts, Some(&Domain::new("s3.us-west-1.amazonaws.com")), &users())?;
+        // The day of the example.
+        let now_ms = (1_175_139_620 - 3600) * 1000;
+        verify(&mut parts, Some(&Domain::new("s3.us-west-1.amazonaws.com")), &users(), now_ms)?;
         Ok(parts.uri.to_string())
     }
 
@@ -212,6 +247,31 @@ mod tests {
             for more in ["&acl", "&versionId=7", "&response-content-type=text/html", "&prefix=a", "&partNumber=1"] {
                 assert!(verified("GET", &format!("{uri}{more}"), &[("host", host)]).is_err(), "{host} {more}");
             }
+        }
+    }
+
+    #[test]
+    fn a_url_lives_for_a_week_at_most() {
+        let now_ms = 1_700_000_000_000;
+        let check = |expires: u64| {
+            let query = Query::parse(&format!("Expires={expires}")).unwrap();
+            check_expiry(&query, now_ms).map_err(|error| error.code().as_str().to_owned())
+        };
+        assert_eq!(check(1_700_000_000 + EXPIRY_S_MAX), Ok(()));
+        assert_eq!(check(1_700_000_001 + EXPIRY_S_MAX), Err("AccessDenied".to_owned()));
+        assert_eq!(check(u64::MAX), Err("AccessDenied".to_owned()));
+    }
+
+    /// What `a=b&c=d` signs is signed by a value `b&c=d` of `a` too.
+    #[test]
+    fn no_value_hides_another_parameter() {
+        let check = |value: &str| {
+            let value = percent_encoding::utf8_percent_encode(value, percent_encoding::NON_ALPHANUMERIC);
+            check_values(&Query::parse(&format!("response-content-disposition={value}")).unwrap()).is_ok()
+        };
+        assert!(check("attachment; filename=\"Q&A & more.pdf\""));
+        for hidden in ["a&response-content-type=text/html", "a&versionId", "&acl", "a&b&tagging=c"] {
+            assert!(!check(hidden), "{hidden}");
         }
     }
 

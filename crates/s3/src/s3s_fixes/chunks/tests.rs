@@ -1,12 +1,15 @@
 use futures::TryStreamExt;
 
 use super::*;
+use crate::buffers::Buffers;
 
 /// Feeds the text in pieces of `step` bytes.
 async fn pass(framing: Framing, text: &str, step: usize) -> Result<String, BodyError> {
     let pieces: Vec<Result<Bytes, StdError>> =
         text.as_bytes().chunks(step).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-    let out: Result<Vec<Bytes>, StdError> = watch(futures::stream::iter(pieces), framing).try_collect().await;
+    let context = Arc::new(RequestContext::new("id".to_owned(), "http"));
+    let out: Result<Vec<Bytes>, StdError> =
+        watch(futures::stream::iter(pieces), framing, context, Buffers::default().begin()).try_collect().await;
     match out {
         Ok(pieces) => Ok(String::from_utf8(pieces.concat()).unwrap()),
         Err(error) => Err(BodyError::from_stream(&*error)),

@@ -1,6 +1,4 @@
-//! How many connections each address has.
-//!
-//! Without a bound, one client with half-open connections takes the places of all others.
+//! How many connections each address has. Without a bound, one client with half-open connections takes the places of all others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,25 +8,25 @@ use parking_lot::Mutex;
 
 /// Shared by clones.
 #[derive(Clone)]
-pub(super) struct Addresses {
+pub struct Addresses {
     most: usize,
     /// Addresses without a connection are not in it.
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
 /// A connection of an address, until it is dropped.
-pub(super) struct AddressPlace {
+pub struct AddressPlace {
     address: IpAddr,
     addresses: Addresses,
 }
 
 impl Addresses {
-    pub(super) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { most, open: Arc::default() }
     }
 
     /// `None` when the address has as many as it may.
-    pub(super) fn enter(&self, peer: IpAddr) -> Option<AddressPlace> {
+    pub fn enter(&self, peer: IpAddr) -> Option<AddressPlace> {
         let address = subscriber(peer);
         let mut open = self.open.lock();
         let count = open.entry(address).or_default();
