@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 
+import hostile
 import under_load
 import load
 import peers
@@ -480,6 +481,7 @@ ALL = {
     "restarts": under_load.restarts,
     "connections": under_load.connections,
     "eviction": under_load.eviction,
+    "hostile": hostile.hostile,
     "growth": growth,
     "listing": listing,
     "amplification": amplification,

@@ -33,8 +33,10 @@ const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
 const RESERVED_TIME: Duration = Duration::from_secs(5);
 /// How long a client may take to send the head of a request, and for the handshake of TLS before it.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// In every window so many bytes must come of a body, and be taken of an answer.
+/// In every window so many bytes must come of a body.
 pub(crate) const PROGRESS_WINDOW: Duration = Duration::from_secs(30);
+/// The same for what is taken of an answer, as on the S3 port.
+const ANSWER_WINDOW: Duration = Duration::from_secs(120);
 pub(crate) const PROGRESS_BYTES: usize = 30 << 10;
 /// How long to wait after a failed accept: with no descriptor left, trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -89,7 +91,7 @@ async fn accept(listener: &TcpListener, admin: &Admin) -> Option<(TcpStream, Soc
 
 /// Answers the requests of a connection: one, or as many as it likes.
 async fn connection(stream: TcpStream, peer: SocketAddr, admin: &Admin, router: Router, keep_alive: bool) {
-    let stream = TimedIo::new(stream, Arc::clone(&admin.env().clock), PROGRESS_WINDOW, PROGRESS_BYTES as u64);
+    let stream = TimedIo::new(stream, Arc::clone(&admin.env().clock), ANSWER_WINDOW, PROGRESS_BYTES as u64);
     let Some(tls) = &admin.shared.tls else { return requests(stream, peer, admin, router, keep_alive).await };
     tokio::select! {
         accepted = tls.accept(stream) => match accepted {

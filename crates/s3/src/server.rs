@@ -28,6 +28,10 @@ pub(crate) use timed_body::TimedBody;
 /// is 408 KiB, which slow readers fill: thousands of them would hold half a gigabyte more. Heads of requests must fit, too.
 const BUFFER_BYTES_MAX: usize = 128 << 10;
 
+/// An answer may take so many windows of a body for the same bytes: Linux buffers up to 4 MiB and says that there is room again when a
+/// third is, so that who takes 10 KiB a second seems to stand still for two minutes.
+const ANSWER_WINDOWS: u32 = 4;
+
 impl S3Service {
     /// Serves the listener until `shutdown` is cancelled; then takes no more connections, lets requests in flight end within
     /// the deadline of the settings, and returns.
@@ -103,7 +107,7 @@ impl Server {
         // Answers are written whole; waiting to fill packets would only delay them.
         let _ = stream.set_nodelay(true);
         let settings = &self.service.inner.settings;
-        let (window, bytes_min) = (settings.body_window, settings.body_bytes_per_window_min);
+        let (window, bytes_min) = (settings.body_window * ANSWER_WINDOWS, settings.body_bytes_per_window_min);
         let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), window, bytes_min);
         match &self.tls {
             None => self.requests(stream, Connection::plain(Some(peer)), place).await,

@@ -224,7 +224,8 @@ where
         let mut document = BytesMut::new();
         while let Some(data) = body.next().await {
             let data = data.map_err(|error| refuse(&context, BodyError::from_stream(&*error)))?;
-            held.set(&context, document.len() + data.len()).map_err(|busy| refuse(&context, busy))?;
+            // A buffer that grows may take twice what is in it.
+            held.set(&context, 2 * (document.len() + data.len())).map_err(|busy| refuse(&context, busy))?;
             document.extend_from_slice(&data);
             if document.len() > XML_BYTES_MAX {
                 return Err(refuse(&context, BodyError::TooLong));

@@ -14,8 +14,8 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-use super::OWN_DIRECTORY;
 use super::tree::Tree;
+use super::{OWN_DIRECTORY, is_absent};
 
 /// Longest piece of a component: file names have at most 255 bytes, and a mark may follow.
 const PIECE_BYTES: usize = 200;
@@ -118,8 +118,8 @@ impl Durable {
     pub(crate) fn ensure(&self, tree: &Tree, directories: &[PathBuf]) -> io::Result<()> {
         for directory in directories {
             match tree.metadata(directory).and_then(|stat| self.ensure_one(tree, directory, &stat)) {
-                // Removed meanwhile, with all its names.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                // Removed meanwhile, with all its names, or never a directory.
+                Err(error) if is_absent(&error) => return Ok(()),
                 result => result?,
             }
         }

@@ -82,10 +82,12 @@ async fn no_key_and_no_link_leads_out_of_the_directory() {
     std::fs::write(secret.path().join("secret"), b"secret").unwrap();
     std::os::unix::fs::symlink(secret.path(), directory.path().join("link")).unwrap();
     std::os::unix::fs::symlink(secret.path().join("secret"), directory.path().join("file")).unwrap();
-    for key in ["link/secret", "file"] {
+    for key in ["link/secret", "link/deeper/secret", "file", "file/below"] {
         let found = store.head(&ObjectKey::new(key).unwrap()).await;
         assert_eq!(found.unwrap_err().kind, ErrorKind::NotFound, "{key}");
+        store.delete(&ObjectKey::new(key).unwrap(), Condition::Always).await.unwrap();
     }
+    assert_eq!(std::fs::read(secret.path().join("secret")).unwrap(), b"secret");
     let page = store.list(&ListRequest { limit: 100, ..ListRequest::default() }).await.unwrap();
     assert!(page.objects.iter().all(|object| !object.key.contains("secret") && object.key != "file"));
 }
