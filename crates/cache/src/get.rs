@@ -324,9 +324,9 @@ impl Worker {
             let is_here = matches!(piece, Piece::Cached(_));
             stream::iter(share.cut(piece.range()).map(move |range| (is_here, range)))
         };
-        let (worker, wanted) = (Arc::clone(self), (path.clone(), etag.clone()));
+        let (worker, wanted) = (Arc::clone(self), Arc::new((path.clone(), etag.clone())));
         let read = move |(is_here, range)| {
-            let (object, worker, wanted) = (object.clone(), Arc::clone(&worker), wanted.clone());
+            let (object, worker, wanted) = (object.clone(), Arc::clone(&worker), Arc::clone(&wanted));
             async move {
                 match is_here {
                     true => match object.read(range).await {
@@ -345,18 +345,19 @@ impl Worker {
     /// What a slow reader wants of an object that has left the store since: the under store may have the same bytes.
     fn read_again(
         self: Arc<Self>,
-        (path, etag): (ObjectPath, ETag),
+        version: Arc<(ObjectPath, ETag)>,
         range: ByteRange,
         gone: forebay_store::Error,
     ) -> BoxFuture<'static, Result<Bytes>> {
         let read = async move {
-            let policy = self.policies.resolve(&path);
-            let found = match self.find(&path, &policy, Wanted::Description).await {
-                Ok(found) if found.info.etag == etag => found,
+            let (path, etag) = &*version;
+            let policy = self.policies.resolve(path);
+            let found = match self.find(path, &policy, Wanted::Description).await {
+                Ok(found) if found.info.etag == *etag => found,
                 Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
                 Ok(_) | Err(_) => return Err(gone.into()),
             };
-            let body = self.open(&path, &policy, found, range).await?;
+            let body = self.open(path, &policy, found, range).await?;
             let read = collect(body, range.len() as usize).await?;
             if read.len() as u64 == range.len() { Ok(read) } else { Err(gone.into()) }
         };

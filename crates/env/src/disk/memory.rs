@@ -263,7 +263,10 @@ impl MemoryDisk {
 
     fn file(&self, id: u64) -> Arc<dyn DiskFile> {
         let mut state = self.state.lock();
-        state.files.get_mut(&id).expect("a name has a file").handles += 1;
+        // The power may have gone since the file was found.
+        if let Some(contents) = state.files.get_mut(&id) {
+            contents.handles += 1;
+        }
         Arc::new(MemoryFile { disk: self.clone(), id, life: state.life })
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::sync::Mutex;
 use forebay_env::{Disk, Env};
-use forebay_store::{Class, Commit, NewObject, Object, Piece, Result, Settings, Staged, Store, ValueWrite};
+use forebay_store::{Class, Commit, ErrorKind, NewObject, Object, Piece, Result, Settings, Staged, Store, ValueWrite};
 use forebay_types::{ByteRange, Durability};
 
 use shuttle::rand::Rng;
@@ -69,20 +69,28 @@ fn write(key: &str, version: u64) -> ValueWrite {
     ValueWrite { key: Bytes::copy_from_slice(key.as_bytes()), value: Some(content(version, 8)) }
 }
 
-async fn read_all(object: &Object) -> Bytes {
+async fn read_all(object: &Object) -> Result<Bytes> {
     let mut data = Vec::new();
     for piece in object.pieces(ByteRange::of_size(object.size())) {
         let Piece::Cached(range) = piece else { panic!("{piece:?} of a whole object") };
-        data.extend(object.read(range).await.expect("what was found stays readable"));
+        data.extend(object.read(range).await?);
     }
-    data.into()
+    Ok(data.into())
 }
 
 /// The version of an object, 0 when there is none.
 async fn object_version(store: &Store, key: &str) -> u64 {
-    match store.get(key.as_bytes()) {
-        Some(object) => version_of(&read_all(&object).await),
-        None => 0,
+    loop {
+        let Some(object) = store.get(key.as_bytes()) else { return 0 };
+        match read_all(&object).await {
+            Ok(content) => return version_of(&content),
+            // What was found stays readable, unless it was replaced since and its room was needed.
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Gone, "{error}");
+                let present = store.peek(key.as_bytes()).map(|present| present.generation());
+                assert_ne!(present, Some(object.generation()), "the present version is readable");
+            }
+        }
     }
 }
 
