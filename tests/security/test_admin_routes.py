@@ -35,6 +35,10 @@ def ask(server, method, target, headers=None, body=b"{}"):
         return error.code, error.read()
 
 
+# Of parameters, by their types.
+VALUES = {"string": "/bucket/object", "integer": "1"}
+
+
 def basic(access_key, secret_key):
     return {"Authorization": "Basic " + base64.b64encode(f"{access_key}:{secret_key}".encode()).decode()}
 
@@ -46,8 +50,8 @@ def described(guarded):
     found = []
     for path, item in paths.items():
         for method, operation in item.items():
-            needed = [p["name"] for p in operation.get("parameters", []) if p["in"] == "query" and p["required"]]
-            query = "&".join(f"{name}=/bucket/object" for name in needed)
+            needed = [p for p in operation.get("parameters", []) if p["in"] == "query" and p["required"]]
+            query = "&".join(f"{p['name']}={VALUES[p['schema']['type']]}" for p in needed)
             found.append((method.upper(), path, path.format(id="1", version="1") + (f"?{query}" if query else "")))
     return found
 

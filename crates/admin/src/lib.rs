@@ -26,6 +26,7 @@ mod reserve;
 mod sampler;
 mod server;
 mod session;
+mod undeliverable;
 mod under_stores;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -13,7 +13,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::api::ProblemBody;
-use crate::{Admin, configuration, content, health, jobs, objects, overview, persist, policies, session, under_stores};
+use crate::{
+    Admin, configuration, content, health, jobs, objects, overview, persist, policies, session, undeliverable,
+    under_stores,
+};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -56,6 +59,10 @@ pub(crate) fn api() -> OpenApiRouter<Admin> {
         .routes(routes!(policies::history::show_policy_version))
         .routes(routes!(policies::history::roll_back_policies))
         .routes(routes!(persist::persist_now))
+        .routes(routes!(undeliverable::list_undeliverable))
+        .routes(routes!(undeliverable::keep_undeliverable))
+        .routes(routes!(undeliverable::rename_undeliverable))
+        .routes(routes!(undeliverable::discard_undeliverable))
         .routes(routes!(jobs::list_jobs, jobs::create_job))
         .routes(routes!(jobs::show_job))
         .routes(routes!(jobs::list_job_findings))

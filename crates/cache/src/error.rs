@@ -136,7 +136,7 @@ impl From<forebay_ufs::Error> for Error {
             Ufs::Unavailable | Ufs::Ambiguous => ErrorKind::Unavailable,
             Ufs::Denied => ErrorKind::AccessDenied,
             Ufs::Unsupported => ErrorKind::NotImplemented,
-            Ufs::Invalid => ErrorKind::InvalidArgument,
+            Ufs::Invalid | Ufs::InvalidName | Ufs::InvalidStorageClass => ErrorKind::InvalidArgument,
             Ufs::Corrupt => ErrorKind::Corrupt,
         };
         Self::from_source(kind, format!("the under store: {error}"), error)

@@ -34,6 +34,7 @@ mod positions;
 mod put;
 mod read_ahead;
 mod receive;
+mod refusals;
 mod remote;
 mod request;
 mod scope;
@@ -43,6 +44,7 @@ mod space;
 mod stalled;
 mod sweep;
 mod tags;
+mod undeliverable;
 mod worker;
 mod write_times;
 
@@ -62,6 +64,7 @@ pub use policies::PolicyVersion;
 pub use receive::BodyDigests;
 pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
+pub use undeliverable::{Undeliverable, UndeliverableChange, UndeliverablePage};
 
 use worker::Worker;
 
@@ -277,6 +280,9 @@ pub struct Status {
     /// Age of the oldest write that the under store does not have, in milliseconds.
     pub oldest_dirty_age_ms: u64,
     pub conflicts: u64,
+    /// Objects and deletes that the under store refuses, see [`Cache::undeliverable`].
+    #[serde(default)]
+    pub undeliverable: u64,
     /// Acknowledged objects whose bytes are missing: a directory was forgotten, or a file is gone. As the start has found them.
     #[serde(default)]
     pub missing_objects: u64,

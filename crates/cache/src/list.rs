@@ -271,7 +271,7 @@ impl Region {
 async fn look_up(under_store: &dyn UnderStore, path: &ObjectPath) -> Result<Option<ListedObject>> {
     match under_store.head(&path.key).await {
         Ok(remote) => Ok(Some(ListedObject::described(path, &remote.info))),
-        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind == ErrorKind::NotFound || error.kind.is_refusal() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -60,6 +60,7 @@ pub(crate) struct Metrics {
     pub(crate) tombstones: Gauge,
     pub(crate) transient_objects: Gauge,
     pub(crate) conflicts: Gauge,
+    pub(crate) undeliverable: Gauge,
     pub(crate) oldest_dirty_age: Gauge<f64, AtomicU64>,
     pub(crate) persisted: Counter,
     pub(crate) persisted_bytes: Counter,
@@ -105,6 +106,7 @@ impl Metrics {
             tombstones: Gauge::default(),
             transient_objects: Gauge::default(),
             conflicts: Gauge::default(),
+            undeliverable: Gauge::default(),
             oldest_dirty_age: Gauge::default(),
             persisted: Counter::default(),
             persisted_bytes: Counter::default(),
@@ -168,6 +170,11 @@ impl Metrics {
             "forebay_conflict_objects",
             "Dirty objects whose under-store object was changed by somebody else",
             self.conflicts.clone(),
+        );
+        r.register(
+            "forebay_undeliverable_objects",
+            "Objects and deletes that the under store has refused three times or more",
+            self.undeliverable.clone(),
         );
         r.register_with_unit(
             "forebay_oldest_dirty_age",

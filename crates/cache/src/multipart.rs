@@ -178,6 +178,8 @@ impl Worker {
         let admission = self.admit_pinned(&policy, &upload.path)?;
         let mount = self.buckets.mount(&upload.path.bucket).await?;
         let assembled = self.assemble(&request, &found).await?;
+        let class = assembled.info.headers.storage_class.as_deref();
+        let admission = admission.unless_refused(self, &upload.path, class);
         let completed = CompletedUpload {
             etag: assembled.info.etag.clone(),
             checksums: assembled.info.checksums.clone(),

@@ -28,6 +28,7 @@ use crate::persist::{Backoff, Entry, PersistEvents, Queue};
 use crate::policies::Policies;
 use crate::positions::Positions;
 use crate::read_ahead::ReadAhead;
+use crate::refusals::Refusals;
 use crate::remote::Remote;
 use crate::settle::Settle;
 use crate::space::Space;
@@ -78,11 +79,11 @@ impl Cache {
         let hasher = HashState::new(env.random.as_ref());
         let mounted = mounts.mounts.keys().cloned().collect();
         let generations = Generations::load(&env, engine.as_ref(), &store).await?;
+        let metrics = Metrics::register(registry);
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
             policies: Policies::load(&env, engine.as_ref(), policies).await?,
             memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
-            metrics: Metrics::register(registry),
             locks: KeyLocks::new(hasher.clone()),
             part_locks: KeyLocks::new(hasher.clone()),
             uploads: KeyLocks::new(hasher.clone()),
@@ -90,6 +91,8 @@ impl Cache {
             space: Space::new(settings.pinned_ratio),
             queue: Queue::new(env.clone(), backoff, settings.persist_delay.0, settings.persist_concurrency, mounted),
             persist_events: PersistEvents::default(),
+            refusals: Refusals::new(metrics.undeliverable.clone()),
+            metrics,
             backlog: Backlog::default(),
             jobs: Jobs::load(engine.as_ref()).await?,
             settle: Settle::new(env.clone(), settings.settle_time.0),
@@ -194,6 +197,7 @@ impl Worker {
             tombstones: counts.tombstones,
             oldest_dirty_age_ms: self.oldest_dirty_age_ms(),
             conflicts: counts.conflicts,
+            undeliverable: self.refusals.undeliverable(),
             missing_objects: self.missing.count() as u64,
             pinned_bytes: usage.pinned_bytes,
             evictable_bytes: usage.evictable_bytes,

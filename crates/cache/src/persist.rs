@@ -20,7 +20,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub(crate) use events::PersistEvents;
-pub(crate) use queue::{Backoff, Blame, Entry, LARGE_BYTES, LARGE_UPLOADS_MAX, Queue};
+pub(crate) use queue::{Backoff, Blame, Entry, LARGE_BYTES, LARGE_UPLOADS_MAX, Pause, Queue};
 
 use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
@@ -144,15 +144,17 @@ impl Worker {
                 path = self.queue.next() => path,
             };
             let guard = self.uploads.lock(&path).await;
-            let result = self.persist_object(&path, &guard, true).await;
+            let mut tried = None;
+            let result = self.persist_newest(&path, &guard, true, &mut tried).await;
+            self.report(&path, tried, result).await;
             drop(guard);
-            self.report(&path, result);
         }
     }
 
-    fn report(&self, path: &ObjectPath, result: Result<(), Failure>) {
-        let (kind, context, blame) = match result {
-            Ok(()) => return self.queue.succeeded(path),
+    /// `tried` is the generation that was sent. The caller holds the key's upload lock.
+    async fn report(&self, path: &ObjectPath, tried: Option<Generation>, result: Result<bool, Failure>) {
+        let (kind, context, blame, is_told) = match result {
+            Ok(_) => return self.queue.succeeded(path),
             Err(Failure::Unsettled(wait)) => {
                 self.queue.failed(path, Blame::Nobody(wait));
                 return;
@@ -164,9 +166,12 @@ impl Worker {
             Err(Failure::Local(error)) => {
                 let remote = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::NoSuchBucket);
                 let blame = if remote { Blame::UnderStore } else { Blame::Object };
-                (format!("{:?}", error.kind), error.to_string(), blame)
+                (format!("{:?}", error.kind), error.to_string(), blame, false)
             }
             Err(Failure::UnderStore(error)) => {
+                // What is damaged here, or changes there, is not refused; but what alone gets no answer is.
+                let is_told = error.kind.is_invalid()
+                    || matches!(error.kind, UfsKind::Unsupported | UfsKind::Unavailable | UfsKind::Ambiguous);
                 let blame = match error.kind {
                     UfsKind::Throttled => Blame::Throttling,
                     UfsKind::Unavailable | UfsKind::Ambiguous => Blame::UnderStore,
@@ -178,14 +183,31 @@ impl Worker {
                     | UfsKind::Conflict
                     | UfsKind::Unsupported
                     | UfsKind::Invalid
+                    | UfsKind::InvalidName
+                    | UfsKind::InvalidStorageClass
                     | UfsKind::Corrupt => Blame::Object,
                 };
-                (format!("{:?}", error.kind), error.to_string(), blame)
+                (format!("{:?}", error.kind), error.to_string(), blame, is_told)
             }
         };
         self.metrics.persist_failed(&kind);
-        let pause = self.queue.failed(path, blame);
+        let Pause { pause, blame } = self.queue.failed(path, blame);
+        if let (Blame::Object, true, Some(tried)) = (blame, is_told, tried) {
+            self.note_refusal(path, tried, &context).await;
+        }
         tracing::warn!(%path, error = context, pause_ms = pause.as_millis() as u64, "could not persist");
+    }
+
+    /// For operators. Nothing is noted of a version that does not wait any more.
+    async fn note_refusal(&self, path: &ObjectPath, tried: Generation, reason: &str) {
+        let _lock = self.locks.lock(path).await;
+        let current = self.current(path).await;
+        let waits = |current: &Current| {
+            current.waits() && current.record.as_ref().is_some_and(|record| record.generation == tried)
+        };
+        if current.as_ref().is_ok_and(waits) {
+            self.refusals.add(path, tried, self.env.clock.unix_ms(), reason);
+        }
     }
 
     /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now. Every request runs to its end, also when
@@ -209,8 +231,9 @@ impl Worker {
         first_error
     }
 
-    /// Waits until nothing of this key waits for the under store, and holds its lock then. What still waits can't be read: it may be damaged, or
-    /// missing, or the disk may read it later. What is written now takes its place in the catalog first, so that it never follows.
+    /// Waits until nothing of this key waits for the under store, and holds its lock then. What still waits is refused there, or can't be read: it
+    /// may be damaged, or missing, or the disk may read it later. What is written now takes its place in the catalog first, so that it never
+    /// follows.
     pub(crate) async fn lock_when_persisted(
         &self,
         path: &ObjectPath,
@@ -228,8 +251,9 @@ impl Worker {
             if matches!(failure, Failure::Replaced) {
                 continue;
             }
+            let is_refused = matches!(&failure, Failure::UnderStore(error) if error.kind.is_refusal());
             let error = Error::from(failure);
-            if error.kind != ErrorKind::Corrupt {
+            if error.kind != ErrorKind::Corrupt && !is_refused {
                 return Err(error);
             }
             let lock = self.locks.lock(path).await;
@@ -245,7 +269,7 @@ impl Worker {
     /// # Errors
     /// `Unavailable`: it stays here, and may be in the under store or get there.
     pub(crate) async fn persist_for_client(&self, path: &ObjectPath, upload: &KeyGuard) -> Result<()> {
-        let problem = match self.persist_newest(path, upload, false).await {
+        let problem = match self.persist_newest(path, upload, false, &mut None).await {
             Ok(true) => return Ok(()),
             Ok(false) => "somebody else has changed it there".to_owned(),
             Err(failure) => Error::from(failure).to_string(),
@@ -262,12 +286,18 @@ impl Worker {
         upload: &KeyGuard,
         may_wait: bool,
     ) -> Result<(), Failure> {
-        self.persist_newest(path, upload, may_wait).await.map(|_| ())
+        self.persist_newest(path, upload, may_wait, &mut None).await.map(|_| ())
     }
 
-    /// Returns whether nothing waits any more because the under store has it, rather than because of a conflict.
+    /// Notes which generation it has `tried`. Returns whether nothing waits any more because the under store has it, rather than because of a conflict.
     #[tracing::instrument(target = SPANS, name = "persist", skip_all, fields(aws.s3.bucket = %path.bucket, aws.s3.key = %path.key))]
-    async fn persist_newest(&self, path: &ObjectPath, _upload: &KeyGuard, may_wait: bool) -> Result<bool, Failure> {
+    async fn persist_newest(
+        &self,
+        path: &ObjectPath,
+        _upload: &KeyGuard,
+        may_wait: bool,
+        tried: &mut Option<Generation>,
+    ) -> Result<bool, Failure> {
         let current = self.current(path).await?;
         if !current.waits() {
             return Ok(true);
@@ -284,6 +314,7 @@ impl Worker {
         let noted = self.note_request(path).await;
         let (current, object) = self.dirty(path).await?;
         let Some(record) = &current.record else { return Ok(true) };
+        *tried = Some(record.generation);
         let started = self.env.clock.monotonic();
         let result = match (self.look_when_in_doubt(path, record, object.as_ref(), &mount).await, record.state) {
             (Ok(Some(done)), _) => Ok(done),
@@ -314,8 +345,16 @@ impl Worker {
         Ok(is_there)
     }
 
-    /// For operators.
+    /// For operators, and for writes to come.
     fn note_try(&self, path: &ObjectPath, record: &ObjectRecord, result: &Result<Done, Failure>, started: Duration) {
+        let class = record.storage_class.as_deref();
+        match result {
+            Ok(Done::Stored(_)) => self.refusals.unlearn(path, class),
+            Err(Failure::UnderStore(error)) if record.state == State::Dirty => {
+                self.refusals.learn(path, class, error.kind);
+            }
+            Ok(Done::Deleted | Done::Conflict | Done::Superseded) | Err(_) => {}
+        }
         let (outcome, error) = match result {
             Ok(Done::Stored(_)) => ("stored", None),
             Ok(Done::Deleted) => ("deleted", None),
@@ -451,6 +490,10 @@ impl Worker {
                 Ok(()) => return Ok(Done::Deleted),
                 Err(error) => error,
             };
+            let was_there = matches!(record.base, Base::Present(_));
+            if error.kind == UfsKind::InvalidName && !was_there && !self.can_have(path, mount).await? {
+                return Ok(Done::Deleted);
+            }
             if error.kind != UfsKind::Precondition {
                 return Err(self.request_failed(path, error));
             }
@@ -475,6 +518,15 @@ impl Worker {
             UfsKind::Conflict,
             "the object keeps changing in the under store",
         )))
+    }
+
+    /// Whether the under store has an object under a key that it does not delete. A name that it refuses to read, too, names nothing in it.
+    async fn can_have(&self, path: &ObjectPath, mount: &Mount) -> Result<bool, Failure> {
+        match mount.background.get(&path.key, None, None).await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind, UfsKind::NotFound | UfsKind::InvalidName) => Ok(false),
+            Err(error) => Err(Failure::UnderStore(error)),
+        }
     }
 
     fn request_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Failure {

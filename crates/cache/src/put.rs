@@ -57,6 +57,18 @@ pub(crate) struct Admission {
     _reservation: Option<Reservation>,
 }
 
+impl Admission {
+    /// What is like an object that the under store has refused is not acknowledged before that has it.
+    pub(crate) fn unless_refused(self, worker: &Worker, path: &ObjectPath, storage_class: Option<&str>) -> Self {
+        match self.mode {
+            WriteMode::WriteBack if worker.refusals.concern(path, storage_class) => {
+                Self { mode: WriteMode::WriteThrough, ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
 impl Source {
     async fn stage(self, store: &Store, object: NewObject) -> Result<Staged> {
         match self {
@@ -72,7 +84,8 @@ impl Worker {
         let PutObject { path, body, attributes, conditions } = request;
         self.check_disks()?;
         let policy = self.policies.resolve(&path);
-        let admission = self.admit(&policy, &path, body.size)?;
+        let class = attributes.headers.storage_class.as_deref();
+        let admission = self.admit(&policy, &path, body.size)?.unless_refused(self, &path, class);
         let mount = self.buckets.mount_for_write(&path).await?;
         let received = self.receive(body, None).await?;
         let checksums = Checksums { kind: ChecksumKind::FullObject, values: received.checksums };
@@ -239,6 +252,7 @@ impl Worker {
             Err(error) => return Err(self.write_failed(&path, error).await),
         };
         self.fence.advance(&path);
+        self.refusals.unlearn(&path, info.headers.storage_class.as_deref());
         self.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
         let annex = Annex::clean(stored.remote_etag, &info.etag);
         let must_hold = current.record.is_some() || !with.writes.is_empty();
@@ -392,6 +406,7 @@ impl Worker {
         self.backlog.replace(current.record.as_ref(), after, &self.metrics);
         self.space.replace(path, current.record.as_ref(), after);
         self.missing.remove(path);
+        self.refusals.changed(path, after);
         Ok(())
     }
 }

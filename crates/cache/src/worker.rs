@@ -27,6 +27,7 @@ use crate::persist::{PersistEvents, Queue};
 use crate::policies::Policies;
 use crate::positions::Positions;
 use crate::read_ahead::ReadAhead;
+use crate::refusals::Refusals;
 use crate::remote::Remote;
 use crate::settle::Settle;
 use crate::space::Space;
@@ -59,6 +60,7 @@ pub(crate) struct Worker {
     pub(crate) space: Space,
     pub(crate) queue: Queue,
     pub(crate) persist_events: PersistEvents,
+    pub(crate) refusals: Refusals,
     pub(crate) backlog: Backlog,
     pub(crate) jobs: Jobs,
     pub(crate) settle: Settle,

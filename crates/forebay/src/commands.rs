@@ -11,6 +11,7 @@ mod progress;
 mod run;
 mod status;
 mod table;
+mod undeliverable;
 mod units;
 mod waiting;
 
@@ -79,6 +80,13 @@ pub(crate) enum ClientCommand {
     Free(run::RunOptions),
     /// Brings dirty objects and deletes to the under store now
     Persist(run::RunOptions),
+    /// Shows what the under store refuses, and keeps, renames or discards it
+    Undeliverable {
+        #[command(subcommand)]
+        command: undeliverable::UndeliverableCommand,
+        #[command(flatten)]
+        target: Target,
+    },
     /// Compares cache, catalog and under store, and changes nothing
     Verify(run::RunOptions),
     /// Reads all bytes that are in the cache and compares their checksums
@@ -104,6 +112,7 @@ pub(crate) fn dispatch(command: ClientCommand) -> Result<(), Failure> {
         ClientCommand::Load(options) => run::run(JobKind::Load, &options),
         ClientCommand::Free(options) => run::run(JobKind::Free, &options),
         ClientCommand::Persist(options) => run::run(JobKind::Persist, &options),
+        ClientCommand::Undeliverable { command, target } => undeliverable::undeliverable(&command, &target),
         ClientCommand::Verify(options) => run::run(JobKind::Verify, &options),
         ClientCommand::Scrub(options) => run::run(JobKind::Scrub, &options),
         ClientCommand::Jobs { command, target } => jobs::jobs(&command, &target),

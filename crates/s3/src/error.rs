@@ -130,6 +130,9 @@ fn message(error: &Error, row: &Row) -> String {
         {
             error.context.clone()
         }
+        ErrorKind::InvalidArgument => {
+            "The storage behind this cache refuses the request for its key, its headers or its size.".to_owned()
+        }
         _ => row.message.to_owned(),
     }
 }

@@ -1,7 +1,6 @@
 //! What must hold in the end, when nothing fails any more.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -58,7 +57,7 @@ async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
     let read = |key: &String| [Op::Get { key: key.clone(), range: None, slow_ms: 0 }, Op::Tags { key: key.clone() }];
     let gets = || keys.iter().flat_map(read).map(|op| Step { pause_ms: 0, op });
     let list = Step { pause_ms: 0, op: Op::List { prefix: String::new(), delimiter: false, limit: 1000 } };
-    let read_all = || Client::new(Arc::clone(world), cache.clone(), 99).run(gets().chain([list.clone()]).collect());
+    let read_all = || Client::new(&machine.root, cache.clone(), 99).run(gets().chain([list.clone()]).collect());
     // A write that its client was told nothing of may still land.
     world.clock.sleep(world.settle).await;
     give_up_missing(machine, &cache, &keys).await;
@@ -91,7 +90,7 @@ async fn give_up_missing(machine: &Machine, cache: &Cache, keys: &[String]) {
     if machine.world.reverted.load(Ordering::Relaxed) {
         // What was in a bucket that is gone may be back without it, and can't go anywhere.
         let create = Step { pause_ms: 0, op: Op::CreateBucket };
-        Client::new(Arc::clone(&machine.world), cache.clone(), 98).run(vec![create]).await;
+        Client::new(&machine.root, cache.clone(), 98).run(vec![create]).await;
     }
     for key in keys {
         let request = GetObject { path: path(key), range: None, part_number: None, conditions: Conditions::default() };
@@ -101,7 +100,7 @@ async fn give_up_missing(machine: &Machine, cache: &Cache, keys: &[String]) {
         };
         if read.is_err_and(|error| matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt)) {
             let delete = Step { pause_ms: 0, op: Op::Delete { key: key.clone(), when: When::Always } };
-            Client::new(Arc::clone(&machine.world), cache.clone(), 98).run(vec![delete]).await;
+            Client::new(&machine.root, cache.clone(), 98).run(vec![delete]).await;
         }
     }
 }

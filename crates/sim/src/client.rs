@@ -20,11 +20,13 @@ use crate::content::{Body, ContentId, TagsId, pieces, tags, tags_id};
 use crate::history::{Effect, Guard, Value, Version};
 use crate::life::bucket;
 use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When};
+use crate::under_store::SimRoot;
 use crate::world::World;
 
 pub(crate) struct Client {
     world: Arc<World>,
     cache: Cache,
+    root: SimRoot,
     number: usize,
     /// The tag that this client saw last, by key.
     seen: HashMap<String, ETag>,
@@ -55,6 +57,8 @@ fn failed(kind: ErrorKind) -> Option<Failed> {
         ErrorKind::PreconditionFailed => Some(Failed::Refused),
         ErrorKind::AccessDenied
         | ErrorKind::SlowDown
+        // The under store refuses it.
+        | ErrorKind::InvalidArgument
         | ErrorKind::InsufficientStorage
         | ErrorKind::NoSuchBucket
         | ErrorKind::BucketBusy
@@ -64,9 +68,14 @@ fn failed(kind: ErrorKind) -> Option<Failed> {
     }
 }
 
+/// The under store may refuse what it can't have.
+fn is_absent(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket | ErrorKind::InvalidArgument)
+}
+
 impl Client {
-    pub(crate) fn new(world: Arc<World>, cache: Cache, number: usize) -> Self {
-        Self { world, cache, number, seen: HashMap::new() }
+    pub(crate) fn new(root: &SimRoot, cache: Cache, number: usize) -> Self {
+        Self { world: root.world(), cache, root: root.clone(), number, seen: HashMap::new() }
     }
 
     pub(crate) async fn run(mut self, steps: Vec<Step>) {
@@ -97,6 +106,7 @@ impl Client {
             }
             Op::Persist { prefix } => self.tell("persist", self.cache.persist(&prefix).await),
             Op::Job { kind } => self.job(kind).await,
+            Op::GiveUp { keep } => self.give_up(keep).await,
             Op::Sweep => self.tell("sweep", self.cache.sweep().await),
             Op::Policy { prefix, mode } => self.set_policy(prefix, mode).await,
             Op::CreateBucket => self.tell("create bucket", self.cache.create_bucket(&bucket(OTHER_BUCKET)).await),
@@ -294,9 +304,7 @@ impl Client {
                 };
                 self.saw_tags(key, begun, Some(tags));
             }
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket) => {
-                self.saw_tags(key, begun, None);
-            }
+            Err(error) if is_absent(&error) => self.saw_tags(key, begun, None),
             Err(error) => self.not_read(key, begun, &error),
         }
     }
@@ -307,11 +315,56 @@ impl Client {
         self.world.history.lock().read(key, name, begun, Effect::ReadTags(tags));
     }
 
+    /// As an operator does with all that is undeliverable. What is dropped makes room for what the under store has.
+    async fn give_up(&mut self, keep: bool) {
+        let told = match self.cache.undeliverable("/", None, 1000).await {
+            Ok(page) => page.objects,
+            Err(error) => return self.tell("list what is undeliverable", Err::<(), _>(error)),
+        };
+        for told in told {
+            // An operator thinks about it, while others write.
+            self.world.clock.sleep(Duration::from_millis(self.world.below(4000))).await;
+            let key = &told.path[1..];
+            let path = path(key);
+            if keep {
+                self.tell(&format!("keep {key}"), self.cache.keep_undeliverable(&path, told.generation).await);
+                continue;
+            }
+            let held = self.root.held(&path).map(|(etag, tags)| {
+                let content = self.world.contents.lock().of_etag(&etag).expect("nobody else writes there");
+                Version { content, tags: tags_id(&tags).expect("nobody else gives tags") }
+            });
+            let name = format!("client {} discards generation {}", self.number, told.generation);
+            let number = self.begin(key, name, &[held], Guard::None);
+            let result = self.cache.discard_undeliverable(&path, told.generation).await;
+            self.tell(&format!("discard {key}"), result.as_ref().map(drop));
+            let mut history = self.world.history.lock();
+            match result {
+                Ok(()) => {
+                    history.end(number, Effect::Write { to: vec![held], guard: Guard::None });
+                    history.forget_times(key);
+                }
+                Err(error) => match error.kind {
+                    ErrorKind::Unavailable => history.end_without_answer(number),
+                    // It has arrived, or was written again, or may yet land.
+                    ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::SlowDown => {
+                        history.end_without_effect(number);
+                    }
+                    _ => {
+                        history.end_without_answer(number);
+                        drop(history);
+                        self.unexpected(&format!("discarding {key}"), &error);
+                    }
+                },
+            }
+        }
+    }
+
     async fn set_tags(&mut self, key: &str, id: TagsId) {
         let name = format!("client {} sets the tags {id}", self.number);
         let number = self.world.history.lock().begin(key, name, Effect::MaybeRetag(id));
         match self.cache.set_tags(&path(key), tags(id)).await {
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket) => {
+            Err(error) if is_absent(&error) => {
                 self.world.history.lock().end_without_effect(number);
                 self.saw_tags(key, number, None);
             }
@@ -321,6 +374,8 @@ impl Client {
 
     fn not_read(&mut self, key: &str, begun: u64, error: &Error) {
         match error.kind {
+            // The under store can't have it, and nothing of it is here.
+            ErrorKind::InvalidArgument if !self.world.is_calm() => self.saw(key, begun, None, "reads"),
             ErrorKind::NotFound | ErrorKind::NoSuchBucket => self.saw(key, begun, None, "reads"),
             ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::InsufficientStorage if !self.world.is_calm() => {
                 self.tell(&format!("read of {key}"), Err::<(), _>(error));

@@ -88,6 +88,8 @@ pub(crate) struct History {
     copies: BTreeMap<ContentId, ContentId>,
     /// The latest time that any answer so far has shown for each key, with the moment of that answer.
     times: BTreeMap<String, Vec<(u64, u64)>>,
+    /// Since when they count.
+    times_since: BTreeMap<String, u64>,
 }
 
 /// A write without an answer yet.
@@ -167,10 +169,20 @@ impl History {
     /// if one has.
     pub(crate) fn shown(&mut self, key: &str, begun: u64, time_ms: u64) -> Option<u64> {
         let ended = self.tick();
+        if self.times_since.get(key).is_some_and(|since| begun < *since) {
+            return None;
+        }
         let times = self.times.entry(key.to_owned()).or_default();
         let before = times.iter().filter(|(at, _)| *at < begun).map(|(_, time_ms)| *time_ms).max();
         times.push((ended, time_ms));
         before.filter(|before| *before > time_ms)
+    }
+
+    /// An older version is back by right, with its time. Who began to read before may tell of the newer one yet.
+    pub(crate) fn forget_times(&mut self, key: &str) {
+        let now = self.tick();
+        self.times.remove(key);
+        self.times_since.insert(key.to_owned(), now);
     }
 
     /// The process has died: what had no answer gets none.

@@ -247,7 +247,7 @@ impl Machine {
     async fn serve(&self, life: &Life, cache: Cache, store: &Store) {
         let faults = self.cause(&life.faults);
         let clients = life.clients.iter().enumerate().map(|(number, steps)| {
-            let client = Client::new(Arc::clone(&self.world), cache.clone(), number);
+            let client = Client::new(&self.root, cache.clone(), number);
             forebay_env::spawn(client.run(steps.clone())).join()
         });
         let clients = futures::future::join(faults, futures::future::join_all(clients));

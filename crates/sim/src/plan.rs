@@ -25,6 +25,9 @@ const KIB: u64 = 1 << 10;
 /// One run in so many has hundreds of short lives: what each start takes must not run out.
 const LONG_RUNS: u64 = 400;
 
+/// In one run of so many, the under store refuses writes of some keys for good, and an operator gives them up.
+const PICKY_RUNS: u64 = 12;
+
 /// In one run of so many, keys come and go for long beside few that stay: what deletes leave behind must not fill the store.
 const CHURN_RUNS: u64 = 60;
 
@@ -132,6 +135,10 @@ pub enum Op {
         kind: JobKind,
     },
     Sweep,
+    /// An operator drops what the under store refuses, or keeps it here.
+    GiveUp {
+        keep: bool,
+    },
     /// Gives a prefix another mode.
     Policy {
         prefix: usize,
@@ -268,6 +275,7 @@ impl Op {
             | Self::Persist { .. }
             | Self::Job { .. }
             | Self::Sweep
+            | Self::GiveUp { .. }
             | Self::Policy { .. }
             | Self::CreateBucket
             | Self::DeleteBucket
@@ -291,7 +299,12 @@ impl Plan {
             churn_config(&dice, &mut config);
             (0..1 + dice.below(2)).map(|_| churn_life(&dice, &config, &keys)).collect()
         } else {
-            (0..1 + dice.below(3)).map(|_| life(&dice, &config, &keys, faulty, flips)).collect()
+            let is_picky = dice.once_in(PICKY_RUNS);
+            let life = |_| {
+                let life = life(&dice, &config, &keys, faulty, flips);
+                if is_picky { picky(&dice, life) } else { life }
+            };
+            (0..1 + dice.below(3)).map(life).collect()
         };
         Self { seed, config, lives }
     }
@@ -384,6 +397,26 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
     Life { changes, clients, faults, end }
 }
 
+/// The same with an under store that refuses some keys, and time for it to do so often enough.
+fn picky(dice: &Dice, mut life: Life) -> Life {
+    life.faults.push((0, Fault::Weather(Weather::Picky)));
+    // In which requests get no answers, and may land later.
+    life.faults.push((8_000 + dice.below(12_000), Fault::Weather(Weather::Stormy)));
+    life.faults.sort_by_key(|(at, _)| *at);
+    for steps in &mut life.clients {
+        for step in steps.iter_mut() {
+            step.pause_ms += dice.below(3000);
+            if dice.once_in(5) {
+                step.op = Op::GiveUp { keep: dice.once_in(3) };
+            }
+        }
+    }
+    if let End::PowerCut { after_ms } | End::Kill { after_ms } = &mut life.end {
+        *after_ms += dice.below(30_000);
+    }
+    life
+}
+
 /// One client with a few requests, most of which are answered before the process ends: so many unanswered ones as a hundred crashes
 /// leave would be beyond what the checker can decide.
 fn short_life(dice: &Dice, config: &Config, keys: &[String], changing: bool) -> Life {
@@ -466,7 +499,8 @@ fn changes(dice: &Dice) -> Vec<Change> {
 
 fn fault(dice: &Dice, config: &Config) -> Fault {
     let disk = dice.below(config.disks as u64) as usize;
-    match dice.below(17) {
+    match dice.below(18) {
+        17 => Fault::Weather(Weather::Picky),
         0..5 => Fault::Weather(Weather::Stormy),
         5 => Fault::Weather(Weather::Gone),
         6 => Fault::Weather(Weather::Silent),

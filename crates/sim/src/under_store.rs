@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use forebay_env::Clock;
-use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, Tags};
+use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, Tags};
 use forebay_ufs::memory::{MemoryRoot, MemoryUnderStore};
 use forebay_ufs::{
     BucketInfo, BucketRoot, ByteStream, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject,
@@ -29,6 +29,8 @@ pub enum Weather {
     Gone,
     /// All requests get no answer until they time out, and nothing is done.
     Silent,
+    /// Writes of some keys are refused for good, as of names that a server can't have, and other requests for them where nothing is.
+    Picky,
 }
 
 /// After so long a client gives up waiting for an answer.
@@ -130,6 +132,10 @@ impl SimRoot {
         Self { root, weather: Arc::default(), world, crash: Arc::default() }
     }
 
+    pub(crate) fn world(&self) -> Arc<World> {
+        Arc::clone(&self.world)
+    }
+
     /// Ends a process.
     pub(crate) fn crash(&self, end: impl FnOnce()) {
         self.crash.lock().is_happening = true;
@@ -171,7 +177,7 @@ impl SimRoot {
     fn fate(&self, is_write: bool) -> Fate {
         let weather = if self.world.is_calm() { Weather::Fair } else { *self.weather.lock() };
         match weather {
-            Weather::Fair => Fate::Answered,
+            Weather::Fair | Weather::Picky => Fate::Answered,
             Weather::Gone => Fate::Refused(ErrorKind::Unavailable),
             Weather::Silent if is_write => Fate::Late,
             Weather::Silent => Fate::Unheard,
@@ -190,6 +196,19 @@ impl SimRoot {
                 _ => Fate::Unheard,
             },
         }
+    }
+
+    /// Whether writes of this key are refused for good, until the weather changes.
+    fn refuses(&self, key: &ObjectKey) -> bool {
+        let is_picky = !self.world.is_calm() && *self.weather.lock() == Weather::Picky;
+        is_picky && key.as_str().bytes().map(u32::from).sum::<u32>().is_multiple_of(2)
+    }
+
+    /// The tag and the tags of what stands under a key.
+    pub(crate) fn held(&self, path: &ObjectPath) -> Option<(ETag, Tags)> {
+        let store = self.memory(&path.bucket)?;
+        let object = now(store.head(&path.key)).ok()?;
+        Some((object.info.etag, now(store.tags(&path.key)).ok()?))
     }
 
     /// Carries a write out later, before it must be settled, or never.
@@ -237,7 +256,11 @@ impl SimUnderStore {
     }
 
     async fn write(&self, write: Write) -> Result<Done> {
-        let fate = self.root.fate(true);
+        let is_refused = match &write {
+            Write::Put(key, _) => self.root.refuses(key),
+            Write::Delete(key, _) | Write::SetTags(key, _) => self.cannot_have(key),
+        };
+        let fate = if is_refused { Fate::Refused(ErrorKind::InvalidName) } else { self.root.fate(true) };
         let mut in_flight = self.root.in_flight(&self.bucket, write);
         if let Fate::Refused(kind) = fate {
             in_flight.write = None;
@@ -258,6 +281,17 @@ impl SimUnderStore {
         }
         self.root.delay().await;
         result
+    }
+
+    /// Of a key that it refuses and has no object under it says nothing else.
+    fn cannot_have(&self, key: &ObjectKey) -> bool {
+        let has = |store: MemoryUnderStore| store.contents().contains_key(key.as_str());
+        self.root.refuses(key) && !self.root.memory(&self.bucket).is_some_and(has)
+    }
+
+    async fn read_object(&self, key: &ObjectKey) -> Result<Fate> {
+        let fate = self.read().await?;
+        if self.cannot_have(key) { Err(error(ErrorKind::InvalidName)) } else { Ok(fate) }
     }
 
     /// The fate of a read that is answered, wholly or in part.
@@ -286,13 +320,13 @@ impl SimUnderStore {
 #[async_trait]
 impl UnderStore for SimUnderStore {
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
-        self.read().await?;
+        self.read_object(key).await?;
         let result = self.store().and_then(|store| now(store.head(key)));
         self.answer(&format!("head {key}"), result).await
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
-        let fate = self.read().await?;
+        let fate = self.read_object(key).await?;
         let result = self.store().and_then(|store| now(store.get(key, range, if_match)));
         let body = self.answer(&format!("get {key} {range:?}"), result).await?;
         if fate != Fate::Broken {
@@ -331,7 +365,7 @@ impl UnderStore for SimUnderStore {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        self.read().await?;
+        self.read_object(key).await?;
         let result = self.store().and_then(|store| now(store.tags(key)));
         self.answer("tags", result).await
     }

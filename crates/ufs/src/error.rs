@@ -23,13 +23,27 @@ pub enum ErrorKind {
     Denied,
     /// The under store can't do this.
     Unsupported,
-    /// The request can't be right: a name or a size that the under store refuses.
+    /// The request can't be right: a size that the under store refuses, say.
     Invalid,
+    /// The under store has no such names.
+    InvalidName,
+    /// The under store has no such storage class.
+    InvalidStorageClass,
     /// The source of an upload, or a body, is not what it should be.
     Corrupt,
 }
 
 impl ErrorKind {
+    /// Whether the under store can't have the object, and says what of it it does not have.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::InvalidName | Self::InvalidStorageClass)
+    }
+
+    /// Whether the under store takes the request for wrong.
+    pub fn is_invalid(self) -> bool {
+        self == Self::Invalid || self.is_refusal()
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_transient(self) -> bool {
         match self {
@@ -42,6 +56,8 @@ impl ErrorKind {
             | Self::Denied
             | Self::Unsupported
             | Self::Invalid
+            | Self::InvalidName
+            | Self::InvalidStorageClass
             | Self::Corrupt => false,
         }
     }

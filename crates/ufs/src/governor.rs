@@ -213,6 +213,8 @@ fn is_trouble(error: &Error) -> bool {
         | ErrorKind::Denied
         | ErrorKind::Unsupported
         | ErrorKind::Invalid
+        | ErrorKind::InvalidName
+        | ErrorKind::InvalidStorageClass
         | ErrorKind::Corrupt => false,
     }
 }
@@ -229,6 +231,8 @@ fn is_an_answer(kind: ErrorKind) -> bool {
         | ErrorKind::Denied
         | ErrorKind::Unsupported
         | ErrorKind::Invalid
+        | ErrorKind::InvalidName
+        | ErrorKind::InvalidStorageClass
         | ErrorKind::Corrupt => false,
     }
 }

@@ -56,7 +56,11 @@ struct State {
     requests: u64,
     /// What the last listings held when they began, by number; `None` for a store that keeps none.
     listings: Option<BTreeMap<u64, Listing>>,
+    refused: Option<Refused>,
 }
+
+/// Why a key can't be here, or not in this storage class.
+type Refused = fn(key: &str, storage_class: Option<&str>) -> Option<ErrorKind>;
 
 /// The objects of a listing that began some time ago.
 type Listing = Arc<BTreeMap<String, ListedObject>>;
@@ -160,6 +164,11 @@ impl MemoryUnderStore {
         self.state.lock().listings.get_or_insert_default();
     }
 
+    /// Refuses all requests about some keys, and writes of some storage classes, as servers do that can't have such objects.
+    pub fn refuse_objects(&self, refused: Option<Refused>) {
+        self.state.lock().refused = refused;
+    }
+
     /// Writes done so far, in order.
     pub fn applied(&self) -> Vec<Applied> {
         self.state.lock().applied.clone()
@@ -200,6 +209,15 @@ impl MemoryUnderStore {
         }
     }
 
+    async fn arrive_for(&self, key: &ObjectKey, storage_class: Option<&str>) -> Result<()> {
+        self.arrive().await?;
+        let refused = self.state.lock().refused;
+        match refused.and_then(|refused| refused(key.as_str(), storage_class)) {
+            Some(kind) => Err(gone(kind)),
+            None => Ok(()),
+        }
+    }
+
     fn answer<T>(&self, answer: T) -> Result<T> {
         if *self.mood.borrow() == Mood::LoseAnswers { Err(gone(ErrorKind::Ambiguous)) } else { Ok(answer) }
     }
@@ -232,13 +250,13 @@ impl Held {
 #[async_trait]
 impl UnderStore for MemoryUnderStore {
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
-        self.arrive().await?;
+        self.arrive_for(key, None).await?;
         let state = self.state.lock();
         state.objects.get(key.as_str()).map(Held::object).ok_or_else(|| not_found(key.as_str()))
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
-        self.arrive().await?;
+        self.arrive_for(key, None).await?;
         let held = self.state.lock().objects.get(key.as_str()).cloned().ok_or_else(|| not_found(key.as_str()))?;
         if let Some(etag) = if_match {
             check(&Condition::Matches(etag.clone()), Some(&held))?;
@@ -250,7 +268,7 @@ impl UnderStore for MemoryUnderStore {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
-        self.arrive().await?;
+        self.arrive_for(key, upload.info.headers.storage_class.as_deref()).await?;
         let mut bytes = BytesMut::new();
         let mut stream = upload.source.stream(ByteRange::of_size(upload.info.size));
         while let Some(data) = stream.next().await {
@@ -273,7 +291,7 @@ impl UnderStore for MemoryUnderStore {
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
-        self.arrive().await?;
+        self.arrive_for(key, None).await?;
         let mut state = self.state.lock();
         if condition != Condition::Always {
             check(&condition, state.objects.get(key.as_str()))?;
@@ -294,13 +312,13 @@ impl UnderStore for MemoryUnderStore {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        self.arrive().await?;
+        self.arrive_for(key, None).await?;
         let state = self.state.lock();
         state.objects.get(key.as_str()).map(|held| held.tags.clone()).ok_or_else(|| not_found(key.as_str()))
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
-        self.arrive().await?;
+        self.arrive_for(key, None).await?;
         let mut state = self.state.lock();
         let held = state.objects.get_mut(key.as_str()).ok_or_else(|| not_found(key.as_str()))?;
         held.tags = tags.clone();

@@ -209,15 +209,15 @@ impl S3Store {
         *self.shared.unconditional_until.lock() <= self.env.clock.monotonic()
     }
 
-    /// Asks for the first byte of an object that a HEAD did not find. An answer without a body is also what gateways give when they reach
-    /// nobody; that there is no such object must be said in so many words.
-    async fn confirm_absent(&self, key: &ObjectKey, absent: Error) -> Result<RemoteObject> {
+    /// Asks for the first byte of an object that a HEAD did not find, or was refused. An answer without a body is also what gateways give
+    /// when they reach nobody, and 400 is what S3 says of expired credentials as well as of a key: it must be said in so many words.
+    async fn confirm(&self, key: &ObjectKey, seen: Error) -> Result<RemoteObject> {
         match self.in_time(|| self.get_once(key, Some(ByteRange::new(0, 1)), None)).await {
-            Err(error) if error.kind == ErrorKind::NotFound => Err(absent),
+            Err(error) if error.kind == ErrorKind::NotFound && seen.kind == ErrorKind::NotFound => Err(seen),
             Err(error) => Err(error),
             // Somebody may have written it in between.
             Ok(_) => match self.in_time(|| self.head_once(key)).await {
-                Err(error) if error.kind == ErrorKind::NotFound => Err(self.contradiction(key)),
+                Err(error) if is_vague(&error) => Err(self.contradiction(key)),
                 result => result,
             },
         }
@@ -226,6 +226,11 @@ impl S3Store {
     fn contradiction(&self, key: &ObjectKey) -> Error {
         Error::new(ErrorKind::Unavailable, self.context("HEAD and GET contradict each other on", key))
     }
+}
+
+/// Whether an answer to HEAD says too little to be believed.
+fn is_vague(error: &Error) -> bool {
+    error.kind == ErrorKind::NotFound || error.kind.is_invalid()
 }
 
 /// Whether some beginning of a key has more `..` than other components. Amazon S3 answers 400 to such keys ("Naming Amazon S3 objects",
@@ -261,7 +266,7 @@ impl UnderStore for S3Store {
 
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         match self.in_time(|| self.head_once(key)).await {
-            Err(error) if error.kind == ErrorKind::NotFound => self.confirm_absent(key, error).await,
+            Err(error) if is_vague(&error) => self.confirm(key, error).await,
             result => result,
         }
     }

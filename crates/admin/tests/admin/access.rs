@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{Keys, READER, ROOT, Server, TEAM};
 
 /// Every operation, as it may be asked for.
-const OPERATIONS: [(&str, &str, &str, &str); 28] = [
+const OPERATIONS: [(&str, &str, &str, &str); 32] = [
     ("GET", "/api/v1/status", "", ""),
     ("GET", "/api/v1/overview", "", ""),
     ("GET", "/api/v1/overview/history", "", ""),
@@ -22,6 +22,10 @@ const OPERATIONS: [(&str, &str, &str, &str); 28] = [
     ("GET", "/api/v1/policies/history/{version}", "", ""),
     ("POST", "/api/v1/policies/rollback", "", "{\"version\":1}"),
     ("POST", "/api/v1/persist", "?prefix=/a-bucket", ""),
+    ("GET", "/api/v1/undeliverable", "?prefix=/a-bucket", ""),
+    ("POST", "/api/v1/undeliverable/keep", "?path=/a-bucket/key&generation=1", ""),
+    ("POST", "/api/v1/undeliverable/discard", "?path=/a-bucket/key&generation=1", ""),
+    ("POST", "/api/v1/undeliverable/rename", "?path=/a-bucket/key&generation=1&to=/a-bucket/new", ""),
     ("GET", "/api/v1/jobs", "", ""),
     ("POST", "/api/v1/jobs", "", "{\"kind\":\"free\",\"path\":\"/a-bucket\"}"),
     ("GET", "/api/v1/jobs/{id}", "", ""),
@@ -99,6 +103,14 @@ async fn an_administrator_of_a_path_may_ask_about_it_and_nothing_else() {
         ("POST", "/api/v1/persist?prefix=/bucket/team", 403),
         ("POST", "/api/v1/persist?prefix=/bucket/te", 403),
         ("POST", "/api/v1/persist?prefix=/bucket", 403),
+        ("GET", "/api/v1/undeliverable?prefix=/bucket/team/", 200),
+        ("GET", "/api/v1/undeliverable?prefix=/bucket/team", 403),
+        ("GET", "/api/v1/undeliverable?prefix=/", 403),
+        ("POST", "/api/v1/undeliverable/keep?path=/bucket/team/x&generation=1", 404),
+        ("POST", "/api/v1/undeliverable/discard?path=/bucket/teams&generation=1", 403),
+        ("POST", "/api/v1/undeliverable/rename?path=/bucket/team/x&generation=1&to=/bucket/team/y", 404),
+        ("POST", "/api/v1/undeliverable/rename?path=/bucket/team/x&generation=1&to=/bucket/y", 403),
+        ("POST", "/api/v1/undeliverable/rename?path=/bucket/x&generation=1&to=/bucket/team/y", 403),
         ("GET", "/api/v1/objects/content?path=/bucket/team", 404),
         ("GET", "/api/v1/objects/content?path=/bucket/team/x", 404),
         ("GET", "/api/v1/objects/content?path=/bucket/teams", 403),

@@ -62,6 +62,15 @@ async fn bad_requests_get_problems_not_pages() {
         ("POST", "/api/v1/persist", 400),
         ("POST", "/api/v1/persist?prefix=team", 400),
         ("POST", "/api/v1/persist?prefix=/B", 400),
+        ("GET", "/api/v1/undeliverable", 400),
+        ("GET", "/api/v1/undeliverable?prefix=bucket", 400),
+        ("GET", "/api/v1/undeliverable?prefix=/&after=/bucket", 400),
+        ("GET", "/api/v1/undeliverable?prefix=/&limit=0", 400),
+        ("POST", "/api/v1/undeliverable/keep?path=/bucket/key", 400),
+        ("POST", "/api/v1/undeliverable/keep?path=/bucket&generation=1", 400),
+        ("POST", "/api/v1/undeliverable/discard?path=/bucket/key&generation=-1", 400),
+        ("POST", "/api/v1/undeliverable/rename?path=/bucket/key&generation=1", 400),
+        ("POST", "/api/v1/undeliverable/rename?path=/bucket/key&generation=1&to=key", 400),
         ("POST", "/api/v1/jobs", 400),
     ] {
         let answer = server.send(method, page, ROOT, "", "").await;

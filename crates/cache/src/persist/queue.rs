@@ -97,6 +97,13 @@ pub(crate) enum Blame {
     Nobody(Duration),
 }
 
+/// Until the next try, and whose fault the last one is as far as that can be told by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) pause: Duration,
+    pub(crate) blame: Blame,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backoff {
     pub(crate) min: Duration,
@@ -210,10 +217,15 @@ impl Queue {
         match state.slots.get_mut(&path) {
             Some(slot) => {
                 match &mut slot.place {
-                    Place::Running { again, .. } => *again = Some(entry),
+                    Place::Running { again, .. } => {
+                        *again = Some(entry);
+                        return;
+                    }
                     Place::Ready | Place::Delayed { .. } => state.resize(&path, entry.size),
                 }
-                return;
+                if !state.hurry_new(&path, self.env.clock.monotonic() + self.backoff.min) {
+                    return;
+                }
             }
             None => {
                 let is_first = state.slots.len() == state.running + state.delayed.len();
@@ -284,8 +296,8 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// The object stays for a later try. Returns the pause.
-    pub(crate) fn failed(&self, path: &ObjectPath, blame: Blame) -> Duration {
+    /// The object stays for a later try.
+    pub(crate) fn failed(&self, path: &ObjectPath, blame: Blame) -> Pause {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         let bucket = state.bucket(&path.bucket);
@@ -295,7 +307,7 @@ impl Queue {
             // It waits for something else now, maybe for long.
             bucket.canary.take_if(|canary| canary == path);
         }
-        let Some(slot) = state.slots.get_mut(path) else { return Duration::ZERO };
+        let Some(slot) = state.slots.get_mut(path) else { return Pause { pause: Duration::ZERO, blame } };
         let (blame, failures) = slot.failures.add(blame, successes);
         let is_soon = match blame {
             // Nobody knows whose fault it is as long as the circuit is open.
@@ -329,7 +341,29 @@ impl Queue {
         }
         drop(state);
         self.wake.notify_one();
-        pause
+        Pause { pause, blame }
+    }
+
+    /// The object does not wait any more, and the under store was not asked. One that is under way finds out by itself.
+    pub(crate) fn remove(&self, path: &ObjectPath) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.get(path) else { return };
+        let entry = slot.entry;
+        match slot.place {
+            Place::Running { .. } => return,
+            Place::Delayed { until, .. } => drop(state.delayed.remove(&(until, path.clone()))),
+            Place::Ready => {
+                let ready = state.bucket(&path.bucket).ready.of_mut(entry.lane());
+                ready.remove(&(entry.dirty_since, path.clone()));
+            }
+        }
+        state.slots.remove(path);
+        state.by_age.remove(&(entry.dirty_since, path.clone()));
+        if state.bucket(&path.bucket).canary.take_if(|canary| canary == path).is_some() {
+            state.appoint_canary(&path.bucket, self.env.clock.monotonic() + self.backoff.min);
+            drop(state);
+            self.wake.notify_one();
+        }
     }
 
     /// Doubles from the shortest pause up to `max`; half of it is random, so that what failed together does not come
@@ -418,6 +452,36 @@ impl State {
             bucket.ready.of_mut(before.lane()).remove(&place);
             bucket.ready.of_mut(entry.lane()).insert(place);
         }
+    }
+
+    /// Another of those that lack access is tried often from now on.
+    fn appoint_canary(&mut self, name: &BucketName, at: Duration) {
+        let lacks_access = |path: &ObjectPath| {
+            let place = &self.slots[path].place;
+            path.bucket == *name && matches!(place, Place::Delayed { blame: Blame::Access, .. })
+        };
+        let Some((until, path)) = self.delayed.iter().find(|(_, path)| lacks_access(path)).cloned() else { return };
+        self.bucket(name).canary = Some(path.clone());
+        self.reschedule(&path, until.min(at));
+    }
+
+    /// Moves the next try of what is delayed.
+    fn reschedule(&mut self, path: &ObjectPath, at: Duration) {
+        let Some(Slot { place: Place::Delayed { until, .. }, .. }) = self.slots.get_mut(path) else { return };
+        let before = std::mem::replace(until, at);
+        self.delayed.remove(&(before, path.clone()));
+        self.delayed.insert((at, path.clone()));
+    }
+
+    /// What was refused has been written or deleted again: that may be taken, and need not wait for a pause that grew long. Returns
+    /// whether it waits less now.
+    fn hurry_new(&mut self, path: &ObjectPath, at: Duration) -> bool {
+        let place = self.slots.get(path).map(|slot| &slot.place);
+        let is_later = matches!(place, Some(Place::Delayed { until, blame: Blame::Object }) if *until > at);
+        if is_later {
+            self.reschedule(path, at);
+        }
+        is_later
     }
 
     /// Gives back what an upload counted.

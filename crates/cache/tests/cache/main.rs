@@ -28,4 +28,5 @@ mod space;
 mod stalled;
 mod support;
 mod tags;
+mod undeliverable;
 mod upload_pages;

@@ -34,6 +34,7 @@ fn text(overview: &Overview) -> String {
     }
     lines.extend([
         ("conflicts", count(status.conflicts)),
+        ("undeliverable", count(status.undeliverable)),
         ("capacity", size(status.capacity_bytes)),
         ("pinned", of_capacity(status.pinned_bytes)),
         ("evictable", of_capacity(status.evictable_bytes)),

@@ -52,7 +52,13 @@ impl Condition {
 /// Every condition, whether it holds or not.
 pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
     let status = &facts.status;
-    let mut all = vec![backlog(status), corruption(facts.corrupt_records), conflicts(status), missing(status)];
+    let mut all = vec![
+        backlog(status),
+        corruption(facts.corrupt_records),
+        conflicts(status),
+        undeliverable(status),
+        missing(status),
+    ];
     all.extend(pinned(facts));
     all.extend(facts.directories.iter().map(directory));
     all.extend(facts.under_stores.iter().map(|(label, state)| under_store(label, state)));
@@ -96,6 +102,18 @@ fn conflicts(status: &Status) -> Condition {
             format!("{count} objects were changed in the under store by somebody else while they waited here")
         }),
         cure: "Write each object that the log names again through Forebay, or delete it; let nobody else write these keys",
+    }
+}
+
+fn undeliverable(status: &Status) -> Condition {
+    let count = status.undeliverable;
+    Condition {
+        id: "undeliverable",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: (count > 0)
+            .then(|| format!("the under store refuses {count} of the objects and deletes that wait here")),
+        cure: "`forebay undeliverable list` tells which and why: keep, rename or discard each, or have the under store take them",
     }
 }
 
@@ -159,6 +177,7 @@ mod tests {
             tombstones: 1,
             oldest_dirty_age_ms: 1000,
             conflicts: 0,
+            undeliverable: 0,
             missing_objects: 0,
             pinned_bytes: 50,
             evictable_bytes: 0,
@@ -210,6 +229,7 @@ mod tests {
                 "backlog-old",
                 "corruption",
                 "conflict",
+                "undeliverable",
                 "objects-missing",
                 "pinned-nearly-full",
                 "directory-failed",
@@ -237,6 +257,12 @@ mod tests {
             "conflict",
             "",
             "1 objects were changed in the under store by somebody else while they waited here",
+        );
+        check(
+            |facts| facts.status.undeliverable = 2,
+            "undeliverable",
+            "",
+            "the under store refuses 2 of the objects and deletes that wait here",
         );
         check(
             |facts| facts.status.missing_objects = 3,

@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind};
 /// Whether a request that got no answer may have changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// HEAD: its answer has no body, so the status is all that is said.
+    /// HEAD: its answer has no body, so the status is all that is said. What else it may mean, a GET tells.
     Look,
     Read,
     Write,
@@ -49,7 +49,10 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         ("AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch", _) | (_, 401 | 403) => ErrorKind::Denied,
         // S3 answers 400 for temporary credentials that are over.
         ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => ErrorKind::Denied,
-        ("" | "BadRequest", 400) if effect == Effect::Look => ErrorKind::Denied,
+        // And for the signature of another region, and for a project that nobody pays for.
+        ("AuthorizationHeaderMalformed" | "UserProjectMissing" | "InvalidSecurity" | "AccountProblem", _) => {
+            ErrorKind::Denied
+        }
         ("NoSuchBucket", _) => ErrorKind::NoBucket,
         // Who stands before S3 says so of a server that it could not reach any more, which may have the request all the same.
         ("", 503) if effect == Effect::Write => ErrorKind::Ambiguous,
@@ -70,7 +73,26 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         ("NotFound", 404) if effect == Effect::Look => ErrorKind::NotFound,
         // The code is the SDK's own word for an empty body.
         ("NotFound" | "", 404) => unanswered(effect),
+        // The last ones are of servers that keep objects as files: of a key whose directory is an object, or that is a directory itself.
+        (
+            "XMinioInvalidObjectName"
+            | "XMinioInvalidResourceName"
+            | "InvalidObjectName"
+            | "KeyTooLongError"
+            | "DirectoryObjectContainsData"
+            | "ObjectParentIsFile"
+            | "ExistingObjectIsDirectory"
+            | "XMinioParentIsObject"
+            | "XMinioObjectExistsAsDirectory",
+            _,
+        ) => ErrorKind::InvalidName,
+        ("InvalidStorageClass", _) => ErrorKind::InvalidStorageClass,
         (_, 409) => ErrorKind::Conflict,
+        // Without a code it is a gateway that speaks, and it may say so of everything. The exceptions are about this request: its method, its
+        // length, its headers.
+        ("", 400..=499) if effect != Effect::Look && !matches!(status, 405 | 411 | 413..=417 | 431) => {
+            unanswered(effect)
+        }
         (_, 400..=499) => ErrorKind::Invalid,
         _ => unanswered(effect),
     }
@@ -114,11 +136,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_what_s3_says_is_said_of_the_request() {
+        for status in [400, 404, 406, 409, 410, 421, 422] {
+            let plain = of_answer("", status, Effect::Write);
+            assert!(matches!(plain, ErrorKind::Ambiguous | ErrorKind::Conflict), "{status}: {plain:?}");
+        }
+        for status in [405, 411, 413, 414, 431] {
+            assert_eq!(of_answer("", status, Effect::Write), ErrorKind::Invalid, "{status}");
+        }
+        for (code, status) in [
+            ("XMinioInvalidObjectName", 400),
+            ("KeyTooLongError", 400),
+            ("ObjectParentIsFile", 409),
+            ("ExistingObjectIsDirectory", 409),
+        ] {
+            assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::InvalidName, "{code}");
+        }
+    }
+
+    #[test]
     fn credentials_that_are_over_are_no_fault_of_a_request() {
-        for (code, status) in [("ExpiredToken", 400), ("InvalidToken", 400), ("TokenRefreshRequired", 400), ("", 403)] {
+        for (code, status) in [
+            ("ExpiredToken", 400),
+            ("InvalidToken", 400),
+            ("TokenRefreshRequired", 400),
+            ("AuthorizationHeaderMalformed", 400),
+            ("", 403),
+        ] {
             assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::Denied, "{code}");
         }
-        assert_eq!(of_answer("", 400, Effect::Look), ErrorKind::Denied, "HEAD tells no code");
-        assert_eq!(of_answer("InvalidStorageClass", 400, Effect::Write), ErrorKind::Invalid);
+        assert_eq!(of_answer("InvalidStorageClass", 400, Effect::Write), ErrorKind::InvalidStorageClass);
     }
 }

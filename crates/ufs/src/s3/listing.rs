@@ -34,9 +34,14 @@ impl S3Store {
         loop {
             let output = match self.list_from(request, token.as_deref()).await {
                 // A token of another server, or one that it keeps no more: the name stands for the same place.
-                Err(error) if error.kind == ErrorKind::Invalid && token.is_some() && token == request.token => {
+                Err(error) if error.kind.is_invalid() && token.is_some() && token == request.token => {
                     self.list_from(request, None).await?
                 }
+                Err(error) if error.kind.is_invalid() && token.is_none() => match around_odd_names(request) {
+                    Some(all) if all.prefix != request.prefix => return self.list_out_of(all, request).await,
+                    Some(all) => self.list_from(&all, None).await?,
+                    None => return Err(error),
+                },
                 output => output?,
             };
             seen.extend(token);
@@ -74,7 +79,12 @@ impl S3Store {
     /// A page whose common prefixes are made here, from all keys since the beginning: MinIO's tokens lead back to an earlier page for
     /// delimiters other than `/`.
     async fn list_ungrouped(&self, request: &ListRequest) -> Result<ListPage> {
-        let mut all = ListRequest { prefix: request.prefix.clone(), limit: PAGE_MAX, ..ListRequest::default() };
+        let all = ListRequest { prefix: request.prefix.clone(), limit: PAGE_MAX, ..ListRequest::default() };
+        self.list_out_of(all, request).await
+    }
+
+    /// Makes a page of what is wanted out of a longer listing, page by page.
+    async fn list_out_of(&self, mut all: ListRequest, request: &ListRequest) -> Result<ListPage> {
         let mut page = Grouping::new(request);
         loop {
             let found = Box::pin(self.list_page(&all)).await?;
@@ -82,6 +92,9 @@ impl S3Store {
                 if page.wants(&object.key) && !page.add(&object.key, || object.clone()) {
                     return Ok(page.finish());
                 }
+            }
+            if found.next.as_ref().is_some_and(|next| !next.starts_with(&request.prefix) && *next > request.prefix) {
+                return Ok(page.finish());
             }
             let Some(next) = found.next else { return Ok(page.finish()) };
             (all.start_after, all.token) = (Some(next), found.token);
@@ -148,6 +161,37 @@ fn in_circles(context: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{context}: a page is its own next one"))
 }
 
+/// A listing that has all of another one whose prefix or beginning has `.`, `..` or nothing between slashes: MinIO has no such names, and
+/// refuses them here as well. Below another prefix it is one of keys alone.
+fn around_odd_names(request: &ListRequest) -> Option<ListRequest> {
+    if let Some((prefix, first)) = before_odd_name(&request.prefix) {
+        let (prefix, start_after) = (prefix.to_owned(), Some(first));
+        return Some(ListRequest { prefix, start_after, limit: PAGE_MAX, ..ListRequest::default() });
+    }
+    let (_, first) = before_odd_name(request.start_after.as_deref()?)?;
+    Some(ListRequest { start_after: Some(first), ..request.clone() })
+}
+
+/// What stands before the first `.`, `..` or nothing between slashes, and a name that comes before all that begin so, and behind most others.
+fn before_odd_name(name: &str) -> Option<(&str, String)> {
+    let mut start = 0;
+    for component in name.split('/') {
+        let before = match component {
+            // The character before a dot.
+            "." | ".." => '-',
+            // The character before a slash. A slash at the end has nothing behind it that could be a name.
+            "" if start < name.len() => '.',
+            _ => {
+                start += component.len() + 1;
+                continue;
+            }
+        };
+        let prefix = &name[..start];
+        return Some((prefix, format!("{prefix}{before}{LAST_CHARACTER}")));
+    }
+    None
+}
+
 /// The common prefix that `start_after` lies in.
 fn group_around(request: &ListRequest) -> Option<&str> {
     let after = request.start_after.as_deref()?;
@@ -172,4 +216,43 @@ fn listed(key: String, object: &Object) -> Option<ListedObject> {
 fn decode(name: &str) -> String {
     let spaced = name.replace('+', " ");
     percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_around_a_name_that_is_refused_begins_before_it() {
+        for (name, prefix, next) in [
+            ("a/./b", "a/", "a/-\u{10ffff}"),
+            ("../b", "", "-\u{10ffff}"),
+            ("a/b/..", "a/b/", "a/b/-\u{10ffff}"),
+            ("a//b", "a/", "a/.\u{10ffff}"),
+            ("a//", "a/", "a/.\u{10ffff}"),
+            ("/a", "", ".\u{10ffff}"),
+        ] {
+            let (before, first) = before_odd_name(name).expect(name);
+            assert_eq!((before, first.as_str()), (prefix, next), "{name}");
+            assert!(first.as_str() < name && name.starts_with(before), "{name}");
+        }
+        for plain in ["", "a", "a/", "a/.b", "a/b.", "a/...", "a/b/c"] {
+            assert_eq!(before_odd_name(plain), None, "{plain}");
+        }
+    }
+
+    #[test]
+    fn the_prefix_of_a_listing_stays_where_only_its_beginning_is_refused() {
+        let request = |prefix: &str, after: Option<&str>| ListRequest {
+            prefix: prefix.to_owned(),
+            start_after: after.map(str::to_owned),
+            ..ListRequest::default()
+        };
+        let around = around_odd_names(&request("d/a", Some("d/a/./b"))).expect("its beginning is odd");
+        assert_eq!((around.prefix.as_str(), around.start_after.as_deref()), ("d/a", Some("d/a/-\u{10ffff}")));
+        let around = around_odd_names(&request("d/./x", Some("d/./xy"))).expect("its prefix is odd");
+        assert_eq!((around.prefix.as_str(), around.start_after.as_deref()), ("d/", Some("d/-\u{10ffff}")));
+        assert!(around_odd_names(&request("d/a", Some("d/ab"))).is_none());
+        assert!(around_odd_names(&request("d/a", None)).is_none());
+    }
 }

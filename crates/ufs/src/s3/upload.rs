@@ -17,7 +17,7 @@ use super::listing::must_go_on;
 use super::source::{Failure, body, other_size};
 use super::{S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
-use crate::{Condition, Error, ErrorKind, Result, Stored, Upload, UploadSource};
+use crate::{Condition, Error, ErrorKind, Result, Stored, UnderStore, Upload, UploadSource};
 
 /// What S3 says of objects whose type nobody has told.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
@@ -165,7 +165,7 @@ impl S3Store {
 
     /// Looks whether the object is the one that was completed: there are servers that say so of an upload that they have never heard of.
     async fn check_completed(&self, key: &ObjectKey, upload: &Upload, stored: Stored) -> Result<Stored> {
-        let problem = match self.in_time(|| self.head_once(key)).await {
+        let problem = match UnderStore::head(self, key).await {
             // Who may write and not read has to believe it.
             Err(error) if error.kind == ErrorKind::Denied => return Ok(stored),
             Err(error) => error.to_string(),

@@ -138,10 +138,10 @@ fn an_object_that_has_grown_while_it_waited_is_large() {
     large(&path("a"));
     assert_eq!((take(&queue), under_way()), (Some(path("a")), (0, 1)));
     queue.push(path("a"), entry(10));
-    let pause = queue.failed(&path("a"), Blame::Object);
+    let Pause { pause, .. } = queue.failed(&path("a"), Blame::Object);
     clock.advance(pause);
     assert_eq!((take(&queue), under_way()), (Some(path("a")), (SMALL_UPLOAD, 0)));
-    let pause = queue.failed(&path("a"), Blame::Object);
+    let Pause { pause, .. } = queue.failed(&path("a"), Blame::Object);
     large(&path("a"));
     clock.advance(pause);
     assert_eq!((take(&queue), under_way()), (Some(path("a")), (0, 1)));
@@ -207,7 +207,7 @@ fn a_failed_object_pauses_longer_each_time_but_no_longer_than_the_maximum() {
     let mut last = Duration::ZERO;
     for failures in 1..40_u32 {
         assert_eq!(take(&queue), Some(path("a")));
-        let pause = queue.failed(&path("a"), Blame::Object);
+        let Pause { pause, .. } = queue.failed(&path("a"), Blame::Object);
         let full = Duration::from_secs(1).saturating_mul(1 << (failures - 1).min(20)).min(Duration::from_secs(3600));
         assert!(pause >= full / 2 && pause <= full, "{pause:?} after {failures} failures");
         assert_eq!(take(&queue), None);
@@ -215,6 +215,51 @@ fn a_failed_object_pauses_longer_each_time_but_no_longer_than_the_maximum() {
         last = pause;
     }
     assert!(last >= Duration::from_secs(1800));
+}
+
+#[test]
+fn what_was_refused_and_is_written_again_waits_no_longer_than_the_shortest_pause() {
+    let (queue, clock) = queue();
+    for (key, blame) in [("refused", Blame::Object), ("held up", Blame::UnderStore)] {
+        let key = path(key);
+        queue.push(key.clone(), entry(1));
+        let mut pause = Duration::ZERO;
+        while pause < Duration::from_secs(4) {
+            clock.advance(CIRCUIT_PAUSE_MAX.max(pause));
+            assert_eq!(take(&queue), Some(key.clone()));
+            pause = queue.failed(&key, blame).pause;
+        }
+        queue.push(key.clone(), entry(2));
+        let is_hurried = blame == Blame::Object;
+        assert_eq!(queue.next_try(&key) == Some(Duration::from_secs(1)), is_hurried, "{key}");
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(take(&queue).is_some(), is_hurried, "{key}");
+        if !is_hurried {
+            clock.advance(CIRCUIT_PAUSE_MAX.max(pause));
+            assert_eq!(take(&queue), Some(key.clone()));
+        }
+        queue.succeeded(&key);
+    }
+}
+
+#[test]
+fn what_is_removed_is_not_tried() {
+    let (queue, clock) = queue();
+    let [ready, delayed, running] = ["c ready", "b delayed", "a running"].map(path);
+    queue.push(delayed.clone(), entry(1));
+    take(&queue);
+    queue.failed(&delayed, Blame::Access);
+    queue.push(running.clone(), entry(2));
+    assert_eq!(take(&queue), Some(running.clone()));
+    queue.push(ready.clone(), entry(3));
+    for path in [&ready, &delayed, &running] {
+        queue.remove(path);
+    }
+    clock.advance(Duration::from_secs(3600));
+    assert_eq!((take(&queue), queue.delayed(), queue.running()), (None, 0, 1));
+    queue.succeeded(&running);
+    assert_eq!((queue.running(), queue.oldest_ms()), (0, None));
+    assert!(queue.state.lock().buckets.values().all(|bucket| bucket.canary.is_none()));
 }
 
 #[test]
@@ -413,7 +458,7 @@ fn what_failed_together_does_not_come_back_together() {
         queue.push(path(&n.to_string()), entry(n));
     }
     let taken = std::iter::from_fn(|| take(&queue));
-    let pauses: BTreeSet<_> = taken.map(|path| queue.failed(&path, Blame::Object)).collect();
+    let pauses: BTreeSet<_> = taken.map(|path| queue.failed(&path, Blame::Object).pause).collect();
     assert!(pauses.len() > 10, "{pauses:?}");
 }
 
@@ -425,7 +470,7 @@ fn how_long_a_key_waits_is_told() {
     assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO), "it is ready");
     take(&queue).unwrap();
     assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO), "it is under way");
-    let pause = queue.failed(&path("a"), Blame::Object);
+    let Pause { pause, .. } = queue.failed(&path("a"), Blame::Object);
     assert_eq!(queue.next_try(&path("a")), Some(pause));
     clock.advance(pause);
     assert_eq!(queue.next_try(&path("a")), Some(Duration::ZERO));

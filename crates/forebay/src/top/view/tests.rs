@@ -89,6 +89,7 @@ pub(in super::super) fn snapshot() -> Snapshot {
         tombstones: 2,
         oldest_dirty_age_ms: 180_000,
         conflicts: 1,
+        undeliverable: 0,
         missing_objects: 0,
         pinned_bytes: 5 << 30,
         evictable_bytes: 3 << 30,

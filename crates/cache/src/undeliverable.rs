@@ -1,0 +1,233 @@
+//! Objects and deletes that the under store refuses, and what an operator can do about each: keep it here, give it another name, or
+//! discard it.
+
+use std::sync::Arc;
+
+use forebay_catalog::LocalChange;
+use forebay_catalog::records::{ObjectRecord, State};
+use forebay_types::{Durability, Generation, ObjectPath};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::put::{Change, answered};
+use crate::scope::Scope;
+use crate::worker::{Current, Worker};
+use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, positions, to_the_end};
+
+/// What waits for the under store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UndeliverableChange {
+    Write,
+    Delete,
+}
+
+/// An object, or a delete, that the under store has refused several times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Undeliverable {
+    /// `/bucket/key`
+    pub path: String,
+    pub change: UndeliverableChange,
+    /// Zero for a delete.
+    pub size: u64,
+    /// Of the version that waits.
+    pub generation: u64,
+    pub dirty_since_ms: u64,
+    /// Since when it is refused, as far as this process knows.
+    pub refused_since_ms: u64,
+    /// How often in a row.
+    pub tries: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_try_in_ms: Option<u64>,
+    /// Why the last try failed, in one line.
+    pub reason: String,
+}
+
+/// In order of their paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UndeliverablePage {
+    pub objects: Vec<Undeliverable>,
+    /// Where the next page starts after, when there may be one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// What becomes of an undeliverable object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It stays here, as a transient object.
+    Keep,
+    /// It is dropped, and what the under store has counts.
+    Discard,
+}
+
+impl Cache {
+    /// What the under store refuses below a prefix (`/`, `/bucket`, `/bucket/prefix`), behind `after`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the prefix is none.
+    pub async fn undeliverable(
+        &self,
+        prefix: &str,
+        after: Option<&ObjectPath>,
+        limit: usize,
+    ) -> Result<UndeliverablePage> {
+        self.worker.undeliverable(prefix, after, limit).await
+    }
+
+    /// Keeps an undeliverable object here and nowhere else, from now on transient. `generation` is of the version that is meant.
+    ///
+    /// # Errors
+    /// `NotFound` when the object is not undeliverable, `Conflict` when another version of it waits by now, `InvalidRequest` for a delete.
+    pub async fn keep_undeliverable(&self, path: &ObjectPath, generation: u64) -> Result<()> {
+        self.end_undeliverable(path, generation, End::Keep).await
+    }
+
+    /// Drops what waits for the under store: an object is lost, or a delete undone. Readers see what the under store has.
+    ///
+    /// # Errors
+    /// As [`Cache::keep_undeliverable`], but for deletes.
+    pub async fn discard_undeliverable(&self, path: &ObjectPath, generation: u64) -> Result<()> {
+        self.end_undeliverable(path, generation, End::Discard).await
+    }
+
+    /// Writes an undeliverable object under another name, which must be free, in the standard storage class, and drops it under the old one.
+    ///
+    /// # Errors
+    /// As [`Cache::keep_undeliverable`]; `PreconditionFailed` when there is an object under the new name; as [`Cache::copy`].
+    pub async fn rename_undeliverable(&self, path: &ObjectPath, generation: u64, to: &ObjectPath) -> Result<()> {
+        let (worker, path, to) = (Arc::clone(&self.worker), path.clone(), to.clone());
+        to_the_end(async move { worker.rename_undeliverable(&path, Generation(generation), &to).await }).await
+    }
+
+    async fn end_undeliverable(&self, path: &ObjectPath, generation: u64, end: End) -> Result<()> {
+        let (worker, path) = (Arc::clone(&self.worker), path.clone());
+        let work = async move { worker.end_undeliverable(&path, Generation(generation), end).await };
+        self.worker.unless_stalled(work).await
+    }
+}
+
+impl Worker {
+    async fn undeliverable(&self, prefix: &str, after: Option<&ObjectPath>, limit: usize) -> Result<UndeliverablePage> {
+        let scope = Scope::parse(prefix)?;
+        let (mut page, mut after) = (UndeliverablePage::default(), after.cloned());
+        while let Some((path, refusal)) = self.refusals.next(&scope, after.as_ref()) {
+            if page.objects.len() == limit {
+                page.next = after.map(|path| format!("/{path}"));
+                return Ok(page);
+            }
+            let record = self.current(&path).await?.record;
+            let record = record.filter(|record| refusal.generation == Some(record.generation));
+            let change = record.as_ref().and_then(|record| change_of(record.state));
+            if let (Some(record), Some(change)) = (record, change) {
+                page.objects.push(Undeliverable {
+                    path: format!("/{path}"),
+                    change,
+                    size: record.size,
+                    generation: record.generation.0,
+                    dirty_since_ms: record.dirty_since_ms,
+                    refused_since_ms: refusal.since_ms,
+                    tries: refusal.tries,
+                    next_try_in_ms: self.queue.next_try(&path).map(|pause| pause.as_millis() as u64),
+                    reason: refusal.reason.into(),
+                });
+            }
+            after = Some(path);
+        }
+        Ok(page)
+    }
+
+    /// The record that waits of an undeliverable object.
+    fn check_undeliverable<'a>(
+        &self,
+        path: &ObjectPath,
+        current: &'a Current,
+        generation: Generation,
+    ) -> Result<&'a ObjectRecord> {
+        let told = |record: &&ObjectRecord| current.waits() && self.refusals.is_undeliverable(path, record.generation);
+        let record = current.record.as_ref().filter(told).ok_or_else(|| {
+            let context = format!("/{path} is not undeliverable: it has arrived, or has not been refused often enough");
+            Error::new(ErrorKind::NotFound, context)
+        })?;
+        if record.generation != generation {
+            let now = record.generation;
+            let context = format!("/{path} has been written or deleted again: generation {now} waits by now");
+            return Err(Error::new(ErrorKind::Conflict, context));
+        }
+        Ok(record)
+    }
+
+    async fn end_undeliverable(&self, path: &ObjectPath, generation: Generation, end: End) -> Result<()> {
+        let _upload = self.uploads.lock(path).await;
+        // A request without an answer may still land, and would bring back what is discarded.
+        self.check_settled(path)?;
+        let _lock = self.locks.lock(path).await;
+        let current = self.current(path).await?;
+        let record = self.check_undeliverable(path, &current, generation)?;
+        let (after, local) = match (end, record.state) {
+            (End::Keep, State::Dirty) => {
+                (Some(ObjectRecord { state: State::Transient, ..record.clone() }), LocalChange::default())
+            }
+            (End::Keep, _) => {
+                return Err(Error::new(
+                    ErrorKind::InvalidRequest,
+                    "a delete cannot be kept: discard it, and what the under store has shows again",
+                ));
+            }
+            (End::Discard, _) => (None, LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() }),
+        };
+        if end == End::Discard {
+            self.positions.changed(path, || positions::Change::Unknown);
+        }
+        let change = Change { writes: vec![answered(path)], ..Change::to(after.as_ref(), local) };
+        self.change_record(path, &current, change, Durability::Fsync).await?;
+        self.queue.remove(path);
+        tracing::warn!(%path, generation = generation.0, size = record.size, ?end, "an undeliverable object waits no longer");
+        Ok(())
+    }
+
+    async fn rename_undeliverable(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        generation: Generation,
+        to: &ObjectPath,
+    ) -> Result<()> {
+        let current = self.current(path).await?;
+        let record = self.check_undeliverable(path, &current, generation)?;
+        if record.state != State::Dirty {
+            return Err(Error::new(ErrorKind::InvalidRequest, "a delete has no other name"));
+        }
+        // Before anything is written: it is asked again in the end.
+        self.check_settled(path)?;
+        let head = GetObject { path: path.clone(), range: None, part_number: None, conditions: Conditions::default() };
+        let redirect = self.head(head).await?.info.headers.website_redirect_location.clone();
+        let copy = CopyObject {
+            source: path.clone(),
+            source_conditions: Conditions {
+                if_match: Some(TagCondition::OneOf(vec![record.etag.clone()])),
+                ..Conditions::default()
+            },
+            target: to.clone(),
+            replace_metadata: None,
+            storage_class: None,
+            website_redirect_location: redirect,
+            replace_tags: None,
+            checksum_algorithm: None,
+            conditions: Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() },
+        };
+        self.copy(copy).await?;
+        self.end_undeliverable(path, generation, End::Discard).await.map_err(|error| {
+            let context = format!("/{to} is written, and /{path} is still here: {error}");
+            Error { context, ..error }
+        })
+    }
+}
+
+fn change_of(state: State) -> Option<UndeliverableChange> {
+    match state {
+        State::Dirty => Some(UndeliverableChange::Write),
+        State::Tombstone => Some(UndeliverableChange::Delete),
+        State::Transient | State::Conflict => None,
+    }
+}

@@ -1,0 +1,337 @@
+//! What the under store refuses for good: it is told, a way leads out, and more of its kind is not acknowledged.
+
+use bytes::Bytes;
+use forebay_cache::{
+    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, ListObjects, PutObject, Result, Undeliverable,
+    UndeliverableChange, UploadRef, Written,
+};
+use forebay_types::{BucketName, ObjectPath, StorageState, SystemHeaders, WriteMode};
+use forebay_ufs::ErrorKind as UfsKind;
+use forebay_ufs::memory::Mood;
+
+use crate::support::gate::Way;
+use crate::support::{BUCKET, Bench, create_upload, incoming, kind, path, rule};
+
+/// As MinIO does, and a class that it does not know.
+fn refuses(key: &str, class: Option<&str>) -> Option<UfsKind> {
+    match class {
+        _ if key.contains("//") => Some(UfsKind::InvalidName),
+        Some("COLD") => Some(UfsKind::InvalidStorageClass),
+        _ => None,
+    }
+}
+
+/// Before an under store that refuses some objects.
+async fn picky() -> Bench {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.refuse_objects(Some(refuses));
+    bench
+}
+
+async fn put_as(bench: &Bench, key: &str, class: &str) -> Result<Written> {
+    let headers = SystemHeaders { storage_class: Some(class.to_owned()), ..SystemHeaders::default() };
+    let attributes = Attributes { headers, ..Attributes::default() };
+    let body = incoming(Bytes::from_static(b"value"));
+    bench.cache.put(PutObject { path: path(key), body, attributes, conditions: Conditions::default() }).await
+}
+
+/// One that was acknowledged, and has been refused since.
+async fn refused(bench: &Bench, key: &str) -> Undeliverable {
+    bench.put(key, format!("of {key}")).await.expect("nobody knows yet");
+    is_told(bench, key).await
+}
+
+async fn is_told(bench: &Bench, key: &str) -> Undeliverable {
+    let before = bench.cache.status().undeliverable;
+    bench.advancing("it is undeliverable", || bench.cache.status().undeliverable > before).await;
+    let told = all(bench).await;
+    told.into_iter().find(|told| told.path == format!("/{BUCKET}/{key}")).expect("it is told")
+}
+
+async fn all(bench: &Bench) -> Vec<Undeliverable> {
+    bench.cache.undeliverable("/", None, 1000).await.expect("the list").objects
+}
+
+#[tokio::test]
+async fn what_the_under_store_refuses_is_told_with_its_reason_until_it_is_taken() {
+    let mut bench = picky().await;
+    let told = refused(&bench, "a//b").await;
+    assert_eq!((told.change, told.size), (UndeliverableChange::Write, 7));
+    assert!(told.tries >= 3 && told.reason.contains("refuses") && told.next_try_in_ms.is_some(), "{told:?}");
+    assert!(bench.metrics().contains("forebay_undeliverable_objects 1"));
+    assert_eq!(bench.get("a//b").await.unwrap(), "of a//b", "it is read all the same");
+    bench.restart().await;
+    assert_eq!(is_told(&bench, "a//b").await.generation, told.generation);
+    bench.under.refuse_objects(None);
+    bench.drain().await;
+    assert_eq!((bench.under("a//b"), all(&bench).await), (Some("of a//b".into()), vec![]));
+    assert_eq!(bench.cache.status().undeliverable, 0);
+}
+
+#[tokio::test]
+async fn what_is_like_a_refused_object_is_acknowledged_only_when_the_under_store_has_it() {
+    let bench = picky().await;
+    refused(&bench, "a//b").await;
+    let told = put_as(&bench, "cold", "COLD").await;
+    told.expect("this class has not been refused yet");
+    is_told(&bench, "cold").await;
+    assert_eq!(kind(bench.put("c//d", "value").await), Some(ErrorKind::InvalidArgument));
+    assert_eq!(kind(put_as(&bench, "colder", "COLD").await), Some(ErrorKind::InvalidArgument));
+    let upload = UploadRef {
+        path: path("e//f"),
+        upload_id: bench.cache.create_upload(create_upload(path("e//f"))).await.unwrap(),
+    };
+    let part = bench.cache.put_part(&upload, 1, incoming("part".into())).await.unwrap();
+    let parts = vec![CompletePart { number: 1, etag: part.etag, checksums: Vec::new() }];
+    let complete = CompleteUpload {
+        upload,
+        parts,
+        size: None,
+        checksums: Vec::new(),
+        checksum_kind: None,
+        conditions: Conditions::default(),
+    };
+    assert_eq!(kind(bench.cache.complete_upload(complete).await), Some(ErrorKind::InvalidArgument));
+    for refused in ["c//d", "colder", "e//f"] {
+        assert_eq!(kind(bench.get(refused).await), Some(kind_of_read(refused)), "nothing of {refused} is here");
+    }
+    // Others wait for nothing.
+    bench.foreground.set(Way::Closed);
+    bench.put("plain", "value").await.unwrap();
+    put_as(&bench, "warm", "WARM").await.unwrap();
+    bench.foreground.set(Way::Open);
+    // The under store takes them by now: the first one that finds that out is written through, the next need not be.
+    bench.under.refuse_objects(None);
+    bench.put("c//d", "value").await.unwrap();
+    assert_eq!(bench.under("c//d"), Some("value".into()));
+    bench.foreground.set(Way::Closed);
+    bench.put("g//h", "value").await.unwrap();
+    bench.foreground.set(Way::Open);
+    bench.drain().await;
+}
+
+fn kind_of_read(key: &str) -> ErrorKind {
+    if key.contains("//") { ErrorKind::InvalidArgument } else { ErrorKind::NotFound }
+}
+
+#[tokio::test]
+async fn an_object_is_kept_here_or_dropped_or_gets_another_name() {
+    let bench = picky().await;
+    bench.background.set(Way::Closed);
+    for key in ["k//1", "k//2", "k//3"] {
+        bench.put(key, format!("of {key}")).await.expect("nobody knows yet");
+    }
+    bench.background.set(Way::Open);
+    bench.advancing("they are undeliverable", || bench.cache.status().undeliverable == 3).await;
+    let generations: Vec<_> = all(&bench).await.iter().map(|told| told.generation).collect();
+    bench.cache.keep_undeliverable(&path("k//1"), generations[0]).await.unwrap();
+    assert_eq!(bench.state("k//1").await, StorageState::Transient);
+    assert_eq!(bench.get("k//1").await.unwrap(), "of k//1");
+    bench.cache.discard_undeliverable(&path("k//2"), generations[1]).await.unwrap();
+    bench.put("taken", "other").await.unwrap();
+    let rename = async |to| bench.cache.rename_undeliverable(&path("k//3"), generations[2], &path(to)).await;
+    assert_eq!(kind(rename("taken").await), Some(ErrorKind::PreconditionFailed));
+    rename("k/3").await.unwrap();
+    bench.under.refuse_objects(None);
+    assert_eq!(bench.keys().await, ["k//1", "k/3", "taken"]);
+    assert_eq!((bench.get("k/3").await.unwrap(), all(&bench).await), ("of k//3".into(), vec![]));
+    bench.drain().await;
+    let names: Vec<_> = bench.under.contents().into_keys().collect();
+    assert_eq!(names, ["k/3", "taken"], "what is kept never goes there");
+    assert!(bench.cache.status().pinned_bytes > 0);
+}
+
+#[tokio::test]
+async fn only_the_version_that_was_refused_is_given_up() {
+    let bench = picky().await;
+    let told = refused(&bench, "a//b").await;
+    assert_eq!(
+        kind(bench.cache.discard_undeliverable(&path("a//b"), told.generation + 1).await),
+        Some(ErrorKind::Conflict)
+    );
+    bench.put("plain", "value").await.unwrap();
+    assert_eq!(kind(bench.cache.discard_undeliverable(&path("plain"), 1).await), Some(ErrorKind::NotFound));
+    // A class that is refused is put right by the next write, of which nothing has been said yet.
+    put_as(&bench, "cold", "COLD").await.unwrap();
+    let cold = is_told(&bench, "cold").await;
+    bench.background.set(Way::Closed);
+    bench.put("cold", "warm").await.unwrap();
+    let newer = cold.generation..cold.generation + 100;
+    for generation in newer {
+        let kept = bench.cache.keep_undeliverable(&path("cold"), generation).await;
+        assert_eq!(kind(kept), Some(ErrorKind::NotFound));
+    }
+    assert_eq!(bench.cache.status().undeliverable, 1, "the other one");
+    bench.background.set(Way::Open);
+    bench.advancing("it arrives", || bench.under("cold").is_some()).await;
+    assert_eq!(
+        kind(bench.cache.discard_undeliverable(&path("cold"), cold.generation).await),
+        Some(ErrorKind::NotFound)
+    );
+    assert_eq!(bench.get("cold").await.unwrap(), "warm");
+}
+
+#[tokio::test]
+async fn what_was_there_before_shows_again_when_a_newer_version_is_dropped() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.put("key", "first").await.unwrap();
+    bench.drain().await;
+    bench.under.refuse_objects(Some(refuses));
+    put_as(&bench, "key", "COLD").await.unwrap();
+    let told = is_told(&bench, "key").await;
+    bench.cache.discard_undeliverable(&path("key"), told.generation).await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), "first");
+    assert_eq!(bench.keys().await, ["key"]);
+    assert!(bench.is_drained());
+}
+
+#[tokio::test]
+async fn a_delete_of_what_the_under_store_cannot_have_is_done() {
+    let bench = picky().await;
+    refused(&bench, "a//b").await;
+    bench.delete("a//b").await.unwrap();
+    bench.drain().await;
+    assert_eq!(bench.keys().await, Vec::<String>::new());
+    assert_eq!(bench.cache.status().undeliverable, 0);
+    assert_eq!(kind(bench.put("c//d", "value").await), Some(ErrorKind::InvalidArgument), "nothing was taken");
+}
+
+/// It says so of everything: that tells nothing of the names.
+#[tokio::test]
+async fn a_delete_is_not_done_because_an_under_store_takes_all_requests_for_wrong() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.under.put_outside("key", "theirs".into());
+    bench.under.refuse_objects(Some(|_, _| Some(UfsKind::Invalid)));
+    bench.delete("key").await.unwrap();
+    is_told(&bench, "key").await;
+    bench.put("a//b", "value").await.unwrap();
+    is_told(&bench, "a//b").await;
+    bench.put("c//d", "value").await.expect("it is not said to be for the name");
+    bench.under.refuse_objects(None);
+    bench.drain().await;
+    assert_eq!(bench.under("key"), None);
+}
+
+#[tokio::test]
+async fn what_is_damaged_here_is_not_told_as_refused_there() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "a value that is damaged").await.unwrap();
+    bench.damage(b"a value that is damaged").await;
+    bench.background.set(Way::Open);
+    let tries = || bench.metric("forebay_persist_failures_total{kind=\"Corrupt\"}");
+    bench.advancing("it has been tried", || tries() >= 5.0).await;
+    assert_eq!(all(&bench).await, []);
+    bench.delete("key").await.unwrap();
+    bench.drain().await;
+}
+
+/// The policy may be another by now.
+#[tokio::test]
+async fn what_is_written_or_deleted_through_takes_the_place_of_what_was_refused() {
+    let bench = picky().await;
+    put_as(&bench, "cold", "COLD").await.unwrap();
+    is_told(&bench, "cold").await;
+    refused(&bench, "a//b").await;
+    bench.cache.set_policies(vec![rule("/", WriteMode::WriteThrough)], None, "root", "").await.unwrap();
+    bench.put("cold", "warm").await.unwrap();
+    assert_eq!(bench.under("cold"), Some("warm".into()));
+    bench.delete("a//b").await.unwrap();
+    assert!(bench.is_drained());
+    assert_eq!((bench.keys().await, bench.cache.status().undeliverable), (vec!["cold".to_owned()], 0));
+}
+
+#[tokio::test]
+async fn what_a_transient_object_replaces_is_not_told_any_more() {
+    let bench = picky().await;
+    refused(&bench, "a//b").await;
+    bench.cache.set_policies(vec![rule("/", WriteMode::Transient)], None, "root", "").await.unwrap();
+    bench.put("a//b", "stays here").await.unwrap();
+    assert_eq!(bench.cache.status().undeliverable, 0);
+    bench.pass_seconds(10).await;
+    assert_eq!((bench.cache.status().undeliverable, bench.state("a//b").await), (0, StorageState::Transient));
+}
+
+/// A later page asks for what has changed since the first one.
+#[tokio::test]
+async fn a_listing_goes_on_where_something_was_dropped() {
+    let bench = picky().await;
+    bench.under.keep_listings();
+    for key in ["a", "b", "c"] {
+        bench.under.put_outside(key, "there".into());
+    }
+    let told = refused(&bench, "b//x").await;
+    let bucket = BucketName::new(BUCKET).unwrap();
+    let page = |start_after| ListObjects { limit: 1, start_after, ..ListObjects::default() };
+    let first = bench.cache.list(&bucket, &page(None)).await.unwrap();
+    bench.cache.discard_undeliverable(&path("b//x"), told.generation).await.unwrap();
+    let mut keys: Vec<_> = first.objects.into_iter().map(|object| object.key).collect();
+    let mut next = first.next;
+    while next.is_some() {
+        let found = bench.cache.list(&bucket, &page(next)).await.unwrap();
+        keys.extend(found.objects.into_iter().map(|object| object.key));
+        next = found.next;
+    }
+    assert_eq!(keys, ["a", "b", "c"]);
+}
+
+/// It has had the object: that it refuses the name now says nothing.
+#[tokio::test]
+async fn a_delete_that_is_refused_of_what_was_there_stays_until_it_is_done_or_given_up() {
+    let bench = Bench::new(WriteMode::WriteBack).await;
+    for key in ["a//b", "c//d"] {
+        bench.put(key, "value").await.unwrap();
+    }
+    bench.drain().await;
+    bench.under.refuse_objects(Some(refuses));
+    bench.delete("a//b").await.unwrap();
+    bench.delete("c//d").await.unwrap();
+    bench.advancing("both are undeliverable", || bench.cache.status().undeliverable == 2).await;
+    let told = all(&bench).await;
+    assert_eq!(told[0].change, UndeliverableChange::Delete);
+    let (first, generation) = (path("a//b"), told[0].generation);
+    assert_eq!(kind(bench.cache.keep_undeliverable(&first, generation).await), Some(ErrorKind::InvalidRequest));
+    assert_eq!(
+        kind(bench.cache.rename_undeliverable(&first, generation, &path("new")).await),
+        Some(ErrorKind::InvalidRequest)
+    );
+    bench.cache.discard_undeliverable(&first, generation).await.unwrap();
+    bench.under.refuse_objects(None);
+    bench.drain().await;
+    assert_eq!(bench.keys().await, ["a//b"], "one delete was undone, the other done");
+}
+
+/// A request without an answer may still land, and bring back what was dropped.
+#[tokio::test]
+async fn nothing_is_given_up_before_an_earlier_request_is_settled() {
+    let bench = picky().await;
+    let told = refused(&bench, "a//b").await;
+    bench.under.set_mood(Mood::Refuse(UfsKind::Ambiguous));
+    let tries = bench.under.requests();
+    bench.advancing("a try gets no answer", || bench.under.requests() > tries).await;
+    bench.under.set_mood(Mood::Well);
+    let discard = async || bench.cache.discard_undeliverable(&path("a//b"), told.generation).await;
+    assert_eq!(kind(discard().await), Some(ErrorKind::SlowDown));
+    bench.clock.advance(bench.setup.settings.settle_time.0);
+    discard().await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_of_the_list_are_in_order_and_of_one_place() {
+    let bench = picky().await;
+    bench.background.set(Way::Closed);
+    for n in 0..7 {
+        bench.put(&format!("d{}//{n}", n % 2), "value").await.unwrap();
+    }
+    bench.background.set(Way::Open);
+    bench.advancing("all are undeliverable", || bench.cache.status().undeliverable == 7).await;
+    let (mut after, mut pages) = (None, Vec::new());
+    loop {
+        let page = bench.cache.undeliverable(&format!("/{BUCKET}/d1"), after.as_ref(), 2).await.unwrap();
+        pages.push(page.objects.iter().map(|told| told.path.clone()).collect::<Vec<_>>());
+        let Some(next) = page.next else { break };
+        after = next[1..].split_once('/').map(|(bucket, key)| ObjectPath::parse(bucket, key).unwrap());
+    }
+    assert_eq!(pages, [vec!["/bucket/d1//1", "/bucket/d1//3"], vec!["/bucket/d1//5"]]);
+    assert_eq!(kind(bench.cache.undeliverable("bucket", None, 1).await), Some(ErrorKind::InvalidArgument));
+}
