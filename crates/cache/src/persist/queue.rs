@@ -1,15 +1,20 @@
 //! What waits to be brought to the under store: the key that has been dirty longest goes first, one request per key at
-//! a time, with a pause after each failure, and with one circuit breaker per bucket. Buckets and under stores share the uploads fairly.
+//! a time, with a pause after each failure, and with one circuit breaker per bucket. Directories, buckets and under stores share the uploads
+//! fairly.
+
+mod directories;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use forebay_catalog::records::ObjectRecord;
-use forebay_env::Env;
 use forebay_env::sync::Mutex;
+use forebay_env::{Env, HashState};
 use forebay_types::{BucketName, Generation, ObjectPath};
 use tokio::sync::Notify;
 
+use self::directories::{Directories, GROUPS_MAX, GroupId, Ready, directory_of};
 use crate::fair_share::{Shares, Tenant};
 use crate::scope::Scope;
 
@@ -120,9 +125,6 @@ pub(crate) struct Queue {
     uploads_max: usize,
 }
 
-/// By age.
-type Ready = BTreeSet<(Generation, ObjectPath)>;
-
 struct State {
     /// Buckets with an under store of their own.
     mounts: HashSet<BucketName>,
@@ -131,6 +133,7 @@ struct State {
     slots: HashMap<ObjectPath, Slot>,
     /// Everything in `slots`, the longest dirty first.
     by_age: Ready,
+    hasher: HashState,
     buckets: HashMap<BucketName, Bucket>,
     delayed: BTreeSet<(Duration, ObjectPath)>,
     running: usize,
@@ -140,7 +143,7 @@ struct State {
 
 struct Bucket {
     tenant: Tenant,
-    ready: Lanes<Ready>,
+    ready: Lanes<Directories>,
     /// Objects that the under store has taken.
     successes: u64,
     failures: u32,
@@ -198,6 +201,7 @@ impl Queue {
             shares: Lanes { small, large: Shares::new(large as u64) },
             slots: HashMap::new(),
             by_age: Ready::new(),
+            hasher: HashState::new(env.random.as_ref()),
             buckets: HashMap::new(),
             delayed: BTreeSet::new(),
             running: 0,
@@ -353,8 +357,9 @@ impl Queue {
             Place::Running { .. } => return,
             Place::Delayed { until, .. } => drop(state.delayed.remove(&(until, path.clone()))),
             Place::Ready => {
+                let group = state.group_of(path);
                 let ready = state.bucket(&path.bucket).ready.of_mut(entry.lane());
-                ready.remove(&(entry.dirty_since, path.clone()));
+                ready.remove(group, &(entry.dirty_since, path.clone()));
             }
         }
         state.slots.remove(path);
@@ -448,9 +453,10 @@ impl State {
         slot.entry.size = size;
         let (entry, is_ready) = (slot.entry, matches!(slot.place, Place::Ready));
         if is_ready {
+            let group = self.group_of(path);
             let (bucket, place) = (self.bucket(&path.bucket), (entry.dirty_since, path.clone()));
-            bucket.ready.of_mut(before.lane()).remove(&place);
-            bucket.ready.of_mut(entry.lane()).insert(place);
+            bucket.ready.of_mut(before.lane()).remove(group, &place);
+            bucket.ready.of_mut(entry.lane()).insert(group, place);
         }
     }
 
@@ -488,13 +494,17 @@ impl State {
     fn stop_running(&mut self, path: &ObjectPath, place: &Place) {
         let Place::Running { lane, amount, .. } = place else { return };
         self.running -= 1;
-        let tenant = self.bucket(&path.bucket).tenant.clone();
+        let group = self.group_of(path);
+        let bucket = self.bucket(&path.bucket);
+        bucket.ready.of_mut(*lane).stop(group);
+        let tenant = bucket.tenant.clone();
         self.shares.of_mut(*lane).give_back(&tenant, *amount);
     }
 
     fn make_ready(&mut self, path: ObjectPath, entry: Entry, failures: Failures) {
+        let group = self.group_of(&path);
         let bucket = self.bucket(&path.bucket);
-        bucket.ready.of_mut(entry.lane()).insert((entry.dirty_since, path.clone()));
+        bucket.ready.of_mut(entry.lane()).insert(group, (entry.dirty_since, path.clone()));
         self.by_age.insert((entry.dirty_since, path.clone()));
         self.slots.insert(path, Slot { entry, failures, place: Place::Ready });
     }
@@ -511,8 +521,12 @@ impl State {
         self.make_ready(path, slot.entry, slot.failures);
     }
 
-    /// The oldest ready object of the bucket that has least under way, of all whose circuit lets something through and that have not got
-    /// their share.
+    fn group_of(&self, path: &ObjectPath) -> GroupId {
+        self.hasher.hash_one(directory_of(path)) as GroupId % GROUPS_MAX
+    }
+
+    /// The oldest ready object of the directory that has least under way, in the bucket that has least under way, of all whose circuit lets
+    /// something through and that have not got their share.
     fn take(&mut self, now: Duration) -> Option<ObjectPath> {
         if self.gather_until.is_some_and(|until| until > now) {
             return None;
@@ -530,9 +544,7 @@ impl State {
         let (lane, tenant) = (*lane, (*tenant).clone());
         let bucket = self.buckets.get_mut(&tenant.bucket).expect("it has just been looked at");
         let is_newest = bucket.tries_newest();
-        let ready = bucket.ready.of_mut(lane);
-        let taken = if is_newest { ready.pop_last() } else { ready.pop_first() };
-        let (_, path) = taken.expect("it has just been looked at");
+        let path = bucket.ready.of_mut(lane).take(is_newest).expect("it has just been looked at");
         if bucket.probe_at.is_some() {
             // One probe only: the next may go when this one has failed, or after as long again.
             bucket.probe_at = Some(now + CIRCUIT_PAUSE_MAX);
@@ -613,8 +625,7 @@ impl Bucket {
     fn candidates(&self, shares: &Lanes<Shares>) -> impl Iterator<Item = (Lane, Generation, &Tenant)> {
         let is_newest = self.tries_newest();
         let of_lane = |lane: Lane| {
-            let ready = self.ready.of(lane);
-            let (since, _) = if is_newest { ready.last() } else { ready.first() }?;
+            let (_, (since, _)) = self.ready.of(lane).next(is_newest)?;
             shares.of(lane).may_take(&self.tenant).then_some((lane, *since, &self.tenant))
         };
         let [small, large] = [of_lane(Lane::Small), of_lane(Lane::Large)];

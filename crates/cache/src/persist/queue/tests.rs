@@ -218,6 +218,33 @@ fn a_failed_object_pauses_longer_each_time_but_no_longer_than_the_maximum() {
 }
 
 #[test]
+fn a_directory_with_a_long_backlog_holds_up_no_other() {
+    let (queue, clock) = queue();
+    let path = |directory: &str, n: u64| path(&format!("{directory}/{n}"));
+    let group = |path: &ObjectPath| queue.state.lock().group_of(path);
+    let others = ["b", "c", "d", "e", "f"].into_iter().filter(|name| group(&path(name, 0)) != group(&path("a", 0)));
+    let other = others.into_iter().next().expect("not all share one group");
+    (0..100).for_each(|n| queue.push(path("a", n), entry(n)));
+    let under_way: Vec<_> = (0..10).map(|_| take(&queue).expect("they are ready")).collect();
+    assert_eq!(under_way, (0..10).map(|n| path("a", n)).collect::<Vec<_>>(), "alone it has all, in its order");
+    (0..20).for_each(|n| queue.push(path(other, n), entry(1000 + n)));
+    for n in 0..10 {
+        assert_eq!(take(&queue), Some(path(other, n)), "as many as the other has");
+    }
+    // From then on in turn, as uploads end.
+    let next: Vec<_> = [take(&queue), take(&queue)].into_iter().flatten().collect();
+    assert!(next.contains(&path("a", 10)) && next.contains(&path(other, 10)), "{next:?}");
+    for path in under_way.iter().chain(&next) {
+        queue.succeeded(path);
+    }
+    assert_eq!(take(&queue), Some(path("a", 11)), "all of its own have ended");
+    let pause = queue.failed(&path("a", 11), Blame::Object).pause;
+    (0..10).for_each(|n| queue.succeeded(&path(other, n)));
+    clock.advance(pause);
+    assert_eq!(take(&queue), Some(path("a", 11)), "the older one where both have as much");
+}
+
+#[test]
 fn what_was_refused_and_is_written_again_waits_no_longer_than_the_shortest_pause() {
     let (queue, clock) = queue();
     for (key, blame) in [("refused", Blame::Object), ("held up", Blame::UnderStore)] {
