@@ -113,9 +113,9 @@ def test_what_is_like_it_is_refused_before_it_is_acknowledged(picky):
     picky.put("a//b")
     picky.wait_for("a/")
     said = refused("InvalidArgument", picky.put, "c//d")
-    assert "storage behind this cache refuses" in said["Error"]["Message"]
-    refused("400", picky.s3.head_object, Bucket=picky.bucket, Key="c//d")
-    refused("InvalidArgument", picky.s3.get_object, Bucket=picky.bucket, Key="c//d")
+    assert "storage behind this cache refuses the key" in said["Error"]["Message"]
+    refused("404", picky.s3.head_object, Bucket=picky.bucket, Key="c//d")
+    refused("NoSuchKey", picky.s3.get_object, Bucket=picky.bucket, Key="c//d")
     picky.put("c/d")
     # What it takes by now is written, and believed to be possible from then on.
     picky.front.rule.release()

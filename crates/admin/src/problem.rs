@@ -78,6 +78,7 @@ fn status_of(kind: ErrorKind) -> StatusCode {
         ErrorKind::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
         ErrorKind::NotModified => StatusCode::NOT_MODIFIED,
         ErrorKind::InvalidArgument
+        | ErrorKind::InvalidKey
         | ErrorKind::InvalidRequest
         | ErrorKind::BadDigest
         | ErrorKind::PayloadHashMismatch

@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Conflict,
     /// A parameter or a combination of them can't be right.
     InvalidArgument,
+    /// The under store has no such names: nothing can be written there, and nothing is.
+    InvalidKey,
     /// A request that does not fit what it belongs to.
     InvalidRequest,
     /// The bytes do not match `Content-MD5`.
@@ -80,6 +82,14 @@ impl Error {
 }
 
 impl Error {
+    /// Of a read: where the under store has no such names, there is nothing to read.
+    pub(crate) fn of_read(self) -> Self {
+        match self.kind {
+            ErrorKind::InvalidKey => Self { kind: ErrorKind::NotFound, ..self },
+            _ => self,
+        }
+    }
+
     /// An error of a condition, with the object that it was checked against.
     pub(crate) fn about(kind: ErrorKind, context: &str, object: &ObjectInfo) -> Self {
         Self { object: Some(Box::new(object.clone())), ..Self::new(kind, context) }
@@ -136,7 +146,8 @@ impl From<forebay_ufs::Error> for Error {
             Ufs::Unavailable | Ufs::Ambiguous => ErrorKind::Unavailable,
             Ufs::Denied => ErrorKind::AccessDenied,
             Ufs::Unsupported => ErrorKind::NotImplemented,
-            Ufs::Invalid | Ufs::InvalidName | Ufs::InvalidStorageClass => ErrorKind::InvalidArgument,
+            Ufs::Invalid | Ufs::InvalidStorageClass => ErrorKind::InvalidArgument,
+            Ufs::InvalidName => ErrorKind::InvalidKey,
             Ufs::Corrupt => ErrorKind::Corrupt,
         };
         Self::from_source(kind, format!("the under store: {error}"), error)

@@ -97,7 +97,7 @@ impl Worker {
         let policy = self.policies.resolve(&request.path);
         let mut tries = 0;
         loop {
-            let found = self.find(&request.path, &policy, Wanted::of(&request)).await?;
+            let found = self.find(&request.path, &policy, Wanted::of(&request)).await.map_err(Error::of_read)?;
             request.conditions.check_read(&found.info, found.remote_etag())?;
             let head = head_of(&found, &request)?;
             let range = head.range;
@@ -120,7 +120,7 @@ impl Worker {
 
     pub(crate) async fn head(self: &Arc<Self>, request: GetObject) -> Result<ObjectHead> {
         let policy = self.policies.resolve(&request.path);
-        let found = self.find(&request.path, &policy, Wanted::Description).await?;
+        let found = self.find(&request.path, &policy, Wanted::Description).await.map_err(Error::of_read)?;
         if !found.asked {
             self.metrics.avoided_heads.inc();
         }

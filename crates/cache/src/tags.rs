@@ -26,7 +26,7 @@ impl Worker {
                     let mount = self.buckets.mount(&path.bucket).await?;
                     let tags = mount.foreground.tags(&path.key).await;
                     if !self.is_here(path).await? {
-                        return Ok(tags?);
+                        return tags.map_err(|error| Error::from(error).of_read());
                     }
                 }
             }

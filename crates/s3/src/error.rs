@@ -44,6 +44,9 @@ fn row(kind: ErrorKind) -> Row {
             "A conflicting operation occurred during the processing of your request. Try again.",
         ),
         ErrorKind::InvalidArgument => ("InvalidArgument", 400, "Invalid argument."),
+        ErrorKind::InvalidKey => {
+            ("InvalidArgument", 400, "The storage behind this cache refuses the key: it has no such names.")
+        }
         ErrorKind::InvalidRequest => ("InvalidRequest", 400, "Invalid request."),
         ErrorKind::BadDigest => {
             ("BadDigest", 400, "The Content-MD5 that you specified did not match what we received.")
@@ -131,7 +134,7 @@ fn message(error: &Error, row: &Row) -> String {
             error.context.clone()
         }
         ErrorKind::InvalidArgument => {
-            "The storage behind this cache refuses the request for its key, its headers or its size.".to_owned()
+            "The storage behind this cache refuses the request for its headers or its size.".to_owned()
         }
         _ => row.message.to_owned(),
     }

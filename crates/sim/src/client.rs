@@ -58,7 +58,7 @@ fn failed(kind: ErrorKind) -> Option<Failed> {
         ErrorKind::AccessDenied
         | ErrorKind::SlowDown
         // The under store refuses it.
-        | ErrorKind::InvalidArgument
+        | ErrorKind::InvalidKey
         | ErrorKind::InsufficientStorage
         | ErrorKind::NoSuchBucket
         | ErrorKind::BucketBusy
@@ -68,9 +68,8 @@ fn failed(kind: ErrorKind) -> Option<Failed> {
     }
 }
 
-/// The under store may refuse what it can't have.
 fn is_absent(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket | ErrorKind::InvalidArgument)
+    matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket)
 }
 
 impl Client {
@@ -374,8 +373,6 @@ impl Client {
 
     fn not_read(&mut self, key: &str, begun: u64, error: &Error) {
         match error.kind {
-            // The under store can't have it, and nothing of it is here.
-            ErrorKind::InvalidArgument if !self.world.is_calm() => self.saw(key, begun, None, "reads"),
             ErrorKind::NotFound | ErrorKind::NoSuchBucket => self.saw(key, begun, None, "reads"),
             ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::InsufficientStorage if !self.world.is_calm() => {
                 self.tell(&format!("read of {key}"), Err::<(), _>(error));
