@@ -3,10 +3,10 @@
 use forebay_catalog::LocalChange;
 use forebay_catalog::records::{Base, ObjectRecord, State};
 use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteMode};
-use forebay_ufs::Condition;
+use forebay_ufs::{Condition, ErrorKind as UfsKind};
 use futures::FutureExt;
 
-use crate::persist::Entry;
+use crate::persist::{Entry, Left, can_have};
 use crate::put::{Change, answered, unnoted};
 use crate::worker::{Current, Worker};
 use crate::{Conditions, Error, ErrorKind, Mount, Result, positions};
@@ -58,8 +58,8 @@ impl Worker {
         conditions: &Conditions,
     ) -> Result<()> {
         let upload_guard = self.uploads.lock(path).await;
-        let (lock, current) = self.lock_when_persisted(path, &upload_guard).await?;
-        if current.waits() {
+        let (lock, current, left) = self.lock_when_persisted(path, &upload_guard).await?;
+        if left == Left::Unreadable {
             drop(lock);
             let instead = async {
                 self.delete_back(path, policy, mount, conditions).await?;
@@ -75,7 +75,11 @@ impl Worker {
         }
         self.announce(path, &current).await?;
         if let Err(error) = mount.foreground.delete(&path.key, condition).await {
-            return Err(self.write_failed(path, error).await);
+            let has_no_such_names =
+                error.kind == UfsKind::InvalidName && !can_have(mount.foreground.as_ref(), path).await.unwrap_or(true);
+            if !has_no_such_names {
+                return Err(self.write_failed(path, error).await);
+            }
         }
         self.fence.advance(path);
         self.positions.changed(path, || positions::Change::Deleted);

@@ -97,7 +97,7 @@ impl Worker {
         let policy = self.policies.resolve(&request.path);
         let mut tries = 0;
         loop {
-            let found = self.find(&request.path, &policy, Wanted::of(&request)).await.map_err(Error::of_read)?;
+            let found = self.find(&request.path, &policy, Wanted::of(&request)).await?;
             request.conditions.check_read(&found.info, found.remote_etag())?;
             let head = head_of(&found, &request)?;
             let range = head.range;
@@ -113,14 +113,14 @@ impl Worker {
                 Err(error) if error.kind == ErrorKind::PreconditionFailed => {
                     return Err(Error::new(ErrorKind::Unavailable, "the object keeps changing in the under store"));
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.of_read()),
             }
         }
     }
 
     pub(crate) async fn head(self: &Arc<Self>, request: GetObject) -> Result<ObjectHead> {
         let policy = self.policies.resolve(&request.path);
-        let found = self.find(&request.path, &policy, Wanted::Description).await.map_err(Error::of_read)?;
+        let found = self.find(&request.path, &policy, Wanted::Description).await?;
         if !found.asked {
             self.metrics.avoided_heads.inc();
         }
@@ -131,6 +131,10 @@ impl Worker {
     /// # Errors
     /// `NotFound`, `NoSuchBucket`, and whatever keeps the present version from being told.
     async fn find(self: &Arc<Self>, path: &ObjectPath, policy: &PathPolicy, wanted: Wanted) -> Result<Found> {
+        self.find_or_refuse(path, policy, wanted).await.map_err(Error::of_read)
+    }
+
+    async fn find_or_refuse(self: &Arc<Self>, path: &ObjectPath, policy: &PathPolicy, wanted: Wanted) -> Result<Found> {
         let (mut may_wait, mut look) = (keeps_reads(policy), None);
         loop {
             let copy = match self.locate(path).await? {

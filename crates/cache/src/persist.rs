@@ -15,7 +15,7 @@ use forebay_catalog::{LocalChange, Transaction};
 use forebay_env::SPANS;
 use forebay_store::{Annotation, ErrorKind as StoreErrorKind, Object, Piece};
 use forebay_types::{ByteRange, Durability, ETag, Generation, ObjectPath};
-use forebay_ufs::{Condition, ErrorKind as UfsKind, Upload, UploadSource};
+use forebay_ufs::{Condition, ErrorKind as UfsKind, UnderStore, Upload, UploadSource};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -120,6 +120,17 @@ impl LargeUploads {
         let is_large = object.record.as_ref().is_some_and(|record| record.size > LARGE_BYTES);
         if is_large { Some(self.0.acquire().await.expect("this semaphore is never closed")) } else { None }
     }
+}
+
+/// What still waits of a key that is written or deleted through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// It can't be read: it may be damaged, or missing, or the disk may read it later. What is written now takes its place in the catalog first,
+    /// so that it never follows.
+    Unreadable,
+    /// The under store refuses it, and nothing of it is on its way. What is written now takes its place when the under store has that.
+    Refused,
 }
 
 /// How a request to the under store ended well.
@@ -231,19 +242,17 @@ impl Worker {
         first_error
     }
 
-    /// Waits until nothing of this key waits for the under store, and holds its lock then. What still waits is refused there, or can't be read: it
-    /// may be damaged, or missing, or the disk may read it later. What is written now takes its place in the catalog first, so that it never
-    /// follows.
+    /// Waits until nothing of this key waits for the under store, and holds its lock then, unless what waits can't be persisted.
     pub(crate) async fn lock_when_persisted(
         &self,
         path: &ObjectPath,
         upload: &KeyGuard,
-    ) -> Result<(KeyGuard, Current)> {
+    ) -> Result<(KeyGuard, Current, Left)> {
         loop {
             let lock = self.locks.lock(path).await;
             let current = self.current(path).await?;
             if !current.waits() {
-                return Ok((lock, current));
+                return Ok((lock, current, Left::Nothing));
             }
             drop(lock);
             // In a box: it is rare, and would make every write's future larger.
@@ -253,13 +262,15 @@ impl Worker {
             }
             let is_refused = matches!(&failure, Failure::UnderStore(error) if error.kind.is_refusal());
             let error = Error::from(failure);
-            if error.kind != ErrorKind::Corrupt && !is_refused {
-                return Err(error);
-            }
+            let left = match error.kind {
+                _ if is_refused => Left::Refused,
+                ErrorKind::Corrupt => Left::Unreadable,
+                _ => return Err(error),
+            };
             let lock = self.locks.lock(path).await;
             let now = self.current(path).await?;
             if now.version == current.version {
-                return Ok((lock, now));
+                return Ok((lock, now, left));
             }
         }
     }
@@ -491,7 +502,10 @@ impl Worker {
                 Err(error) => error,
             };
             let was_there = matches!(record.base, Base::Present(_));
-            if error.kind == UfsKind::InvalidName && !was_there && !self.can_have(path, mount).await? {
+            if error.kind == UfsKind::InvalidName
+                && !was_there
+                && !can_have(mount.background.as_ref(), path).await.map_err(Failure::UnderStore)?
+            {
                 return Ok(Done::Deleted);
             }
             if error.kind != UfsKind::Precondition {
@@ -518,15 +532,6 @@ impl Worker {
             UfsKind::Conflict,
             "the object keeps changing in the under store",
         )))
-    }
-
-    /// Whether the under store has an object under a key that it does not delete. A name that it refuses to read, too, names nothing in it.
-    async fn can_have(&self, path: &ObjectPath, mount: &Mount) -> Result<bool, Failure> {
-        match mount.background.get(&path.key, None, None).await {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind, UfsKind::NotFound | UfsKind::InvalidName) => Ok(false),
-            Err(error) => Err(Failure::UnderStore(error)),
-        }
     }
 
     fn request_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Failure {
@@ -614,6 +619,15 @@ impl Worker {
         let annex = Annex::clean(remote_etag, &sent.etag).encode();
         let annotation = Annotation { key: Self::store_key(path), generation: sent.generation, annex, pinned: false };
         LocalChange { annotate: vec![annotation], ..LocalChange::default() }
+    }
+}
+
+/// Whether the under store has an object under a key that it does not delete. A name that it refuses to read, too, names nothing in it.
+pub(crate) async fn can_have(under_store: &dyn UnderStore, path: &ObjectPath) -> forebay_ufs::Result<bool> {
+    match under_store.get(&path.key, None, None).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind, UfsKind::NotFound | UfsKind::InvalidName) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

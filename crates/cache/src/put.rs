@@ -15,7 +15,7 @@ use futures::future::join;
 
 use crate::memory_tier::MemoryObject;
 use crate::metadata::{Annex, encode_info};
-use crate::persist::{Entry, StoreSource};
+use crate::persist::{Entry, Left, StoreSource};
 use crate::policies::group_of;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
@@ -224,9 +224,9 @@ impl Worker {
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
         let path = pending.path.clone();
         let upload_guard = self.uploads.lock(&path).await;
-        let (lock, current) = self.lock_when_persisted(&path, &upload_guard).await?;
+        let (lock, current, left) = self.lock_when_persisted(&path, &upload_guard).await?;
         // Not where an upload in parts is completed: repeated, that is answered without a look at the under store.
-        if current.waits() && pending.with.writes.is_empty() {
+        if left == Left::Unreadable && pending.with.writes.is_empty() {
             drop(lock);
             let instead = async {
                 let written = self.write_back(pending, mount, State::Dirty).await?;

@@ -413,10 +413,10 @@ impl Worker {
         let body = match fetched.and_then(same) {
             Ok(body) => body,
             Err(error) => {
-                if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound) {
+                if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound | UfsKind::InvalidName) {
                     self.remote.doubt(version.generation);
                 }
-                return Err(error.into());
+                return Err(Error::from(error).of_read());
             }
         };
         let mut pages = Pages { body: body.stream, rest: Bytes::new() };

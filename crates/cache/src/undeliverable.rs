@@ -216,11 +216,15 @@ impl Worker {
             checksum_algorithm: None,
             conditions: Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() },
         };
-        self.copy(copy).await?;
-        self.end_undeliverable(path, generation, End::Discard).await.map_err(|error| {
-            let context = format!("/{to} is written, and /{path} is still here: {error}");
-            Error { context, ..error }
-        })
+        let copied = self.copy(copy).await?;
+        let Err(error) = self.end_undeliverable(path, generation, End::Discard).await else { return Ok(()) };
+        // Somebody has written or deleted it meanwhile, say.
+        let is_ours = Conditions { if_match: Some(TagCondition::OneOf(vec![copied.etag])), ..Conditions::default() };
+        let context = match self.delete(to, &is_ours).await {
+            Ok(()) => format!("nothing has changed: {error}"),
+            Err(left) => format!("the copy at /{to} stays ({left}), and nothing else has changed: {error}"),
+        };
+        Err(Error { context, ..error })
     }
 }
 

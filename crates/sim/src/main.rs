@@ -138,7 +138,9 @@ fn work(task: &Task, number: usize) {
 fn watch(task: &Task, all_ended: &Receiver<()>) {
     while let Err(RecvTimeoutError::Timeout) = all_ended.recv_timeout(Duration::from_secs(1)) {
         let now = task.clock.monotonic();
-        let endless = task.running.lock().iter().flatten().find(|(_, since)| now - *since > RUN_MAX).copied();
+        // One may have begun since.
+        let is_endless = |(_, since): &&(u64, Duration)| now.saturating_sub(*since) > RUN_MAX;
+        let endless = task.running.lock().iter().flatten().find(is_endless).copied();
         if let Some((seed, _)) = endless {
             println!("seed {seed} does not end");
             std::process::exit(1);

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
@@ -175,9 +176,14 @@ impl S3Store {
                 request.send().await.map(drop).map_err(plain)
             }
         };
-        match result.map_err(|error| classify(error, Effect::Write, || self.context("delete", key))) {
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
-            result => result,
+        match result {
+            Err(error) if error.code() == Some("NoSuchKey") => Ok(()),
+            Err(error) => match classify(error, Effect::Write, || self.context("delete", key)) {
+                // That there is no such upload, say, tells nothing of the object.
+                error if error.kind == ErrorKind::NotFound => Err(Error { kind: ErrorKind::Ambiguous, ..error }),
+                error => Err(error),
+            },
+            Ok(()) => Ok(()),
         }
     }
 
