@@ -73,10 +73,13 @@ impl Worker {
             self.positions.changed(path, || positions::Change::Deleted);
             return Ok(());
         }
+        // Before the copy that tells is dropped.
+        let was_there = self.fresh_remote_etag(path, policy).is_some();
         self.announce(path, &current).await?;
         if let Err(error) = mount.foreground.delete(&path.key, condition).await {
-            let has_no_such_names =
-                error.kind == UfsKind::InvalidName && !can_have(mount.foreground.as_ref(), path).await.unwrap_or(true);
+            let has_no_such_names = error.kind == UfsKind::InvalidName
+                && !was_there
+                && !can_have(mount.foreground.as_ref(), path).await.unwrap_or(true);
             if !has_no_such_names {
                 return Err(self.write_failed(path, error).await);
             }

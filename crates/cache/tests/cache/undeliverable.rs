@@ -304,6 +304,16 @@ async fn a_delete_that_is_refused_of_what_was_there_stays_until_it_is_done_or_gi
     assert_eq!(bench.keys().await, ["a//b"], "one delete was undone, the other done");
 }
 
+#[tokio::test]
+async fn a_delete_through_that_is_refused_of_what_was_there_fails() {
+    let bench = Bench::new(WriteMode::WriteThrough).await;
+    bench.put("a//b", "value").await.unwrap();
+    bench.under.refuse_objects(Some(refuses));
+    assert_eq!(kind(bench.delete("a//b").await), Some(ErrorKind::InvalidKey));
+    bench.under.refuse_objects(None);
+    assert_eq!(bench.get("a//b").await.unwrap(), "value");
+}
+
 /// A request without an answer may still land, and bring back what was dropped.
 #[tokio::test]
 async fn nothing_is_given_up_before_an_earlier_request_is_settled() {
