@@ -259,7 +259,11 @@ impl Cache {
         self.worker.stop.cancel();
         tokio::select! {
             biased;
-            () = self.tasks.join() => {}
+            () = self.tasks.join() => {
+                if let Err(error) = self.worker.note_answered().await {
+                    tracing::warn!(%error, "the next start will wait for requests of this one");
+                }
+            }
             // For the next start, requests without an outcome are like those that a crash has cut off.
             () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {
                 tracing::warn!("stopping although requests to an under store have got no answer yet");

@@ -49,6 +49,11 @@ impl KeyLocks {
         guard
     }
 
+    /// Whether nobody holds a lock or waits for one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_empty())
+    }
+
     /// The lock of `path`, if nobody holds it.
     pub(crate) fn try_lock(self: &Arc<Self>, path: &ObjectPath) -> Option<KeyGuard> {
         let slot = Arc::clone(self.shard(path).lock().entry(path.clone()).or_default());
@@ -116,6 +121,6 @@ mod tests {
         };
         drop(guard);
         waiter.join().await;
-        assert!(locks.shards.iter().all(|shard| shard.lock().is_empty()));
+        assert!(locks.is_empty());
     }
 }

@@ -27,6 +27,7 @@ use crate::multipart::Activity;
 use crate::persist::{Backoff, Entry, PersistEvents, Queue};
 use crate::policies::Policies;
 use crate::positions::Positions;
+use crate::put::decode_under_way;
 use crate::read_ahead::ReadAhead;
 use crate::refusals::Refusals;
 use crate::remote::Remote;
@@ -79,6 +80,8 @@ impl Cache {
         let hasher = HashState::new(env.random.as_ref());
         let mounted = mounts.mounts.keys().cloned().collect();
         let generations = Generations::load(&env, engine.as_ref(), &store).await?;
+        let start = generations.next(&store);
+        let settle = Settle::load(env.clone(), settings.settle_time.0, engine.as_ref(), start).await?;
         let metrics = Metrics::register(registry);
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
@@ -95,7 +98,7 @@ impl Cache {
             metrics,
             backlog: Backlog::default(),
             jobs: Jobs::load(engine.as_ref()).await?,
-            settle: Settle::new(env.clone(), settings.settle_time.0),
+            settle,
             remote: Remote::new(env.clone(), &hasher, settings.page_size.0),
             positions: Positions::new(env.clone()),
             first_looks: FirstLooks::default(),
@@ -131,6 +134,7 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     let mut tasks: Vec<_> = persisters.collect();
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
+    tasks.push(forebay_env::spawn(Arc::clone(worker).settle_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).stall_loop()));
     tasks
@@ -150,7 +154,7 @@ impl Worker {
                 self.write_times.seen(record.last_modified_ms);
                 self.look_for_bytes(&path, &record);
                 // Transient and conflicting ones too: they may have replaced a dirty one.
-                self.settle.mark_earlier(&path);
+                self.settle.mark_earlier(&path, Some(record.dirty_since));
                 if matches!(record.state, State::Dirty | State::Tombstone) {
                     self.queue.push(path, Entry::of(&record));
                 }
@@ -176,10 +180,10 @@ impl Worker {
     async fn load_requests(&self) -> Result<()> {
         let mut range = records::all_requests_range();
         while let Some(found) = self.next_records(&mut range).await? {
-            found
-                .iter()
-                .filter_map(|(key, _)| records::parse_request_key(key))
-                .for_each(|path| self.settle.mark_earlier(&path));
+            for (key, versioned) in &found {
+                let Some(path) = records::parse_request_key(key) else { continue };
+                self.settle.mark_earlier(&path, decode_under_way(&versioned.value));
+            }
         }
         Ok(())
     }

@@ -391,7 +391,7 @@ impl Worker {
         if !self.policies.may_hold_unsynced(path) {
             return false;
         }
-        let transaction = Transaction { writes: vec![under_way(path)], ..Transaction::default() };
+        let transaction = Transaction { writes: vec![under_way(path, self.settle.start())], ..Transaction::default() };
         if let Err(error) = self.engine.commit(transaction).await {
             // The disk takes no more writes: bytes that are still read had better go where they are safe.
             tracing::warn!(%path, %error, "sent without a note of it");

@@ -285,7 +285,7 @@ impl Worker {
     /// a write that got no answer, because its disk could not sync, may be there after the next start.
     pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current) -> Result<()> {
         self.fence.advance(path);
-        let mut writes = vec![under_way(path)];
+        let mut writes = vec![under_way(path, self.settle.start())];
         let mut local = LocalChange::default();
         if current.record.is_none() {
             local.forget.push(Self::store_key(path));
@@ -411,9 +411,15 @@ impl Worker {
     }
 }
 
-/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`].
-pub(crate) fn under_way(path: &ObjectPath) -> ValueWrite {
-    ValueWrite { key: records::request_key(path), value: Some(Bytes::new()) }
+/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`] and [`Settle::start`](crate::settle::Settle::start).
+pub(crate) fn under_way(path: &ObjectPath, start: Generation) -> ValueWrite {
+    let value = Some(Bytes::copy_from_slice(&start.0.to_be_bytes()));
+    ValueWrite { key: records::request_key(path), value }
+}
+
+/// The start of the process that has noted it; older releases did not.
+pub(crate) fn decode_under_way(value: &[u8]) -> Option<Generation> {
+    value.try_into().ok().map(|bytes| Generation(u64::from_be_bytes(bytes)))
 }
 
 /// The end of [`under_way`].

@@ -48,7 +48,7 @@ pub struct Settings {
     /// runtime and the sync of what they note. Nothing for tests whose clock stands still.
     #[serde(skip)]
     pub persist_delay: Period,
-    /// After an upload whose answer was lost, how long no other version of the same object is sent.
+    /// After a request whose answer was lost, how long nothing else is sent for the same object; and for all that is dirty after a crash.
     pub settle_time: Period,
     /// Multipart uploads and other leftovers without activity for this long are removed.
     pub leftover_timeout: Period,

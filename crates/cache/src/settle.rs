@@ -1,58 +1,81 @@
 //! Requests whose answer was lost may still be carried out. Until that can no longer happen, nothing else is sent for
 //! the same key: conditions alone don't suffice, since equal content has equal tags (A, B, then A again).
 
-use std::collections::{HashMap, HashSet};
+mod earlier;
+
+use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use forebay_catalog::records::{self, SETTLED_KEY};
+use forebay_catalog::{Engine, Transaction};
 use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_env::{Env, HashState};
-use forebay_types::{Generation, ObjectPath};
+use forebay_store::ValueWrite;
+use forebay_types::{Durability, Generation, ObjectPath};
+
+use crate::put::answered;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result, to_the_end};
+use earlier::{Earlier, Step};
+
+/// Pause before a key is tried again when only the note is missing, at least.
+const NOTE_PAUSE: Duration = Duration::from_millis(10);
+
+/// A note that takes longer is tried again: a disk may stand still, and another one take it.
+const NOTE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Keys with a request that may land late.
 pub(crate) struct Settle {
     env: Env,
     period: Duration,
+    /// Above the generations of all earlier processes, and below those of this one.
+    start: Generation,
     unsettled: Mutex<HashMap<ObjectPath, Duration>>,
     earlier: Mutex<Earlier>,
     hasher: HashState,
     /// Generations that the under store has, and whose record may be gone after a restart or not: a disk has failed.
     left: Mutex<HashMap<ObjectPath, Generation>>,
-}
-
-/// Keys of which an earlier process may have sent something.
-#[derive(Default)]
-struct Earlier {
-    /// Hashes: there may be millions of keys. Two that share one only wait longer than they must.
-    hashes: HashSet<u64>,
-    /// It may have been any key: what would tell is lost.
-    all: bool,
-    until: Duration,
+    /// Nothing more is sent: the worker stops.
+    is_closed: AtomicBool,
 }
 
 impl Settle {
-    pub(crate) fn new(env: Env, period: Duration) -> Self {
-        let hasher = HashState::new(env.random.as_ref());
-        Self { env, period, unsettled: Mutex::default(), earlier: Mutex::default(), hasher, left: Mutex::default() }
+    /// # Errors
+    /// Whatever the catalog answers.
+    pub(crate) async fn load(env: Env, period: Duration, engine: &dyn Engine, start: Generation) -> Result<Self> {
+        let noted = engine.get(SETTLED_KEY).await?.map(|found| found.value);
+        Ok(Self::new(env, period, start, noted))
     }
 
-    /// An earlier process may have sent a request for this key.
-    pub(crate) fn mark_earlier(&self, path: &ObjectPath) {
-        let (hash, until) = (self.hasher.hash_one(path), self.env.clock.monotonic() + self.period);
-        let mut earlier = self.earlier.lock();
-        earlier.hashes.insert(hash);
-        earlier.until = until;
+    fn new(env: Env, period: Duration, start: Generation, noted: Option<Bytes>) -> Self {
+        let hasher = HashState::new(env.random.as_ref());
+        let earlier = Mutex::new(Earlier::new(env.clock.monotonic(), period, start, noted));
+        let (unsettled, left) = (Mutex::default(), Mutex::default());
+        Self { env, period, start, unsettled, earlier, hasher, left, is_closed: AtomicBool::new(false) }
+    }
+
+    /// What a request for a key is noted with. The next start knows by it which process has sent it.
+    pub(crate) fn start(&self) -> Generation {
+        self.start
+    }
+
+    /// An earlier process may have sent a request for this key: when it gave out `generation`, or later. `None`: nobody knows when.
+    pub(crate) fn mark_earlier(&self, path: &ObjectPath, generation: Option<Generation>) {
+        self.earlier.lock().mark(self.hasher.hash_one(path), generation);
     }
 
     /// An earlier process may have sent a request for any key.
     pub(crate) fn mark_all_earlier(&self) {
-        let mut earlier = self.earlier.lock();
-        (earlier.all, earlier.until) = (true, self.env.clock.monotonic() + self.period);
+        self.earlier.lock().mark_all();
     }
 
     /// Whether what an earlier process has sent can land no more.
     pub(crate) fn is_earlier_over(&self) -> bool {
-        self.earlier.lock().until <= self.env.clock.monotonic()
+        self.earlier.lock().is_over(self.env.clock.monotonic())
     }
 
     /// A request for this key has got no answer.
@@ -66,14 +89,14 @@ impl Settle {
     pub(crate) fn wait(&self, path: &ObjectPath) -> Duration {
         let now = self.env.clock.monotonic();
         let until = self.unsettled.lock().get(path).copied().unwrap_or_default();
-        until.max(self.earlier_until(path, now)).saturating_sub(now)
-    }
-
-    fn earlier_until(&self, path: &ObjectPath, now: Duration) -> Duration {
-        let earlier = self.earlier.lock();
-        let is_marked = || earlier.all || earlier.hashes.contains(&self.hasher.hash_one(path));
-        let counts = earlier.until > now && is_marked();
-        if counts { earlier.until } else { Duration::ZERO }
+        let earlier = self.earlier.lock().until(|| self.hasher.hash_one(path), now);
+        let wait = until.max(earlier.unwrap_or_default()).saturating_sub(now);
+        match earlier {
+            // The longer the note is missing, the less often.
+            Some(earlier) => wait.max(NOTE_PAUSE).max(now.saturating_sub(earlier) / 4),
+            None if self.is_closed.load(Ordering::SeqCst) => wait.max(NOTE_PAUSE),
+            None => wait,
+        }
     }
 
     /// The under store has this generation, and the commit that says so got no answer. Nothing more is sent for it in this life: the next
@@ -90,10 +113,96 @@ impl Settle {
     pub(crate) fn sweep(&self) {
         let now = self.env.clock.monotonic();
         self.unsettled.lock().retain(|_, until| *until > now);
-        let mut earlier = self.earlier.lock();
-        if earlier.until <= now {
-            *earlier = Earlier { until: earlier.until, ..Earlier::default() };
+    }
+
+    fn step(&self) -> Option<Step> {
+        self.earlier.lock().step(self.env.clock.monotonic())
+    }
+
+    /// Whether a request for this key may still land.
+    fn is_open(&self, path: &ObjectPath, now: Duration) -> bool {
+        let is_unsettled = self.unsettled.lock().get(path).is_some_and(|until| *until > now);
+        is_unsettled || self.earlier.lock().until(|| self.hasher.hash_one(path), now).is_some()
+    }
+}
+
+impl Worker {
+    /// Notes how long was waited, so that the next start need not begin anew, and lets go what can land no more.
+    pub(crate) async fn settle_loop(self: Arc<Self>) {
+        while let Some(step) = self.settle.step() {
+            let pause = step.pause;
+            Arc::clone(&self).take_step(step).await;
+            if self.settle.step().is_none() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.env.clock.sleep(pause) => {}
+            }
         }
+        if let Err(error) = self.doubt.note(self.engine.as_ref()).await {
+            tracing::warn!(%error, "the next start will have its doubts again");
+        }
+        self.stop.cancelled().await;
+    }
+
+    async fn take_step(self: Arc<Self>, mut step: Step) {
+        if !step.is_noted {
+            let durability = if step.takes_back { Durability::Fsync } else { Durability::Os };
+            let (worker, note) = (Arc::clone(&self), step.note.clone());
+            let noted = to_the_end(async move { worker.note_settled(note, durability).await });
+            let noted = tokio::select! {
+                biased;
+                noted = noted => noted,
+                () = self.env.clock.sleep(NOTE_PATIENCE) => Err(Error::new(ErrorKind::Unavailable, "the disk does not answer")),
+            };
+            if let Err(error) = noted {
+                tracing::warn!(%error, "how long was waited for requests of earlier processes could not be noted");
+                // What a disk can't note had better go where it is safe, while it can be read. A full one has changed nothing.
+                let now = self.env.clock.monotonic();
+                if error.kind == ErrorKind::SlowDown || !self.settle.earlier.lock().is_waited_out(now) {
+                    return;
+                }
+            } else {
+                step.is_noted = true;
+            }
+        }
+        self.settle.earlier.lock().done(step);
+    }
+
+    async fn note_settled(&self, note: Option<Bytes>, durability: Durability) -> Result<()> {
+        let writes = vec![ValueWrite { key: Bytes::from_static(SETTLED_KEY), value: note }];
+        self.engine.commit(Transaction { writes, durability, ..Transaction::default() }).await?;
+        Ok(())
+    }
+
+    /// At a stop. When the under store has answered all requests, the next start need not wait for any.
+    pub(crate) async fn note_answered(&self) -> Result<()> {
+        // First: who holds a key's lock from here on sends nothing.
+        self.settle.is_closed.store(true, Ordering::SeqCst);
+        let now = self.env.clock.monotonic();
+        let is_answered = self.uploads.is_empty() && self.settle.unsettled.lock().values().all(|until| *until <= now);
+        if !is_answered || !self.end_requests(now).await? {
+            return Ok(());
+        }
+        let quiet = self.generations.next(&self.store);
+        let note = self.settle.earlier.lock().note(now, Some(quiet));
+        self.note_settled(note, Durability::Fsync).await
+    }
+
+    /// Ends the requests that are noted, unless one of them may still land. Nothing is on its way that is not noted.
+    async fn end_requests(&self, now: Duration) -> Result<bool> {
+        let mut range = records::all_requests_range();
+        while let Some(found) = self.next_records(&mut range).await? {
+            let paths: Vec<_> = found.iter().filter_map(|(key, _)| records::parse_request_key(key)).collect();
+            if paths.iter().any(|path| self.settle.is_open(path, now)) {
+                return Ok(false);
+            }
+            let writes = paths.iter().map(answered).collect();
+            self.engine.commit(Transaction { writes, durability: Durability::Os, ..Transaction::default() }).await?;
+        }
+        Ok(true)
     }
 }
 
@@ -101,38 +210,46 @@ impl Settle {
 mod tests {
     use super::*;
 
+    /// As the loop does, where every note is written.
+    fn take_step(settle: &Settle) {
+        if let Some(mut step) = settle.step() {
+            step.is_noted = true;
+            settle.earlier.lock().done(step);
+        }
+    }
+
     #[test]
     fn keys_of_an_earlier_process_wait_as_well() {
         let (env, clock) = Env::simulated(1);
-        let settle = Settle::new(env, Duration::from_secs(30));
+        let settle = Settle::new(env, Duration::from_secs(30), Generation(100), None);
         let path = |key| ObjectPath::parse("bucket", key).unwrap();
-        settle.mark_earlier(&path("first"));
-        clock.advance(Duration::from_secs(1));
-        settle.mark_earlier(&path("last"));
+        settle.mark_earlier(&path("first"), Some(Generation(3)));
+        settle.mark_earlier(&path("last"), None);
         settle.mark(&path("now"));
         clock.advance(Duration::from_secs(10));
         settle.mark(&path("last"));
+        take_step(&settle);
         assert_eq!(settle.wait(&path("first")), Duration::from_secs(20));
         assert_eq!(settle.wait(&path("last")), Duration::from_secs(30), "the later of the two");
         assert_eq!(settle.wait(&path("other")), Duration::ZERO);
         clock.advance(Duration::from_secs(20));
-        settle.sweep();
+        assert_eq!(settle.wait(&path("first")), NOTE_PAUSE, "the note is missing");
+        take_step(&settle);
         assert_eq!(settle.wait(&path("first")), Duration::ZERO);
         assert_eq!(settle.wait(&path("last")), Duration::from_secs(10));
-        assert!(settle.earlier.lock().hashes.is_empty());
     }
 
     #[test]
     fn where_nobody_knows_what_was_sent_every_key_waits() {
         let (env, clock) = Env::simulated(1);
-        let settle = Settle::new(env, Duration::from_secs(30));
+        let settle = Settle::new(env, Duration::from_secs(30), Generation(100), None);
         let path = ObjectPath::parse("bucket", "key").unwrap();
+        take_step(&settle);
         assert!(settle.is_earlier_over());
         settle.mark_all_earlier();
         assert_eq!(settle.wait(&path), Duration::from_secs(30));
         assert!(!settle.is_earlier_over());
         clock.advance(Duration::from_secs(30));
-        settle.sweep();
         assert!(settle.is_earlier_over());
         assert_eq!(settle.wait(&path), Duration::ZERO);
     }
@@ -140,7 +257,7 @@ mod tests {
     #[test]
     fn a_key_waits_until_its_request_is_settled() {
         let (env, clock) = Env::simulated(1);
-        let settle = Settle::new(env, Duration::from_secs(30));
+        let settle = Settle::new(env, Duration::from_secs(30), Generation(100), None);
         let path = ObjectPath::parse("bucket", "key").unwrap();
         assert_eq!(settle.wait(&path), Duration::ZERO);
         settle.mark(&path);

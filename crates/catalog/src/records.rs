@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `o/{bucket}\0{key}` | [`ObjectRecord`]: what the under store does not have yet |
 //! | `b/{bucket}` | empty: a bucket that has been seen, so that it takes writes when the under store is out of reach |
-//! | `r/{bucket}\0{key}` | empty: a client's request that may be on its way to the under store, or was when the process ended |
+//! | `r/{bucket}\0{key}` | eight bytes, big-endian: the start that has sent a client's request, which may be on its way to the under store |
 //! | `u/{bucket}\0{key}\0{upload id}` | [`UploadRecord`]: a multipart upload |
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
@@ -12,6 +12,7 @@
 //! | `j/{job id}` | a job of an operator, in the words of the cache |
 //! | `jf/{job id}/{number, ten digits}` | what it has found |
 //! | `generation_base` | eight bytes, big-endian: see the cache's `generations.rs` |
+//! | `settled` | for how long nothing was sent for what the last starts have found: see the cache's `settle/earlier.rs` |
 //! | `last_write_ms` | eight bytes, big-endian: a time in milliseconds that no write has been given a later one than |
 //!
 //! Values begin with a version byte; readers refuse one that they do not know.

@@ -6,6 +6,7 @@
 //! `clippy.toml` refuses the calls and names their replacement here.
 
 mod addresses;
+mod calls;
 pub mod clock;
 pub mod disk;
 pub mod random;
@@ -17,6 +18,7 @@ mod timed_io;
 use std::sync::Arc;
 
 pub use addresses::{AddressPlace, Addresses};
+pub use calls::Calls;
 pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
 pub use random::{HashState, Random};

@@ -9,11 +9,13 @@ use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
 use forebay_catalog::{EmbeddedEngine, records};
 use forebay_env::disk::memory::MemoryDisk;
-use forebay_env::disk::real::RealDisk;
+use forebay_env::disk::real::{DISK_CALLS_MAX, RealDisk};
 use forebay_env::{Background, Disk, Env, Task};
 use forebay_logs::{LogMetrics, Logs};
 use forebay_s3::{S3Service, S3Settings};
 use forebay_store::Store;
+use forebay_ufs::UnderStoreUrl;
+use forebay_ufs::directory::DIRECTORY_CALLS_MAX;
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Runtime};
@@ -33,6 +35,9 @@ const LISTEN_BACKLOG: u32 = 1024;
 /// How often to look whether background work still runs.
 const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
 
+/// Threads of a runtime for calls that block and belong to no disk: files of settings, names of hosts.
+const OTHER_CALLS_MAX: usize = 16;
+
 /// Of threads for what no client waits for: a tenth of the weight of others.
 const BACKGROUND_NICENESS: i32 = 10;
 
@@ -40,9 +45,10 @@ const BACKGROUND_NICENESS: i32 = 10;
 pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     let traces = logs::start(&config)?;
     limits::prepare_process(config.server.core_dumps);
-    let runtime = Builder::new_multi_thread().enable_all().build();
+    let threads = blocking_threads(&config);
+    let runtime = Builder::new_multi_thread().enable_all().max_blocking_threads(threads).build();
     let runtime = runtime.map_err(|e| Failure::of("runtime", &e))?;
-    let background = background_runtime().map_err(|e| Failure::of("runtime", &e))?;
+    let background = background_runtime(threads).map_err(|e| Failure::of("runtime", &e))?;
     let env = Env { background: Background::on(background.handle()), ..Env::real() };
     let ended = runtime.block_on(run(Arc::new(config), env));
     // What still runs here is of no use to anybody: requests have ended and the store is closed.
@@ -54,8 +60,16 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     ended
 }
 
+/// Enough for all calls that disks and directories may have at once, so that one that does not answer stops no other. No more: each thread keeps
+/// some megabytes of what it has allocated and others have freed, and all of them stay as long as there is enough to do.
+fn blocking_threads(config: &Config) -> usize {
+    let urls = config.mounts.values().chain([&config.root]).map(|place| &place.url);
+    let directories = urls.filter(|url| matches!(url, UnderStoreUrl::Directory(_))).count();
+    config.store.data_dirs.len() * DISK_CALLS_MAX + directories * DIRECTORY_CALLS_MAX + OTHER_CALLS_MAX
+}
+
 /// Threads that get what requests leave of the processors, and a tenth when they leave nothing: uploads go on, and nobody waits for them.
-fn background_runtime() -> std::io::Result<Runtime> {
+fn background_runtime(blocking_threads: usize) -> std::io::Result<Runtime> {
     let told = Once::new();
     // For this thread alone, as Linux has it.
     let step_back = move || {
@@ -65,7 +79,12 @@ fn background_runtime() -> std::io::Result<Runtime> {
             );
         }
     };
-    Builder::new_multi_thread().enable_all().thread_name("background").on_thread_start(step_back).build()
+    Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .thread_name("background")
+        .on_thread_start(step_back)
+        .build()
 }
 
 async fn run(config: Arc<Config>, env: Env) -> Result<(), Failure> {

@@ -58,8 +58,8 @@ async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
     let gets = || keys.iter().flat_map(read).map(|op| Step { pause_ms: 0, op });
     let list = Step { pause_ms: 0, op: Op::List { prefix: String::new(), delimiter: false, limit: 1000 } };
     let read_all = || Client::new(&machine.root, cache.clone(), 99).run(gets().chain([list.clone()]).collect());
-    // A write that its client was told nothing of may still land.
-    world.clock.sleep(world.settle).await;
+    // A write that its client was told nothing of may still land. That it can no more is noted then.
+    world.clock.sleep(world.settle + Duration::from_secs(1)).await;
     give_up_missing(machine, &cache, &keys).await;
     read_all().await;
     abort_uploads(machine, &cache).await;

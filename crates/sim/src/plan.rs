@@ -28,6 +28,9 @@ const LONG_RUNS: u64 = 400;
 /// In one run of so many, the under store refuses writes of some keys for good, and an operator gives them up.
 const PICKY_RUNS: u64 = 12;
 
+/// In one run of so many, processes end before requests of the one before can land no more, and so do many of their successors.
+const RESTLESS_RUNS: u64 = 20;
+
 /// In one run of so many, keys come and go for long beside few that stay: what deletes leave behind must not fill the store.
 const CHURN_RUNS: u64 = 60;
 
@@ -298,6 +301,8 @@ impl Plan {
         } else if dice.once_in(CHURN_RUNS) {
             churn_config(&dice, &mut config);
             (0..1 + dice.below(2)).map(|_| churn_life(&dice, &config, &keys)).collect()
+        } else if dice.once_in(RESTLESS_RUNS) {
+            (0..4 + dice.below(12)).map(|_| restless_life(&dice, &config, &keys)).collect()
         } else {
             let is_picky = dice.once_in(PICKY_RUNS);
             let life = |_| {
@@ -433,6 +438,29 @@ fn short_life(dice: &Dice, config: &Config, keys: &[String], changing: bool) -> 
     let full = Fault::Full { disk, room: Some(dice.below(8 * KIB)) };
     let faults = if dice.once_in(8) { vec![(dice.below(20), full)] } else { Vec::new() };
     Life { changes, clients, faults, end }
+}
+
+/// Writes whose requests get no answers, and an end some seconds later.
+fn restless_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
+    let key = || keys[dice.below(keys.len() as u64 / 2 + 1) as usize].clone();
+    let change = || match dice.below(4) {
+        0 => Op::Delete { key: key(), when: When::Always },
+        1 => op(dice, config, keys),
+        _ => {
+            Op::Put { key: key(), body: body(dice, config), tags: 0, when: When::Always, breaks: false, piece: 1 << 20 }
+        }
+    };
+    let steps = (0..dice.below(6)).map(|_| Step { pause_ms: dice.below(4000), op: change() });
+    let clients = vec![steps.collect()];
+    let after_ms = dice.below(config.settle_s * 1000);
+    let end = match dice.below(8) {
+        0 => End::Stop,
+        1..3 if !config.os_durability => End::PowerCut { after_ms },
+        _ => End::Kill { after_ms },
+    };
+    let weather = dice.one_of(&[Weather::Fair, Weather::Stormy, Weather::Silent, Weather::Silent]);
+    let faults = vec![(0, Fault::Weather(Weather::Stormy)), (dice.below(after_ms + 1), Fault::Weather(weather))];
+    Life { changes: Vec::new(), clients, faults, end }
 }
 
 /// A small store, and a prefix where what is written stays until it is deleted.

@@ -4,6 +4,7 @@
 //! extended attribute, or in a file of its own where that does not fit. Files that others put there are objects too.
 
 mod body;
+mod calls;
 mod meta;
 mod paths;
 mod root;
@@ -29,6 +30,8 @@ use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
 };
 use body::Temporary;
+pub use calls::DIRECTORY_CALLS_MAX;
+use calls::DirectoryCalls;
 use meta::FileMeta;
 use paths::{Durable, Place};
 pub use root::DirectoryRoot;
@@ -55,8 +58,8 @@ struct Inner {
     /// Held while names change: conditions are checked and files put into place in one step.
     names: Mutex<()>,
     durable: Durable,
-    /// Uploads at once: each keeps a thread while it waits for the disk.
     uploads: Semaphore,
+    calls: DirectoryCalls,
 }
 
 /// Turns a refusal of the file system into an error.
@@ -70,14 +73,6 @@ pub(crate) fn failed(doing: &str, error: io::Error) -> Error {
     Error {
         source: Some(Box::new(error)),
         ..Error::new(kind, format!("the directory behind the mount: could not {doing}"))
-    }
-}
-
-/// Runs what blocks where it disturbs nobody.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(Error::new(ErrorKind::Unavailable, format!("a task of the directory ended early: {error}"))),
     }
 }
 
@@ -99,20 +94,19 @@ impl DirectoryStore {
     /// # Errors
     /// `NoBucket` when it does not.
     pub async fn open(env: Env, root: PathBuf) -> Result<Self> {
-        Self::open_root(env, Root::new(root, None)).await
+        Self::open_root(env, Root::new(root, None), DirectoryCalls::new()).await
     }
 
-    async fn open_root(env: Env, root: Root) -> Result<Self> {
-        let store = Self::assume(env, root);
-        let inner = Arc::clone(&store.inner);
-        blocking(move || inner.tree().map(drop)).await?;
+    async fn open_root(env: Env, root: Root, calls: DirectoryCalls) -> Result<Self> {
+        let store = Self::assume(env, root, calls);
+        store.inner.call(|inner| inner.tree().map(drop)).await?;
         Ok(store)
     }
 
     /// A directory that is believed to exist.
-    fn assume(env: Env, root: Root) -> Self {
+    fn assume(env: Env, root: Root, calls: DirectoryCalls) -> Self {
         let (names, durable, uploads) = (Mutex::default(), Durable::default(), Semaphore::new(UPLOADS_MAX));
-        Self { inner: Arc::new(Inner { env, root, names, durable, uploads }) }
+        Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls }) }
     }
 }
 
@@ -133,6 +127,15 @@ fn make_own(tree: &Tree, name: &str) -> io::Result<()> {
 }
 
 impl Inner {
+    /// For what only reads.
+    async fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let inner = Arc::clone(self);
+        self.calls.read(move || work(&inner)).await
+    }
+
     /// # Errors
     /// `NoBucket` when the directory is gone.
     fn tree(&self) -> Result<Tree> {
@@ -296,8 +299,8 @@ fn sync_directory(tree: &Tree, path: Option<&Path>) -> Result<()> {
 #[async_trait]
 impl UnderStore for DirectoryStore {
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
-        let (inner, key) = (Arc::clone(&self.inner), key.clone());
-        blocking(move || Ok(inner.must_open(key.as_str())?.object)).await
+        let key = key.clone();
+        self.inner.call(move |inner| Ok(inner.must_open(key.as_str())?.object)).await
     }
 
     /// # Errors
@@ -313,18 +316,22 @@ impl UnderStore for DirectoryStore {
 
     async fn make_durable(&self, key: &ObjectKey) -> Result<()> {
         let (inner, key) = (Arc::clone(&self.inner), key.clone());
-        blocking(move || inner.make_durable(key.as_str())).await
+        self.inner.calls.write(move || inner.make_durable(key.as_str())).await
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
-        let (inner, key) = (Arc::clone(&self.inner), key.clone());
-        let opened = blocking(move || inner.must_open(key.as_str())).await?;
+        let key = key.clone();
+        let opened = self.inner.call(move |inner| inner.must_open(key.as_str())).await?;
         if if_match.is_some_and(|etag| *etag != opened.object.remote_etag) {
             return Err(Error::new(ErrorKind::Precondition, "the object has changed"));
         }
         let whole = ByteRange::of_size(opened.object.info.size);
         let range = range.map_or(whole, |range| range.intersect(whole).unwrap_or(ByteRange::new(0, 0)));
-        Ok(RemoteBody { object: opened.object, range, stream: body::stream(opened.file, range) })
+        Ok(RemoteBody {
+            object: opened.object,
+            range,
+            stream: body::stream(self.inner.calls.clone(), opened.file, range),
+        })
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
@@ -344,7 +351,7 @@ impl UnderStore for DirectoryStore {
                 let etag = temporary.finish(&upload)?;
                 inner.place(key.as_str(), temporary, &upload.condition, etag).map(|stored| (None, Some(stored)))
             };
-            match blocking(step).await? {
+            match self.inner.calls.write(step).await? {
                 (_, Some(stored)) => return Ok(stored),
                 (written, None) => temporary = written,
             }
@@ -354,7 +361,7 @@ impl UnderStore for DirectoryStore {
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
         let (inner, key) = (Arc::clone(&self.inner), key.clone());
         let condition_of = condition.clone();
-        let deleted = blocking(move || inner.delete(key.as_str(), &condition_of)).await;
+        let deleted = self.inner.calls.write(move || inner.delete(key.as_str(), &condition_of)).await;
         match (deleted, condition) {
             (Err(error), Condition::Always) if error.kind == ErrorKind::NotFound => Ok(()),
             (result, _) => result,
@@ -363,22 +370,23 @@ impl UnderStore for DirectoryStore {
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
         let (inner, request) = (Arc::clone(&self.inner), request.clone());
-        blocking(move || walk::list(&inner, &request)).await
+        self.inner.calls.list(move || walk::list(&inner, &request)).await
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
-        let (inner, key) = (Arc::clone(&self.inner), key.clone());
-        blocking(move || Ok(inner.must_open(key.as_str())?.meta.map(|meta| meta.info.tags).unwrap_or_default())).await
+        let key = key.clone();
+        let tags = |opened: Opened| opened.meta.map(|meta| meta.info.tags).unwrap_or_default();
+        self.inner.call(move |inner| inner.must_open(key.as_str()).map(tags)).await
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
         let (inner, key, tags) = (Arc::clone(&self.inner), key.clone(), tags.clone());
-        blocking(move || inner.set_tags(key.as_str(), tags)).await
+        self.inner.calls.write(move || inner.set_tags(key.as_str(), tags)).await
     }
 
     async fn sweep(&self, age: Duration) -> Result<u64> {
         let inner = Arc::clone(&self.inner);
-        blocking(move || inner.sweep(age)).await
+        self.inner.calls.list(move || inner.sweep(age)).await
     }
 
     fn label(&self) -> String {

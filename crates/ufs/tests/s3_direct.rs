@@ -515,6 +515,32 @@ async fn a_list_that_goes_in_circles_is_an_error() {
     assert_eq!((error.kind, server.seen.lock().len()), (ErrorKind::Unavailable, 2), "{error}");
 }
 
+/// MinIO answers from the object of that name alone, if there is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_one_key_is_not_the_last_one() {
+    let names = ["dir/", "dir/x", "dir/y"];
+    let server = Recorder::by(move |seen| {
+        let is_alone = seen.path.contains("max-keys=1") && !seen.path.contains("start-after=");
+        let from = usize::from(seen.path.contains("start-after="));
+        let shown = if is_alone { &names[..1] } else { &names[from..] };
+        let keys = shown
+            .iter()
+            .map(|name| format!("<Contents><Key>a prefix/{name}</Key><Size>1</Size><ETag>\"t\"</ETag></Contents>"));
+        let keys: String = keys.collect();
+        let document = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{keys}</ListBucketResult>");
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{document}", document.len())
+    })
+    .await;
+    let [store, _] = server.both(S3Settings::default()).await;
+    let mut request = ListRequest { prefix: "dir/".to_owned(), limit: 1, ..ListRequest::default() };
+    let first = store.list(&request).await.unwrap();
+    assert_eq!(first.objects.len(), 1);
+    assert_eq!((first.objects[0].key.as_str(), first.next.as_deref()), ("dir/", Some("dir/")));
+    request = ListRequest { start_after: first.next, limit: 2, ..request };
+    let rest = store.list(&request).await.unwrap();
+    assert_eq!(rest.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), names[1..]);
+}
+
 /// As MinIO does for delimiters other than `/`; without one it goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn common_prefixes_are_made_here_where_tokens_lead_back() {

@@ -561,7 +561,7 @@ async fn what_passes_the_catalog_by_outlasts_a_write_that_got_no_answer() {
         }
         // The record of the older one is in a log.
         bench.kill().await;
-        bench.clock.advance(bench.setup.settings.settle_time.0);
+        bench.settle().await;
         if overwritten {
             assert_eq!(bench.get(&key).await.unwrap(), "newer");
         } else {

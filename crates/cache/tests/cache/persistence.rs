@@ -107,7 +107,7 @@ async fn a_request_is_known_of_after_a_power_cut_whatever_that_took() {
         bench.put("key", "second").await.unwrap();
         assert_eq!(kind(bench.cache.persist("/").await), Some(ErrorKind::SlowDown), "seed {seed}");
         dead.land().await.unwrap();
-        bench.clock.advance(bench.setup.settings.settle_time.0);
+        bench.settle().await;
         bench.drain().await;
         assert_eq!(bench.under("key").unwrap(), "second", "seed {seed}");
     }

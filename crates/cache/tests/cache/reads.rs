@@ -224,7 +224,7 @@ async fn a_damaged_dirty_object_is_neither_served_nor_uploaded() {
             assert_eq!(bench.under("key").unwrap(), "older", "{size} bytes");
             assert_eq!(bench.keys().await, ["key"]);
             bench.restart().await;
-            bench.clock.advance(bench.setup.settings.settle_time.0);
+            bench.settle().await;
         }
         bench.put("key", "newer").await.unwrap();
         bench.drain().await;

@@ -272,7 +272,7 @@ async fn times_of_writes_do_not_go_back_after_a_restart() {
             } else {
                 bench.restart().await
             }
-            bench.clock.advance(bench.setup.settings.settle_time.0);
+            bench.settle().await;
             let second = bench.put("key", "second").await.unwrap().last_modified_ms;
             assert!(second >= first, "{mode:?}, crash: {crash}: {second} comes after {first}");
             assert!(second <= first + 2000, "{mode:?}, crash: {crash}: nor are they far ahead");
@@ -299,7 +299,7 @@ async fn times_of_writes_without_an_answer_do_not_go_back_either() {
         bench.drain().await;
         bench.clock.set_unix_ms(first - 3_600_000);
         bench.kill().await;
-        bench.clock.advance(bench.setup.settings.settle_time.0);
+        bench.settle().await;
         let second = bench.put("key", "second").await.unwrap().last_modified_ms;
         assert!(second >= first, "deleted: {delete}: {second} comes after {first}");
     }
@@ -438,6 +438,100 @@ async fn bytes_that_no_record_names_are_removed_at_the_start() {
     assert_eq!(bench.get("kept").await.unwrap(), "value");
 }
 
+/// A process that a supervisor starts again and again, and that fails each time before the settle time is over.
+#[tokio::test]
+async fn short_lives_do_not_keep_anything_from_the_under_store() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "value").await.unwrap();
+    for life in 0..2 {
+        bench.kill().await;
+        bench.background.set(Way::Open);
+        bench.put("new", "value").await.unwrap();
+        bench.pass_seconds(13).await;
+        assert_eq!(bench.under("key"), None, "life {life}: a request of the first may still land");
+    }
+    bench.kill().await;
+    bench.pass_seconds(10).await;
+    assert_eq!(bench.under("key").unwrap(), "value");
+}
+
+/// Its state is written in each of them.
+#[tokio::test]
+async fn what_is_written_in_each_short_life_is_sent_as_well() {
+    let mut bench = Bench::new(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    for life in 0..3 {
+        bench.put("key", format!("of life {life}")).await.unwrap();
+        bench.kill().await;
+        bench.pass_seconds(8).await;
+        assert_eq!(bench.under("key"), None);
+    }
+    bench.put("key", "last").await.unwrap();
+    bench.pass_seconds(10).await;
+    assert_eq!(bench.under("key").unwrap(), "last");
+}
+
+/// Also where the power goes: that nothing was sent for a while must be forgotten before anything is.
+#[tokio::test]
+async fn what_short_lives_send_is_waited_for_as_well() {
+    for cut in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteBack).await;
+        bench.background.set(Way::Closed);
+        bench.put("key", "value").await.unwrap();
+        bench.kill().await;
+        bench.pass_seconds(20).await;
+        bench.kill().await;
+        bench.background.set(Way::Late);
+        bench.pass_seconds(20).await;
+        assert_eq!(
+            bench.background.stragglers(),
+            1,
+            "cut {cut}: sent 30 seconds after the first start, and not answered"
+        );
+        let dead = bench.background.clone();
+        if cut {
+            bench.power_loss(3).await
+        } else {
+            bench.kill().await
+        }
+        bench.put("key", "newer").await.unwrap();
+        bench.pass_seconds(25).await;
+        assert_eq!(bench.under("key"), None, "cut {cut}");
+        dead.land().await.unwrap();
+        bench.pass_seconds(6).await;
+        assert_eq!(bench.under("key").unwrap(), "newer", "cut {cut}");
+        assert!(bench.generations("key").is_sorted());
+    }
+}
+
+#[tokio::test]
+async fn after_a_stop_without_open_requests_nothing_waits() {
+    for durability in [Durability::Fsync, Durability::Os] {
+        let setup = Setup::new(WriteMode::WriteBack).policy(|rule| rule.durability = Some(durability));
+        let mut bench = setup.open().await;
+        bench.background.set(Way::Refuse("key".to_owned(), forebay_ufs::ErrorKind::Throttled));
+        bench.put("key", "value").await.unwrap();
+        until("it was refused", || bench.background.refusals() > 0).await;
+        bench.restart().await;
+        bench.background.set(Way::Open);
+        bench.pass_seconds(2).await;
+        assert_eq!(bench.under("key").unwrap(), "value");
+        // A request without an answer is waited for.
+        bench.background.set(Way::Late);
+        bench.put("key", "late").await.unwrap();
+        until("it got no answer", || bench.background.stragglers() == 1).await;
+        bench.restart().await;
+        bench.background.set(Way::Open);
+        bench.pass_seconds(25).await;
+        assert_eq!(bench.under("key").unwrap(), "value");
+        assert_eq!(bench.background.stragglers(), 1);
+        bench.background.land().await.unwrap();
+        bench.pass_seconds(6).await;
+        assert_eq!(bench.under("key").unwrap(), "late");
+    }
+}
+
 /// A clean one, which is no version that the catalog could mean.
 #[tokio::test]
 async fn an_older_copy_does_not_stand_in_for_a_version_whose_bytes_are_gone() {
@@ -456,7 +550,7 @@ async fn an_older_copy_does_not_stand_in_for_a_version_whose_bytes_are_gone() {
     for error in [bench.get("key").await.unwrap_err(), bench.head("key").await.unwrap_err()] {
         assert_eq!((error.kind, error.to_string()), (ErrorKind::Unavailable, told.clone()));
     }
-    bench.clock.advance(bench.setup.settings.settle_time.0);
+    bench.settle().await;
     assert!(bench.cache.persist("/").await.is_err());
     assert_eq!(bench.under("key").unwrap(), "older");
 }
@@ -585,15 +679,14 @@ async fn after_a_directory_was_forgotten_nothing_is_sent_before_earlier_requests
     let mut bench = with_two_disks().await;
     lose_a_disk(&mut bench);
     bench.kill().await;
-    // Also by the next starts, as long as it is not noted.
+    // Also by the next starts, as long as it is not noted. How long was waited may be lost, too.
     for _ in 0..2 {
+        bench.pass_seconds(20).await;
         assert_eq!(kind(bench.put("through/key", "value").await), Some(ErrorKind::SlowDown));
-        bench.clock.advance(bench.setup.settings.settle_time.0);
-        bench.put("through/key", "value").await.unwrap();
-        bench.restart().await;
+        bench.kill().await;
     }
-    bench.clock.advance(bench.setup.settings.settle_time.0);
-    bench.cache.sweep().await.unwrap();
+    bench.settle().await;
+    bench.put("through/key", "value").await.unwrap();
     bench.restart().await;
     bench.put("through/key", "value").await.unwrap();
     // What is written after it is beyond doubt: it is sent without a look.

@@ -325,7 +325,7 @@ async fn nothing_is_given_up_before_an_earlier_request_is_settled() {
     bench.under.set_mood(Mood::Well);
     let discard = async || bench.cache.discard_undeliverable(&path("a//b"), told.generation).await;
     assert_eq!(kind(discard().await), Some(ErrorKind::SlowDown));
-    bench.clock.advance(bench.setup.settings.settle_time.0);
+    bench.settle().await;
     discard().await.unwrap();
 }
 

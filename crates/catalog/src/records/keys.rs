@@ -9,6 +9,9 @@ pub const GENERATION_BASE_KEY: &[u8] = b"generation_base";
 /// How many directories were forgotten, and the first generation that is newer than all that they may have known: two numbers of eight bytes.
 pub const DOUBT_KEY: &[u8] = b"doubt";
 
+/// How long nothing was sent for what earlier starts have found: see the cache's `settle/earlier.rs`.
+pub const SETTLED_KEY: &[u8] = b"settled";
+
 /// Holds a time that no write has been given a later one than.
 pub const LAST_WRITE_KEY: &[u8] = b"last_write_ms";
 
@@ -82,7 +85,7 @@ pub fn all_objects_range() -> (Bytes, Bytes) {
     range_of("o/")
 }
 
-/// The key of a request of a client that may be on its way to the under store; its value is empty.
+/// The key of a request of a client that may be on its way to the under store; its value is the start that has sent it.
 pub fn request_key(path: &ObjectPath) -> Bytes {
     format!("r/{}\0{}", path.bucket, path.key).into()
 }

@@ -14,6 +14,7 @@ use rustix::io::ReadWriteFlags;
 use super::buffers::Buffers;
 use super::open_file::{Freeing, OpenFile};
 use super::{Disk, DiskFile, DiskSpace};
+use crate::Calls;
 
 /// Holds the lock on the directory; not listed.
 const LOCK_FILE: &str = "lock";
@@ -21,12 +22,16 @@ const LOCK_FILE: &str = "lock";
 /// Buffers of one `pwritev`: Linux takes at most 1,024 (`IOV_MAX`).
 const BUFFERS_MAX: usize = 1024;
 
+/// Calls of one disk that wait at once: what the page cache holds needs none. Each keeps a thread.
+pub const DISK_CALLS_MAX: usize = 48;
+
 /// A directory that this process alone uses.
 pub struct RealDisk {
     path: Arc<PathBuf>,
     /// For syncs: they need no other descriptor.
     directory: Arc<File>,
     buffers: Arc<Buffers>,
+    calls: Calls,
     freeing: Arc<Freeing>,
     _lock: File,
 }
@@ -34,6 +39,7 @@ pub struct RealDisk {
 struct RealFile {
     file: Arc<OpenFile>,
     buffers: Arc<Buffers>,
+    calls: Calls,
 }
 
 impl RealDisk {
@@ -57,13 +63,18 @@ impl RealDisk {
             path: Arc::new(path.to_owned()),
             directory,
             buffers: Arc::default(),
+            calls: Calls::new(DISK_CALLS_MAX),
             freeing: Arc::default(),
             _lock: lock,
         })
     }
 
     fn opened(&self, file: File) -> Arc<dyn DiskFile> {
-        Arc::new(RealFile { file: OpenFile::new(file, &self.freeing), buffers: Arc::clone(&self.buffers) })
+        Arc::new(RealFile {
+            file: OpenFile::new(file, &self.freeing),
+            buffers: Arc::clone(&self.buffers),
+            calls: self.calls.clone(),
+        })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -91,31 +102,32 @@ fn not_synced(error: io::Error) -> io::Error {
     io::Error::other(format!("could not sync: {error}"))
 }
 
-/// Runs what may block where it disturbs nobody.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(io::Error::other(error)),
-    }
+/// Runs what may block when a place is free.
+async fn blocking<T: Send + 'static>(
+    calls: &Calls,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    calls.run(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 #[async_trait]
 impl Disk for RealDisk {
     async fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.file(name);
-        let file = blocking(move || options().create_new(true).open(path).map_err(without_descriptor)).await?;
+        let file =
+            blocking(&self.calls, move || options().create_new(true).open(path).map_err(without_descriptor)).await?;
         Ok(self.opened(file))
     }
 
     async fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.file(name);
-        let file = blocking(move || options().open(path)).await?;
+        let file = blocking(&self.calls, move || options().open(path)).await?;
         Ok(self.opened(file))
     }
 
     async fn list(&self) -> io::Result<Vec<String>> {
         let path = Arc::clone(&self.path);
-        blocking(move || {
+        blocking(&self.calls, move || {
             let names = std::fs::read_dir(path.as_path())?.map(|entry| Ok(entry?.file_name().into_string().ok()));
             let names = names.collect::<io::Result<Vec<_>>>()?;
             Ok(names.into_iter().flatten().filter(|name| name != LOCK_FILE).collect())
@@ -125,22 +137,22 @@ impl Disk for RealDisk {
 
     async fn remove(&self, name: &str) -> io::Result<()> {
         let path = self.file(name);
-        blocking(move || std::fs::remove_file(path)).await
+        blocking(&self.calls, move || std::fs::remove_file(path)).await
     }
 
     async fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to) = (self.file(from), self.file(to));
-        blocking(move || std::fs::rename(from, to)).await
+        blocking(&self.calls, move || std::fs::rename(from, to)).await
     }
 
     async fn sync_directory(&self) -> io::Result<()> {
         let directory = Arc::clone(&self.directory);
-        blocking(move || directory.sync_all().map_err(not_synced)).await
+        blocking(&self.calls, move || directory.sync_all().map_err(not_synced)).await
     }
 
     async fn space(&self) -> io::Result<DiskSpace> {
         let path = Arc::clone(&self.path);
-        blocking(move || {
+        blocking(&self.calls, move || {
             let found = rustix::fs::statvfs(path.as_path())?;
             Ok(DiskSpace { total: found.f_blocks * found.f_frsize, free: found.f_bavail * found.f_frsize })
         })
@@ -199,7 +211,7 @@ fn read_cached(file: &File, offset: u64, buffer: &mut [u8]) -> Option<()> {
 impl DiskFile for RealFile {
     async fn write_at(&self, offset: u64, data: Vec<Bytes>, sync: bool) -> io::Result<()> {
         let file = Arc::clone(&self.file);
-        blocking(move || {
+        blocking(&self.calls, move || {
             write_all(&file.file, offset, &data)?;
             if sync {
                 return file.sync();
@@ -216,7 +228,7 @@ impl DiskFile for RealFile {
             return Ok(buffer.freeze(length));
         }
         let file = Arc::clone(&self.file);
-        blocking(move || {
+        blocking(&self.calls, move || {
             let read = read_full(&file.file, offset, buffer.as_mut())?;
             Ok(buffer.freeze(read))
         })
@@ -225,17 +237,17 @@ impl DiskFile for RealFile {
 
     async fn sync_data(&self) -> io::Result<()> {
         let file = Arc::clone(&self.file);
-        blocking(move || file.sync()).await
+        blocking(&self.calls, move || file.sync()).await
     }
 
     async fn set_len(&self, length: u64) -> io::Result<()> {
         let file = Arc::clone(&self.file);
-        blocking(move || file.file.set_len(length)).await
+        blocking(&self.calls, move || file.file.set_len(length)).await
     }
 
     async fn len(&self) -> io::Result<u64> {
         let file = Arc::clone(&self.file);
-        blocking(move || Ok(file.file.metadata()?.len())).await
+        blocking(&self.calls, move || Ok(file.file.metadata()?.len())).await
     }
 }
 

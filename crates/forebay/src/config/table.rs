@@ -115,7 +115,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("cache", "persist_backoff_min", NOT_ZERO, "1 s", "First pause after a failed upload; it doubles with every failure."),
     setting("cache", "persist_backoff_max", NOT_ZERO, "1 h", "Longest pause between uploads of one object."),
     setting("cache", "settle_time", NOT_ZERO, "30 s",
-        "After a request whose answer was lost, and for what is dirty at the start, how long nothing is sent for the same object."),
+        "How long nothing is sent for an object after a request whose answer was lost, and for all that was dirty when the process was killed. Short lives of the process add up."),
     setting("cache", "leftover_timeout", NOT_ZERO, "1 h", "Multipart uploads and other leftovers without activity for this long are removed."),
     setting("cache", "leftover_interval", NOT_ZERO, "10 min", "How often leftovers are looked for."),
     setting("cache", "part_size_min", between(1, PUT_BYTES_MAX), "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),

@@ -10,24 +10,25 @@ use bytes::{Bytes, BytesMut};
 use forebay_types::{ByteRange, ETag};
 use futures::StreamExt;
 
+use super::calls::DirectoryCalls;
 use super::tree::Tree;
-use super::{Inner, blocking, failed, make_own, meta, own};
+use super::{Inner, failed, make_own, meta, own};
 use crate::{ByteStream, Error, ErrorKind, Result, Upload};
 
 /// Bytes read or written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Streams a range of an open file: one version, whatever happens to the name.
-pub(crate) fn stream(file: File, range: ByteRange) -> ByteStream {
+pub(crate) fn stream(calls: DirectoryCalls, file: File, range: ByteRange) -> ByteStream {
     let file = Arc::new(file);
     let next = move |at: u64| {
-        let file = Arc::clone(&file);
+        let (calls, file) = (calls.clone(), Arc::clone(&file));
         async move {
             if at >= range.end {
                 return None;
             }
             let length = CHUNK_BYTES.min(range.end - at);
-            let read = blocking(move || read(&file, at, length as usize)).await;
+            let read = calls.read(move || read(&file, at, length as usize)).await;
             // After an error the stream ends.
             let next = if read.is_ok() { at + length } else { range.end };
             Some((read, next))

@@ -8,14 +8,17 @@ use async_trait::async_trait;
 use forebay_env::Env;
 use forebay_types::BucketName;
 
+use super::calls::DirectoryCalls;
 use super::tree::Root;
-use super::{DirectoryStore, OWN_DIRECTORY, blocking, failed, is_absent};
+use super::{DirectoryStore, OWN_DIRECTORY, failed, is_absent};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 
 /// A directory of buckets.
 pub struct DirectoryRoot {
     env: Env,
     path: PathBuf,
+    /// All buckets are on one file system.
+    calls: DirectoryCalls,
 }
 
 impl DirectoryRoot {
@@ -25,9 +28,14 @@ impl DirectoryRoot {
     /// What the file system says.
     pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
         let directory = path.clone();
-        blocking(move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error)))
-            .await?;
-        Ok(Self { env, path })
+        let calls = DirectoryCalls::new();
+        let make = move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error));
+        calls.write(make).await?;
+        Ok(Self { env, path, calls })
+    }
+
+    fn bucket(&self, name: &BucketName) -> Root {
+        Root::new(self.path.clone(), Some(name.as_str()))
     }
 }
 
@@ -35,73 +43,78 @@ impl DirectoryRoot {
 impl BucketRoot for DirectoryRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
         let path = self.path.clone();
-        blocking(move || {
-            let mut buckets = Vec::new();
-            for entry in std::fs::read_dir(path).map_err(|error| failed("list the buckets", error))? {
-                let entry = entry.map_err(|error| failed("list the buckets", error))?;
-                let name = entry.file_name().into_string().ok().and_then(|name| BucketName::new(&name).ok());
-                let Some(name) = name.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
-                let stat = entry.metadata().map_err(|error| failed("look at a bucket", error))?;
-                // File systems without birth times show the last change instead.
-                let created = stat.created().or_else(|_| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-                let age = created.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                buckets.push(BucketInfo { name, created_ms: age.as_millis() as u64 });
-            }
-            buckets.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(buckets)
-        })
-        .await
+        self.calls
+            .list(move || {
+                let mut buckets = Vec::new();
+                for entry in std::fs::read_dir(path).map_err(|error| failed("list the buckets", error))? {
+                    let entry = entry.map_err(|error| failed("list the buckets", error))?;
+                    let name = entry.file_name().into_string().ok().and_then(|name| BucketName::new(&name).ok());
+                    let Some(name) = name.filter(|_| entry.file_type().is_ok_and(|kind| kind.is_dir())) else {
+                        continue;
+                    };
+                    let stat = entry.metadata().map_err(|error| failed("look at a bucket", error))?;
+                    // File systems without birth times show the last change instead.
+                    let created = stat.created().or_else(|_| stat.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                    let age = created.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    buckets.push(BucketInfo { name, created_ms: age.as_millis() as u64 });
+                }
+                buckets.sort_by(|a, b| a.name.cmp(&b.name));
+                Ok(buckets)
+            })
+            .await
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
         let (root, name) = (Root::new(self.path.clone(), None), name.clone());
-        blocking(move || {
-            let tree = root.open().map_err(|error| failed("open the directory", error))?;
-            let made = tree.create_directory(Path::new(name.as_str()));
-            // What is persisted in it must not go with its name. An earlier try may have been cut off.
-            tree.sync(Path::new("")).map_err(|error| failed("sync a directory", error))?;
-            match made {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                    Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")))
+        self.calls
+            .write(move || {
+                let tree = root.open().map_err(|error| failed("open the directory", error))?;
+                let made = tree.create_directory(Path::new(name.as_str()));
+                // What is persisted in it must not go with its name. An earlier try may have been cut off.
+                tree.sync(Path::new("")).map_err(|error| failed("sync a directory", error))?;
+                match made {
+                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                        Err(Error::new(ErrorKind::AlreadyExists, format!("the bucket {name} exists")))
+                    }
+                    made => made.map_err(|error| failed("make a bucket", error)),
                 }
-                made => made.map_err(|error| failed("make a bucket", error)),
-            }
-        })
-        .await
+            })
+            .await
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
         let (base, bucket) = (Root::new(self.path.clone(), None), Root::new(self.path.clone(), Some(name.as_str())));
         let name = name.clone();
-        blocking(move || {
-            let tree = match bucket.open() {
-                Ok(tree) => tree,
-                Err(error) if is_absent(&error) => {
-                    return Err(Error::new(ErrorKind::NotFound, format!("the bucket {name} does not exist")));
+        self.calls
+            .write(move || {
+                let tree = match bucket.open() {
+                    Ok(tree) => tree,
+                    Err(error) if is_absent(&error) => {
+                        return Err(Error::new(ErrorKind::NotFound, format!("the bucket {name} does not exist")));
+                    }
+                    Err(error) => return Err(failed("look into a bucket", error)),
+                };
+                let entries = tree.list(Path::new("")).map_err(|error| failed("look into a bucket", error))?;
+                if entries.iter().any(|(entry, _)| entry != OWN_DIRECTORY.as_bytes()) {
+                    return Err(Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")));
                 }
-                Err(error) => return Err(failed("look into a bucket", error)),
-            };
-            let entries = tree.list(Path::new("")).map_err(|error| failed("look into a bucket", error))?;
-            if entries.iter().any(|(entry, _)| entry != OWN_DIRECTORY.as_bytes()) {
-                return Err(Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")));
-            }
-            match tree.remove_all(Path::new(OWN_DIRECTORY)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(failed("remove a bucket", error));
+                match tree.remove_all(Path::new(OWN_DIRECTORY)) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(failed("remove a bucket", error));
+                    }
+                    Ok(()) | Err(_) => {}
                 }
-                Ok(()) | Err(_) => {}
-            }
-            // Fails when an object has come in between.
-            let base = base.open().map_err(|error| failed("open the directory", error))?;
-            base.remove_directory(Path::new(name.as_str()))
-                .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))?;
-            base.sync(Path::new("")).map_err(|error| failed("sync a directory", error))
-        })
-        .await
+                // Fails when an object has come in between.
+                let base = base.open().map_err(|error| failed("open the directory", error))?;
+                base.remove_directory(Path::new(name.as_str()))
+                    .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))?;
+                base.sync(Path::new("")).map_err(|error| failed("sync a directory", error))
+            })
+            .await
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        match DirectoryStore::open_root(self.env.clone(), Root::new(self.path.clone(), Some(name.as_str()))).await {
+        match DirectoryStore::open_root(self.env.clone(), self.bucket(name), self.calls.clone()).await {
             Ok(store) => Ok(Some(Arc::new(store))),
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(None),
             Err(error) => Err(error),
@@ -109,7 +122,7 @@ impl BucketRoot for DirectoryRoot {
     }
 
     fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
-        Arc::new(DirectoryStore::assume(self.env.clone(), Root::new(self.path.clone(), Some(name.as_str()))))
+        Arc::new(DirectoryStore::assume(self.env.clone(), self.bucket(name), self.calls.clone()))
     }
 
     fn label(&self) -> String {

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Rights of new directories and files, but for the umask of the process.
@@ -149,27 +149,34 @@ impl Tree {
 
     /// The names in a directory, and what they are.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<(Vec<u8>, FileType)>> {
-        let directory = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-        let mut names = Vec::new();
-        for entry in Dir::read_from(directory.as_fd())? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
-            let kind = match entry.file_type() {
-                // Some file systems do not tell.
-                FileType::Unknown => match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    Err(Errno::NOENT) => continue,
-                    Err(error) => return Err(error.into()),
-                },
-                kind => kind,
-            };
-            names.push((name.to_bytes().to_vec(), kind));
-        }
-        Ok(names)
+        self.entries(path)?.collect()
     }
+
+    /// The same, one by one: a directory may have millions.
+    pub(crate) fn entries(&self, path: &Path) -> io::Result<impl Iterator<Item = io::Result<(Vec<u8>, FileType)>>> {
+        let directory = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let entries = Dir::read_from(directory.as_fd())?;
+        Ok(entries.filter_map(move |entry| named(&directory, entry).transpose()))
+    }
+}
+
+/// Name and kind of an entry that is not the directory itself or its parent, and is still there.
+fn named(directory: &OwnedFd, entry: rustix::io::Result<DirEntry>) -> io::Result<Option<(Vec<u8>, FileType)>> {
+    let entry = entry?;
+    let name = entry.file_name();
+    if name == c"." || name == c".." {
+        return Ok(None);
+    }
+    let kind = match entry.file_type() {
+        // Some file systems do not tell.
+        FileType::Unknown => match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        },
+        kind => kind,
+    };
+    Ok(Some((name.to_bytes().to_vec(), kind)))
 }
 
 #[cfg(test)]

@@ -26,6 +26,11 @@ impl S3Store {
         if let (Some(group), None) = (group_around(request), &request.token) {
             return self.list_behind(group, request).await;
         }
+        // MinIO shows the object whose key is the whole prefix, and says that nothing follows.
+        if request.limit == 1 && request.start_after.is_none() && request.token.is_none() {
+            let two = ListRequest { limit: 2, ..request.clone() };
+            return Ok(first_of(Box::pin(self.list_page(&two)).await?));
+        }
         let delimiter = request.delimiter.as_deref().unwrap_or("/");
         if delimiter != "/" && self.client.groups_in_circles.load(Ordering::Relaxed) {
             return self.list_ungrouped(request).await;
@@ -155,6 +160,22 @@ pub(super) fn must_go_on<T: PartialEq>(from: &T, next: &T, context: impl FnOnce(
         false => Ok(()),
         true => Err(in_circles(context())),
     }
+}
+
+/// The page that ends with the first name of another one.
+fn first_of(mut page: ListPage) -> ListPage {
+    if page.objects.len() + page.prefixes.len() < 2 {
+        return page;
+    }
+    let is_object = match (page.objects.first(), page.prefixes.first()) {
+        (Some(object), Some(prefix)) => object.key < *prefix,
+        (object, _) => object.is_some(),
+    };
+    page.objects.truncate(usize::from(is_object));
+    page.prefixes.truncate(usize::from(!is_object));
+    let name = page.objects.first().map(|object| object.key.clone()).or_else(|| page.prefixes.first().cloned());
+    (page.next, page.token) = (name, None);
+    page
 }
 
 fn in_circles(context: String) -> Error {

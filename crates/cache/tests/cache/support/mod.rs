@@ -308,6 +308,12 @@ impl Bench {
         found.map_or(0.0, |value| value.parse().expect("a number"))
     }
 
+    /// Lets pass what requests without an answer may take.
+    pub(crate) async fn settle(&self) {
+        self.clock.advance(self.setup.settings.settle_time.0);
+        others_go_on().await;
+    }
+
     /// Lets seconds pass, one after the other, and background work with them.
     pub(crate) async fn pass_seconds(&self, seconds: u64) {
         for _ in 0..seconds {

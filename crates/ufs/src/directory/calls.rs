@@ -1,0 +1,61 @@
+//! Calls of a file system that is an under store, with all buckets that it has.
+
+use forebay_env::Calls;
+
+use crate::{Error, ErrorKind, Result};
+
+/// More writes at once only wait for the same disk.
+const WRITES_MAX: usize = 16;
+
+const READS_MAX: usize = 24;
+
+/// Each may read a directory of millions of names.
+const LISTS_MAX: usize = 8;
+
+/// Threads that one file system may keep.
+pub const DIRECTORY_CALLS_MAX: usize = WRITES_MAX + READS_MAX + LISTS_MAX;
+
+/// None of these waits behind one of the others.
+#[derive(Clone)]
+pub(crate) struct DirectoryCalls {
+    reads: Calls,
+    writes: Calls,
+    lists: Calls,
+}
+
+impl DirectoryCalls {
+    pub(crate) fn new() -> Self {
+        Self { reads: Calls::new(READS_MAX), writes: Calls::new(WRITES_MAX), lists: Calls::new(LISTS_MAX) }
+    }
+
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn read<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        run(&self.reads, work).await
+    }
+
+    /// What may wait for a sync.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        run(&self.writes, work).await
+    }
+
+    /// What looks through directories.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) async fn list<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        run(&self.lists, work).await
+    }
+}
+
+async fn run<T: Send + 'static>(calls: &Calls, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    calls.run(work).await.unwrap_or_else(|error| {
+        Err(Error::new(ErrorKind::Unavailable, format!("a task of the directory ended early: {error}")))
+    })
+}
