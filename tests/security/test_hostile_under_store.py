@@ -91,6 +91,26 @@ def test_what_it_says_of_an_error_stays_inside(worker, stores, status, code):
     assert behind.asked
 
 
+@pytest.mark.parametrize(
+    "status,code,expected",
+    [
+        (403, "AccessDenied", 403),
+        (403, "InvalidAccessKeyId", 503),
+        (403, "SignatureDoesNotMatch", 503),
+        (400, "ExpiredToken", 503),
+        (400, "AuthorizationHeaderMalformed", 503),
+    ],
+)
+def test_that_our_keys_are_wrong_is_no_fault_of_a_client(worker, stores, status, code, expected):
+    """What clients may do is another question, and SDKs ask again after a 503."""
+    behind, _ = stores
+    behind.fail_with(status, code, TOLD)
+    for method, path, body in QUESTIONS:
+        # Of a HEAD's refusal nobody can tell. The others are answered from here.
+        if method in ("GET", "PUT", "DELETE") and path.startswith("/bucket/object"):
+            assert send_signed(worker, method, path, body=body).status == expected, (method, path)
+
+
 def test_nobody_gets_its_keys_or_hears_of_ours(worker, stores):
     """What is sent behind carries the signature of the worker, and nothing of the client's."""
     behind, _ = stores

@@ -143,7 +143,8 @@ impl From<forebay_ufs::Error> for Error {
             Ufs::Precondition => ErrorKind::PreconditionFailed,
             Ufs::Conflict => ErrorKind::Conflict,
             Ufs::Throttled => ErrorKind::SlowDown,
-            Ufs::Unavailable | Ufs::Ambiguous => ErrorKind::Unavailable,
+            // Clients have shown that they may: it is the operator who must do something, and they had better ask again.
+            Ufs::Unavailable | Ufs::Ambiguous | Ufs::Credentials => ErrorKind::Unavailable,
             Ufs::Denied => ErrorKind::AccessDenied,
             Ufs::Unsupported => ErrorKind::NotImplemented,
             Ufs::Invalid | Ufs::InvalidStorageClass => ErrorKind::InvalidArgument,

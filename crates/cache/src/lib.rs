@@ -56,6 +56,7 @@ use forebay_ufs::S3Target;
 use tracing::Instrument;
 
 pub use error::{Error, ErrorKind, Result};
+pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;

@@ -186,7 +186,7 @@ impl Worker {
                 let blame = match error.kind {
                     UfsKind::Throttled => Blame::Throttling,
                     UfsKind::Unavailable | UfsKind::Ambiguous => Blame::UnderStore,
-                    UfsKind::Denied | UfsKind::NoBucket => Blame::Access,
+                    UfsKind::Denied | UfsKind::Credentials | UfsKind::NoBucket => Blame::Access,
                     UfsKind::NotFound
                     | UfsKind::AlreadyExists
                     | UfsKind::NotEmpty

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use forebay_auth::{Action, Users};
-use forebay_cache::Cache;
+use forebay_cache::{Cache, is_about_credentials};
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -213,6 +213,8 @@ fn in_our_words(answer: &HttpResponse, request_id: &str) -> S3Response<Body> {
     let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
     let is_error = answer.status().is_client_error() || answer.status().is_server_error();
     let (status, code) = match is_error {
+        // Clients have shown who they are to us.
+        true if code.is_some_and(is_about_credentials) => (StatusCode::SERVICE_UNAVAILABLE, Some("ServiceUnavailable")),
         true => (answer.status(), code.filter(|code| code.bytes().all(|byte| byte.is_ascii_alphanumeric()))),
         false => (StatusCode::INTERNAL_SERVER_ERROR, Some("InternalError")),
     };

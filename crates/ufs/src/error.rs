@@ -19,8 +19,10 @@ pub enum ErrorKind {
     Unavailable,
     /// The answer to a write was lost: it may have been done, or may be done later.
     Ambiguous,
-    /// Credentials are missing, wrong or insufficient.
+    /// Who asks may not do this.
     Denied,
+    /// Our credentials are missing, wrong or over: nothing can be said of what clients may do.
+    Credentials,
     /// The under store can't do this.
     Unsupported,
     /// The request can't be right: a size that the under store refuses, say.
@@ -54,6 +56,7 @@ impl ErrorKind {
             | Self::NotEmpty
             | Self::Precondition
             | Self::Denied
+            | Self::Credentials
             | Self::Unsupported
             | Self::Invalid
             | Self::InvalidName

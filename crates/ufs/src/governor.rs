@@ -211,6 +211,7 @@ fn is_trouble(error: &Error) -> bool {
         | ErrorKind::Precondition
         | ErrorKind::Conflict
         | ErrorKind::Denied
+        | ErrorKind::Credentials
         | ErrorKind::Unsupported
         | ErrorKind::Invalid
         | ErrorKind::InvalidName
@@ -229,6 +230,7 @@ fn is_an_answer(kind: ErrorKind) -> bool {
         | ErrorKind::Unavailable
         | ErrorKind::Ambiguous
         | ErrorKind::Denied
+        | ErrorKind::Credentials
         | ErrorKind::Unsupported
         | ErrorKind::Invalid
         | ErrorKind::InvalidName

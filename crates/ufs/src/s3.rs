@@ -34,6 +34,7 @@ use crate::{
 };
 pub use connect::{S3Client, S3Credentials, connect};
 use direct::{Direct, plain};
+pub use errors::is_about_credentials;
 use errors::{Effect, classify};
 pub use roots::{S3EndpointRoot, S3PrefixRoot};
 

@@ -28,7 +28,7 @@ where
         }
         // An answer that nobody understands.
         SdkError::ResponseError(_) | SdkError::TimeoutError(_) => unanswered(effect),
-        SdkError::DispatchFailure(_) if lacks_credentials(&error) => ErrorKind::Denied,
+        SdkError::DispatchFailure(_) if lacks_credentials(&error) => ErrorKind::Credentials,
         SdkError::DispatchFailure(_) if never_connected(&error) => ErrorKind::Unavailable,
         SdkError::ConstructionFailure(_) => ErrorKind::Invalid,
         // The SDK may add kinds.
@@ -46,13 +46,9 @@ where
 
 fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
     match (code, status) {
-        ("AccessDenied" | "InvalidAccessKeyId" | "SignatureDoesNotMatch", _) | (_, 401 | 403) => ErrorKind::Denied,
-        // S3 answers 400 for temporary credentials that are over.
-        ("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired", _) => ErrorKind::Denied,
-        // And for the signature of another region, and for a project that nobody pays for.
-        ("AuthorizationHeaderMalformed" | "UserProjectMissing" | "InvalidSecurity" | "AccountProblem", _) => {
-            ErrorKind::Denied
-        }
+        (code, _) if is_about_credentials(code) => ErrorKind::Credentials,
+        // For a project that nobody pays for, the status is 400 as well.
+        ("AccessDenied" | "UserProjectMissing" | "AccountProblem", _) | (_, 401 | 403) => ErrorKind::Denied,
         ("NoSuchBucket", _) => ErrorKind::NoBucket,
         // Who stands before S3 says so of a server that it could not reach any more, which may have the request all the same.
         ("", 503) if effect == Effect::Write => ErrorKind::Ambiguous,
@@ -96,6 +92,21 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         (_, 400..=499) => ErrorKind::Invalid,
         _ => unanswered(effect),
     }
+}
+
+/// Whether an error of S3 says that it does not take our credentials, rather than what they may not do. The status may be 400: for temporary
+/// ones that are over, and for the signature of another region.
+pub fn is_about_credentials(code: &str) -> bool {
+    matches!(
+        code,
+        "InvalidAccessKeyId"
+            | "SignatureDoesNotMatch"
+            | "ExpiredToken"
+            | "InvalidToken"
+            | "TokenRefreshRequired"
+            | "AuthorizationHeaderMalformed"
+            | "InvalidSecurity"
+    )
 }
 
 fn unanswered(effect: Effect) -> ErrorKind {
@@ -161,8 +172,12 @@ mod tests {
             ("InvalidToken", 400),
             ("TokenRefreshRequired", 400),
             ("AuthorizationHeaderMalformed", 400),
-            ("", 403),
+            ("InvalidAccessKeyId", 403),
+            ("SignatureDoesNotMatch", 403),
         ] {
+            assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::Credentials, "{code}");
+        }
+        for (code, status) in [("AccessDenied", 403), ("UserProjectMissing", 400), ("", 403), ("", 401)] {
             assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::Denied, "{code}");
         }
         assert_eq!(of_answer("InvalidStorageClass", 400, Effect::Write), ErrorKind::InvalidStorageClass);

@@ -147,14 +147,14 @@ impl<'a> Probe<'a> {
     }
 
     pub(super) fn failed(&mut self, permission: &str, error: &Error) {
-        let id = if error.kind == ErrorKind::Denied { "permission-missing" } else { "under-store-failing" };
+        let id = if is_refused(error) { "permission-missing" } else { "under-store-failing" };
         self.report.find(id, self.name, format!("{permission}: {error}"));
     }
 
     /// A finding. Where nothing may be written, the upload that was refused has left nothing to remove.
     fn refused(&mut self, permission: &str, error: &Error) {
         self.failed(permission, error);
-        if error.kind == ErrorKind::Denied && permission.starts_with(PUT) {
+        if is_refused(error) && permission.starts_with(PUT) {
             self.made.pop();
         }
     }
@@ -255,7 +255,7 @@ impl<'a> Probe<'a> {
                 {
                     return;
                 }
-                if error.kind == ErrorKind::Denied {
+                if is_refused(&error) {
                     self.failed("s3:DeleteObject", &error);
                 }
                 self.report.find("probe-left", self.name, format!("{}/{key}: {error}", store.label()));
@@ -290,4 +290,8 @@ async fn refuses(target: &S3Target, key: &ObjectKey, condition: &Condition) -> R
             None => Err("no answer".into()),
         },
     }
+}
+
+fn is_refused(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Denied | ErrorKind::Credentials)
 }
