@@ -201,6 +201,7 @@ impl Machine {
         self.change(&life.changes);
         self.has_closed.store(false, Ordering::Relaxed);
         let mut ending = Ending::AsPlanned;
+        let mut opened = None;
         let most = match life.end {
             End::PowerCut { after_ms } | End::Kill { after_ms } => Duration::from_millis(after_ms),
             End::Stop => LIFE_MAX,
@@ -209,6 +210,7 @@ impl Machine {
             match self.open().await {
                 Ok((cache, store)) => {
                     self.check_counter(&store);
+                    opened = Some(store.clone());
                     self.serve(life, cache, &store).await;
                 }
                 Err(error) => {
@@ -217,6 +219,9 @@ impl Machine {
                 }
             }
         });
+        if opened.is_some_and(|store| store.counters().reclaimed_segments > 0) {
+            self.world.reclaimed.store(true, Ordering::Relaxed);
+        }
         if !ended && life.end == End::Stop {
             self.world.broken("clients wait for answers that do not come".to_owned());
         }

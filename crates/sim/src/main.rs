@@ -56,6 +56,8 @@ struct Task {
     failed: AtomicBool,
     runs: AtomicU64,
     undecided: AtomicU64,
+    /// Runs in which reclaim gave segments back.
+    full: AtomicU64,
     clock: Arc<dyn Clock>,
     /// What each thread runs, and since when.
     running: Mutex<Vec<Option<(u64, Duration)>>>,
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         failed: AtomicBool::new(false),
         runs: AtomicU64::new(0),
         undecided: AtomicU64::new(0),
+        full: AtomicU64::new(0),
         clock: env.clock,
         running: Mutex::new(vec![None; options.jobs.max(1)]),
         twice: options.twice,
@@ -107,9 +110,10 @@ fn main() -> ExitCode {
     let (runs, elapsed) = (task.runs.load(Ordering::SeqCst), task.clock.monotonic() - started);
     let undecided = task.undecided.load(Ordering::SeqCst);
     println!(
-        "{runs} runs in {:.1} s, {:.0} a second; {undecided} keys undecided",
+        "{runs} runs in {:.1} s, {:.0} a second; reclaim made room in {:.0} % of them; {undecided} keys undecided",
         elapsed.as_secs_f64(),
-        runs as f64 / elapsed.as_secs_f64()
+        runs as f64 / elapsed.as_secs_f64(),
+        task.full.load(Ordering::SeqCst) as f64 / runs.max(1) as f64 * 100.0
     );
     if task.failed.load(Ordering::SeqCst) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -126,6 +130,7 @@ fn work(task: &Task, number: usize) {
         task.running.lock()[number] = None;
         task.runs.fetch_add(1, Ordering::SeqCst);
         task.undecided.fetch_add(u64::from(report.undecided), Ordering::SeqCst);
+        task.full.fetch_add(u64::from(report.has_reclaimed), Ordering::SeqCst);
         if let Some(failure) = report.failure
             && !task.failed.swap(true, Ordering::SeqCst)
         {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct Report {
     pub lines: Vec<String>,
     /// What a checker could not decide.
     pub undecided: u32,
+    /// Whether a store was so full that reclaim gave segments back.
+    pub has_reclaimed: bool,
 }
 
 thread_local! {
@@ -60,7 +63,8 @@ pub fn run(plan: &Plan, keeps_lines: bool) -> Report {
         world.broken(panic);
     }
     let failure = world.what_is_broken().map(|what| Failure { what });
-    Report { hash: world.hash(), failure, lines: world.lines(), undecided: result.unwrap_or(0) }
+    let has_reclaimed = world.reclaimed.load(Ordering::Relaxed);
+    Report { hash: world.hash(), failure, lines: world.lines(), undecided: result.unwrap_or(0), has_reclaimed }
 }
 
 fn go(plan: &Plan, world: &Arc<World>) -> u32 {

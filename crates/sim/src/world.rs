@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) unreadable: AtomicBool,
     /// Whether a directory is gone for good: what only it held is missing.
     pub(crate) lost: AtomicBool,
+    /// A store was so full that reclaim gave segments back.
+    pub(crate) reclaimed: AtomicBool,
     /// Whether that was after an end that was not clean: older versions may be back, and what was deleted.
     pub(crate) reverted: AtomicBool,
     /// Whether a sector can't be read any more: its segment stays where it is.
@@ -75,6 +77,7 @@ impl World {
             flipped: AtomicBool::new(false),
             unreadable: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            reclaimed: AtomicBool::new(false),
             reverted: AtomicBool::new(false),
             spoiled: AtomicBool::new(false),
             settle,

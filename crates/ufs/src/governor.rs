@@ -68,6 +68,13 @@ pub enum Lane {
     Background,
 }
 
+/// Who asks for a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    lane: Lane,
+    bucket: &'a str,
+}
+
 /// What a request does, of which each has a circuit breaker of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
@@ -112,11 +119,22 @@ pub struct Governed {
     inner: Arc<dyn UnderStore>,
     governor: Arc<Governor>,
     lane: Lane,
+    /// Its name among those that the governor stands before; empty when it is the only one.
+    bucket: String,
 }
 
 impl Governed {
     pub fn new(inner: Arc<dyn UnderStore>, governor: Arc<Governor>, lane: Lane) -> Self {
-        Self { inner, governor, lane }
+        Self { inner, governor, lane, bucket: String::new() }
+    }
+
+    /// One of several buckets.
+    pub fn bucket(self, bucket: &str) -> Self {
+        Self { bucket: bucket.to_owned(), ..self }
+    }
+
+    fn caller(&self) -> Caller<'_> {
+        Caller { lane: self.lane, bucket: &self.bucket }
     }
 
     /// Waits when a read that failed is worth another try; says whether it is.
@@ -135,7 +153,7 @@ macro_rules! read {
     ($self:ident, $operation:literal, $call:expr) => {{
         let mut tries = 1;
         loop {
-            let result = $self.governor.run($self.lane, Work::Read, $operation, 0, $call).await;
+            let result = $self.governor.run($self.caller(), Work::Read, $operation, 0, $call).await;
             let failed = result.as_ref().err().map(|error| error.kind);
             if !$self.try_again(failed, &mut tries).await {
                 return result;
@@ -155,7 +173,7 @@ impl UnderStore for Governed {
     }
 
     async fn make_durable(&self, key: &ObjectKey) -> Result<()> {
-        self.governor.run(self.lane, Work::Write, "make_durable", 0, self.inner.make_durable(key)).await
+        self.governor.run(self.caller(), Work::Write, "make_durable", 0, self.inner.make_durable(key)).await
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
@@ -164,11 +182,11 @@ impl UnderStore for Governed {
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
         let size = upload.info.size;
-        self.governor.run(self.lane, Work::Write, "put", size, self.inner.put(key, upload)).await
+        self.governor.run(self.caller(), Work::Write, "put", size, self.inner.put(key, upload)).await
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
-        self.governor.run(self.lane, Work::Write, "delete", 0, self.inner.delete(key, condition)).await
+        self.governor.run(self.caller(), Work::Write, "delete", 0, self.inner.delete(key, condition)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
@@ -180,11 +198,11 @@ impl UnderStore for Governed {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
-        self.governor.run(self.lane, Work::Write, "set_tags", 0, self.inner.set_tags(key, tags)).await
+        self.governor.run(self.caller(), Work::Write, "set_tags", 0, self.inner.set_tags(key, tags)).await
     }
 
     async fn sweep(&self, age: Duration) -> Result<u64> {
-        self.governor.run(self.lane, Work::Write, "sweep", 0, self.inner.sweep(age)).await
+        self.governor.run(self.caller(), Work::Write, "sweep", 0, self.inner.sweep(age)).await
     }
 
     fn lists_by_token(&self) -> bool {

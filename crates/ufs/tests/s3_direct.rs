@@ -431,6 +431,44 @@ async fn a_delete_is_done_only_when_s3_says_so() {
     }
 }
 
+/// A page for all requests, as of a gateway whose server is being repaired.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_looks_like_a_success_is_none() {
+    let page = |headers: &str, length: usize| {
+        format!("HTTP/1.1 200 OK\r\nETag: \"page\"\r\nContent-Length: {length}\r\n{headers}\r\n<html>down</html>")
+    };
+    let html = "Content-Type: text/html; charset=utf-8\r\n";
+    for answer in [page(html, 17), page(html, 4000), page("", 17), page("Content-Type: application/xml\r\n", 4000)] {
+        let server = Recorder::answering(answer.clone()).await;
+        let [direct, _] = server.both(S3Settings::default()).await;
+        let put = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+        let error = direct.put(&key("a"), put).await.expect_err("S3 sends no body");
+        assert_eq!(error.kind, ErrorKind::Ambiguous, "{answer}");
+    }
+    let answer = move |seen: &Seen, headers: &str| match seen.method.as_str() {
+        "HEAD" => page(headers, 17).replace("<html>down</html>", ""),
+        _ => page(headers, 17),
+    };
+    let server = Recorder::by(move |seen| answer(seen, html)).await;
+    let [direct, _] = server.both(S3Settings::default()).await;
+    assert_eq!(direct.head(&key("a")).await.expect_err("a page").kind, ErrorKind::Unavailable);
+    assert_eq!(direct.get(&key("a"), None, None).await.err().expect("a page").kind, ErrorKind::Unavailable);
+    let server = Recorder::by(move |seen| answer(seen, &format!("{html}x-amz-request-id: 1\r\n"))).await;
+    let [direct, _] = server.both(S3Settings::default()).await;
+    assert_eq!(direct.head(&key("a")).await.expect("an object that is a page").info.size, 17);
+}
+
+/// As versitygw shows files that others have put into its directory. It says nothing of the health of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_without_a_tag_is_told_as_such() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nx-amz-request-id: 1\r\n\r\n";
+    let server =
+        Recorder::by(move |seen| if seen.method == "HEAD" { answer.to_owned() } else { format!("{answer}body") }).await;
+    let [direct, _] = server.both(S3Settings::default()).await;
+    assert_eq!(direct.head(&key("a")).await.expect_err("no tag").kind, ErrorKind::Unsupported);
+    assert_eq!(direct.get(&key("a"), None, None).await.err().expect("no tag").kind, ErrorKind::Unsupported);
+}
+
 /// Something before the server may refuse one request for itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_are_given_up_only_where_the_same_write_succeeds_without_and_not_for_ever() {
@@ -494,8 +532,8 @@ async fn what_comes_behind_an_answer_is_not_waited_for() {
     let requests = async {
         let body = Bytes::from_static(b"body");
         let put = direct.put(&key("a"), upload(described(4), &body, Condition::Always)).await;
-        assert_eq!(put.expect("an answer").remote_etag, ETag::new("tag"));
-        // What says something of a delete is not S3.
+        // What says something of a write or a delete is not S3.
+        assert_eq!(put.expect_err("an answer of somebody else").kind, ErrorKind::Ambiguous);
         let delete = direct.delete(&key("a"), Condition::Always).await;
         assert_eq!(delete.expect_err("an answer of somebody else").kind, ErrorKind::Ambiguous);
     };
@@ -520,7 +558,7 @@ async fn a_list_that_goes_in_circles_is_an_error() {
 async fn a_page_of_one_key_is_not_the_last_one() {
     let names = ["dir/", "dir/x", "dir/y"];
     let server = Recorder::by(move |seen| {
-        let is_alone = seen.path.contains("max-keys=1") && !seen.path.contains("start-after=");
+        let is_alone = seen.path.contains("max-keys=1&") || seen.path.ends_with("max-keys=1");
         let from = usize::from(seen.path.contains("start-after="));
         let shown = if is_alone { &names[..1] } else { &names[from..] };
         let keys = shown
@@ -536,7 +574,10 @@ async fn a_page_of_one_key_is_not_the_last_one() {
     let first = store.list(&request).await.unwrap();
     assert_eq!(first.objects.len(), 1);
     assert_eq!((first.objects[0].key.as_str(), first.next.as_deref()), ("dir/", Some("dir/")));
-    request = ListRequest { start_after: first.next, limit: 2, ..request };
+    request = ListRequest { start_after: first.next, ..request };
+    let second = store.list(&request).await.unwrap();
+    assert_eq!((second.objects[0].key.as_str(), second.next.as_deref()), ("dir/x", Some("dir/x")));
+    request.limit = 2;
     let rest = store.list(&request).await.unwrap();
     assert_eq!(rest.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), names[1..]);
 }

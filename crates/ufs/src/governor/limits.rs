@@ -1,5 +1,6 @@
 //! The numbers behind a governor.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,14 @@ use tracing::Instrument;
 use tracing::field::{Empty, debug};
 
 use super::state::{Circuit, GovernorState, LastError};
-use super::{CallObserver, GovernorSettings, Lane, Work, is_an_answer, is_trouble};
+use super::{CallObserver, Caller, GovernorSettings, Lane, Work, is_an_answer, is_trouble};
 use crate::{Error, ErrorKind, Result};
 
 /// The adaptive limit is halved at most this often: what is in flight when the first refusal comes gets the same answer.
 const HALVING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Stands for buckets without a breaker of their own. No bucket has this name.
+const OTHERS: &str = "*";
 
 /// First pause before a read is tried again; doubles, and half of it is random.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -36,13 +40,19 @@ struct State {
     /// When the next request and the next upload byte may go.
     next_request: Duration,
     next_byte: Duration,
-    reads: Breaker,
-    writes: Breaker,
+    reads: Breakers,
+    writes: Breakers,
     calls: u64,
     errors: u64,
     throttled: u64,
     last_error: Option<LastError>,
 }
+
+/// Circuit breakers by bucket: objects of one that always fail stop no other. One that is not here is closed, and has seen no failure.
+type Breakers = HashMap<String, Breaker>;
+
+/// Buckets with a breaker of their own; more than have trouble at once, unless all have. Others share one.
+const BUCKETS_MAX: usize = 1000;
 
 /// A circuit breaker. Reads and writes have one each: an under store that takes no writes, or not those of some objects, may be read.
 #[derive(Default)]
@@ -67,10 +77,34 @@ impl Breaker {
 }
 
 impl State {
-    fn breaker(&mut self, work: Work) -> &mut Breaker {
+    fn breakers(&mut self, work: Work) -> &mut Breakers {
         match work {
             Work::Read => &mut self.reads,
             Work::Write => &mut self.writes,
+        }
+    }
+
+    /// The breaker that stands for a bucket, if it has seen a failure.
+    fn breaker(&mut self, work: Work, bucket: &str) -> Option<&mut Breaker> {
+        let breakers = self.breakers(work);
+        let name = if breakers.contains_key(bucket) { bucket } else { OTHERS };
+        breakers.get_mut(name)
+    }
+
+    fn failing(&mut self, work: Work, bucket: &str) -> &mut Breaker {
+        let breakers = self.breakers(work);
+        let is_full = breakers.len() >= BUCKETS_MAX && !breakers.contains_key(bucket);
+        breakers.entry(if is_full { OTHERS } else { bucket }.to_owned()).or_default()
+    }
+
+    fn succeeded(&mut self, work: Work, bucket: &str, now: Duration) {
+        let breakers = self.breakers(work);
+        let Some(closed) = breakers.remove(bucket).or_else(|| breakers.remove(OTHERS)) else { return };
+        if closed.probe_at.is_some() {
+            // The under store may be back for all of them: the next request tells.
+            for breaker in breakers.values_mut().filter(|breaker| breaker.probe_at.is_some()) {
+                (breaker.probe_at, breaker.probing) = (Some(now), false);
+            }
         }
     }
 }
@@ -96,8 +130,8 @@ impl Governor {
             halved_at: None,
             next_request: Duration::ZERO,
             next_byte: Duration::ZERO,
-            reads: Breaker::default(),
-            writes: Breaker::default(),
+            reads: Breakers::default(),
+            writes: Breakers::default(),
             calls: 0,
             errors: 0,
             throttled: 0,
@@ -117,17 +151,19 @@ impl Governor {
 
     /// Whether requests of a kind are refused without being sent.
     pub fn is_open(&self, work: Work) -> bool {
-        self.state.lock().breaker(work).probe_at.is_some()
+        self.state.lock().breakers(work).values().any(|breaker| breaker.probe_at.is_some())
     }
 
     /// What it knows of its under store now.
     pub fn state(&self) -> GovernorState {
         let now = self.env.clock.monotonic();
         let state = self.state.lock();
-        let worse = if state.writes.failures > state.reads.failures { &state.writes } else { &state.reads };
+        let worst = state.reads.values().chain(state.writes.values()).max_by_key(|breaker| breaker.failures);
+        let (circuit, failures_in_a_row) =
+            worst.map_or((Circuit::Closed, 0), |breaker| (breaker.circuit(now), breaker.failures));
         GovernorState {
-            circuit: worse.circuit(now),
-            failures_in_a_row: worse.failures,
+            circuit,
+            failures_in_a_row,
             limit: state.limit,
             running: state.running,
             calls: state.calls,
@@ -146,14 +182,14 @@ impl Governor {
     /// Lets a request through when its turn has come, and learns from the answer.
     pub(super) async fn run<T>(
         &self,
-        lane: Lane,
+        caller: Caller<'_>,
         work: Work,
         operation: &'static str,
         bytes: u64,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let is_probe = self.pass_circuit(work)?;
-        let _slot = match lane {
+        let is_probe = self.pass_circuit(work, caller.bucket)?;
+        let _slot = match caller.lane {
             Lane::Foreground => None,
             Lane::Background => Some(self.take_turn(bytes).await),
         };
@@ -177,7 +213,7 @@ impl Governor {
         if let Some(observer) = &self.observer {
             observer.called(operation, result.as_ref().err().map(|error| error.kind), elapsed);
         }
-        self.learn(work, result.as_ref().err(), is_probe);
+        self.learn(work, caller.bucket, result.as_ref().err(), is_probe);
         result
     }
 
@@ -185,10 +221,10 @@ impl Governor {
     ///
     /// # Errors
     /// `Unavailable`, at once, while the circuit is open and it is not time for a probe.
-    fn pass_circuit(&self, work: Work) -> Result<bool> {
+    fn pass_circuit(&self, work: Work, bucket: &str) -> Result<bool> {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
-        let breaker = state.breaker(work);
+        let Some(breaker) = state.breaker(work, bucket) else { return Ok(false) };
         match breaker.probe_at {
             None => Ok(false),
             Some(at) if at <= now => {
@@ -239,18 +275,20 @@ impl Governor {
         request_at.max(byte_at) - now
     }
 
-    fn learn(&self, work: Work, error: Option<&Error>, is_probe: bool) {
+    fn learn(&self, work: Work, bucket: &str, error: Option<&Error>, is_probe: bool) {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
         state.calls += 1;
-        state.breaker(work).probing &= !is_probe;
+        if let Some(breaker) = state.breaker(work, bucket) {
+            breaker.probing &= !is_probe;
+        }
         if let Some(error) = error.filter(|error| !is_an_answer(error.kind)) {
             state.errors += 1;
             state.throttled += u64::from(error.kind == ErrorKind::Throttled);
             state.last_error = Some(LastError { text: error.to_string(), unix_ms: self.env.clock.unix_ms() });
         }
         let Some(trouble) = error.filter(|error| is_trouble(error)) else {
-            *state.breaker(work) = Breaker::default();
+            state.succeeded(work, bucket, now);
             state.successes += 1;
             if state.successes >= state.limit {
                 state.successes = 0;
@@ -268,7 +306,7 @@ impl Governor {
             state.successes = 0;
             return;
         }
-        let breaker = state.breaker(work);
+        let breaker = state.failing(work, bucket);
         breaker.failures += 1;
         // What was under way when the circuit opened fails for the same reason.
         let tells = is_probe || breaker.probe_at.is_none();

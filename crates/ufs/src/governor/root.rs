@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_types::BucketName;
 
-use super::{Governed, Governor, Lane, Work};
+use super::{Caller, Governed, Governor, Lane, Work};
 use crate::{BucketInfo, BucketRoot, Result, UnderStore};
 
 /// All buckets of an endpoint share its governor.
@@ -24,24 +24,25 @@ impl GovernedRoot {
 #[async_trait]
 impl BucketRoot for GovernedRoot {
     async fn list(&self) -> Result<Vec<BucketInfo>> {
-        self.governor.run(self.lane, Work::Read, "list_buckets", 0, self.inner.list()).await
+        self.governor.run(self.caller(""), Work::Read, "list_buckets", 0, self.inner.list()).await
     }
 
     async fn create(&self, name: &BucketName) -> Result<()> {
-        self.governor.run(self.lane, Work::Write, "create_bucket", 0, self.inner.create(name)).await
+        self.governor.run(self.caller(name.as_str()), Work::Write, "create_bucket", 0, self.inner.create(name)).await
     }
 
     async fn delete(&self, name: &BucketName) -> Result<()> {
-        self.governor.run(self.lane, Work::Write, "delete_bucket", 0, self.inner.delete(name)).await
+        self.governor.run(self.caller(name.as_str()), Work::Write, "delete_bucket", 0, self.inner.delete(name)).await
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        let found = self.governor.run(self.lane, Work::Read, "head_bucket", 0, self.inner.open(name)).await?;
-        Ok(found.map(|store| self.govern(store)))
+        let found =
+            self.governor.run(self.caller(name.as_str()), Work::Read, "head_bucket", 0, self.inner.open(name)).await?;
+        Ok(found.map(|store| self.govern(store, name)))
     }
 
     fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
-        self.govern(self.inner.assume(name))
+        self.govern(self.inner.assume(name), name)
     }
 
     fn label(&self) -> String {
@@ -50,7 +51,11 @@ impl BucketRoot for GovernedRoot {
 }
 
 impl GovernedRoot {
-    fn govern(&self, store: Arc<dyn UnderStore>) -> Arc<dyn UnderStore> {
-        Arc::new(Governed::new(store, Arc::clone(&self.governor), self.lane))
+    fn govern(&self, store: Arc<dyn UnderStore>, name: &BucketName) -> Arc<dyn UnderStore> {
+        Arc::new(Governed::new(store, Arc::clone(&self.governor), self.lane).bucket(name.as_str()))
+    }
+
+    fn caller<'a>(&self, bucket: &'a str) -> Caller<'a> {
+        Caller { lane: self.lane, bucket }
     }
 }

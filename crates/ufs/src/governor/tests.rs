@@ -175,3 +175,36 @@ async fn a_probe_that_is_given_up_is_followed_by_another() {
     clock.advance(governor.settings().circuit_pause_max.0);
     assert_eq!(governor.state().circuit, Circuit::Open { probe_in: Duration::ZERO });
 }
+
+/// Objects of one bucket that always fail stop no other; and who sees that the under store is back opens the way for all.
+#[tokio::test]
+async fn each_bucket_has_a_circuit_of_its_own() {
+    let (env, clock) = Env::simulated(5);
+    let governor = Arc::new(Governor::new(env, settings(), None));
+    let of = |bucket: &str| {
+        let memory = MemoryUnderStore::default();
+        let store = Governed::new(Arc::new(memory.clone()), Arc::clone(&governor), Lane::Background).bucket(bucket);
+        (memory, store)
+    };
+    let ((bad, bad_store), (other, other_store), (_good, good_store)) = (of("bad"), of("other"), of("good"));
+    for (memory, store) in [(&bad, &bad_store), (&other, &other_store)] {
+        memory.set_mood(Mood::Refuse(ErrorKind::Unavailable));
+        for _ in 0..settings().circuit_failures {
+            assert_eq!(store.delete(&key(), Condition::Always).await.unwrap_err().kind, ErrorKind::Unavailable);
+        }
+    }
+    assert!(governor.is_open(Work::Write) && matches!(governor.state().circuit, Circuit::Open { .. }));
+    let requests = (bad.requests(), other.requests());
+    for _ in 0..5 {
+        good_store.delete(&key(), Condition::Always).await.expect("it never failed");
+        assert_eq!(bad_store.delete(&key(), Condition::Always).await.unwrap_err().kind, ErrorKind::Unavailable);
+    }
+    assert_eq!((bad.requests(), other.requests()), requests, "these wait for their probes");
+    for memory in [&bad, &other] {
+        memory.set_mood(Mood::Well);
+    }
+    clock.advance(settings().circuit_pause_max.0);
+    bad_store.delete(&key(), Condition::Always).await.expect("the probe");
+    other_store.delete(&key(), Condition::Always).await.expect("it need not wait");
+    assert!(!governor.is_open(Work::Write));
+}

@@ -37,6 +37,7 @@ use sha2::{Digest, Sha256};
 
 use super::connect::STALL;
 use super::count::class;
+use super::errors::is_error_document;
 use super::skew::Skew;
 use super::{S3Client, S3Settings, objects};
 use crate::governor::CallObserver;
@@ -180,8 +181,7 @@ impl Direct {
     ) -> Result<Option<String>, Failed> {
         let mut response = self.send(Method::PUT, key, headers, body, deadline).await?;
         let etag = response.headers().get("etag").map(str::to_owned);
-        // Nothing depends on it.
-        self.read(response.take_body()).await;
+        self.read_nothing(&mut response).await?;
         Ok(etag)
     }
 
@@ -189,10 +189,17 @@ impl Direct {
         let mut headers = Headers::default();
         headers.set("if-match", if_match);
         let mut response = self.send(Method::DELETE, key, headers, Bytes::new(), self.deadline).await?;
+        self.read_nothing(&mut response).await
+    }
+
+    /// S3 has nothing to say of an object that it has written or deleted: a page is of whoever stands before it.
+    async fn read_nothing(&self, response: &mut HttpResponse) -> Result<(), Failed> {
         let body = self.read(response.take_body()).await;
-        // S3 has nothing to say of an object that is gone: a page is of whoever stands before it.
-        let is_of_s3 = response.status().as_u16() == NO_CONTENT || body.is_some_and(|body| body.is_empty());
-        if is_of_s3 { Ok(()) } else { Err(SdkError::response_error("a success with a body", response)) }
+        if response.status().as_u16() == NO_CONTENT || body.is_some_and(|body| body.is_empty()) {
+            return Ok(());
+        }
+        let response = std::mem::replace(response, HttpResponse::new(response.status(), SdkBody::empty()));
+        Err(SdkError::response_error("a success with a body", response))
     }
 
     /// Reads a body to its end, so that its connection can be used again. `None` when it does not end soon.
@@ -216,10 +223,19 @@ impl Direct {
     ) -> Result<HttpResponse, Failed> {
         let answer = async {
             let is_head = method == Method::HEAD;
+            let is_read = is_head || method == Method::GET;
             let request = self.signed(method, key, headers, body).await?;
             let response = self.connector.call(request).await.map_err(SdkError::dispatch_failure)?;
             if response.status().is_success() {
-                return Ok(response);
+                return match doubt(&response, is_read) {
+                    None => Ok(response),
+                    Some(Doubt::Page) => Err(SdkError::response_error("a page of somebody before S3", response)),
+                    Some(Doubt::NoTag) => {
+                        // The code is the one for what can't be done.
+                        let error = ErrorMetadata::builder().code("NotImplemented").message("the object has no ETag");
+                        Err(SdkError::service_error(error.build(), response))
+                    }
+                };
             }
             self.skew.learn(&response);
             Err(failed(response, is_head).await)
@@ -310,6 +326,25 @@ impl Direct {
     }
 }
 
+/// Why a success is none.
+enum Doubt {
+    /// It is not S3 that speaks.
+    Page,
+    /// versitygw shows files like this that others have put into its directory.
+    NoTag,
+}
+
+fn doubt(response: &HttpResponse, is_read: bool) -> Option<Doubt> {
+    let headers = response.headers();
+    let is_of_s3 = headers.iter().any(|(name, _)| name.starts_with("x-amz-") || name.starts_with("x-goog-"));
+    let is_page = headers.get("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+    match is_of_s3 {
+        false if is_page => Some(Doubt::Page),
+        true if is_read && headers.get("etag").is_none() => Some(Doubt::NoTag),
+        _ => None,
+    }
+}
+
 /// What the server says of an error: a document with one `Code` and one `Message`, neither of which has elements inside.
 async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
     let mut metadata = ErrorMetadata::builder();
@@ -319,7 +354,7 @@ async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
         // All that can be said without a body.
         metadata = metadata.code("NotFound");
     }
-    if let Some(document) = document {
+    if let Some(document) = document.filter(|document| is_error_document(document.as_bytes())) {
         let text = |name: &str| {
             let (_, rest) = document.split_once(&format!("<{name}>"))?;
             rest.split_once(&format!("</{name}>")).map(|(text, _)| text.to_owned())

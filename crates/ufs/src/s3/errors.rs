@@ -24,7 +24,10 @@ where
 {
     let kind = match &error {
         SdkError::ServiceError(answer) => {
-            of_answer(answer.err().code().unwrap_or_default(), answer.raw().status().as_u16(), effect)
+            // Of a HEAD's there is nothing to read, and what went past the SDK was read before.
+            let is_said = answer.raw().body().bytes().is_none_or(|body| body.is_empty() || is_error_document(body));
+            let code = answer.err().code().filter(|_| is_said).unwrap_or_default();
+            of_answer(code, answer.raw().status().as_u16(), effect)
         }
         // An answer that nobody understands.
         SdkError::ResponseError(_) | SdkError::TimeoutError(_) => unanswered(effect),
@@ -92,6 +95,19 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         (_, 400..=499) => ErrorKind::Invalid,
         _ => unanswered(effect),
     }
+}
+
+/// Whether a body is the document of an error, from its beginning to its end. Pages may quote one, and gateways cut one off.
+pub(super) fn is_error_document(body: &[u8]) -> bool {
+    let body = body.trim_ascii();
+    let declared = body.strip_prefix(b"<?xml").and_then(|rest| {
+        let end = rest.windows(2).position(|two| two == b"?>")?;
+        Some(rest[end + 2..].trim_ascii_start())
+    });
+    let root = declared.unwrap_or(body);
+    [("<Error>", "</Error>"), ("<Error ", "</Error>"), ("<ErrorResponse", "</ErrorResponse>")]
+        .iter()
+        .any(|(first, last)| root.starts_with(first.as_bytes()) && root.ends_with(last.as_bytes()))
 }
 
 /// Whether an error of S3 says that it does not take our credentials, rather than what they may not do. The status may be 400: for temporary
@@ -163,6 +179,17 @@ mod tests {
         ] {
             assert_eq!(of_answer(code, status, Effect::Write), ErrorKind::InvalidName, "{code}");
         }
+    }
+
+    #[test]
+    fn only_a_whole_document_is_one() {
+        let declared = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+        for whole in ["<Error><Code>NoSuchKey</Code></Error>", "<Error xmlns=\"x\"><Code>a</Code></Error>\n"] {
+            assert!(is_error_document(whole.as_bytes()) && is_error_document(format!("{declared}{whole}").as_bytes()));
+            assert!(!is_error_document(&whole.as_bytes()[..20]));
+            assert!(!is_error_document(format!("<html>blocked: {whole}</html>").as_bytes()));
+        }
+        assert!(!is_error_document(b"") && !is_error_document(b"<?xml") && !is_error_document(b"{\"Code\": 1}"));
     }
 
     #[test]

@@ -26,8 +26,8 @@ impl S3Store {
         if let (Some(group), None) = (group_around(request), &request.token) {
             return self.list_behind(group, request).await;
         }
-        // MinIO shows the object whose key is the whole prefix, and says that nothing follows.
-        if request.limit == 1 && request.start_after.is_none() && request.token.is_none() {
+        // MinIO shows one name where it finds an object of that very name, and says that nothing follows.
+        if request.limit == 1 {
             let two = ListRequest { limit: 2, ..request.clone() };
             return Ok(first_of(Box::pin(self.list_page(&two)).await?));
         }
