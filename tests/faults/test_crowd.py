@@ -12,8 +12,8 @@ from harness.ledger import OK, Ledger, Load
 from harness.servers import eventually
 
 CONNECTIONS = 10_000
-# Measured: 0.9 GiB. 256 MiB are read ahead of readers, each of the other ones has a piece of 128 KiB, and each connection at most as
-# much in its buffer. It was 1.35 GiB while hyper kept up to 408 KiB for each.
+# Measured: 0.9 GiB. 256 MiB are read ahead of readers, each of the other ones has a piece of 128 KiB, and each connection at most
+# half as much in its buffer. It was 1.35 GiB while hyper kept up to 408 KiB for each.
 MEMORY_BYTES_MAX = 1300 << 20
 USERS = """
 [[user]]

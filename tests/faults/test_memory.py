@@ -21,7 +21,7 @@ SHARE = 60
 LIMITS = f"[server]\nconnections_max = {CONNECTIONS}\nconnections_per_address_max = {CONNECTIONS}\n"
 SMALL, LARGE = 1 << 20, 8 << 20
 # `store.write_buffer`, and what a connection holds of a request, the piece that it works on included: see crates/s3/src/server.rs.
-WRITE_BUFFER_BYTES, CONNECTION_BYTES = 64 << 20, 2 * (128 << 10)
+WRITE_BUFFER_BYTES, CONNECTION_BYTES = 64 << 20, 2 * (64 << 10)
 UPLOADS = 200
 # With what the kernel holds for the process; the memory tier alone may be larger.
 GROUP_BYTES = 160 << 20

@@ -158,7 +158,7 @@ def chunk_begun(server, came, size=16 << 20):
 
 def test_bodies_that_are_held_as_a_whole_share_a_budget(worker):
     """A chunk is held until its signature can be checked, a document until its end."""
-    before, chunk = worker.metrics()["process_resident_memory_bytes"], chunk_begun(worker, (15 << 20) + (100 << 10))
+    before, chunk = worker.metrics()["process_resident_memory_bytes"], chunk_begun(worker, (15 << 20) + (4 << 10))
     document = b"<Delete>" + bytes(1 << 20)
 
     def delete(keys=(worker.access_key, worker.secret_key)):

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_env::{Env, Task};
+use forebay_env::{Env, Requester, Task};
 use parking_lot::RwLock;
 
 use crate::file::{InvalidFile, Parsed, owner_id_of};
@@ -25,6 +25,11 @@ pub struct User {
 }
 
 impl User {
+    /// Whose work it is that a request of this user makes. All who send no signature are one.
+    pub fn requester(&self) -> Requester {
+        Requester::named(&self.access_key)
+    }
+
     /// Whether a grant allows this. `path` is `/`, `/bucket` or `/bucket/key`, decoded.
     pub fn may(&self, action: Action, path: &str) -> bool {
         self.grants.iter().any(|grant| grant.allows(action, path))

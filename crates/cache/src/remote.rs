@@ -16,7 +16,7 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::sync::oneshot;
 
-use crate::fair_share::{Place, Places, Tenant};
+use crate::fair_share::{Tenant, TenantPlace, TenantPlaces, TenantShares};
 use crate::get::pages_of;
 use crate::memory_tier::MemoryObject;
 use crate::metadata::Annex;
@@ -55,7 +55,7 @@ pub(crate) struct Remote {
     readers: QuickCache<u64>,
     flights: Mutex<HashMap<(Generation, u64), Flight>>,
     /// Bytes on their way.
-    fetches: Arc<Places>,
+    fetches: Arc<TenantPlaces>,
     page_bytes: u64,
 }
 
@@ -110,7 +110,7 @@ impl Remote {
             valid: remembering(VALIDATIONS_MAX, hasher),
             readers: remembering(READERS_MAX, hasher),
             flights: Mutex::default(),
-            fetches: Places::new(PAGES_MAX * page_bytes),
+            fetches: TenantPlaces::new(TenantShares::new(PAGES_MAX * page_bytes)),
             page_bytes,
         }
     }
@@ -125,7 +125,7 @@ impl Remote {
     }
 
     /// A place for bytes of a bucket that are on their way.
-    async fn place(&self, tenant: &Tenant, bytes: u64) -> Place {
+    async fn place(&self, tenant: &Tenant, bytes: u64) -> TenantPlace {
         self.fetches.take(tenant, bytes.clamp(self.page_bytes / PAGE_PARTS, self.page_bytes)).await
     }
 

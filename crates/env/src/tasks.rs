@@ -8,12 +8,15 @@ use tokio::task::JoinHandle;
 #[cfg(feature = "schedules")]
 use shuttle::future::JoinHandle;
 
+#[cfg(not(feature = "schedules"))]
+use crate::Requester;
+
 /// A running task. Dropping the handle lets the task run on.
 pub struct Task<T> {
     handle: JoinHandle<T>,
 }
 
-/// Starts a task on the runtime that this is called in.
+/// Starts a task on the runtime that this is called in, for whom this one works.
 #[cfg(not(feature = "schedules"))]
 #[expect(clippy::disallowed_methods, reason = "this is the replacement that the lint names")]
 pub fn spawn<F>(future: F) -> Task<F::Output>
@@ -21,7 +24,11 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    Task { handle: tokio::spawn(future) }
+    let handle = match Requester::present() {
+        Requester::NOBODY => tokio::spawn(future),
+        requester => tokio::spawn(requester.gets(future)),
+    };
+    Task { handle }
 }
 
 /// Starts a task in the run of shuttle that this is called in; each is a thread there.

@@ -115,13 +115,14 @@ macro_rules! system_headers {
 }
 use system_headers;
 
-/// Hands each operation of the trait to the method that does it.
+/// Hands each operation of the trait to the method that does it, on behalf of who has sent the request.
 macro_rules! operations {
     ($($operation:ident($input:ident) -> $output:ident = $method:ident;)*) => {
         #[async_trait]
         impl S3 for Operations {
             $(async fn $operation(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                self.$method(request).await
+                let requester = caller(&request)?.requester();
+                requester.gets(self.$method(request)).await
             })*
         }
     };

@@ -25,8 +25,9 @@ use crate::shares::{Place, Shares};
 pub(crate) use timed_body::TimedBody;
 
 /// What a connection holds of a request that it reads and of an answer that it writes, beside the piece that it works on. hyper's own limit
-/// is 408 KiB, which slow readers fill: thousands of them would hold half a gigabyte more. Heads of requests must fit, too.
-const BUFFER_BYTES_MAX: usize = 128 << 10;
+/// is 408 KiB, which slow readers and half-sent heads fill, and a buffer that grows takes twice its bytes: thousands would hold gigabytes. Heads
+/// of requests must fit: those of Amazon S3 have 8 KiB, and a URL that is signed with a long session token a few more.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// An answer may take so many windows of a body for the same bytes: Linux buffers up to 4 MiB and says that there is room again when a
 /// third is, so that who takes 10 KiB a second seems to stand still for two minutes.

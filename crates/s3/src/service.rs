@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_auth::Users;
 use forebay_cache::Cache;
-use forebay_env::Env;
 use forebay_env::rest::{self, Rest};
+use forebay_env::{Env, Requester};
 use forebay_logs::Logs;
 use futures::StreamExt;
 use http::header::{CONNECTION, CONTENT_TYPE, DATE, EXPECT};
@@ -153,7 +153,8 @@ impl S3Service {
         }
         let sending =
             Sending::new(Arc::clone(&inner.metrics), context.operation(), Arc::clone(&inner.env.clock), began);
-        Ok(response.map(|body| SentBody { body, sending, record, span }))
+        let requester = context.requester.get().map_or(Requester::NOBODY, |user| user.requester());
+        Ok(response.map(|body| SentBody { body, sending, record, span, requester }))
     }
 
     async fn route(
@@ -356,6 +357,7 @@ pub(crate) struct SentBody {
     sending: Sending,
     record: Record,
     span: Span,
+    requester: Requester,
 }
 
 impl http_body::Body for SentBody {
@@ -366,7 +368,7 @@ impl http_body::Body for SentBody {
         let this = &mut *self;
         // Objects are read as they are sent.
         let _entered = this.span.enter();
-        let frame = Pin::new(&mut this.body).poll_frame(context).map_err(io::Error::other);
+        let frame = this.requester.gets_step(|| Pin::new(&mut this.body).poll_frame(context)).map_err(io::Error::other);
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(bytes) = frame.data_ref()
         {

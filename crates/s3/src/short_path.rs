@@ -89,7 +89,8 @@ impl ShortPath {
         let range = range.map(requested_range);
         let get = GetObject { path, range, part_number: None, conditions: Conditions::default() };
         let failure = Failure { request_id: context.id.clone(), operation: "GetObject" };
-        match self.operations.send_object(get, &user, failure, wants_checksums).await {
+        let sent = self.operations.send_object(get, &user, failure, wants_checksums);
+        match user.requester().gets(sent).await {
             Ok(answered) => response::of(answered),
             Err(error) => Some(answer::refuse(error, &context.id)),
         }

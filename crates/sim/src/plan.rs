@@ -37,6 +37,12 @@ const CHURN_RUNS: u64 = 60;
 /// Where they do, in [`PREFIXES`].
 const CHURN_PREFIX: usize = 3;
 
+/// In so many of ten other runs the store is full: for each new object some older one must go.
+const FULL_RUNS_OF_TEN: u64 = 9;
+
+/// In [`BUCKET`], what fills it.
+const FILL_PREFIX: &str = "fill/";
+
 /// What an operator may change from one start to the next, in bytes unless the name says otherwise.
 #[derive(Debug, Clone)]
 pub struct Sizes {
@@ -305,8 +311,15 @@ impl Plan {
             (0..4 + dice.below(12)).map(|_| restless_life(&dice, &config, &keys)).collect()
         } else {
             let is_picky = dice.once_in(PICKY_RUNS);
-            let life = |_| {
-                let life = life(&dice, &config, &keys, faulty, flips);
+            let is_full = dice.below(10) < FULL_RUNS_OF_TEN;
+            if is_full {
+                full_config(&dice, &mut config);
+            }
+            let life = |number| {
+                let mut life = life(&dice, &config, &keys, faulty, flips);
+                if is_full {
+                    life.clients.push(fill(&dice, &config, number));
+                }
                 if is_picky { picky(&dice, life) } else { life }
             };
             (0..1 + dice.below(3)).map(life).collect()
@@ -400,6 +413,34 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
     };
     let changes = if flips { Vec::new() } else { changes(dice) };
     Life { changes, clients, faults, end }
+}
+
+/// A store that is soon full.
+fn full_config(dice: &Dice, config: &mut Config) {
+    config.sizes.segment = 16 * KIB;
+    config.sizes.segments = dice.one_of(&[8, 10]);
+}
+
+/// A client that writes more than there is room for in a first life, and some more in later ones, and now and then reads what it wrote.
+fn fill(dice: &Dice, config: &Config, life: u64) -> Vec<Step> {
+    let sizes = &config.sizes;
+    let capacity = config.disks as u64 * sizes.segments * sizes.segment;
+    let mut left = if life == 0 { capacity * 3 / 2 } else { capacity / 2 };
+    let (mut steps, mut number) = (Vec::new(), 0);
+    while left > 0 {
+        let size = sizes.segment / 4 + dice.below(sizes.segment / 2);
+        left = left.saturating_sub(size);
+        let key = format!("{BUCKET}/{FILL_PREFIX}{number}");
+        number += 1;
+        let body = Body { seed: dice.below(1 << 30) as u32, size: size as u32 };
+        let put = Op::Put { key, body, tags: 0, when: When::Always, breaks: false, piece: 1 << 20 };
+        steps.push(Step { pause_ms: 0, op: put });
+        if dice.once_in(4) {
+            let key = format!("{BUCKET}/{FILL_PREFIX}{}", dice.below(number));
+            steps.push(Step { pause_ms: 0, op: Op::Get { key, range: None, slow_ms: 0 } });
+        }
+    }
+    steps
 }
 
 /// The same with an under store that refuses some keys, and time for it to do so often enough.

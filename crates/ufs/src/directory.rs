@@ -6,6 +6,7 @@
 mod body;
 mod calls;
 mod meta;
+mod names;
 mod paths;
 mod root;
 mod tree;
@@ -21,10 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use forebay_env::Env;
+use forebay_env::{Env, RequesterPlaces};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
 use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
@@ -33,6 +33,7 @@ use body::Temporary;
 pub use calls::DIRECTORY_CALLS_MAX;
 use calls::DirectoryCalls;
 use meta::FileMeta;
+use names::Kept;
 use paths::{Durable, Place};
 pub use root::DirectoryRoot;
 use tree::{Root, Tree};
@@ -40,8 +41,8 @@ use tree::{Root, Tree};
 /// Holds what is not an object: files being written, and metadata that does not fit an attribute.
 pub(crate) const OWN_DIRECTORY: &str = ".forebay";
 
-/// More uploads at once only wait for the same disk.
-const UPLOADS_MAX: usize = 16;
+/// More uploads at once only wait for the same disk. Whoever is alone has 16.
+const UPLOADS_MAX: usize = 21;
 
 /// Each level of a new key costs a directory and a sync, and whoever writes it pays nothing. More than people use: HDFS has a few dozen.
 const LEVELS_MAX: usize = 128;
@@ -58,8 +59,9 @@ struct Inner {
     /// Held while names change: conditions are checked and files put into place in one step.
     names: Mutex<()>,
     durable: Durable,
-    uploads: Semaphore,
+    uploads: RequesterPlaces,
     calls: DirectoryCalls,
+    kept: Kept,
 }
 
 /// Turns a refusal of the file system into an error.
@@ -94,19 +96,19 @@ impl DirectoryStore {
     /// # Errors
     /// `NoBucket` when it does not.
     pub async fn open(env: Env, root: PathBuf) -> Result<Self> {
-        Self::open_root(env, Root::new(root, None), DirectoryCalls::new()).await
+        Self::open_root(env, Root::new(root, None), DirectoryCalls::new(), Kept::default()).await
     }
 
-    async fn open_root(env: Env, root: Root, calls: DirectoryCalls) -> Result<Self> {
-        let store = Self::assume(env, root, calls);
+    async fn open_root(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Result<Self> {
+        let store = Self::assume(env, root, calls, kept);
         store.inner.call(|inner| inner.tree().map(drop)).await?;
         Ok(store)
     }
 
     /// A directory that is believed to exist.
-    fn assume(env: Env, root: Root, calls: DirectoryCalls) -> Self {
-        let (names, durable, uploads) = (Mutex::default(), Durable::default(), Semaphore::new(UPLOADS_MAX));
-        Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls }) }
+    fn assume(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Self {
+        let (names, durable, uploads) = (Mutex::default(), Durable::default(), RequesterPlaces::new(UPLOADS_MAX));
+        Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls, kept }) }
     }
 }
 
@@ -335,7 +337,7 @@ impl UnderStore for DirectoryStore {
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
-        let _permit = self.inner.uploads.acquire().await.expect("this semaphore is never closed");
+        let _place = self.inner.uploads.take().await;
         let mut source = body::Batches::new(&upload);
         let mut temporary = None;
         loop {

@@ -39,6 +39,12 @@ impl<'a> Grouping<'a> {
         after.is_some_and(behind) || in_group(after) || in_group(self.last.as_deref())
     }
 
+    /// The common prefix of which no more is wanted.
+    pub(crate) fn settled_group(&self) -> Option<&str> {
+        let after = self.request.start_after.as_deref();
+        self.last.as_deref().or(after).filter(|name| self.group(name) == Some(name))
+    }
+
     /// Adds a key that [`Grouping::wants`]. `false` when the page is full; there is a next one then.
     pub(crate) fn add(&mut self, key: &str, listed: impl FnOnce() -> ListedObject) -> bool {
         if self.page.objects.len() + self.page.prefixes.len() >= self.request.limit {

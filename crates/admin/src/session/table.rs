@@ -14,8 +14,10 @@ use crate::api::Session;
 const AGE_MAX: Duration = Duration::from_secs(12 * 3600);
 /// A session that nobody uses ends after this time: a desk that was left.
 const IDLE_MAX: Duration = Duration::from_secs(3600);
-/// More administrators than one worker has; beyond it the oldest session ends.
+/// More administrators than one worker has; beyond it a session of who has most of them ends, the oldest.
 const SESSIONS_MAX: usize = 100;
+/// More browsers than one person has; beyond it the oldest of that user's sessions ends, and nobody else's.
+const SESSIONS_OF_ONE_MAX: usize = 20;
 
 #[derive(Default)]
 pub(crate) struct Sessions {
@@ -58,8 +60,17 @@ impl Sessions {
         let session = fresh.show(env, now);
         let mut live = self.live.lock();
         live.retain(|session| session.holds(now));
-        if live.len() >= SESSIONS_MAX {
-            live.remove(0);
+        let count = |user: &User| live.iter().filter(|session| session.user.name == user.name).count();
+        let too_many = if count(&fresh.user) >= SESSIONS_OF_ONE_MAX {
+            Some(fresh.user.name.clone())
+        } else if live.len() >= SESSIONS_MAX {
+            live.iter().map(|session| &session.user).max_by_key(|user| count(user)).map(|user| user.name.clone())
+        } else {
+            None
+        };
+        let oldest = too_many.and_then(|name| live.iter().position(|session| session.user.name == name));
+        if let Some(at) = oldest {
+            live.remove(at);
         }
         live.push(fresh);
         (id, session)

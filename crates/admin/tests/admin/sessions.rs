@@ -157,12 +157,17 @@ async fn a_session_ends_with_its_user_and_the_user_s_keys() {
 }
 
 #[tokio::test]
-async fn of_too_many_sessions_the_oldest_end() {
+async fn of_too_many_sessions_of_a_user_the_oldest_end() {
     let server = Server::ready().await;
+    let grants = "grants = [{ path = \"/\", allow = [\"admin\"] }]";
+    server
+        .set_users(&format!("[[user]]\nname = \"ops\"\naccess_key = \"OPS\"\nsecret_key = \"ops-secret\"\n{grants}\n"));
+    let (of_other, _) = begin(&server, "OPS", "ops-secret").await;
     let (first, _) = root(&server).await;
     let (second, _) = root(&server).await;
-    for _ in 0..99 {
+    for _ in 0..19 {
         root(&server).await;
     }
     assert_eq!((status_with(&server, &first).await, status_with(&server, &second).await), (401, 200));
+    assert_eq!(status_with(&server, &of_other).await, 200);
 }

@@ -1,12 +1,13 @@
 //! All jobs: in memory as they are, in the catalog as a restart needs them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use forebay_catalog::records;
 use forebay_catalog::{Engine, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_store::ValueWrite;
+use forebay_types::shares::is_fair;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
 
@@ -15,10 +16,13 @@ use crate::metrics::{JobLabels, Metrics};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
-/// Jobs under way at once: one that takes long does not hold up a short one, and clients hardly notice two.
-pub(crate) const JOBS_RUNNING_MAX: usize = 2;
+/// Jobs under way at once: clients hardly notice so many.
+pub(crate) const JOBS_RUNNING_MAX: usize = 3;
 
-/// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down.
+/// Of those that somebody has asked for: one that takes long does not hold up a short one. What hangs holds up nobody else's.
+const JOBS_RUNNING_OF_ONE_MAX: usize = 2;
+
+/// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down, and leaves some to others.
 const JOBS_QUEUED_MAX: usize = 100;
 
 /// Jobs that have ended and are still told.
@@ -107,6 +111,16 @@ impl Jobs {
         self.entries.lock().values().filter(|entry| entry.state.lock().job.state == state).count()
     }
 
+    /// How many there are of those that somebody has asked for.
+    fn count_of(&self, created_by: &str, state: JobState) -> usize {
+        let entries = self.entries.lock();
+        let is_one = |entry: &&Arc<Entry>| {
+            let job = &entry.state.lock().job;
+            job.state == state && job.created_by == created_by
+        };
+        entries.values().filter(is_one).count()
+    }
+
     pub(super) fn observe(&self, metrics: &Metrics) {
         metrics.jobs_running.set(self.count(JobState::Running) as i64);
         metrics.jobs_queued.set(self.count(JobState::Queued) as i64);
@@ -116,16 +130,27 @@ impl Jobs {
     pub(super) async fn next(&self, now_ms: impl Fn() -> u64) -> Arc<Entry> {
         loop {
             let woken = self.wake.notified();
-            let take = |entry: &&Arc<Entry>| {
-                let mut state = entry.state.lock();
-                let is_next = state.job.state == JobState::Queued;
-                if is_next {
-                    state.job.state = JobState::Running;
-                    state.job.started_ms.get_or_insert_with(&now_ms);
+            let found = {
+                let entries = self.entries.lock();
+                let mut running = HashMap::<_, usize>::new();
+                for entry in entries.values() {
+                    let job = &entry.state.lock().job;
+                    if job.state == JobState::Running {
+                        *running.entry(job.created_by.clone()).or_default() += 1;
+                    }
                 }
-                is_next
+                let take = |entry: &&Arc<Entry>| {
+                    let mut state = entry.state.lock();
+                    let of_one = running.get(&state.job.created_by).copied().unwrap_or(0);
+                    let is_next = state.job.state == JobState::Queued && of_one < JOBS_RUNNING_OF_ONE_MAX;
+                    if is_next {
+                        state.job.state = JobState::Running;
+                        state.job.started_ms.get_or_insert_with(&now_ms);
+                    }
+                    is_next
+                };
+                entries.values().find(take).cloned()
             };
-            let found = self.entries.lock().values().find(take).cloned();
             if let Some(entry) = found {
                 // Another may sleep although more wait.
                 self.wake.notify_one();
@@ -152,8 +177,11 @@ fn job_write(job: &Job) -> ValueWrite {
 impl Worker {
     pub(super) async fn create_job(&self, request: JobRequest, created_by: String) -> Result<Job> {
         let _creating = self.jobs.creating.lock().await;
-        if self.jobs.count(JobState::Queued) >= JOBS_QUEUED_MAX {
-            return Err(Error::new(ErrorKind::SlowDown, format!("{JOBS_QUEUED_MAX} jobs wait already")));
+        let (waiting, of_one) = (self.jobs.count(JobState::Queued), self.jobs.count_of(&created_by, JobState::Queued));
+        let left = JOBS_QUEUED_MAX.saturating_sub(waiting + 1) as u64;
+        if waiting >= JOBS_QUEUED_MAX || !is_fair(of_one as u64 + 1, left) {
+            let problem = format!("{waiting} jobs wait already, {of_one} of them asked for by {created_by}");
+            return Err(Error::new(ErrorKind::SlowDown, problem));
         }
         let job = Job {
             id: format!("{:016x}", self.next_generation().0),

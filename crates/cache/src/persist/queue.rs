@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use forebay_catalog::records::ObjectRecord;
 use forebay_env::sync::Mutex;
-use forebay_env::{Env, HashState};
+use forebay_env::{Env, HashState, Shares as _};
 use forebay_types::{BucketName, Generation, ObjectPath};
 use tokio::sync::Notify;
 
 use self::directories::{Directories, GROUPS_MAX, GroupId, Ready, directory_of};
-use crate::fair_share::{Shares, Tenant};
+use crate::fair_share::{Tenant, TenantShares};
 use crate::scope::Scope;
 
 /// Failures in a row, without a success between them, that open a bucket's circuit.
@@ -128,7 +128,7 @@ pub(crate) struct Queue {
 struct State {
     /// Buckets with an under store of their own.
     mounts: HashSet<BucketName>,
-    shares: Lanes<Shares>,
+    shares: Lanes<TenantShares>,
     /// Each is ready, running or delayed.
     slots: HashMap<ObjectPath, Slot>,
     /// Everything in `slots`, the longest dirty first.
@@ -195,10 +195,10 @@ impl Queue {
         let large = (uploads as usize).min(LARGE_UPLOADS_MAX);
         // Each under store may have one when all others have all.
         let uploads_max = 2 * (uploads as usize + large + mounts.len() + 1);
-        let small = Shares::new(u64::from(uploads) * SMALL_UPLOAD);
+        let small = TenantShares::new(u64::from(uploads) * SMALL_UPLOAD);
         let state = State {
             mounts,
-            shares: Lanes { small, large: Shares::new(large as u64) },
+            shares: Lanes { small, large: TenantShares::new(large as u64) },
             slots: HashMap::new(),
             by_age: Ready::new(),
             hasher: HashState::new(env.random.as_ref()),
@@ -622,7 +622,7 @@ impl Bucket {
     }
 
     /// What may be the next, each with its lane: one probe, or one of each lane.
-    fn candidates(&self, shares: &Lanes<Shares>) -> impl Iterator<Item = (Lane, Generation, &Tenant)> {
+    fn candidates(&self, shares: &Lanes<TenantShares>) -> impl Iterator<Item = (Lane, Generation, &Tenant)> {
         let is_newest = self.tries_newest();
         let of_lane = |lane: Lane| {
             let (_, (since, _)) = self.ready.of(lane).next(is_newest)?;

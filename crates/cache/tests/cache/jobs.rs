@@ -542,11 +542,19 @@ async fn too_many_jobs_are_told_to_wait() {
         start(&bench, request(JobKind::Load, "/")).await;
     }
     until("two run", || bench.cache.jobs().iter().all(|job| job.state == JobState::Running)).await;
-    for _ in 0..100 {
-        start(&bench, request(JobKind::Load, "/")).await;
+    let asked = async |by: &str| bench.cache.create_job(request(JobKind::Load, "/"), by).await;
+    let mut waiting = 0;
+    while asked("anna").await.is_ok() {
+        waiting += 1;
     }
-    let refused = bench.cache.create_job(request(JobKind::Load, "/"), "anna").await;
-    assert_eq!(kind(refused), Some(ErrorKind::SlowDown));
+    assert_eq!(kind(asked("anna").await), Some(ErrorKind::SlowDown));
+    assert_eq!(waiting, 93, "some places are left");
+    let other = asked("berta").await.unwrap().id;
+    until("it is her turn at once", || bench.cache.job(&other).unwrap().state == JobState::Running).await;
+    for _ in 0..6 {
+        asked("berta").await.unwrap();
+    }
+    assert_eq!(bench.cache.jobs().iter().filter(|job| job.state == JobState::Running).count(), 3);
     bench.foreground.set(Way::Open);
     bench.advancing("all end", || bench.cache.jobs().iter().all(|job| job.state == JobState::Done)).await;
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use forebay_cache::{BodyDigests, ErrorKind};
 use forebay_types::{Algorithm, Checksum};
 use futures::stream::BoxStream;
@@ -221,11 +221,14 @@ where
 {
     let read = async move {
         let mut body = std::pin::pin!(body);
-        let mut document = BytesMut::new();
+        let mut document = Vec::new();
         while let Some(data) = body.next().await {
             let data = data.map_err(|error| refuse(&context, BodyError::from_stream(&*error)))?;
-            // A buffer that grows may take twice what is in it.
+            // What is made of it takes as much again.
             held.set(&context, 2 * (document.len() + data.len())).map_err(|busy| refuse(&context, busy))?;
+            if document.capacity() - document.len() < data.len() {
+                document.reserve_exact(data.len().max(document.len() / 4));
+            }
             document.extend_from_slice(&data);
             if document.len() > XML_BYTES_MAX {
                 return Err(refuse(&context, BodyError::TooLong));
@@ -234,7 +237,7 @@ where
         expected.check(&document).map_err(|wrong| refuse(&context, wrong))?;
         // What is made of it is there until the answer.
         let _ = context.document.set(held);
-        Ok(document.freeze())
+        Ok(Bytes::from(document))
     };
     futures::stream::once(read).boxed()
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use forebay_env::Requester;
+
 use crate::support::sign::Request;
-use crate::support::{BUCKET, Endpoint, GUEST_KEY, GUEST_SECRET, start_with};
+use crate::support::{BUCKET, Endpoint, GUEST_KEY, GUEST_SECRET, ROOT_KEY, start, start_with};
 use aws_sdk_s3::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -66,5 +68,25 @@ async fn one_key_that_holds_on_to_connections_leaves_some_to_others() {
         let mut write =
             hold(&endpoint, &guest.body("own").header("connection", "close").sign(endpoint.address).bytes).await;
         assert!(timeout(PATIENCE, answer(&mut write)).await.expect("in time").starts_with("HTTP/1.1 200 "));
+    }
+}
+
+/// Places at a directory under store are shared by them.
+#[tokio::test]
+async fn what_a_request_asks_of_the_under_store_is_asked_for_whom_it_is() {
+    let endpoint = start().await;
+    for (client, access_key) in [(endpoint.root(), ROOT_KEY), (endpoint.guest(), GUEST_KEY)] {
+        let check = |operation: &str| {
+            let asked = std::mem::take(&mut *endpoint.asked.lock());
+            assert!(!asked.is_empty(), "{operation}");
+            assert!(asked.iter().all(|requester| *requester == Requester::named(access_key)), "{operation}");
+        };
+        client.list_objects_v2().bucket(BUCKET).prefix("shared/").send().await.expect("a listing");
+        check("a listing");
+        // The first goes the short way.
+        client.get_object().bucket(BUCKET).key("shared/none").send().await.expect_err("absent");
+        check("GET");
+        client.head_object().bucket(BUCKET).key("shared/none").send().await.expect_err("absent");
+        check("HEAD");
     }
 }

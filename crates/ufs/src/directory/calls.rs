@@ -4,18 +4,19 @@ use forebay_env::Calls;
 
 use crate::{Error, ErrorKind, Result};
 
-/// More writes at once only wait for the same disk.
-const WRITES_MAX: usize = 16;
+/// More writes at once only wait for the same disk. Whoever is alone has 16.
+const WRITES_MAX: usize = 21;
 
-const READS_MAX: usize = 24;
+/// Whoever is alone has 24.
+const READS_MAX: usize = 32;
 
-/// Each may read a directory of millions of names.
+/// Each may read a directory of millions of names. Whoever is alone has six.
 const LISTS_MAX: usize = 8;
 
 /// Threads that one file system may keep.
 pub const DIRECTORY_CALLS_MAX: usize = WRITES_MAX + READS_MAX + LISTS_MAX;
 
-/// None of these waits behind one of the others.
+/// None of these waits behind one of the others, and nobody's behind all of somebody else's.
 #[derive(Clone)]
 pub(crate) struct DirectoryCalls {
     reads: Calls,

@@ -48,6 +48,9 @@ fn escape(component: &str) -> String {
 
 /// What a name stands for; `None` for names that no key makes.
 pub(crate) fn parse(name: &str) -> Option<Name> {
+    if !name.contains('%') {
+        return Some(Name::Whole(name.to_owned()));
+    }
     let (text, is_piece) = match name.strip_suffix(CONTINUES) {
         Some(text) => (text, true),
         None => (name.strip_suffix(BESIDE).unwrap_or(name), false),

@@ -9,6 +9,7 @@ use forebay_env::Env;
 use forebay_types::BucketName;
 
 use super::calls::DirectoryCalls;
+use super::names::Kept;
 use super::tree::Root;
 use super::{DirectoryStore, OWN_DIRECTORY, failed, is_absent};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
@@ -19,6 +20,7 @@ pub struct DirectoryRoot {
     path: PathBuf,
     /// All buckets are on one file system.
     calls: DirectoryCalls,
+    kept: Kept,
 }
 
 impl DirectoryRoot {
@@ -31,7 +33,7 @@ impl DirectoryRoot {
         let calls = DirectoryCalls::new();
         let make = move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error));
         calls.write(make).await?;
-        Ok(Self { env, path, calls })
+        Ok(Self { env, path, calls, kept: Kept::default() })
     }
 
     fn bucket(&self, name: &BucketName) -> Root {
@@ -114,7 +116,8 @@ impl BucketRoot for DirectoryRoot {
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        match DirectoryStore::open_root(self.env.clone(), self.bucket(name), self.calls.clone()).await {
+        let (env, calls, kept) = (self.env.clone(), self.calls.clone(), self.kept.clone());
+        match DirectoryStore::open_root(env, self.bucket(name), calls, kept).await {
             Ok(store) => Ok(Some(Arc::new(store))),
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(None),
             Err(error) => Err(error),
@@ -122,7 +125,8 @@ impl BucketRoot for DirectoryRoot {
     }
 
     fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore> {
-        Arc::new(DirectoryStore::assume(self.env.clone(), self.bucket(name), self.calls.clone()))
+        let (env, calls, kept) = (self.env.clone(), self.calls.clone(), self.kept.clone());
+        Arc::new(DirectoryStore::assume(env, self.bucket(name), calls, kept))
     }
 
     fn label(&self) -> String {

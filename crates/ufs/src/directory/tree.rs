@@ -30,6 +30,9 @@ pub(crate) struct Tree {
     root: OwnedFd,
 }
 
+/// An open directory of a tree.
+pub(crate) struct Directory(File);
+
 impl Root {
     pub(crate) fn new(base: PathBuf, name: Option<&str>) -> Self {
         Self { base, name: name.map(str::to_owned) }
@@ -149,19 +152,33 @@ impl Tree {
 
     /// The names in a directory, and what they are.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<(Vec<u8>, FileType)>> {
-        self.entries(path)?.collect()
+        self.directory(path)?.entries()?.collect()
     }
 
-    /// The same, one by one: a directory may have millions.
-    pub(crate) fn entries(&self, path: &Path) -> io::Result<impl Iterator<Item = io::Result<(Vec<u8>, FileType)>>> {
-        let directory = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-        let entries = Dir::read_from(directory.as_fd())?;
-        Ok(entries.filter_map(move |entry| named(&directory, entry).transpose()))
+    pub(crate) fn directory(&self, path: &Path) -> io::Result<Directory> {
+        Ok(Directory(self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?.into()))
+    }
+}
+
+impl Directory {
+    /// The names in it, and what they are, one by one: there may be millions.
+    pub(crate) fn entries(&self) -> io::Result<impl Iterator<Item = io::Result<(Vec<u8>, FileType)>>> {
+        let entries = Dir::read_from(self.0.as_fd())?;
+        Ok(entries.filter_map(move |entry| named(&self.0, entry).transpose()))
+    }
+
+    pub(crate) fn metadata(&self) -> io::Result<Metadata> {
+        self.0.metadata()
+    }
+
+    /// The kind of file system that it is on, as statfs(2) numbers them.
+    pub(crate) fn file_system(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstatfs(&self.0)?.f_type as u64)
     }
 }
 
 /// Name and kind of an entry that is not the directory itself or its parent, and is still there.
-fn named(directory: &OwnedFd, entry: rustix::io::Result<DirEntry>) -> io::Result<Option<(Vec<u8>, FileType)>> {
+fn named(directory: &File, entry: rustix::io::Result<DirEntry>) -> io::Result<Option<(Vec<u8>, FileType)>> {
     let entry = entry?;
     let name = entry.file_name();
     if name == c"." || name == c".." {

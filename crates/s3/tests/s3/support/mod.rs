@@ -48,6 +48,8 @@ pub(crate) struct Endpoint {
     pub(crate) registry: Registry,
     pub(crate) shutdown: CancellationToken,
     pub(crate) server: Task<()>,
+    /// For whom the under store was asked.
+    pub(crate) asked: under_store::Asked,
     _users_file: tempfile::TempDir,
 }
 
@@ -64,7 +66,8 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
     let store =
         Store::open(env.clone(), vec![disk], forebay_store::Settings::new(vec![capacity]), None).await.expect("store");
     let engine = Arc::new(EmbeddedEngine::new(store.clone()));
-    let root = under_store::root(BUCKET);
+    let asked = under_store::Asked::default();
+    let root = under_store::root(BUCKET, Arc::clone(&asked));
     let mounts = Mounts { mounts: Default::default(), root: Some(Arc::clone(&root)), background_root: Some(root) };
     let policies = vec![PolicyRule { write_mode: Some(WriteMode::Transient), ..PolicyRule::for_path("/") }];
     let parts = Parts { env: env.clone(), store, engine, mounts, settings: Default::default(), policies };
@@ -81,7 +84,7 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
     let address = listener.local_addr().expect("address");
     let shutdown = CancellationToken::new();
     let server = forebay_env::spawn(service.run(listener, None, shutdown.clone()));
-    Endpoint { address, registry, shutdown, server, _users_file: users_file }
+    Endpoint { address, registry, shutdown, server, asked, _users_file: users_file }
 }
 
 impl Endpoint {

@@ -1,21 +1,27 @@
-//! An under store with one empty bucket that takes no writes: everything in these tests is transient.
+//! An under store with one empty bucket that takes no writes: everything in these tests is transient. It notes for whom it is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use forebay_env::Requester;
 use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, Tags};
 use forebay_ufs::{
     BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result,
     Stored, UnderStore, Upload,
 };
+use parking_lot::Mutex;
 
-pub(crate) fn root(bucket: &str) -> Arc<dyn BucketRoot> {
-    Arc::new(Root { bucket: BucketName::new(bucket).expect("bucket") })
+/// For whom the under store was asked, since somebody looked.
+pub(crate) type Asked = Arc<Mutex<Vec<Requester>>>;
+
+pub(crate) fn root(bucket: &str, asked: Asked) -> Arc<dyn BucketRoot> {
+    Arc::new(Root { bucket: BucketName::new(bucket).expect("bucket"), asked })
 }
 
 struct Root {
     bucket: BucketName,
+    asked: Asked,
 }
 
 #[async_trait]
@@ -34,11 +40,11 @@ impl BucketRoot for Root {
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        Ok((*name == self.bucket).then(|| -> Arc<dyn UnderStore> { Arc::new(Empty) }))
+        Ok((*name == self.bucket).then(|| self.assume(name)))
     }
 
     fn assume(&self, _name: &BucketName) -> Arc<dyn UnderStore> {
-        Arc::new(Empty)
+        Arc::new(Empty { asked: Arc::clone(&self.asked) })
     }
 
     fn label(&self) -> String {
@@ -46,7 +52,15 @@ impl BucketRoot for Root {
     }
 }
 
-struct Empty;
+struct Empty {
+    asked: Asked,
+}
+
+impl Empty {
+    fn note(&self) {
+        self.asked.lock().push(Requester::present());
+    }
+}
 
 fn absent<T>() -> Result<T> {
     Err(Error::new(ErrorKind::NotFound, "the bucket is empty"))
@@ -55,10 +69,12 @@ fn absent<T>() -> Result<T> {
 #[async_trait]
 impl UnderStore for Empty {
     async fn head(&self, _key: &ObjectKey) -> Result<RemoteObject> {
+        self.note();
         absent()
     }
 
     async fn get(&self, _key: &ObjectKey, _range: Option<ByteRange>, _if_match: Option<&ETag>) -> Result<RemoteBody> {
+        self.note();
         absent()
     }
 
@@ -71,6 +87,7 @@ impl UnderStore for Empty {
     }
 
     async fn list(&self, _request: &ListRequest) -> Result<ListPage> {
+        self.note();
         Ok(ListPage::default())
     }
 

@@ -1,0 +1,116 @@
+//! Places that are waited for, and who gets the next one: whoever has least, and of those that have as little who has waited longest.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use crate::sync::Mutex;
+
+/// Who has how much of something, and who may have more. What is counted is up to the user: calls, requests, bytes.
+pub trait Shares: Send + 'static {
+    type Tenant: Clone + Ord + Send + 'static;
+    /// Who has least is the next.
+    type Has: Ord;
+
+    fn has(&self, tenant: &Self::Tenant) -> Self::Has;
+    /// Where it says no, somebody has something: what that one gives back lets others go on.
+    fn may_take(&self, tenant: &Self::Tenant) -> bool;
+    fn take(&mut self, tenant: &Self::Tenant, amount: u64);
+    fn give_back(&mut self, tenant: &Self::Tenant, amount: u64);
+}
+
+/// Shares that are waited for.
+pub struct Places<S: Shares> {
+    state: Mutex<State<S>>,
+}
+
+struct State<S: Shares> {
+    shares: S,
+    waiting: BTreeMap<S::Tenant, VecDeque<Waiter<S>>>,
+    /// Those that have come to wait.
+    came: u64,
+}
+
+struct Waiter<S: Shares> {
+    /// How many have come before.
+    number: u64,
+    amount: u64,
+    place: oneshot::Sender<Place<S>>,
+}
+
+/// What a tenant has. It is given back in the end.
+pub struct Place<S: Shares> {
+    places: Arc<Places<S>>,
+    tenant: S::Tenant,
+    amount: u64,
+}
+
+impl<S: Shares> Places<S> {
+    pub fn new(shares: S) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State { shares, waiting: BTreeMap::new(), came: 0 }) })
+    }
+
+    /// Waits for a place. Those of one tenant get theirs in the order in which they come.
+    pub async fn take(self: &Arc<Self>, tenant: &S::Tenant, amount: u64) -> Place<S> {
+        let place = {
+            let mut state = self.state.lock();
+            if !state.waiting.contains_key(tenant) && state.shares.may_take(tenant) {
+                return self.place(&mut state, tenant.clone(), amount);
+            }
+            let (sender, place) = oneshot::channel();
+            let number = state.came;
+            state.came += 1;
+            state.waiting.entry(tenant.clone()).or_default().push_back(Waiter { number, amount, place: sender });
+            place
+        };
+        place.await.expect("whoever gives a place back gives it on")
+    }
+
+    fn place(self: &Arc<Self>, state: &mut State<S>, tenant: S::Tenant, amount: u64) -> Place<S> {
+        state.shares.take(&tenant, amount);
+        Place { places: Arc::clone(self), tenant, amount }
+    }
+
+    /// Gives one place on.
+    fn give_on(self: &Arc<Self>) -> Option<(oneshot::Sender<Place<S>>, Place<S>)> {
+        let mut state = self.state.lock();
+        loop {
+            let State { shares, waiting, .. } = &*state;
+            let next = waiting.iter().filter(|(tenant, _)| shares.may_take(tenant));
+            let next = next.min_by_key(|(tenant, queue)| (shares.has(tenant), queue.front().map(|first| first.number)));
+            let tenant = next?.0.clone();
+            let queue = state.waiting.get_mut(&tenant)?;
+            let first = queue.pop_front();
+            if queue.is_empty() {
+                state.waiting.remove(&tenant);
+            }
+            // Some have gone away meanwhile.
+            if let Some(Waiter { amount, place, .. }) = first.filter(|first| !first.place.is_closed()) {
+                return Some((place, self.place(&mut state, tenant, amount)));
+            }
+        }
+    }
+
+    /// What a test wants to know of the shares, and whether nobody waits.
+    pub fn look<T>(&self, look: impl FnOnce(&S, bool) -> T) -> T {
+        let state = self.state.lock();
+        look(&state.shares, state.waiting.is_empty())
+    }
+}
+
+impl<S: Shares> Place<S> {
+    pub fn tenant(&self) -> &S::Tenant {
+        &self.tenant
+    }
+}
+
+impl<S: Shares> Drop for Place<S> {
+    fn drop(&mut self) {
+        self.places.state.lock().shares.give_back(&self.tenant, self.amount);
+        while let Some((waiter, place)) = self.places.give_on() {
+            // Dropped where the waiter has gone away in this moment, which gives it on as well.
+            drop(waiter.send(place));
+        }
+    }
+}

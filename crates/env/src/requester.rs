@@ -1,0 +1,100 @@
+//! For whom a task works, and what those have for whom tasks work.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::places::{Place, Places, Shares};
+
+/// Whoever has something may have so many times what is free: alone three quarters of all, so that some are free for whoever comes. See
+/// Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.
+const SHARE: usize = 3;
+
+tokio::task_local! {
+    static PRESENT: Requester;
+}
+
+/// Who is behind a request: what disks and directories do for it is counted as his. Two may be taken for one, about as often as two of 2^32
+/// are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requester(u64);
+
+impl Requester {
+    /// Forebay itself.
+    pub const NOBODY: Self = Self(0);
+
+    /// As an access key names him.
+    pub fn named(access_key: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        access_key.hash(&mut hasher);
+        Self(hasher.finish().max(1))
+    }
+
+    /// For whom this task works.
+    pub fn present() -> Self {
+        PRESENT.try_with(|requester| *requester).unwrap_or(Self::NOBODY)
+    }
+
+    /// Lets `work` work for him, and the tasks that it starts by [`crate::spawn`].
+    pub fn gets<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        PRESENT.scope(self, work)
+    }
+
+    /// As [`Self::gets`], for one step of something else.
+    pub fn gets_step<T>(self, step: impl FnOnce() -> T) -> T {
+        PRESENT.sync_scope(self, step)
+    }
+}
+
+/// Places that those share for whom tasks work. Clones share them.
+#[derive(Clone)]
+pub struct RequesterPlaces(Arc<Places<Requesters>>);
+
+/// What one of them has, until it is dropped.
+pub struct RequesterPlace(#[expect(dead_code, reason = "held until it is dropped")] Place<Requesters>);
+
+struct Requesters {
+    free: usize,
+    has: BTreeMap<Requester, usize>,
+}
+
+impl Shares for Requesters {
+    type Tenant = Requester;
+    type Has = usize;
+
+    fn has(&self, requester: &Requester) -> usize {
+        self.has.get(requester).copied().unwrap_or(0)
+    }
+
+    fn may_take(&self, requester: &Requester) -> bool {
+        let has = self.has(requester);
+        self.free > 0 && (has == 0 || has < SHARE * self.free)
+    }
+
+    fn take(&mut self, requester: &Requester, amount: u64) {
+        self.free -= amount as usize;
+        *self.has.entry(*requester).or_default() += amount as usize;
+    }
+
+    fn give_back(&mut self, requester: &Requester, amount: u64) {
+        self.free += amount as usize;
+        let has = self.has.get_mut(requester).expect("what is given back was taken");
+        *has -= amount as usize;
+        if *has == 0 {
+            self.has.remove(requester);
+        }
+    }
+}
+
+impl RequesterPlaces {
+    /// So many in all.
+    pub fn new(max: usize) -> Self {
+        Self(Places::new(Requesters { free: max, has: BTreeMap::new() }))
+    }
+
+    /// Waits for a place for whom this task works.
+    pub async fn take(&self) -> RequesterPlace {
+        RequesterPlace(self.0.take(&Requester::present(), 1).await)
+    }
+}

@@ -1,0 +1,418 @@
+//! The names in a directory in the order of keys, as a listing takes them, and those of large directories that are kept from page to page.
+//!
+//! A directory gives its names in no order: whoever wants the next thousand has to read them all. Of one with a million names that
+//! takes half a second, for each of a thousand pages. So a long stretch of them is kept, and believed while the directory shows the times at
+//! which it was read. File systems count these in steps of up to two seconds, so that a change in the step of a reading would not show: a
+//! stretch is kept only when the same times had been seen a while before.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::Env;
+use parking_lot::Mutex;
+use rustix::fs::FileType;
+
+use super::paths::{Name, parse};
+use super::tree::{Directory, Tree};
+use super::{OWN_DIRECTORY, failed, is_absent};
+use crate::Result;
+
+/// Fewer names are read anew each time.
+const LARGE: usize = 1 << 12;
+
+/// Names of a kept stretch; it takes about 100 bytes for each.
+const STRETCH: usize = 1 << 16;
+
+/// Names that are kept in all.
+const KEPT_MAX: usize = 1 << 19;
+
+/// Directories that are remembered.
+const DIRECTORIES_MAX: usize = 64;
+
+/// For so long a directory must have shown the same times: FAT counts in two seconds, and no other system in longer steps.
+const STEADY: Duration = Duration::from_secs(3);
+
+/// File systems that change the times of a directory with its names; others, as those in front of an object store, may not. From statfs(2).
+const TRUSTED: [u64; 9] = [
+    0xEF53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683E, // Btrfs
+    0x2FC1_2FC1, // ZFS
+    0xF2F5_2010, // F2FS
+    0xCA45_1A4E, // bcachefs
+    0x0102_1994, // tmpfs
+    0x794C_7630, // overlayfs
+    0x6969,      // NFS: its listings are no younger than its times
+];
+
+/// A file or a directory on the way. They sort by what they add to a key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Entry {
+    /// Ends with `/` for a directory.
+    pub(super) component: Box<str>,
+    /// Where it is in its directory, unless its component says that.
+    path: Option<Box<str>>,
+}
+
+/// Names of a directory, from one on. Without gaps.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    /// The first component that it might hold.
+    from: Box<str>,
+    entries: Vec<Entry>,
+    /// Whether there are more behind the last one.
+    pub(super) is_cut: bool,
+}
+
+/// What a directory shows while nothing in it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Times {
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// A large directory.
+struct Known {
+    times: Times,
+    /// When these times were seen first, on the monotonic clock.
+    since: Duration,
+    stretches: VecDeque<Arc<Stretch>>,
+    /// Counts up with each use.
+    used: u64,
+}
+
+/// What is kept of all directories of a file system. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Kept {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By device and inode.
+    known: HashMap<(u64, u64), Known>,
+    uses: u64,
+    names: usize,
+}
+
+/// Takes the first names from one on.
+struct Collector<'a> {
+    from: &'a str,
+    max: usize,
+    /// Twice as many as wanted at most, in no order.
+    held: Vec<Entry>,
+    /// The last component that is wanted, once more have come than wanted.
+    last: Option<Box<str>>,
+    seen: usize,
+    /// A part of the names is in directories of their own.
+    is_spread: bool,
+}
+
+impl Entry {
+    pub(super) fn is_directory(&self) -> bool {
+        self.component.ends_with('/')
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        let component = &*self.component;
+        Path::new(self.path.as_deref().unwrap_or_else(|| component.strip_suffix('/').unwrap_or(component)))
+    }
+}
+
+impl Stretch {
+    /// Those from `from` on.
+    pub(super) fn entries_from(&self, from: &str) -> &[Entry] {
+        let begin = self.entries.partition_point(|entry| *entry.component < *from);
+        self.entries.get(begin..).unwrap_or_default()
+    }
+
+    /// Where the next stretch begins.
+    pub(super) fn end(&self) -> String {
+        let last = self.entries.last().map_or(&*self.from, |entry| &*entry.component);
+        // No name holds this character.
+        format!("{last}\0")
+    }
+
+    fn covers(&self, from: &str) -> bool {
+        *self.from <= *from && (!self.is_cut || self.entries.last().is_some_and(|last| *from <= *last.component))
+    }
+}
+
+impl Kept {
+    /// Names of a directory from `from` on, at least `max` unless there are fewer. `None` when the directory is gone.
+    pub(super) fn names(
+        &self,
+        env: &Env,
+        tree: &Tree,
+        path: &Path,
+        from: &str,
+        max: usize,
+    ) -> Result<Option<Arc<Stretch>>> {
+        let directory = match tree.directory(path) {
+            Ok(directory) => directory,
+            // Removed, or replaced by something else, while the walk was on its way.
+            Err(error) if is_absent(&error) && !path.as_os_str().is_empty() => return Ok(None),
+            Err(error) => return Err(failed("list a directory", error)),
+        };
+        let times = |directory: &Directory| {
+            let stat = directory.metadata().map_err(|error| failed("look at a directory", error))?;
+            let (modified, changed) = ((stat.mtime(), stat.mtime_nsec()), (stat.ctime(), stat.ctime_nsec()));
+            Ok(((stat.dev(), stat.ino()), Times { modified, changed }))
+        };
+        let (identity, before) = times(&directory)?;
+        let now = env.clock.monotonic();
+        let is_steady = match self.find(identity, before, now, from) {
+            Found::Kept(stretch) => return Ok(Some(stretch)),
+            Found::Steady => true,
+            Found::Unknown => false,
+        };
+        let max = if is_steady { max.max(STRETCH) } else { max };
+        let mut collector = Collector::new(from, max);
+        collector.read(tree, &directory, Path::new(""), path, "")?;
+        let (seen, is_spread) = (collector.seen, collector.is_spread);
+        let stretch = Arc::new(collector.finish());
+        let is_large = seen >= LARGE && !is_spread;
+        if is_large
+            && directory.file_system().is_ok_and(|kind| TRUSTED.contains(&kind))
+            && times(&directory)?.1 == before
+        {
+            self.keep(identity, before, now, is_steady.then(|| Arc::clone(&stretch)));
+        }
+        Ok(Some(stretch))
+    }
+
+    fn find(&self, identity: (u64, u64), times: Times, now: Duration, from: &str) -> Found {
+        let mut state = self.state.lock();
+        state.uses += 1;
+        let uses = state.uses;
+        let Some(known) = state.known.get_mut(&identity).filter(|known| known.times == times) else {
+            return Found::Unknown;
+        };
+        known.used = uses;
+        if let Some(stretch) = known.stretches.iter().find(|stretch| stretch.covers(from)) {
+            return Found::Kept(Arc::clone(stretch));
+        }
+        if now.saturating_sub(known.since) >= STEADY { Found::Steady } else { Found::Unknown }
+    }
+
+    fn keep(&self, identity: (u64, u64), times: Times, now: Duration, stretch: Option<Arc<Stretch>>) {
+        let mut state = self.state.lock();
+        state.uses += 1;
+        let used = state.uses;
+        if state.known.get(&identity).is_none_or(|known| known.times != times) {
+            state.forget(identity);
+            state.known.insert(identity, Known { times, since: now, stretches: VecDeque::new(), used });
+        }
+        if let (Some(stretch), Some(known)) = (stretch, state.known.get_mut(&identity)) {
+            let names = stretch.entries.len();
+            known.stretches.push_back(stretch);
+            state.names += names;
+        }
+        state.shrink();
+    }
+}
+
+enum Found {
+    Kept(Arc<Stretch>),
+    /// It has shown these times for long enough.
+    Steady,
+    Unknown,
+}
+
+impl State {
+    /// Forgets what was used least lately.
+    fn shrink(&mut self) {
+        while self.names > KEPT_MAX {
+            let holders = self.known.values_mut().filter(|known| !known.stretches.is_empty());
+            let Some(oldest) = holders.min_by_key(|known| known.used) else { return };
+            self.names -= oldest.stretches.pop_front().map_or(0, |stretch| stretch.entries.len());
+        }
+        while self.known.len() > DIRECTORIES_MAX {
+            let Some((oldest, _)) = self.known.iter().min_by_key(|(_, known)| known.used) else { return };
+            let oldest = *oldest;
+            self.forget(oldest);
+        }
+    }
+
+    fn forget(&mut self, identity: (u64, u64)) {
+        let Some(known) = self.known.remove(&identity) else { return };
+        self.names -= known.stretches.iter().map(|stretch| stretch.entries.len()).sum::<usize>();
+    }
+}
+
+impl<'a> Collector<'a> {
+    fn new(from: &'a str, max: usize) -> Self {
+        Self { from, max, held: Vec::new(), last: None, seen: 0, is_spread: false }
+    }
+
+    /// Takes the names of a directory, and those of the directories that continue long components. `inside` is its path from the first one,
+    /// `path` from the root.
+    fn read(&mut self, tree: &Tree, directory: &Directory, inside: &Path, path: &Path, begun: &str) -> Result<()> {
+        let entries = directory.entries().map_err(|error| failed("list a directory", error))?;
+        for entry in entries {
+            let (name, kind) = entry.map_err(|error| failed("list a directory", error))?;
+            self.seen += 1;
+            let Some(name) = String::from_utf8(name).ok().filter(|name| name != OWN_DIRECTORY) else { continue };
+            match (parse(&name), kind) {
+                (Some(Name::Piece(piece)), FileType::Directory) => {
+                    self.is_spread = true;
+                    let below = path.join(&name);
+                    match tree.directory(&below) {
+                        Ok(directory) => {
+                            self.read(tree, &directory, &inside.join(&name), &below, &format!("{begun}{piece}"))?;
+                        }
+                        Err(error) if is_absent(&error) => {}
+                        Err(error) => return Err(failed("list a directory", error)),
+                    }
+                }
+                (Some(Name::Whole(component)), FileType::Directory) => {
+                    self.take(format!("{begun}{component}/"), inside, &name);
+                }
+                (Some(Name::Whole(component)), FileType::RegularFile) => {
+                    self.take(format!("{begun}{component}"), inside, &name);
+                }
+                // Links, devices, and names that no key makes are not objects.
+                (Some(_) | None, _) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, component: String, inside: &Path, name: &str) {
+        if *component < *self.from || self.last.as_deref().is_some_and(|last| *component > *last) {
+            return;
+        }
+        let is_plain = inside.as_os_str().is_empty() && component.strip_suffix('/').unwrap_or(&component) == name;
+        let path = if is_plain { None } else { inside.join(name).to_str().map(Box::from) };
+        self.held.push(Entry { component: component.into(), path });
+        if self.held.len() >= self.max.saturating_mul(2) {
+            self.cut();
+        }
+    }
+
+    /// Lets all go but the first, in a time that grows with their number.
+    fn cut(&mut self) {
+        if self.held.len() <= self.max {
+            return;
+        }
+        let (_, last, _) = self.held.select_nth_unstable(self.max - 1);
+        self.last = Some(last.component.clone());
+        self.held.truncate(self.max);
+    }
+
+    fn finish(mut self) -> Stretch {
+        self.cut();
+        let mut entries = self.held;
+        entries.sort_unstable();
+        // Others may have made two names of one key; the plain one comes first.
+        entries.dedup_by(|next, one| next.component == one.component);
+        Stretch { from: self.from.into(), entries, is_cut: self.last.is_some() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Root;
+    use super::*;
+
+    struct Bench {
+        env: Env,
+        clock: Arc<forebay_env::clock::ManualClock>,
+        directory: tempfile::TempDir,
+        kept: Kept,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (env, clock) = Env::simulated(7);
+            Self { env, clock, directory: tempfile::tempdir().unwrap(), kept: Kept::default() }
+        }
+
+        fn write(&self, names: impl Iterator<Item = String>) {
+            for name in names {
+                std::fs::write(self.directory.path().join(name), "").unwrap();
+            }
+        }
+
+        fn names(&self, from: &str) -> Arc<Stretch> {
+            let tree = Root::new(self.directory.path().to_owned(), None).open().unwrap();
+            self.kept.names(&self.env, &tree, Path::new(""), from, 10).unwrap().unwrap()
+        }
+
+        /// Waits until a change has another time than those before.
+        fn next_tick(&self) {
+            let modified = || std::fs::metadata(self.directory.path()).unwrap().modified().unwrap();
+            let probes = tempfile::tempdir().unwrap();
+            let before = modified();
+            while std::fs::metadata(probes.path()).unwrap().modified().unwrap() <= before {
+                std::fs::write(probes.path().join("probe"), "").unwrap();
+                std::fs::remove_file(probes.path().join("probe")).unwrap();
+            }
+        }
+    }
+
+    fn number(at: usize) -> String {
+        format!("{at:06}")
+    }
+
+    #[test]
+    fn no_more_names_are_held_than_wanted() {
+        let mut collector = Collector::new("b", 3);
+        for name in ["f", "a", "c", "e", "b", "d"] {
+            collector.take(name.to_owned(), Path::new(""), name);
+            assert!(collector.held.len() <= 6);
+        }
+        let stretch = collector.finish();
+        let names: Vec<_> = stretch.entries.iter().map(|entry| &*entry.component).collect();
+        assert_eq!((names.join(""), stretch.is_cut), ("bcd".to_owned(), true));
+        assert_eq!(stretch.entries_from("c").len(), 2);
+        assert!(stretch.covers("d") && !stretch.covers("a") && !stretch.covers(&stretch.end()));
+    }
+
+    #[test]
+    fn names_of_a_large_directory_are_kept_while_it_stays_the_same() {
+        let bench = Bench::new();
+        bench.write((0..=LARGE).map(number));
+        bench.next_tick();
+        let first = bench.names("");
+        assert_eq!((first.entries.len(), first.is_cut), (10, true));
+        bench.clock.advance(STEADY / 2);
+        assert_eq!(bench.names("").entries.len(), 10, "a change in the same tick would not show");
+        bench.clock.advance(STEADY / 2);
+        let kept = bench.names(&number(5));
+        assert_eq!((kept.entries.len(), kept.is_cut), (LARGE - 4, false));
+        assert!(Arc::ptr_eq(&kept, &bench.names(&number(4000))));
+        assert!(!Arc::ptr_eq(&kept, &bench.names("")), "it may have names before");
+
+        bench.write(std::iter::once(number(5) + "-new"));
+        let changed = bench.names(&number(5));
+        assert_eq!((changed.entries.len(), &*changed.entries[1].component), (10, "000005-new"), "its times are new");
+        bench.next_tick();
+        bench.clock.advance(STEADY);
+        assert_eq!(bench.names("").entries.len(), LARGE + 2);
+        std::fs::remove_file(bench.directory.path().join(number(0))).unwrap();
+        assert_eq!(&*bench.names("").entries[0].component, number(1));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let kept = Kept::default();
+        let times = Times { modified: (1, 0), changed: (1, 0) };
+        let stretch = || {
+            let entries = (0..STRETCH).map(|at| Entry { component: number(at).into(), path: None }).collect();
+            Arc::new(Stretch { from: "".into(), entries, is_cut: true })
+        };
+        for directory in 0..2 * DIRECTORIES_MAX as u64 {
+            kept.keep((1, directory), times, Duration::ZERO, None);
+        }
+        for _ in 0..20 {
+            kept.keep((2, 1), times, Duration::ZERO, Some(stretch()));
+        }
+        let state = kept.state.lock();
+        assert_eq!((state.known.len(), state.names), (DIRECTORIES_MAX, KEPT_MAX));
+        assert!(state.known.contains_key(&(2, 1)) && !state.known.contains_key(&(1, 0)));
+    }
+}
