@@ -7,6 +7,7 @@ use axum::extract::FromRequestParts;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use forebay_auth::{Action, User, Users, equal_in_constant_time};
+use forebay_env::Requester;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
@@ -59,6 +60,11 @@ impl Caller {
     /// Whether the user may administer all objects under a path.
     pub(crate) fn covers(&self, path: &str) -> bool {
         self.may_administer_under(path).is_ok()
+    }
+
+    /// For whom the cache works.
+    pub(crate) fn requester(&self) -> Requester {
+        self.user.requester()
     }
 
     /// The user's name, for histories.

@@ -65,7 +65,7 @@ pub(crate) async fn read_content(
     let conditions = Conditions { if_range: range::condition(&headers), ..Conditions::default() };
     let get = GetObject { path: object, range, part_number: None, conditions };
     if method == Method::HEAD {
-        let head = cache.head(get).await?;
+        let head = caller.requester().gets(cache.head(get)).await?;
         let length = [(header::CONTENT_LENGTH, head.range.len())];
         return Ok((
             status_of(&head),
@@ -74,10 +74,10 @@ pub(crate) async fn read_content(
         )
             .into_response());
     }
-    let body = cache.get(get).await?;
+    let body = caller.requester().gets(cache.get(get)).await?;
     let length = body.head.range.len();
     let described = describe(&body.head, &file_name);
-    let stream = body.stream.inspect(move |bytes| {
+    let stream = caller.requester().gets_stream(body.stream).inspect(move |bytes| {
         if let Err(error) = bytes {
             // The status has been sent: all that is left is to break off, and to say why in the log.
             tracing::warn!(path, %error, "content broken off");
@@ -149,7 +149,8 @@ pub(crate) async fn write_content(
     let attributes =
         Attributes { headers: SystemHeaders { content_type, ..SystemHeaders::default() }, ..Attributes::default() };
     let body = incoming(&headers, body)?;
-    let written = cache.put(PutObject { path: object, body, attributes, conditions: Conditions::default() }).await?;
+    let put = PutObject { path: object, body, attributes, conditions: Conditions::default() };
+    let written = caller.requester().gets(cache.put(put)).await?;
     Ok((StatusCode::CREATED, Json(ContentWritten { etag: written.etag.quoted() })).into_response())
 }
 
@@ -181,6 +182,7 @@ pub(crate) async fn delete_content(
     Parameters(OfObject { path }): Parameters<OfObject>,
 ) -> Answer<StatusCode> {
     let object = input::object_path(&path)?;
-    caller.may_administer(&path)?.cache.delete(&object, &Conditions::default()).await?;
+    let cache = &caller.may_administer(&path)?.cache;
+    caller.requester().gets(cache.delete(&object, &Conditions::default())).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -60,7 +60,7 @@ pub(crate) async fn list_objects(caller: Caller, Parameters(listing): Parameters
         start_after: Some(listing.after).filter(|text| !text.is_empty()),
         limit,
     };
-    Ok(Json(cache.list_cached(&bucket, &request).await?))
+    Ok(Json(caller.requester().gets(cache.list_cached(&bucket, &request)).await?))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -80,5 +80,6 @@ pub(crate) async fn show_object(
     Parameters(OfObject { path }): Parameters<OfObject>,
 ) -> Answer<Json<ObjectDetail>> {
     let object = input::object_path(&path)?;
-    Ok(Json(caller.may_administer(&path)?.cache.object_detail(&object).await?))
+    let cache = &caller.may_administer(&path)?.cache;
+    Ok(Json(caller.requester().gets(cache.object_detail(&object)).await?))
 }

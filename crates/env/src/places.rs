@@ -39,6 +39,13 @@ struct Waiter<S: Shares> {
     place: oneshot::Sender<Place<S>>,
 }
 
+/// Somebody who waits, until that is over or given up: while nothing is given back, nobody else would notice that he has gone away.
+struct Waiting<'a, S: Shares> {
+    places: &'a Places<S>,
+    tenant: &'a S::Tenant,
+    number: u64,
+}
+
 /// What a tenant has. It is given back in the end.
 pub struct Place<S: Shares> {
     places: Arc<Places<S>>,
@@ -53,7 +60,7 @@ impl<S: Shares> Places<S> {
 
     /// Waits for a place. Those of one tenant get theirs in the order in which they come.
     pub async fn take(self: &Arc<Self>, tenant: &S::Tenant, amount: u64) -> Place<S> {
-        let place = {
+        let (place, _waiting) = {
             let mut state = self.state.lock();
             if !state.waiting.contains_key(tenant) && state.shares.may_take(tenant) {
                 return self.place(&mut state, tenant.clone(), amount);
@@ -62,7 +69,7 @@ impl<S: Shares> Places<S> {
             let number = state.came;
             state.came += 1;
             state.waiting.entry(tenant.clone()).or_default().push_back(Waiter { number, amount, place: sender });
-            place
+            (place, Waiting { places: self, tenant, number })
         };
         place.await.expect("whoever gives a place back gives it on")
     }
@@ -96,6 +103,20 @@ impl<S: Shares> Places<S> {
     pub fn look<T>(&self, look: impl FnOnce(&S, bool) -> T) -> T {
         let state = self.state.lock();
         look(&state.shares, state.waiting.is_empty())
+    }
+}
+
+impl<S: Shares> Drop for Waiting<'_, S> {
+    fn drop(&mut self) {
+        let mut state = self.places.state.lock();
+        let Some(queue) = state.waiting.get_mut(self.tenant) else { return };
+        // They stand in the order of their numbers. Who has got a place is not among them any more.
+        if let Ok(at) = queue.binary_search_by_key(&self.number, |waiter| waiter.number) {
+            queue.remove(at);
+        }
+        if queue.is_empty() {
+            state.waiting.remove(self.tenant);
+        }
     }
 }
 

@@ -5,6 +5,8 @@ use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use futures::{Stream, StreamExt};
+
 use crate::places::{Place, Places, Shares};
 
 /// Whoever has something may have so many times what is free: alone three quarters of all, so that some are free for whoever comes. See
@@ -15,8 +17,8 @@ tokio::task_local! {
     static PRESENT: Requester;
 }
 
-/// Who is behind a request: what disks and directories do for it is counted as his. Two may be taken for one, about as often as two of 2^32
-/// are.
+/// Who is behind a request: what disks and directories do for it is counted as his. It is a hash of his name: that two have the same one is likely
+/// only among some 2^32 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requester(u64);
 
@@ -24,11 +26,14 @@ impl Requester {
     /// Forebay itself.
     pub const NOBODY: Self = Self(0);
 
+    /// What all wait for who write: it stands in no line behind other work of Forebay's.
+    pub const LOG: Self = Self(1);
+
     /// As an access key names him.
     pub fn named(access_key: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         access_key.hash(&mut hasher);
-        Self(hasher.finish().max(1))
+        Self(hasher.finish().max(2))
     }
 
     /// For whom this task works.
@@ -39,6 +44,11 @@ impl Requester {
     /// Lets `work` work for him, and the tasks that it starts by [`crate::spawn`].
     pub fn gets<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
         PRESENT.scope(self, work)
+    }
+
+    /// As [`Self::gets`], for whatever `stream` does when it is asked.
+    pub fn gets_stream<S: Stream + Unpin>(self, mut stream: S) -> impl Stream<Item = S::Item> {
+        futures::stream::poll_fn(move |context| self.gets_step(|| stream.poll_next_unpin(context)))
     }
 
     /// As [`Self::gets`], for one step of something else.

@@ -11,8 +11,8 @@ use crate::s3s_fixes::BodyError;
 
 /// For all requests together.
 const BYTES_MAX: usize = 128 << 20;
-/// What a request may hold beside: little more than an idle connection. Most documents are smaller.
-const FREE_BYTES: usize = 32 << 10;
+/// What a request may hold beside: no more than its connection buffers. Most documents are smaller, and the chunks of SDKs are as large.
+const FREE_BYTES: usize = 64 << 10;
 /// A key has at most so many times what it leaves: as of connections and of pinned space.
 const SHARE: usize = 15;
 

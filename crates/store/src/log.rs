@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
-use forebay_env::{Clock, Task};
+use forebay_env::{Clock, Requester, Task};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::directory::Directory;
@@ -174,7 +174,7 @@ impl Log {
             written: Vec::new(),
             sync_at: None,
         };
-        let task = forebay_env::spawn(appender.run(receiver));
+        let task = forebay_env::spawn(Requester::LOG.gets(appender.run(receiver)));
         Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), marks, end }
     }
 

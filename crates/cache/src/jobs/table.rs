@@ -19,7 +19,7 @@ use crate::{Error, ErrorKind, Result};
 /// Jobs under way at once: clients hardly notice so many.
 pub(crate) const JOBS_RUNNING_MAX: usize = 3;
 
-/// Of those that somebody has asked for: one that takes long does not hold up a short one. What hangs holds up nobody else's.
+/// Of those that one user has asked for: one that takes long does not hold up a short one, and what hangs for one user holds up no other.
 const JOBS_RUNNING_OF_ONE_MAX: usize = 2;
 
 /// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down, and leaves some to others.
@@ -139,17 +139,19 @@ impl Jobs {
                         *running.entry(job.created_by.clone()).or_default() += 1;
                     }
                 }
-                let take = |entry: &&Arc<Entry>| {
-                    let mut state = entry.state.lock();
-                    let of_one = running.get(&state.job.created_by).copied().unwrap_or(0);
-                    let is_next = state.job.state == JobState::Queued && of_one < JOBS_RUNNING_OF_ONE_MAX;
-                    if is_next {
-                        state.job.state = JobState::Running;
-                        state.job.started_ms.get_or_insert_with(&now_ms);
-                    }
-                    is_next
+                let of_one = |entry: &&Arc<Entry>| {
+                    let state = entry.state.lock();
+                    running.get(&state.job.created_by).copied().unwrap_or(0)
                 };
-                entries.values().find(take).cloned()
+                let queued = entries.values().filter(|entry| entry.state.lock().job.state == JobState::Queued);
+                // Of who has fewest, the oldest.
+                let next = queued.filter(|entry| of_one(entry) < JOBS_RUNNING_OF_ONE_MAX).min_by_key(of_one).cloned();
+                if let Some(entry) = &next {
+                    let mut state = entry.state.lock();
+                    state.job.state = JobState::Running;
+                    state.job.started_ms.get_or_insert_with(&now_ms);
+                }
+                next
             };
             if let Some(entry) = found {
                 // Another may sleep although more wait.
@@ -178,8 +180,8 @@ impl Worker {
     pub(super) async fn create_job(&self, request: JobRequest, created_by: String) -> Result<Job> {
         let _creating = self.jobs.creating.lock().await;
         let (waiting, of_one) = (self.jobs.count(JobState::Queued), self.jobs.count_of(&created_by, JobState::Queued));
-        let left = JOBS_QUEUED_MAX.saturating_sub(waiting + 1) as u64;
-        if waiting >= JOBS_QUEUED_MAX || !is_fair(of_one as u64 + 1, left) {
+        let left = JOBS_QUEUED_MAX.saturating_sub(waiting) as u64;
+        if left == 0 || !is_fair(of_one as u64, left - 1) {
             let problem = format!("{waiting} jobs wait already, {of_one} of them asked for by {created_by}");
             return Err(Error::new(ErrorKind::SlowDown, problem));
         }
@@ -239,6 +241,8 @@ impl Worker {
             state.checkpoint = state.job.clone();
             state.job.request.kind
         };
+        // Another job of the same user may run now, whatever becomes of what follows.
+        self.jobs.wake.notify_one();
         if let Err(error) = self.save_job(entry).await {
             tracing::warn!(%error, "the end of a job could not be stored");
         }

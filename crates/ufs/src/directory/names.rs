@@ -20,14 +20,8 @@ use super::tree::{Directory, Tree};
 use super::{OWN_DIRECTORY, failed, is_absent};
 use crate::Result;
 
-/// Fewer names are read anew each time.
-const LARGE: usize = 1 << 12;
-
-/// Names of a kept stretch; it takes about 100 bytes for each.
-const STRETCH: usize = 1 << 16;
-
-/// Names that are kept in all.
-const KEPT_MAX: usize = 1 << 19;
+/// Bytes that are kept in all.
+const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// Directories that are remembered.
 const DIRECTORIES_MAX: usize = 64;
@@ -35,8 +29,9 @@ const DIRECTORIES_MAX: usize = 64;
 /// For so long a directory must have shown the same times: FAT counts in two seconds, and no other system in longer steps.
 const STEADY: Duration = Duration::from_secs(3);
 
-/// File systems that change the times of a directory with its names; others, as those in front of an object store, may not. From statfs(2).
-const TRUSTED: [u64; 9] = [
+/// File systems that change the times of a directory with its names. Others, as those in front of an object store, may not, and those over a
+/// network may show old times beside new names. From statfs(2).
+const TRUSTED: [u64; 7] = [
     0xEF53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
     0x9123_683E, // Btrfs
@@ -44,9 +39,19 @@ const TRUSTED: [u64; 9] = [
     0xF2F5_2010, // F2FS
     0xCA45_1A4E, // bcachefs
     0x0102_1994, // tmpfs
-    0x794C_7630, // overlayfs
-    0x6969,      // NFS: its listings are no younger than its times
 ];
+
+/// What is kept.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    /// Fewer names are read anew each time.
+    large: usize,
+    /// Names of a kept stretch.
+    stretch: usize,
+    trusts: fn(u64) -> bool,
+}
+
+const RULE: Rule = Rule { large: 1 << 12, stretch: 1 << 16, trusts: |kind| TRUSTED.contains(&kind) };
 
 /// A file or a directory on the way. They sort by what they add to a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,10 +89,17 @@ struct Known {
     used: u64,
 }
 
-/// What is kept of all directories of a file system. Clones share it.
-#[derive(Clone, Default)]
+/// What is kept of all directories of an under store. Clones share it.
+#[derive(Clone)]
 pub(crate) struct Kept {
+    rule: Rule,
     state: Arc<Mutex<State>>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { rule: RULE, state: Arc::default() }
+    }
 }
 
 #[derive(Default)]
@@ -95,7 +107,7 @@ struct State {
     /// By device and inode.
     known: HashMap<(u64, u64), Known>,
     uses: u64,
-    names: usize,
+    bytes: usize,
 }
 
 /// Takes the first names from one on.
@@ -129,11 +141,36 @@ impl Stretch {
         self.entries.get(begin..).unwrap_or_default()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Where the next stretch begins.
     pub(super) fn end(&self) -> String {
         let last = self.entries.last().map_or(&*self.from, |entry| &*entry.component);
         // No name holds this character.
         format!("{last}\0")
+    }
+
+    /// The last component that it speaks of; `None` is for all that come.
+    fn last(&self) -> Option<&str> {
+        let last = || self.entries.last().map_or(&*self.from, |entry| &*entry.component);
+        self.is_cut.then(last)
+    }
+
+    fn lies_within(&self, other: &Self) -> bool {
+        let ends_within = match (self.last(), other.last()) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(last), Some(of_other)) => last <= of_other,
+        };
+        *other.from <= *self.from && ends_within
+    }
+
+    fn bytes(&self) -> usize {
+        let of = |entry: &Entry| entry.component.len() + entry.path.as_ref().map_or(0, |path| path.len());
+        let texts: usize = self.entries.iter().map(of).sum();
+        size_of::<Self>() + self.from.len() + self.entries.len() * size_of::<Entry>() + texts
     }
 
     fn covers(&self, from: &str) -> bool {
@@ -142,7 +179,7 @@ impl Stretch {
 }
 
 impl Kept {
-    /// Names of a directory from `from` on, at least `max` unless there are fewer. `None` when the directory is gone.
+    /// Names of a directory from `from` on: `max` of them or a kept stretch, unless there are fewer. `None` when the directory is gone.
     pub(super) fn names(
         &self,
         env: &Env,
@@ -169,19 +206,23 @@ impl Kept {
             Found::Steady => true,
             Found::Unknown => false,
         };
-        let max = if is_steady { max.max(STRETCH) } else { max };
+        let max = if is_steady { max.max(self.rule.stretch) } else { max };
         let mut collector = Collector::new(from, max);
         collector.read(tree, &directory, Path::new(""), path, "")?;
         let (seen, is_spread) = (collector.seen, collector.is_spread);
         let stretch = Arc::new(collector.finish());
-        let is_large = seen >= LARGE && !is_spread;
-        if is_large
-            && directory.file_system().is_ok_and(|kind| TRUSTED.contains(&kind))
-            && times(&directory)?.1 == before
-        {
+        let is_large = seen >= self.rule.large && !is_spread;
+        let is_trusted = || directory.file_system().is_ok_and(self.rule.trusts);
+        if is_large && is_trusted() && times(&directory).is_ok_and(|(_, after)| after == before) {
             self.keep(identity, before, now, is_steady.then(|| Arc::clone(&stretch)));
         }
         Ok(Some(stretch))
+    }
+
+    /// Keeps names of small directories, on any file system.
+    #[cfg(test)]
+    pub(super) fn for_tests(large: usize, stretch: usize) -> Self {
+        Self { rule: Rule { large, stretch, trusts: |_| true }, ..Self::default() }
     }
 
     fn find(&self, identity: (u64, u64), times: Times, now: Duration, from: &str) -> Found {
@@ -207,9 +248,15 @@ impl Kept {
             state.known.insert(identity, Known { times, since: now, stretches: VecDeque::new(), used });
         }
         if let (Some(stretch), Some(known)) = (stretch, state.known.get_mut(&identity)) {
-            let names = stretch.entries.len();
-            known.stretches.push_back(stretch);
-            state.names += names;
+            // Others may have read the same meanwhile.
+            if !known.stretches.iter().any(|kept| stretch.lies_within(kept)) {
+                let bytes = |known: &Known| known.stretches.iter().map(|kept| kept.bytes()).sum::<usize>();
+                let before = bytes(known);
+                known.stretches.retain(|kept| !kept.lies_within(&stretch));
+                known.stretches.push_back(stretch);
+                let after = bytes(known);
+                state.bytes = state.bytes + after - before;
+            }
         }
         state.shrink();
     }
@@ -225,10 +272,10 @@ enum Found {
 impl State {
     /// Forgets what was used least lately.
     fn shrink(&mut self) {
-        while self.names > KEPT_MAX {
+        while self.bytes > KEPT_BYTES_MAX {
             let holders = self.known.values_mut().filter(|known| !known.stretches.is_empty());
             let Some(oldest) = holders.min_by_key(|known| known.used) else { return };
-            self.names -= oldest.stretches.pop_front().map_or(0, |stretch| stretch.entries.len());
+            self.bytes -= oldest.stretches.pop_front().map_or(0, |stretch| stretch.bytes());
         }
         while self.known.len() > DIRECTORIES_MAX {
             let Some((oldest, _)) = self.known.iter().min_by_key(|(_, known)| known.used) else { return };
@@ -239,7 +286,7 @@ impl State {
 
     fn forget(&mut self, identity: (u64, u64)) {
         let Some(known) = self.known.remove(&identity) else { return };
-        self.names -= known.stretches.iter().map(|stretch| stretch.entries.len()).sum::<usize>();
+        self.bytes -= known.stretches.iter().map(|stretch| stretch.bytes()).sum::<usize>();
     }
 }
 
@@ -309,6 +356,7 @@ impl<'a> Collector<'a> {
         entries.sort_unstable();
         // Others may have made two names of one key; the plain one comes first.
         entries.dedup_by(|next, one| next.component == one.component);
+        entries.shrink_to_fit();
         Stretch { from: self.from.into(), entries, is_cut: self.last.is_some() }
     }
 }
@@ -328,7 +376,8 @@ mod tests {
     impl Bench {
         fn new() -> Self {
             let (env, clock) = Env::simulated(7);
-            Self { env, clock, directory: tempfile::tempdir().unwrap(), kept: Kept::default() }
+            let kept = Kept::for_tests(20, 12);
+            Self { env, clock, directory: tempfile::tempdir().unwrap(), kept }
         }
 
         fn write(&self, names: impl Iterator<Item = String>) {
@@ -375,44 +424,79 @@ mod tests {
     #[test]
     fn names_of_a_large_directory_are_kept_while_it_stays_the_same() {
         let bench = Bench::new();
-        bench.write((0..=LARGE).map(number));
+        bench.write((0..25).map(number));
         bench.next_tick();
         let first = bench.names("");
-        assert_eq!((first.entries.len(), first.is_cut), (10, true));
+        assert_eq!((first.len(), first.is_cut), (10, true));
         bench.clock.advance(STEADY / 2);
-        assert_eq!(bench.names("").entries.len(), 10, "a change in the same tick would not show");
+        assert_eq!(bench.names("").len(), 10, "a change in the same tick would not show");
         bench.clock.advance(STEADY / 2);
         let kept = bench.names(&number(5));
-        assert_eq!((kept.entries.len(), kept.is_cut), (LARGE - 4, false));
-        assert!(Arc::ptr_eq(&kept, &bench.names(&number(4000))));
+        assert_eq!((kept.len(), kept.is_cut), (12, true));
+        assert!(Arc::ptr_eq(&kept, &bench.names(&number(16))));
         assert!(!Arc::ptr_eq(&kept, &bench.names("")), "it may have names before");
+        let last = bench.names(&kept.end());
+        assert_eq!((&*last.entries[0].component, last.len(), last.is_cut), ("000017", 8, false));
 
         bench.write(std::iter::once(number(5) + "-new"));
         let changed = bench.names(&number(5));
-        assert_eq!((changed.entries.len(), &*changed.entries[1].component), (10, "000005-new"), "its times are new");
+        assert_eq!((changed.len(), &*changed.entries[1].component), (10, "000005-new"), "its times are new");
         bench.next_tick();
         bench.clock.advance(STEADY);
-        assert_eq!(bench.names("").entries.len(), LARGE + 2);
+        assert_eq!(bench.names("").len(), 12);
         std::fs::remove_file(bench.directory.path().join(number(0))).unwrap();
         assert_eq!(&*bench.names("").entries[0].component, number(1));
+    }
+
+    #[test]
+    fn directories_that_are_small_or_spread_or_not_trusted_are_read_each_time() {
+        let mut bench = Bench::new();
+        bench.write((0..19).map(number));
+        let is_kept = |bench: &Bench| {
+            for _ in 0..2 {
+                bench.names("");
+                bench.clock.advance(STEADY);
+            }
+            Arc::ptr_eq(&bench.names(""), &bench.names(""))
+        };
+        assert!(!is_kept(&bench), "19 are not large");
+        bench.write((19..30).map(number));
+        assert!(is_kept(&bench));
+        bench.kept.rule.trusts = |_| false;
+        bench.kept.state = Arc::default();
+        assert!(!is_kept(&bench), "not trusted");
+        bench.kept.rule.trusts = |_| true;
+        std::fs::create_dir(bench.directory.path().join("long%+")).unwrap();
+        assert!(!is_kept(&bench), "names in it change, and its own times do not");
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let kept = Kept::default();
         let times = Times { modified: (1, 0), changed: (1, 0) };
-        let stretch = || {
-            let entries = (0..STRETCH).map(|at| Entry { component: number(at).into(), path: None }).collect();
-            Arc::new(Stretch { from: "".into(), entries, is_cut: true })
+        let stretch = |begin: usize| {
+            let entries = (begin..begin + RULE.stretch).map(|at| Entry { component: number(at).into(), path: None });
+            Arc::new(Stretch { from: number(begin).into(), entries: entries.collect(), is_cut: true })
         };
         for directory in 0..2 * DIRECTORIES_MAX as u64 {
             kept.keep((1, directory), times, Duration::ZERO, None);
         }
-        for _ in 0..20 {
-            kept.keep((2, 1), times, Duration::ZERO, Some(stretch()));
+        // Each twice: two may read at once.
+        for begin in (0..2 * 20).map(|at| at / 2 * RULE.stretch) {
+            kept.keep((2, 1), times, Duration::ZERO, Some(stretch(begin)));
+        }
+        // Behind all names there is nothing, wherever one begins.
+        for number in 0..100 {
+            let from = "z".repeat(1000 - number);
+            let nothing = Stretch { from: from.into(), entries: Vec::new(), is_cut: false };
+            kept.keep((2, 2), times, Duration::ZERO, Some(Arc::new(nothing)));
         }
         let state = kept.state.lock();
-        assert_eq!((state.known.len(), state.names), (DIRECTORIES_MAX, KEPT_MAX));
-        assert!(state.known.contains_key(&(2, 1)) && !state.known.contains_key(&(1, 0)));
+        assert_eq!(state.known.len(), DIRECTORIES_MAX);
+        assert_eq!(state.known[&(2, 2)].stretches.len(), 1);
+        let stretches = state.known.values().flat_map(|known| &known.stretches);
+        assert_eq!(state.bytes, stretches.map(|stretch| stretch.bytes()).sum::<usize>());
+        assert!(state.bytes <= KEPT_BYTES_MAX && state.bytes > KEPT_BYTES_MAX / 2);
+        assert!(!state.known.contains_key(&(1, 0)));
     }
 }

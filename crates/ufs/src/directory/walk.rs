@@ -69,7 +69,9 @@ impl Walk<'_> {
             if !names.is_cut {
                 return Ok(true);
             }
-            (from, max) = (names.end(), 2 * max);
+            // A kept stretch has more than the page wanted.
+            max *= if names.len() <= max { 2 } else { 1 };
+            from = names.end();
         }
     }
 
@@ -117,45 +119,81 @@ fn listed(tree: &Tree, key: &str, path: &Path) -> Option<ListedObject> {
 mod tests {
     use forebay_env::Env;
 
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::super::paths::make_place;
     use super::super::tree::Root;
     use super::*;
 
-    /// However few names are held at once, a list is the same.
-    #[test]
-    fn a_page_takes_what_it_wants_of_a_large_directory() {
-        let (env, _) = Env::simulated(7);
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["a", "b", "a-b", "a.b", "c"] {
-            for number in 0..7 {
-                let parent = directory.path().join(format!("{name}-{number}"));
-                std::fs::create_dir_all(parent.join("empty")).unwrap();
-                std::fs::write(parent.join("1"), "").unwrap();
-                std::fs::write(parent.join("2"), "").unwrap();
-                std::fs::write(directory.path().join(format!("{name}{number}")), "").unwrap();
+    /// What a listing of these keys is, made without a directory: names of objects and common prefixes, and whether more follow.
+    fn expected(keys: &BTreeSet<String>, request: &ListRequest) -> (Vec<String>, Option<String>) {
+        let mut page = Grouping::new(request);
+        for key in keys {
+            let etag = forebay_types::ETag::from_parts([0; 16], 0);
+            let listed = || ListedObject {
+                key: key.clone(),
+                size: 0,
+                etag: etag.clone(),
+                remote_etag: etag.clone(),
+                last_modified_ms: 0,
+                storage_class: None,
+            };
+            if page.wants(key) && !page.add(key, listed) {
+                break;
             }
         }
-        let (tree, kept) = (Root::new(directory.path().to_owned(), None).open().unwrap(), Kept::default());
-        let all = page(&env, &kept, &tree, &ListRequest { limit: 1000, ..ListRequest::default() }, usize::MAX).unwrap();
-        assert_eq!(all.objects.len(), 5 * 7 * 3);
+        names(page.finish())
+    }
+
+    fn names(page: ListPage) -> (Vec<String>, Option<String>) {
+        let keys = page.objects.into_iter().map(|object| object.key);
+        (keys.chain(page.prefixes).collect(), page.next)
+    }
+
+    /// However few names are held at once, and wherever what is kept of a directory begins and ends, a list is that of its keys.
+    #[test]
+    fn a_page_takes_what_it_wants_of_a_large_directory() {
+        let (env, clock) = Env::simulated(7);
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Root::new(directory.path().to_owned(), None).open().unwrap();
+        let long = "l".repeat(300);
+        let mut keys = BTreeSet::new();
+        for name in ["a", "b", "a-b", "a.b", "c", "%", ".", "", "x/", &long, &format!("{long}-")] {
+            for number in 0..7 {
+                for key in [format!("{name}{number}"), format!("{name}-{number}/1"), format!("{name}-{number}//2")] {
+                    keys.insert(key);
+                }
+            }
+        }
+        // Files beside directories of the same name.
+        keys.extend(["a-3".to_owned(), "b-3".to_owned(), format!("{long}-3")]);
+        for key in &keys {
+            let place = make_place(&tree, key).unwrap();
+            std::fs::write(directory.path().join(place.path), "").unwrap();
+        }
+        // Two names of one key.
+        std::fs::write(directory.path().join("c1%@"), "").unwrap();
+        std::fs::create_dir(directory.path().join("empty")).unwrap();
         let any = |of: &[&str]| of[env.random.below(of.len() as u64) as usize].to_owned();
-        for _ in 0..300 {
+        let ways =
+            [(1, Kept::default()), (5, Kept::default()), (2, Kept::for_tests(1, 3)), (5, Kept::for_tests(9, 20))];
+        for _ in 0..400 {
             let mut request = ListRequest {
-                prefix: any(&["", "", "a", "a-", "b-3", "b-3/", "a-b"]),
+                prefix: any(&["", "", "a", "a-", "b-3", "b-3/", "a-b", "%", "x", "x/", "l", &long, "none"]),
                 delimiter: Some(any(&["", "/", "-", "1"])),
-                start_after: None,
+                start_after: Some(any(&["", "", "a-3", "a-3/", "b-3/1", "a-", &long, "x/-2//", "zz"])),
                 limit: 1 + env.random.below(9) as usize,
                 ..ListRequest::default()
             };
             loop {
-                let expected = page(&env, &kept, &tree, &request, usize::MAX).unwrap();
-                for held in [1, 2, 5] {
-                    assert_eq!(
-                        page(&env, &kept, &tree, &request, held).unwrap(),
-                        expected,
-                        "{request:?}, {held} at once"
-                    );
+                let expected = expected(&keys, &request);
+                for (held, kept) in &ways {
+                    let page = page(&env, kept, &tree, &request, *held).unwrap();
+                    assert_eq!(names(page), expected, "{request:?}, {held} at once");
                 }
-                let Some(next) = expected.next else { break };
+                clock.advance(Duration::from_secs(3));
+                let Some(next) = expected.1 else { break };
                 request.start_after = Some(next);
             }
         }
