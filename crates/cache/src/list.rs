@@ -26,6 +26,10 @@ const GROUP_RECORDS: usize = 4;
 /// Names that an under store is asked for at first below a common prefix that may be empty.
 const GROUP_NAMES: usize = 100;
 
+/// Names that an under store which goes on by token is asked for at least: MinIO ends listings of one name at a time early, and those that go
+/// on by name. What is not shown yet is on the same page the next time.
+const TOKEN_PAGE_MIN: usize = 10;
+
 /// Names that one page of an under store holds at most: S3's own limit.
 const REMOTE_PAGE: usize = 1000;
 
@@ -69,7 +73,8 @@ impl Worker {
     ) -> BoxFuture<'a, Result<(ObjectPage, Option<Position>)>> {
         async move {
             let mut page = Page::default();
-            let mut limit = request.limit.min(REMOTE_PAGE);
+            let least = if under_store.lists_by_token() { TOKEN_PAGE_MIN } else { 0 };
+            let mut limit = request.limit.clamp(least, REMOTE_PAGE);
             loop {
                 at.page_limit = at.page_limit.max(limit);
                 let region = self.list_region(bucket, under_store, request, &mut at).await?;

@@ -192,7 +192,11 @@ impl Worker {
                 self.outdated(path, copy);
                 Ok(Known::Absent)
             }
-            (Err(error), Some(object)) if error.kind.is_transient() && Self::remote_etag_of(&object).is_some() => {
+            // Nobody can be asked. Our credentials may be over, as during an outage.
+            (Err(error), Some(object))
+                if (error.kind.is_transient() || error.kind == UfsKind::Credentials)
+                    && Self::remote_etag_of(&object).is_some() =>
+            {
                 self.metrics.stale_served.inc();
                 Ok(Known::Copy(object))
             }

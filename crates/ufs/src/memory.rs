@@ -18,6 +18,9 @@ use crate::{
     Result, Stamp, Stored, UnderStore, Upload,
 };
 
+/// MinIO says of some pages with fewer names that nothing follows.
+const SHORT_PAGE: usize = 3;
+
 /// How many listings a store remembers that keeps them.
 const LISTINGS_MAX: usize = 64;
 
@@ -112,6 +115,9 @@ impl State {
             page.objects.retain(|object| is_behind(&object.key));
             page.prefixes.retain(has_keys_behind);
             let is_empty = page.objects.is_empty() && page.prefixes.is_empty();
+            if request.limit < SHORT_PAGE && !is_later_page {
+                page.next = None;
+            }
             page.token = page.next.as_ref().map(|next| format!("{number} {next}"));
             if !is_empty || page.next.is_none() {
                 return page;
@@ -159,7 +165,8 @@ impl MemoryUnderStore {
     }
 
     /// Lists as MinIO does: later pages by token show what was there when the first one was asked for, and a page that is to begin behind
-    /// a name leaves out directories whose own name that name's directory begins with (`logs/` behind `logs-2024/1`).
+    /// a name leaves out directories whose own name that name's directory begins with (`logs/` behind `logs-2024/1`). A listing of one or two
+    /// names at a time is over with its first page.
     pub fn keep_listings(&self) {
         self.state.lock().listings.get_or_insert_default();
     }

@@ -12,6 +12,7 @@ mod objects;
 mod roots;
 mod skew;
 mod source;
+mod speaker;
 mod upload;
 
 use std::sync::Arc;
@@ -235,9 +236,9 @@ impl S3Store {
     }
 }
 
-/// Whether an answer to HEAD says too little to be believed.
+/// Whether an answer to HEAD says too little to be believed. 403 may be about our credentials.
 fn is_vague(error: &Error) -> bool {
-    error.kind == ErrorKind::NotFound || error.kind.is_invalid()
+    matches!(error.kind, ErrorKind::NotFound | ErrorKind::Denied) || error.kind.is_invalid()
 }
 
 /// Whether some beginning of a key has more `..` than other components. Amazon S3 answers 400 to such keys ("Naming Amazon S3 objects",

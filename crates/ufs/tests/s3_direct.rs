@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,9 +12,9 @@ use forebay_types::{
     Algorithm, BucketName, ByteRange, ByteSize, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo,
     ObjectKey, Period, SystemHeaders,
 };
-use forebay_ufs::s3::{S3Credentials, S3Settings, S3Store, connect};
+use forebay_ufs::s3::{S3Credentials, S3EndpointRoot, S3Settings, S3Store, connect};
 use forebay_ufs::{
-    Condition, ErrorKind, ListRequest, OpenOptions, UnderStore, Upload, conformance, open_mount, open_root,
+    BucketRoot, Condition, ErrorKind, ListRequest, OpenOptions, UnderStore, Upload, conformance, open_mount, open_root,
 };
 use futures::TryStreamExt;
 use parking_lot::Mutex;
@@ -458,6 +458,92 @@ async fn a_page_that_looks_like_a_success_is_none() {
     assert_eq!(direct.head(&key("a")).await.expect("an object that is a page").info.size, 17);
 }
 
+/// A gateway that is being repaired answers in the place of S3: shortly, and without what S3 puts into each answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_success_without_what_others_had_is_nobodys_word() {
+    let answer = |status: u16, headers: &str| {
+        format!("HTTP/1.1 {status} X\r\nETag: \"tag\"\r\nContent-Length: 0\r\n{headers}\r\n")
+    };
+    for status in [200, 201, 202, 204] {
+        for way in 0..2 {
+            let is_s3 = Arc::new(AtomicBool::new(false));
+            let speaks = Arc::clone(&is_s3);
+            let server = Recorder::by(move |_| {
+                let id = if speaks.load(Ordering::SeqCst) { "x-amz-request-id: 1\r\n" } else { "" };
+                answer(status, id)
+            })
+            .await;
+            let store = &server.both(S3Settings::default()).await[way];
+            let put = async || {
+                let upload = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+                store.put(&key("a"), upload).await.map(drop).map_err(|error| error.kind)
+            };
+            let delete = async || store.delete(&key("a"), Condition::Always).await.map_err(|error| error.kind);
+            assert_eq!((put().await, delete().await), (Ok(()), Ok(())), "some never send it");
+            is_s3.store(true, Ordering::SeqCst);
+            assert_eq!((put().await, delete().await), (Ok(()), Ok(())));
+            is_s3.store(false, Ordering::SeqCst);
+            let nobody = Err(ErrorKind::Ambiguous);
+            assert_eq!((put().await, delete().await), (nobody, nobody), "{status}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_fails_only_when_s3_says_so() {
+    for (status, said) in [(412, ErrorKind::Precondition), (409, ErrorKind::Conflict), (501, ErrorKind::Unsupported)] {
+        for (body, kind) in [("<html>no</html>", ErrorKind::Ambiguous), ("<Error><Code>Any</Code></Error>", said)] {
+            let length = body.len();
+            let server =
+                Recorder::answering(format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{body}")).await;
+            for store in server.both(S3Settings::default()).await {
+                let upload = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+                assert_eq!(store.put(&key("a"), upload).await.expect_err("a refusal").kind, kind, "{status} {body}");
+            }
+        }
+    }
+    let server = Recorder::answering("HTTP/1.1 304 X\r\n\r\n").await;
+    for store in server.both(S3Settings::default()).await {
+        assert_eq!(store.get(&key("a"), None, None).await.err().expect("no answer").kind, ErrorKind::Unavailable);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_get_tells_why_a_head_was_refused() {
+    let server = Recorder::by(|seen| {
+        let document = match seen.method.as_str() {
+            "HEAD" => "",
+            _ => "<Error><Code>InvalidAccessKeyId</Code></Error>",
+        };
+        format!("HTTP/1.1 403 X\r\nContent-Length: {}\r\n\r\n{document}", document.len())
+    })
+    .await;
+    let settings = S3Settings::default();
+    for store in server.both(settings.clone()).await {
+        assert_eq!(store.head(&key("a")).await.expect_err("a refusal").kind, ErrorKind::Credentials);
+    }
+    let options = Recorder::options(settings.clone());
+    let client = connect(Some(&server.endpoint), None, &options).await.expect("what the test expects");
+    let root = S3EndpointRoot::new(Env::real(), client, settings);
+    let bucket = BucketName::new("bucket").expect("a name");
+    assert_eq!(root.open(&bucket).await.err().expect("a refusal").kind, ErrorKind::Credentials);
+}
+
+/// A mirror that believed the rest to be gone would delete it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_cut_off_is_none() {
+    let document = "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a prefix/a</Key><Size>1</Size>\
+                    <ETag>\"t\"</ETag></Contents></ListBucketResult>";
+    for length in [document.len(), document.len() - 1, document.len() / 2, 60, 18] {
+        let body = &document[..length];
+        let server = Recorder::answering(format!("HTTP/1.1 200 X\r\nContent-Length: {length}\r\n\r\n{body}")).await;
+        let [store, _] = server.both(S3Settings::default()).await;
+        let listed = store.list(&ListRequest { limit: 1000, ..ListRequest::default() }).await;
+        let expected = if length == document.len() { Ok(1) } else { Err(ErrorKind::Unavailable) };
+        assert_eq!(listed.map(|page| page.objects.len()).map_err(|error| error.kind), expected, "{body}");
+    }
+}
+
 /// As versitygw shows files that others have put into its directory. It says nothing of the health of the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_without_a_tag_is_told_as_such() {
@@ -634,6 +720,8 @@ async fn what_is_refused_for_its_time_is_sent_again_in_the_time_of_the_server() 
             let seen = std::mem::take(&mut *recorder.seen.lock());
             let theirs: Vec<_> =
                 seen.iter().map(|seen| seen.headers["x-amz-date"].starts_with("20370101T000")).collect();
+            // Of a HEAD that is refused a GET tells why.
+            let expected = if number == 0 { [expected, vec![true]].concat() } else { expected };
             assert_eq!(theirs, expected, "request {number}");
         }
     }

@@ -77,9 +77,11 @@ async fn a_copy_is_served_while_the_under_store_is_out_of_reach() {
     let bench = Bench::new(WriteMode::WriteThrough).await;
     bench.put("key", "value").await.unwrap();
     bench.age_metadata();
-    bench.under.set_mood(Mood::Refuse(UfsKind::Unavailable));
-    assert_eq!(bench.get("key").await.unwrap(), "value");
-    assert_eq!(kind(bench.get("other").await), Some(ErrorKind::Unavailable), "unknown is not absent");
+    for kind_of in [UfsKind::Unavailable, UfsKind::Credentials] {
+        bench.under.set_mood(Mood::Refuse(kind_of));
+        assert_eq!(bench.get("key").await.unwrap(), "value", "{kind_of:?}");
+        assert_eq!(kind(bench.get("other").await), Some(ErrorKind::Unavailable), "unknown is not absent");
+    }
     bench.under.set_mood(Mood::Refuse(UfsKind::Denied));
     assert_eq!(kind(bench.get("key").await), Some(ErrorKind::AccessDenied), "a refusal is an answer");
 }

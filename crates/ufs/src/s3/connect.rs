@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 use super::count::Counted;
 use super::skew::Skew;
+use super::speaker::Speaker;
 use crate::governor::CallObserver;
 use crate::{OpenOptions, Result};
 
@@ -53,6 +54,7 @@ pub struct S3Client {
     pub sdk: Client,
     pub(super) observer: Option<Arc<dyn CallObserver>>,
     pub(super) skew: Skew,
+    pub(super) speaker: Speaker,
     /// A listing with a delimiter that is no `/` has led back to where it was.
     pub(super) groups_in_circles: Arc<AtomicBool>,
     /// Multipart uploads of this process that are under way.
@@ -100,12 +102,13 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
         loader = loader.endpoint_url(endpoint);
     }
     let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
-    let mut config = config.interceptor(skew.clone());
+    let speaker = Speaker::default();
+    let mut config = config.interceptor(skew.clone()).interceptor(speaker.clone());
     if let Some(observer) = &options.observer {
         config = config.interceptor(Counted::new(observer));
     }
     let (sdk, observer) = (Client::from_conf(config.build()), options.observer.clone());
-    Ok(S3Client { sdk, observer, skew, groups_in_circles: Arc::default(), uploads: Arc::default() })
+    Ok(S3Client { sdk, observer, skew, speaker, groups_in_circles: Arc::default(), uploads: Arc::default() })
 }
 
 /// The configuration's, else those of the environment and of the profile files. A metadata service on the network is

@@ -39,6 +39,7 @@ use super::connect::STALL;
 use super::count::class;
 use super::errors::is_error_document;
 use super::skew::Skew;
+use super::speaker::{Doubt, Speaker, speaks_s3};
 use super::{S3Client, S3Settings, objects};
 use crate::governor::CallObserver;
 use crate::{ByteStream, Error, ErrorKind, Hasher};
@@ -93,6 +94,7 @@ pub(super) struct Direct {
     identities: SharedIdentityResolver,
     observer: Option<Arc<dyn CallObserver>>,
     skew: Skew,
+    speaker: Speaker,
     /// What stands before a key, with the slash.
     base: String,
     region: String,
@@ -142,6 +144,7 @@ impl Direct {
             identities,
             observer: client.observer.clone(),
             skew: client.skew.clone(),
+            speaker: client.speaker.clone(),
             base: base.to_owned(),
             region: region.to_owned(),
             service: service.to_owned(),
@@ -224,17 +227,20 @@ impl Direct {
         let answer = async {
             let is_head = method == Method::HEAD;
             let is_read = is_head || method == Method::GET;
+            let operation = method.to_string();
             let request = self.signed(method, key, headers, body).await?;
             let response = self.connector.call(request).await.map_err(SdkError::dispatch_failure)?;
             if response.status().is_success() {
-                return match doubt(&response, is_read) {
+                let doubt = self.speaker.doubt(&operation, &response);
+                let has_tag = !is_read || response.headers().get("etag").is_some();
+                return match doubt.or_else(|| (!has_tag && speaks_s3(&response)).then_some(Doubt::NoTag)) {
                     None => Ok(response),
-                    Some(Doubt::Page) => Err(SdkError::response_error("a page of somebody before S3", response)),
                     Some(Doubt::NoTag) => {
                         // The code is the one for what can't be done.
-                        let error = ErrorMetadata::builder().code("NotImplemented").message("the object has no ETag");
+                        let error = ErrorMetadata::builder().code("NotImplemented").message(Doubt::NoTag.text());
                         Err(SdkError::service_error(error.build(), response))
                     }
+                    Some(doubt) => Err(SdkError::response_error(doubt.text(), response)),
                 };
             }
             self.skew.learn(&response);
@@ -326,30 +332,14 @@ impl Direct {
     }
 }
 
-/// Why a success is none.
-enum Doubt {
-    /// It is not S3 that speaks.
-    Page,
-    /// versitygw shows files like this that others have put into its directory.
-    NoTag,
-}
-
-fn doubt(response: &HttpResponse, is_read: bool) -> Option<Doubt> {
-    let headers = response.headers();
-    let is_of_s3 = headers.iter().any(|(name, _)| name.starts_with("x-amz-") || name.starts_with("x-goog-"));
-    let is_page = headers.get("content-type").is_some_and(|kind| kind.starts_with("text/html"));
-    match is_of_s3 {
-        false if is_page => Some(Doubt::Page),
-        true if is_read && headers.get("etag").is_none() => Some(Doubt::NoTag),
-        _ => None,
-    }
-}
-
 /// What the server says of an error: a document with one `Code` and one `Message`, neither of which has elements inside.
 async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
     let mut metadata = ErrorMetadata::builder();
     let body = if is_head { None } else { Limited::new(response.take_body(), ERROR_BYTES_MAX).collect().await.ok() };
-    let document = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned());
+    let body = body.map(|body| body.to_bytes());
+    let document = body.as_ref().map(|body| String::from_utf8_lossy(body).into_owned());
+    // Whoever judges the error looks at it again.
+    *response.body_mut() = SdkBody::from(body.unwrap_or_default());
     if response.status().as_u16() == 404 && is_head {
         // All that can be said without a body.
         metadata = metadata.code("NotFound");

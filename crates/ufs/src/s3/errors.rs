@@ -27,7 +27,12 @@ where
             // Of a HEAD's there is nothing to read, and what went past the SDK was read before.
             let is_said = answer.raw().body().bytes().is_none_or(|body| body.is_empty() || is_error_document(body));
             let code = answer.err().code().filter(|_| is_said).unwrap_or_default();
-            of_answer(code, answer.raw().status().as_u16(), effect)
+            match answer.raw().status().as_u16() {
+                // The page of a gateway. We ask for no change since an earlier answer, and of a condition S3 says which one it is.
+                304 => unanswered(effect),
+                409 | 412 | 501 if !is_said => unanswered(effect),
+                status => of_answer(code, status, effect),
+            }
         }
         // An answer that nobody understands.
         SdkError::ResponseError(_) | SdkError::TimeoutError(_) => unanswered(effect),

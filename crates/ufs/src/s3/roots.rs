@@ -27,8 +27,8 @@ impl S3EndpointRoot {
         Self { env, client, settings }
     }
 
-    /// Whether a bucket that a HEAD did not find can be listed. An answer without a body is also what gateways give when they reach nobody;
-    /// that there is no such bucket must be said in so many words.
+    /// Whether a bucket that a HEAD did not find, or was refused, can be listed. An answer without a body is also what gateways give when they
+    /// reach nobody, and what S3 says when our credentials are wrong; that there is no such bucket must be said in so many words.
     async fn has_listing(&self, name: &BucketName) -> Result<bool> {
         let result = self.client.sdk.list_objects_v2().bucket(name.as_str()).max_keys(1).send().await;
         match result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}"))) {
@@ -87,7 +87,10 @@ impl BucketRoot for S3EndpointRoot {
         let result = self.client.sdk.head_bucket().bucket(name.as_str()).send().await;
         match result.map_err(|error| classify(error, Effect::Look, || format!("look for the bucket {name}"))) {
             Ok(_) => Ok(Some(self.assume(name))),
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoBucket) => {
+            Err(error)
+                if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoBucket | ErrorKind::Denied)
+                    || error.kind.is_invalid() =>
+            {
                 Ok(self.has_listing(name).await?.then(|| self.assume(name)))
             }
             Err(error) => Err(error),
