@@ -37,7 +37,7 @@ const CHURN_RUNS: u64 = 60;
 /// Where they do, in [`PREFIXES`].
 const CHURN_PREFIX: usize = 3;
 
-/// In so many of ten other runs the store is full: for each new object some older one must go.
+/// Of ten other runs, the store is soon full in so many: for each new object some older one must go.
 const FULL_RUNS_OF_TEN: u64 = 9;
 
 /// In [`BUCKET`], what fills it.

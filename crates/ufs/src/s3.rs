@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_s3::error::ProvideErrorMetadata;
+use aws_sdk_s3::operation::RequestId;
 use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
@@ -175,7 +176,7 @@ impl S3Store {
             Some(direct) => direct.delete(&remote, if_match.as_deref()).await,
             None => {
                 let request = self.client.sdk.delete_object().bucket(&self.bucket).key(remote).set_if_match(if_match);
-                request.send().await.map(drop).map_err(plain)
+                request.send().await.map(|output| output.request_id().is_some()).map_err(plain)
             }
         };
         match result {
@@ -185,8 +186,24 @@ impl S3Store {
                 error if error.kind == ErrorKind::NotFound => Err(Error { kind: ErrorKind::Ambiguous, ..error }),
                 error => Err(error),
             },
-            Ok(()) => Ok(()),
+            Ok(speaks_s3) if self.client.speaker.is_proven(speaker::DELETE, speaks_s3) => Ok(()),
+            // It may have been somebody before S3 who said so.
+            Ok(_) => match self.head(key).await {
+                Err(error) if error.kind == ErrorKind::NotFound => {
+                    self.client.speaker.proved(speaker::DELETE);
+                    Ok(())
+                }
+                Ok(_) | Err(_) => Err(self.unproven("delete", key)),
+            },
         }
+    }
+
+    fn unproven(&self, operation: &str, key: &ObjectKey) -> Error {
+        let context = self.context(operation, key);
+        Error::new(
+            ErrorKind::Ambiguous,
+            format!("{context}: a success without S3's request id, and a look does not confirm it"),
+        )
     }
 
     async fn put_if(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {

@@ -489,6 +489,46 @@ async fn a_success_without_what_others_had_is_nobodys_word() {
     }
 }
 
+/// Of the first PUT or DELETE nothing is known but what other answers have had.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_success_without_what_other_answers_had_is_looked_at() {
+    for way in 0..2 {
+        let has_done = Arc::new(AtomicBool::new(false));
+        let is_true = Arc::clone(&has_done);
+        let server = Recorder::by(move |seen| {
+            let answer = |status: &str, headers: &str, body: &str| {
+                let length = body.len();
+                format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+            };
+            let id = "x-amz-request-id: 1\r\n";
+            let etag = if is_true.load(Ordering::SeqCst) { "ETag: \"new\"\r\n" } else { "ETag: \"old\"\r\n" };
+            let document = "<Error><Code>NoSuchKey</Code></Error>";
+            match (seen.method.as_str(), is_true.load(Ordering::SeqCst) && seen.path.contains("gone")) {
+                ("HEAD", true) => answer("404 X", id, ""),
+                ("GET", true) => answer("404 X", id, document),
+                ("HEAD" | "GET", false) => answer("200 X", &format!("{id}{etag}"), ""),
+                _ => answer("200 X", "ETag: \"new\"\r\n", ""),
+            }
+        })
+        .await;
+        let store = &server.both(S3Settings::default()).await[way];
+        let put = async || {
+            let upload = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+            store.put(&key("a"), upload).await.map(drop).map_err(|error| error.kind)
+        };
+        let delete = async || store.delete(&key("gone"), Condition::Always).await.map_err(|error| error.kind);
+        assert_eq!((put().await, delete().await), (Ok(()), Ok(())), "nothing is known of this server");
+        store.head(&key("a")).await.expect("an object");
+        let doubted = Err(ErrorKind::Ambiguous);
+        assert_eq!((put().await, delete().await), (doubted, doubted));
+        has_done.store(true, Ordering::SeqCst);
+        assert_eq!((put().await, delete().await), (Ok(()), Ok(())));
+        server.seen.lock().clear();
+        assert_eq!((put().await, delete().await), (Ok(()), Ok(())), "such a server is known");
+        assert_eq!(server.seen.lock().len(), 2, "and nothing is looked at any more");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_fails_only_when_s3_says_so() {
     for (status, said) in [(412, ErrorKind::Precondition), (409, ErrorKind::Conflict), (501, ErrorKind::Unsupported)] {

@@ -39,7 +39,7 @@ use super::connect::STALL;
 use super::count::class;
 use super::errors::is_error_document;
 use super::skew::Skew;
-use super::speaker::{Doubt, Speaker, speaks_s3};
+use super::speaker::{Doubt, Speaker, operation_of, speaks_s3};
 use super::{S3Client, S3Settings, objects};
 use crate::governor::CallObserver;
 use crate::{ByteStream, Error, ErrorKind, Hasher};
@@ -174,25 +174,27 @@ impl Direct {
         self.send(Method::GET, key, headers, Bytes::new(), self.deadline).await.map(objects::get_output)
     }
 
-    /// Gives the tag of what was written.
+    /// Gives the tag of what was written, and whether it is surely S3 that says so.
     pub(super) async fn put(
         &self,
         key: &str,
         headers: Headers,
         body: Bytes,
         deadline: Duration,
-    ) -> Result<Option<String>, Failed> {
+    ) -> Result<(Option<String>, bool), Failed> {
         let mut response = self.send(Method::PUT, key, headers, body, deadline).await?;
         let etag = response.headers().get("etag").map(str::to_owned);
         self.read_nothing(&mut response).await?;
-        Ok(etag)
+        Ok((etag, speaks_s3(&response)))
     }
 
-    pub(super) async fn delete(&self, key: &str, if_match: Option<&str>) -> Result<(), Failed> {
+    /// Says whether it is surely S3 that has answered.
+    pub(super) async fn delete(&self, key: &str, if_match: Option<&str>) -> Result<bool, Failed> {
         let mut headers = Headers::default();
         headers.set("if-match", if_match);
         let mut response = self.send(Method::DELETE, key, headers, Bytes::new(), self.deadline).await?;
-        self.read_nothing(&mut response).await
+        self.read_nothing(&mut response).await?;
+        Ok(speaks_s3(&response))
     }
 
     /// S3 has nothing to say of an object that it has written or deleted: a page is of whoever stands before it.
@@ -227,11 +229,11 @@ impl Direct {
         let answer = async {
             let is_head = method == Method::HEAD;
             let is_read = is_head || method == Method::GET;
-            let operation = method.to_string();
+            let operation = operation_of(&method);
             let request = self.signed(method, key, headers, body).await?;
             let response = self.connector.call(request).await.map_err(SdkError::dispatch_failure)?;
             if response.status().is_success() {
-                let doubt = self.speaker.doubt(&operation, &response);
+                let doubt = self.speaker.doubt(operation, &response);
                 let has_tag = !is_read || response.headers().get("etag").is_some();
                 return match doubt.or_else(|| (!has_tag && speaks_s3(&response)).then_some(Doubt::NoTag)) {
                     None => Ok(response),

@@ -1,7 +1,8 @@
 //! Whether it is S3 that answers, or somebody who stands before it: a gateway with a page of its own, a proxy that is being repaired.
 //!
 //! Nothing in a short success says what was done: a DELETE is answered by 204 and no body. But S3, and most of what speaks like it, puts the
-//! id of the request into each answer. Once the answers to an operation have had one, those without are nobody's word.
+//! id of the request into each answer. Once the answers to an operation have had one, those without are nobody's word. Where only answers to other
+//! operations have had one, what a PUT or DELETE has done is looked at.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,9 +14,14 @@ use aws_sdk_s3::config::interceptors::{
 use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
+use http::Method;
 use parking_lot::RwLock;
 
 const REQUEST_ID: &str = "x-amz-request-id";
+
+/// Operations by the names that the SDK has for them.
+pub(super) const PUT: &str = "PutObject";
+pub(super) const DELETE: &str = "DeleteObject";
 
 /// Why a success is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +49,8 @@ impl Doubt {
 pub(super) struct Speaker {
     /// Operations whose successes have had the id of the request. A server may send it for some and not for others.
     tells_id: Arc<RwLock<HashSet<String>>>,
+    /// Operations of which a success without one has turned out to be true.
+    tells_none: Arc<RwLock<HashSet<&'static str>>>,
 }
 
 impl Speaker {
@@ -56,6 +64,27 @@ impl Speaker {
         }
         let is_page = !speaks_s3(response) && (is_html(response) || self.tells_id.read().contains(operation));
         is_page.then_some(Doubt::Page)
+    }
+
+    /// Whether a success is to be believed without a look at what it has done: it is S3's, or this endpoint tells no ids, at least of this
+    /// operation.
+    pub(super) fn is_proven(&self, operation: &'static str, speaks_s3: bool) -> bool {
+        speaks_s3 || self.tells_id.read().is_empty() || self.tells_none.read().contains(operation)
+    }
+
+    /// A success without an id was true.
+    pub(super) fn proved(&self, operation: &'static str) {
+        self.tells_none.write().insert(operation);
+    }
+}
+
+/// The name of what a method does to an object.
+pub(super) fn operation_of(method: &Method) -> &'static str {
+    match *method {
+        Method::PUT => PUT,
+        Method::DELETE => DELETE,
+        Method::HEAD => "HeadObject",
+        _ => "GetObject",
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::error::ProvideErrorMetadata;
+use aws_sdk_s3::operation::RequestId;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, StorageClass};
 use bytes::Bytes;
 use forebay_types::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
@@ -15,7 +16,7 @@ use super::direct::Headers;
 use super::errors::{Effect, classify, unapplied};
 use super::listing::must_go_on;
 use super::source::{Failure, body, other_size};
-use super::{S3Store, objects};
+use super::{S3Store, objects, speaker};
 use crate::stamp::{self, STAMP_NAME};
 use crate::{Condition, Error, ErrorKind, Result, Stored, UnderStore, Upload, UploadSource};
 
@@ -80,8 +81,9 @@ impl S3Store {
             let body = gathered(upload.source.as_ref(), info.size).await?;
             let (remote, headers) = (self.remote_key(key), headers(upload, &body));
             let result = direct.put(&remote, headers, body, self.settings.deadline(info.size)).await;
-            let etag = result.map_err(|error| classify(error, Effect::Write, || self.context("put", key)))?;
-            return self.stored(key, etag.as_deref());
+            let result = result.map_err(|error| classify(error, Effect::Write, || self.context("put", key)));
+            let (etag, speaks_s3) = result?;
+            return self.proven(key, self.stored(key, etag.as_deref())?, speaks_s3).await;
         }
         let failure = Failure::default();
         let request = self.client.sdk.put_object().bucket(&self.bucket).key(self.remote_key(key));
@@ -100,7 +102,22 @@ impl S3Store {
         let result = customize!(request, self, info.size, info.headers.expires.clone()).send().await;
         let output =
             result.map_err(|error| failure.instead_of(classify(error, Effect::Write, || self.context("put", key))))?;
-        self.stored(key, output.e_tag())
+        let speaks_s3 = output.request_id().is_some();
+        self.proven(key, self.stored(key, output.e_tag())?, speaks_s3).await
+    }
+
+    /// Looks whether an object is there, where it may have been somebody before S3 who said so.
+    async fn proven(&self, key: &ObjectKey, stored: Stored, speaks_s3: bool) -> Result<Stored> {
+        if self.client.speaker.is_proven(speaker::PUT, speaks_s3) {
+            return Ok(stored);
+        }
+        match self.head(key).await {
+            Ok(object) if object.remote_etag == stored.remote_etag => {
+                self.client.speaker.proved(speaker::PUT);
+                Ok(stored)
+            }
+            Ok(_) | Err(_) => Err(self.unproven("put", key)),
+        }
     }
 
     fn stored(&self, key: &ObjectKey, etag: Option<&str>) -> Result<Stored> {
