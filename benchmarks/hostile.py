@@ -24,9 +24,12 @@ access_key = "{}"
 secret_key = "{}"
 grants = [{{ path = "/theirs/", allow = ["read", "write", "list"] }}]
 """
+POLICIES = '[[policy]]\npath = "/theirs/through/"\nwriteMode = "WRITE_THROUGH"\n'
 LARGE_BYTES = 8 << 20
 # As many levels as a directory under store takes.
 DEEP = "d/" * 127
+DEEP_THROUGH = "d/" * 125
+NAMES = 100_000
 LOADS = {
     "PUT 10 KiB": ("put", "--obj.size", "10KiB", "--rate", 100, "--concurrent", 16, "--bucket", "ours", "--prefix", "put/"),
     "GET 10 KiB": ("get", "--obj.size", "10KiB", "--rate", 200, "--concurrent", 16, "--bucket", "ours", "--prepared", "--objects", 1_000),
@@ -106,6 +109,26 @@ def deep_keys(neighbours, server):
     neighbours.repeat(lambda number: theirs.put_object(Bucket="theirs", Key=f"{number}/{DEEP}key", Body=b"x"), 0.05)
 
 
+def deep_keys_through(neighbours, server):
+    """Eight at once, each of which waits until it is in the under store."""
+    theirs = boto(server, *GREEDY)
+    for writer in range(8):
+        put = lambda number, writer=writer: theirs.put_object(Bucket="theirs", Key=f"through/{writer}-{number}/{DEEP_THROUGH}key", Body=b"x")
+        neighbours.repeat(put, 0)
+
+
+def long_listings(neighbours, server):
+    """Of a directory that somebody else has filled, and goes on to change."""
+    theirs, directory = boto(server, *GREEDY), server.under / "theirs" / "many"
+    directory.mkdir()
+    for number in range(NAMES):
+        (directory / f"{number:06}").touch()
+    neighbours.repeat(lambda number: (directory / f"{number:06}").unlink(), 1)
+    for reader in range(8):
+        begin = lambda number, reader=reader: f"many/{(number * 7919 + reader * 10_007) % NAMES:06}"
+        neighbours.repeat(lambda number, begin=begin: theirs.list_objects_v2(Bucket="theirs", Prefix="many/", StartAfter=begin(number)), 0)
+
+
 def slow_chunks(neighbours, server):
     """With a signature, of which 15 MiB are there."""
     target, size = "/theirs/chunk", 16 << 20
@@ -128,6 +151,8 @@ def slow_documents(neighbours, server):
 HOSTILE = {
     "100 slow readers of what is overwritten": slow_readers,
     "keys of 128 levels": deep_keys,
+    "8 writers of keys of 128 levels, WRITE_THROUGH": deep_keys_through,
+    "8 listings of 100,000 names that change": long_listings,
     "10 slow chunks of 16 MiB": slow_chunks,
     "550 slow documents": slow_documents,
 }
@@ -153,7 +178,7 @@ def hostile(setting, seconds=20):
     users = setting.directory / "hostile-users.toml"
     users.write_text(USERS.format(*GREEDY))
     rows = {}
-    with setting.started(peers.Forebay, config=f'[server]\nusers_file = "{users}"\n', size="2 GiB") as server:
+    with setting.started(peers.Forebay, config=f'[server]\nusers_file = "{users}"\n{POLICIES}', size="2 GiB") as server:
         for bucket in ("ours", "theirs"):
             boto(server).create_bucket(Bucket=bucket)
         load.run(server, "get", "--obj.size", "10KiB", "--bucket", "ours", "--objects", 1_000, "--duration", "1s", "--noclear")

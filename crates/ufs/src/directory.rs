@@ -47,6 +47,9 @@ const UPLOADS_MAX: usize = 21;
 /// Each level of a new key costs a directory and a sync, and whoever writes it pays nothing. More than people use: HDFS has a few dozen.
 const LEVELS_MAX: usize = 128;
 
+/// How often a place is prepared while deletions take its directories away; then they wait for it.
+const ROUNDS_MAX: u32 = 4;
+
 /// One bucket as a directory. Clones share it.
 #[derive(Clone)]
 pub struct DirectoryStore {
@@ -188,31 +191,36 @@ impl Inner {
         if !is_here {
             return Err(Error::new(ErrorKind::NoBucket, "the directory behind the mount was replaced meanwhile"));
         }
-        let prepare = |tree: &Tree| {
+        let making = |error| failed("make a directory", error);
+        let syncing = |error| failed("sync a directory", error);
+        let mut rounds = 0;
+        let (before, target) = loop {
+            rounds += 1;
+            let tree = temporary.tree();
+            // With the names free: others go on while the directories of a new key are made and synced.
+            Self::check(tree, key, condition)?;
+            let directories = paths::make_directories(tree, key).map_err(making)?;
+            self.durable.ensure(tree, &directories).map_err(syncing)?;
+            let _names = self.names.lock();
+            if rounds < ROUNDS_MAX && !self.durable.is_ensured(tree, &directories) {
+                // A deletion has removed them since, or a file is in the way.
+                continue;
+            }
             let before = Self::check(tree, key, condition)?;
             let place = match &before {
                 Some(before) => Place::present(before.path.clone()),
-                None => paths::make_place(tree, key).map_err(|error| failed("make a directory", error))?,
+                None => paths::make_place(tree, key).map_err(making)?,
             };
-            Ok::<_, Error>((before, place))
-        };
-        let ensure = |tree: &Tree, place: &Place| {
-            let ensured = self.durable.ensure(tree, &place.directories);
-            ensured.map_err(|error| failed("sync a directory", error))
-        };
-        // With the names free: others go on while the directories of a new key are synced.
-        let (_, place) = {
-            let _names = self.names.lock();
-            prepare(temporary.tree())?
-        };
-        ensure(temporary.tree(), &place)?;
-        let (before, target) = {
-            let _names = self.names.lock();
-            let (before, place) = prepare(temporary.tree())?;
-            // Nothing is left to do, but for what was removed in between.
-            ensure(temporary.tree(), &place)?;
-            temporary.rename(&place.path)?;
-            (before, place.path)
+            self.durable.ensure(tree, &place.directories).map_err(syncing)?;
+            let place = match temporary.rename(&place.path) {
+                // Somebody has made a directory of this name for another key, and nobody removes it now.
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                    let place = paths::make_place(temporary.tree(), key).map_err(making)?;
+                    temporary.rename(&place.path).map(|()| place)
+                }
+                renamed => renamed.map(|()| place),
+            };
+            break (before, place.map_err(|error| failed("rename a file", error))?.path);
         };
         let tree = temporary.tree();
         sync_directory(tree, target.parent())?;
@@ -224,23 +232,27 @@ impl Inner {
 
     fn delete(&self, key: &str, condition: &Condition) -> Result<()> {
         let tree = self.tree()?;
-        let names = self.names.lock();
-        let Some(present) = Self::check(&tree, key, condition)? else {
-            drop(names);
-            // An earlier try may have removed it, and been cut off.
-            return self.make_durable(key);
+        let present = {
+            let _names = self.names.lock();
+            let present = Self::check(&tree, key, condition)?;
+            if let Some(present) = &present {
+                tree.remove_file(&present.path).map_err(|error| failed("remove a file", error))?;
+            }
+            present
         };
-        tree.remove_file(&present.path).map_err(|error| failed("remove a file", error))?;
+        // An earlier try may have removed it, and been cut off.
+        let Some(present) = present else { return self.make_durable(key) };
         meta::forget(&tree, &present.file);
         let mut directory = present.path.parent();
         while let Some(path) = directory.filter(|path| !path.as_os_str().is_empty()) {
+            // One by one: a deep key has hundreds.
+            let _names = self.names.lock();
             self.durable.forget(path);
             if tree.remove_directory(path).is_err() {
                 break;
             }
             directory = path.parent();
         }
-        drop(names);
         sync_directory(&tree, directory)
     }
 

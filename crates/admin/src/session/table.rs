@@ -111,3 +111,44 @@ impl Live {
         Session { user: self.user.name.clone(), csrf: self.csrf.clone(), expires_ms }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_auth::{RootUser, Secret};
+
+    use super::*;
+
+    /// Users `0` to `count - 1`, whose keys are their names twenty times.
+    fn users(count: usize) -> Users {
+        let user = |name: usize| {
+            let key = name.to_string().repeat(20);
+            format!("[[user]]\nname = \"{name}\"\naccess_key = \"{key}\"\nsecret_key = \"{key}\"\ngrants = []\n")
+        };
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), (0..count).map(user).collect::<String>()).expect("written");
+        let root = RootUser { access_key: "root".to_owned(), secret_key: Secret::new("root-secret") };
+        Users::open(root, Some(file.path().to_owned())).expect("users")
+    }
+
+    #[test]
+    fn who_has_most_sessions_makes_room_for_others() {
+        let (env, users, sessions) = (Env::real(), users(6), Sessions::default());
+        let begin = |name: usize| sessions.begin(&env, users.find(&name.to_string().repeat(20)).expect("a user")).0;
+        let holds = |id: &String| sessions.find(&env, &users, id).is_some();
+        // Of one user the oldest ends.
+        let mut first: Vec<_> = (0..=SESSIONS_OF_ONE_MAX).map(|_| begin(0)).collect();
+        assert!(!holds(&first.remove(0)) && first.iter().all(holds));
+        let mut others: Vec<_> =
+            (1..4).flat_map(|name| (0..SESSIONS_OF_ONE_MAX).map(move |_| name)).map(begin).collect();
+        others.extend((1..SESSIONS_OF_ONE_MAX).map(|_| begin(4)));
+        let last = begin(5);
+        assert_eq!(sessions.live.lock().len(), SESSIONS_MAX);
+        // The next one of whom has fewest ends one of those who have twenty.
+        let next = begin(5);
+        assert_eq!(sessions.live.lock().len(), SESSIONS_MAX);
+        assert!(holds(&last) && holds(&next));
+        let oldest_of_each = [&first[0], &others[0], &others[SESSIONS_OF_ONE_MAX], &others[2 * SESSIONS_OF_ONE_MAX]];
+        let ended: Vec<_> = first.iter().chain(&others).filter(|id| !holds(id)).collect();
+        assert!(ended.len() == 1 && oldest_of_each.contains(&ended[0]));
+    }
+}

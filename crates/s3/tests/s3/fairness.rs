@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_env::Requester;
 
 use crate::support::sign::Request;
+use crate::support::under_store::{THEIRS, THEIRS_BYTES};
 use crate::support::{BUCKET, Endpoint, GUEST_KEY, GUEST_SECRET, ROOT_KEY, start, start_with};
 use aws_sdk_s3::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -79,7 +80,7 @@ async fn what_a_request_asks_of_the_under_store_is_asked_for_whom_it_is() {
         let check = |operation: &str| {
             let asked = std::mem::take(&mut *endpoint.asked.lock());
             assert!(!asked.is_empty(), "{operation}");
-            assert!(asked.iter().all(|requester| *requester == Requester::named(access_key)), "{operation}");
+            assert!(asked.iter().all(|requester| *requester == Requester::named(access_key)), "{operation}: {asked:?}");
         };
         client.list_objects_v2().bucket(BUCKET).prefix("shared/").send().await.expect("a listing");
         check("a listing");
@@ -88,5 +89,16 @@ async fn what_a_request_asks_of_the_under_store_is_asked_for_whom_it_is() {
         check("GET");
         client.head_object().bucket(BUCKET).key("shared/none").send().await.expect_err("absent");
         check("HEAD");
+        let body = client
+            .get_object()
+            .bucket(BUCKET)
+            .key(format!("{THEIRS}{access_key}"))
+            .send()
+            .await
+            .expect("a large object")
+            .body;
+        check("a large object");
+        assert_eq!(body.collect().await.expect("its bytes").into_bytes().len() as u64, THEIRS_BYTES);
+        check("a large object, while it is sent");
     }
 }

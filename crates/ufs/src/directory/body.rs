@@ -136,8 +136,8 @@ impl Temporary {
         Ok(meta::remote_etag(&stat, Some(&meta)))
     }
 
-    pub(crate) fn rename(&mut self, target: &Path) -> Result<()> {
-        self.tree.rename(&self.path, target).map_err(|error| failed("rename a file", error))?;
+    pub(crate) fn rename(&mut self, target: &Path) -> io::Result<()> {
+        self.tree.rename(&self.path, target)?;
         self.is_in_place = true;
         Ok(())
     }

@@ -70,6 +70,8 @@ pub(super) struct Stretch {
     entries: Vec<Entry>,
     /// Whether there are more behind the last one.
     pub(super) is_cut: bool,
+    /// What it takes in memory.
+    bytes: usize,
 }
 
 /// What a directory shows while nothing in it changes.
@@ -135,6 +137,13 @@ impl Entry {
 }
 
 impl Stretch {
+    fn new(from: &str, entries: Vec<Entry>, is_cut: bool) -> Self {
+        let of = |entry: &Entry| entry.component.len() + entry.path.as_ref().map_or(0, |path| path.len());
+        let texts: usize = entries.iter().map(of).sum();
+        let bytes = size_of::<Self>() + from.len() + entries.len() * size_of::<Entry>() + texts;
+        Self { from: from.into(), entries, is_cut, bytes }
+    }
+
     /// Those from `from` on.
     pub(super) fn entries_from(&self, from: &str) -> &[Entry] {
         let begin = self.entries.partition_point(|entry| *entry.component < *from);
@@ -165,12 +174,6 @@ impl Stretch {
             (Some(last), Some(of_other)) => last <= of_other,
         };
         *other.from <= *self.from && ends_within
-    }
-
-    fn bytes(&self) -> usize {
-        let of = |entry: &Entry| entry.component.len() + entry.path.as_ref().map_or(0, |path| path.len());
-        let texts: usize = self.entries.iter().map(of).sum();
-        size_of::<Self>() + self.from.len() + self.entries.len() * size_of::<Entry>() + texts
     }
 
     fn covers(&self, from: &str) -> bool {
@@ -250,12 +253,14 @@ impl Kept {
         if let (Some(stretch), Some(known)) = (stretch, state.known.get_mut(&identity)) {
             // Others may have read the same meanwhile.
             if !known.stretches.iter().any(|kept| stretch.lies_within(kept)) {
-                let bytes = |known: &Known| known.stretches.iter().map(|kept| kept.bytes()).sum::<usize>();
-                let before = bytes(known);
-                known.stretches.retain(|kept| !kept.lies_within(&stretch));
+                let (come, mut gone) = (stretch.bytes, 0);
+                known.stretches.retain(|kept| {
+                    let stays = !kept.lies_within(&stretch);
+                    gone += if stays { 0 } else { kept.bytes };
+                    stays
+                });
                 known.stretches.push_back(stretch);
-                let after = bytes(known);
-                state.bytes = state.bytes + after - before;
+                state.bytes = state.bytes + come - gone;
             }
         }
         state.shrink();
@@ -275,7 +280,7 @@ impl State {
         while self.bytes > KEPT_BYTES_MAX {
             let holders = self.known.values_mut().filter(|known| !known.stretches.is_empty());
             let Some(oldest) = holders.min_by_key(|known| known.used) else { return };
-            self.bytes -= oldest.stretches.pop_front().map_or(0, |stretch| stretch.bytes());
+            self.bytes -= oldest.stretches.pop_front().map_or(0, |stretch| stretch.bytes);
         }
         while self.known.len() > DIRECTORIES_MAX {
             let Some((oldest, _)) = self.known.iter().min_by_key(|(_, known)| known.used) else { return };
@@ -286,7 +291,7 @@ impl State {
 
     fn forget(&mut self, identity: (u64, u64)) {
         let Some(known) = self.known.remove(&identity) else { return };
-        self.bytes -= known.stretches.iter().map(|stretch| stretch.bytes()).sum::<usize>();
+        self.bytes -= known.stretches.iter().map(|stretch| stretch.bytes).sum::<usize>();
     }
 }
 
@@ -357,7 +362,7 @@ impl<'a> Collector<'a> {
         // Others may have made two names of one key; the plain one comes first.
         entries.dedup_by(|next, one| next.component == one.component);
         entries.shrink_to_fit();
-        Stretch { from: self.from.into(), entries, is_cut: self.last.is_some() }
+        Stretch::new(self.from, entries, self.last.is_some())
     }
 }
 
@@ -476,7 +481,7 @@ mod tests {
         let times = Times { modified: (1, 0), changed: (1, 0) };
         let stretch = |begin: usize| {
             let entries = (begin..begin + RULE.stretch).map(|at| Entry { component: number(at).into(), path: None });
-            Arc::new(Stretch { from: number(begin).into(), entries: entries.collect(), is_cut: true })
+            Arc::new(Stretch::new(&number(begin), entries.collect(), true))
         };
         for directory in 0..2 * DIRECTORIES_MAX as u64 {
             kept.keep((1, directory), times, Duration::ZERO, None);
@@ -488,14 +493,14 @@ mod tests {
         // Behind all names there is nothing, wherever one begins.
         for number in 0..100 {
             let from = "z".repeat(1000 - number);
-            let nothing = Stretch { from: from.into(), entries: Vec::new(), is_cut: false };
+            let nothing = Stretch::new(&from, Vec::new(), false);
             kept.keep((2, 2), times, Duration::ZERO, Some(Arc::new(nothing)));
         }
         let state = kept.state.lock();
         assert_eq!(state.known.len(), DIRECTORIES_MAX);
         assert_eq!(state.known[&(2, 2)].stretches.len(), 1);
         let stretches = state.known.values().flat_map(|known| &known.stretches);
-        assert_eq!(state.bytes, stretches.map(|stretch| stretch.bytes()).sum::<usize>());
+        assert_eq!(state.bytes, stretches.map(|stretch| stretch.bytes).sum::<usize>());
         assert!(state.bytes <= KEPT_BYTES_MAX && state.bytes > KEPT_BYTES_MAX / 2);
         assert!(!state.known.contains_key(&(1, 0)));
     }

@@ -106,48 +106,74 @@ fn beside(path: &Path) -> PathBuf {
 /// Directories below the root that are remembered to be durable; about 150 bytes each.
 const DURABLE_MAX: usize = 1 << 16;
 
-/// Directories whose names this process has made durable. One that somebody else has removed and made anew is another one: file
+/// The number of its inode, and when it was born.
+type Identity = (u64, SystemTime);
+
+fn identity(stat: &Metadata) -> Option<Identity> {
+    stat.created().ok().map(|born| (stat.ino(), born))
+}
+
+/// Directories whose names this process has made durable, with those of all that they lie in. One that somebody else has removed and made anew is another one: file
 /// systems give its inode's number again, and only the time of its birth differs.
 #[derive(Default)]
 pub(crate) struct Durable {
-    known: Mutex<HashMap<PathBuf, (u64, SystemTime)>>,
+    known: Mutex<HashMap<PathBuf, Identity>>,
     /// Is told of each sync.
     #[cfg(test)]
     pub(crate) on_sync: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Durable {
-    /// Syncs the parents of these directories, unless that was done before. A deep key has hundreds: nobody else waits meanwhile.
+    /// Syncs the parents of these directories, each of which lies in the one before, unless that was done already. There may be hundreds.
     pub(crate) fn ensure(&self, tree: &Tree, directories: &[PathBuf]) -> io::Result<()> {
-        for directory in directories {
-            match tree.metadata(directory).and_then(|stat| self.ensure_one(tree, directory, &stat)) {
+        // The deepest is looked at first. One above it that is replaced later takes it away, and what is remembered of it is that of nothing.
+        let mut unknown = Vec::new();
+        for directory in directories.iter().rev() {
+            let stat = match tree.metadata(directory) {
                 // Removed meanwhile, with all its names, or never a directory.
+                Err(error) if is_absent(&error) => continue,
+                stat => stat?,
+            };
+            let identity = identity(&stat);
+            if self.knows(directory, identity) {
+                // And so are all that it lies in.
+                break;
+            }
+            unknown.push((directory, identity));
+        }
+        for (directory, identity) in unknown.into_iter().rev() {
+            #[cfg(test)]
+            if let Some(look) = &*self.on_sync.lock() {
+                look();
+            }
+            match tree.sync(directory.parent().unwrap_or(directory)) {
                 Err(error) if is_absent(&error) => return Ok(()),
                 result => result?,
+            }
+            let mut known = self.known.lock();
+            if known.len() >= DURABLE_MAX {
+                known.clear();
+            }
+            // Where the file system does not tell when it was born, each upload syncs.
+            if let Some(identity) = identity {
+                known.insert(directory.clone(), identity);
             }
         }
         Ok(())
     }
 
-    fn ensure_one(&self, tree: &Tree, directory: &Path, stat: &Metadata) -> io::Result<()> {
-        // Where the file system does not tell that time, each upload syncs.
-        let identity = stat.created().ok().map(|born| (stat.ino(), born));
-        if identity.is_some() && self.known.lock().get(directory) == identity.as_ref() {
-            return Ok(());
-        }
-        #[cfg(test)]
-        if let Some(look) = &*self.on_sync.lock() {
-            look();
-        }
-        tree.sync(directory.parent().unwrap_or(directory))?;
-        let mut known = self.known.lock();
-        if known.len() >= DURABLE_MAX {
-            known.clear();
-        }
-        if let Some(identity) = identity {
-            known.insert(directory.to_owned(), identity);
-        }
-        Ok(())
+    /// Whether `ensure` has nothing to sync, or would have to each time.
+    pub(crate) fn is_ensured(&self, tree: &Tree, directories: &[PathBuf]) -> bool {
+        let Some(deepest) = directories.last() else { return true };
+        let is_known = |stat: Metadata| match identity(&stat) {
+            None => true,
+            identity => self.knows(deepest, identity),
+        };
+        tree.metadata(deepest).is_ok_and(is_known)
+    }
+
+    fn knows(&self, directory: &Path, identity: Option<Identity>) -> bool {
+        identity.is_some() && self.known.lock().get(directory) == identity.as_ref()
     }
 
     /// The directory is about to be removed.
@@ -173,32 +199,64 @@ impl Place {
     }
 }
 
-/// Makes the directories of a key that has no file yet. Files in the way move beside.
-pub(crate) fn make_place(tree: &Tree, key: &str) -> io::Result<Place> {
-    let names = names(key);
-    let (last, parents) = names.split_last().expect("splitting yields one piece at least");
-    let mut directory = PathBuf::new();
-    let mut directories = Vec::with_capacity(parents.len());
-    for name in parents {
-        directory.push(name);
-        match tree.metadata(&directory) {
-            Ok(stat) if stat.is_dir() => {}
-            Ok(stat) if stat.is_file() => {
-                tree.rename(&directory, &beside(&directory))?;
-                tree.create_directory(&directory)?;
+/// Makes the directories of a key that has no file yet, up to a file that is in the way. Whoever removes directories may do so meanwhile.
+pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf>> {
+    let [plain, _] = candidates(key);
+    let directories = Place::present(plain).directories;
+    if !is_directory(tree, directories.last())? {
+        for directory in &directories {
+            match tree.metadata(directory) {
+                Ok(stat) if stat.is_dir() => {}
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => match make_directory(tree, directory) {
+                    Err(error) if is_absent(&error) => break,
+                    made => made?,
+                },
+                Err(error) if is_absent(&error) => break,
+                Err(error) => return Err(error),
             }
-            Ok(_) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else has the name")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => tree.create_directory(&directory)?,
-            Err(error) => return Err(error),
         }
-        directories.push(directory.clone());
     }
-    let plain = directory.join(last);
-    let path = match tree.metadata(&plain) {
-        Ok(stat) if stat.is_dir() => beside(&plain),
-        Ok(_) | Err(_) => plain,
-    };
+    Ok(directories)
+}
+
+/// Where the file of a key goes that has none yet. Its directories are made, and files in their way move beside.
+pub(crate) fn make_place(tree: &Tree, key: &str) -> io::Result<Place> {
+    let [plain, beside_plain] = candidates(key);
+    let directories = Place::present(plain.clone()).directories;
+    if !is_directory(tree, directories.last())? {
+        for directory in &directories {
+            match tree.metadata(directory) {
+                Ok(stat) if stat.is_dir() => {}
+                Ok(stat) if stat.is_file() => {
+                    tree.rename(directory, &beside(directory))?;
+                    make_directory(tree, directory)?;
+                }
+                Ok(_) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else has the name")),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => make_directory(tree, directory)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let path = if is_directory(tree, Some(&plain))? { beside_plain } else { plain };
     Ok(Place { path, directories })
+}
+
+/// Others may make it for their keys at the same moment.
+fn make_directory(tree: &Tree, path: &Path) -> io::Result<()> {
+    match tree.create_directory(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn is_directory(tree: &Tree, path: Option<&PathBuf>) -> io::Result<bool> {
+    match path.map(|path| tree.metadata(path)) {
+        // The root.
+        None => Ok(true),
+        Some(Err(error)) if is_absent(&error) => Ok(false),
+        Some(stat) => Ok(stat?.is_dir()),
+    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,10 @@ fn upload(data: &'static [u8]) -> Upload {
     }
 }
 
+fn key_data(key: &ObjectKey) -> &'static [u8] {
+    &b"as long as the key is"[..key.as_str().len()]
+}
+
 async fn put(store: &DirectoryStore, key: &str, data: &'static [u8]) -> Stored {
     store.put(&ObjectKey::new(key).unwrap(), upload(data)).await.unwrap()
 }
@@ -134,6 +138,61 @@ async fn own_files_go_through_no_link() {
     let refused = store.put(&ObjectKey::new("key").unwrap(), upload(b"x")).await;
     assert!(refused.is_err());
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+/// Keys that make, remove and stand in the way of the same directories: each ends as its own writer left it.
+#[tokio::test]
+async fn keys_come_and_go_beside_each_other() {
+    const KEYS: [&str; 6] = ["d", "d/e", "d/e/f", "d/e/f/g", "d/e/x", "y/z"];
+    let (directory, store) = store().await;
+    // Each call has a thread of its own.
+    let writers = KEYS.map(async |key| {
+        let key = ObjectKey::new(key).unwrap();
+        for round in 0..60 {
+            store.put(&key, upload(key_data(&key))).await.unwrap();
+            assert_eq!(store.head(&key).await.unwrap().info.size, key.as_str().len() as u64);
+            if round % 2 == 0 {
+                store.delete(&key, Condition::Always).await.unwrap();
+                assert_eq!(store.head(&key).await.unwrap_err().kind, ErrorKind::NotFound);
+            }
+        }
+    });
+    futures::future::join_all(writers).await;
+    let page = store.list(&ListRequest { limit: 100, ..ListRequest::default() }).await.unwrap();
+    assert_eq!(page.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), KEYS);
+    for key in KEYS {
+        store.delete(&ObjectKey::new(key).unwrap(), Condition::Always).await.unwrap();
+    }
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [OWN_DIRECTORY]);
+}
+
+/// While somebody has the names, directories are made and synced; only the file is put into place later.
+#[test]
+fn a_deep_key_holds_up_nobody() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (directory, store) = runtime.block_on(store());
+    let names = store.inner.names.lock();
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&syncs);
+    *store.inner.durable.on_sync.lock() = Some(Box::new(move || {
+        seen.fetch_add(1, Ordering::SeqCst);
+    }));
+    let (writer, deep) = (store.clone(), "d/".repeat(LEVELS_MAX - 1));
+    let key = ObjectKey::new(&format!("{deep}file")).unwrap();
+    let put = runtime.spawn(async move { writer.put(&key, upload(b"deep")).await });
+    while syncs.load(Ordering::SeqCst) < LEVELS_MAX - 1 {
+        assert!(!put.is_finished());
+        std::thread::yield_now();
+    }
+    let (place, key) = (directory.path().join(deep), ObjectKey::new("key").unwrap());
+    assert!(place.is_dir() && !place.join("file").exists());
+    drop(names);
+    runtime.block_on(async {
+        put.await.unwrap().unwrap();
+        store.put(&key, upload(b"x")).await.unwrap();
+    });
+    assert!(place.join("file").is_file());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 pub(crate) mod raw;
 pub(crate) mod sign;
-mod under_store;
+pub(crate) mod under_store;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

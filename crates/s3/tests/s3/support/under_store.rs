@@ -1,16 +1,23 @@
-//! An under store with one empty bucket that takes no writes: everything in these tests is transient. It notes for whom it is asked.
+//! An under store with one bucket that takes no writes: everything in these tests is transient. It notes for whom it is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use forebay_env::Requester;
-use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, Tags};
+use forebay_types::{BucketName, ByteRange, ETag, ObjectInfo, ObjectKey, Tags};
 use forebay_ufs::{
     BucketInfo, BucketRoot, Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result,
     Stored, UnderStore, Upload,
 };
+use futures::StreamExt;
+use futures::stream;
 use parking_lot::Mutex;
+
+/// Keys that begin with this are objects, so large that they are read while they are sent.
+pub(crate) const THEIRS: &str = "shared/theirs-";
+pub(crate) const THEIRS_BYTES: u64 = 64 << 20;
 
 /// For whom the under store was asked, since somebody looked.
 pub(crate) type Asked = Arc<Mutex<Vec<Requester>>>;
@@ -44,38 +51,49 @@ impl BucketRoot for Root {
     }
 
     fn assume(&self, _name: &BucketName) -> Arc<dyn UnderStore> {
-        Arc::new(Empty { asked: Arc::clone(&self.asked) })
+        Arc::new(Bucket { asked: Arc::clone(&self.asked) })
     }
 
     fn label(&self) -> String {
-        "one empty bucket".to_owned()
+        "one bucket".to_owned()
     }
 }
 
-struct Empty {
+struct Bucket {
     asked: Asked,
 }
 
-impl Empty {
+fn theirs() -> RemoteObject {
+    let etag = ETag::new("theirs");
+    let info = ObjectInfo::new(THEIRS_BYTES, etag.clone(), 1_577_836_800_000);
+    RemoteObject { info, remote_etag: etag, stamp: None }
+}
+
+impl Bucket {
     fn note(&self) {
         self.asked.lock().push(Requester::present());
     }
 }
 
 fn absent<T>() -> Result<T> {
-    Err(Error::new(ErrorKind::NotFound, "the bucket is empty"))
+    Err(Error::new(ErrorKind::NotFound, "no such object"))
 }
 
 #[async_trait]
-impl UnderStore for Empty {
-    async fn head(&self, _key: &ObjectKey) -> Result<RemoteObject> {
+impl UnderStore for Bucket {
+    async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
         self.note();
-        absent()
+        if key.as_str().starts_with(THEIRS) { Ok(theirs()) } else { absent() }
     }
 
-    async fn get(&self, _key: &ObjectKey, _range: Option<ByteRange>, _if_match: Option<&ETag>) -> Result<RemoteBody> {
+    async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, _if_match: Option<&ETag>) -> Result<RemoteBody> {
         self.note();
-        absent()
+        if !key.as_str().starts_with(THEIRS) {
+            return absent();
+        }
+        let range = range.unwrap_or(ByteRange::of_size(THEIRS_BYTES));
+        let data = Bytes::from(vec![7; range.len() as usize]);
+        Ok(RemoteBody { object: theirs(), range, stream: stream::iter([Ok(data)]).boxed() })
     }
 
     async fn put(&self, _key: &ObjectKey, _upload: Upload) -> Result<Stored> {
@@ -104,6 +122,6 @@ impl UnderStore for Empty {
     }
 
     fn label(&self) -> String {
-        "empty".to_owned()
+        "bucket".to_owned()
     }
 }
