@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Engine, Transaction};
-use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
+use forebay_env::{Env, Requester};
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::BucketRoot;
@@ -95,7 +95,7 @@ impl Buckets {
     /// Whose share a request takes from.
     pub(crate) fn tenant(&self, bucket: &BucketName) -> Tenant {
         let mount = self.mounts.mounts.contains_key(bucket).then(|| bucket.clone());
-        Tenant { mount, bucket: bucket.clone() }
+        Tenant { mount, bucket: bucket.clone(), requester: Requester::present() }
     }
 
     /// # Errors

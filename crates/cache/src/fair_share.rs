@@ -2,12 +2,13 @@
 //!
 //! How much one may have depends on how much is free, after dynamic queue length thresholds (Choudhury and Hahne, IEEE/ACM Transactions on
 //! Networking 6(2), 1998). An under store may have twice what is free: alone two thirds of all, so that a third stays for whoever comes. A
-//! bucket may have four times what its under store could still get. What is given back goes to the one that has least. So one that holds its
-//! places for long, since it is slow or does not answer, leaves room for the others, and those that are busy share evenly.
+//! bucket may have four times what its under store could still get, and one requester three times what its bucket could. What is given back goes to
+//! the one that has least. So one that holds its places for long, since it is slow or does not answer, leaves room for the others, and those that are
+//! busy share evenly.
 
 use std::collections::BTreeMap;
 
-use forebay_env::{Place, Places, Shares};
+use forebay_env::{Place, Places, Requester, Shares};
 use forebay_types::BucketName;
 
 /// Who uses places.
@@ -16,6 +17,14 @@ pub(crate) struct Tenant {
     /// The bucket of a mount, which is an under store of its own; `None` for the under store of all other buckets.
     pub(crate) mount: Option<BucketName>,
     pub(crate) bucket: BucketName,
+    /// Forebay itself may have what its bucket may.
+    pub(crate) requester: Requester,
+}
+
+impl Tenant {
+    fn all_of_bucket(&self) -> Self {
+        Self { requester: Requester::NOBODY, ..self.clone() }
+    }
 }
 
 /// Who has how much.
@@ -25,7 +34,9 @@ pub(crate) struct TenantShares {
     total: u64,
     used: u64,
     stores: BTreeMap<Option<BucketName>, u64>,
+    /// All that are of one bucket as [`Requester::NOBODY`].
     buckets: BTreeMap<Tenant, u64>,
+    requesters: BTreeMap<Tenant, u64>,
 }
 
 /// Shares that are waited for.
@@ -37,32 +48,44 @@ impl TenantShares {
     /// A bucket that is alone may have `alone`; all together may have little less than twice as much.
     pub(crate) fn new(alone: u64) -> Self {
         // Alone, `has` of `total` fulfils both conditions of `may_take` while 3 * has < 4 * (2 * (total - has) - has).
-        Self { alone, total: alone * 15 / 8, used: 0, stores: BTreeMap::new(), buckets: BTreeMap::new() }
+        Self {
+            alone,
+            total: alone * 15 / 8,
+            used: 0,
+            stores: BTreeMap::new(),
+            buckets: BTreeMap::new(),
+            requesters: BTreeMap::new(),
+        }
     }
 }
 
 impl Shares for TenantShares {
     type Tenant = Tenant;
-    /// What its under store and its bucket have.
-    type Has = (u64, u64);
+    /// What its under store, its bucket and the requester have.
+    type Has = (u64, u64, u64);
 
-    fn has(&self, tenant: &Tenant) -> (u64, u64) {
+    fn has(&self, tenant: &Tenant) -> (u64, u64, u64) {
         let of_store = self.stores.get(&tenant.mount).copied().unwrap_or(0);
-        (of_store, self.buckets.get(tenant).copied().unwrap_or(0))
+        let of_bucket = self.buckets.get(&tenant.all_of_bucket()).copied().unwrap_or(0);
+        (of_store, of_bucket, self.requesters.get(tenant).copied().unwrap_or(0))
     }
 
     /// The last one to get something may exceed its share by that.
     fn may_take(&self, tenant: &Tenant) -> bool {
-        let (store, bucket) = self.has(tenant);
+        let (store, bucket, requester) = self.has(tenant);
         let room = (2 * self.total.saturating_sub(self.used)).saturating_sub(store);
+        let room_of_bucket = self.alone.min(4 * room / 3).saturating_sub(bucket);
+        let is_alone_in_it = tenant.requester == Requester::NOBODY || requester == 0;
+        let is_fair_to_others = is_alone_in_it || requester < 3 * room_of_bucket;
         // No under store ever waits for others alone.
-        store == 0 || (bucket < self.alone && room > 0 && 3 * bucket < 4 * room)
+        store == 0 || (bucket < self.alone && room > 0 && 3 * bucket < 4 * room && is_fair_to_others)
     }
 
     fn take(&mut self, tenant: &Tenant, amount: u64) {
         self.used += amount;
         *self.stores.entry(tenant.mount.clone()).or_default() += amount;
-        *self.buckets.entry(tenant.clone()).or_default() += amount;
+        *self.buckets.entry(tenant.all_of_bucket()).or_default() += amount;
+        *self.requesters.entry(tenant.clone()).or_default() += amount;
     }
 
     fn give_back(&mut self, tenant: &Tenant, amount: u64) {
@@ -75,8 +98,12 @@ impl Shares for TenantShares {
         if less(self.stores.get_mut(&tenant.mount)) {
             self.stores.remove(&tenant.mount);
         }
-        if less(self.buckets.get_mut(tenant)) {
-            self.buckets.remove(tenant);
+        let bucket = tenant.all_of_bucket();
+        if less(self.buckets.get_mut(&bucket)) {
+            self.buckets.remove(&bucket);
+        }
+        if less(self.requesters.get_mut(tenant)) {
+            self.requesters.remove(tenant);
         }
     }
 }
@@ -94,11 +121,11 @@ mod tests {
     }
 
     fn mount(of: &str) -> Tenant {
-        Tenant { mount: Some(name(of)), bucket: name(of) }
+        Tenant { mount: Some(name(of)), bucket: name(of), requester: Requester::NOBODY }
     }
 
     fn bucket(of: &str) -> Tenant {
-        Tenant { mount: None, bucket: name(of) }
+        Tenant { mount: None, bucket: name(of), requester: Requester::NOBODY }
     }
 
     fn take_all(shares: &mut TenantShares, tenant: &Tenant) -> u64 {
@@ -125,6 +152,32 @@ mod tests {
     }
 
     #[test]
+    fn a_requester_that_is_alone_leaves_room_in_its_bucket() {
+        let by = |key: &str| Tenant { requester: Requester::named(key), ..bucket("bucket") };
+        let mut shares = TenantShares::new(64);
+        let has_taken = |shares: &mut TenantShares, key: &str| {
+            take_all(shares, &by(key));
+            shares.has(&by(key)).2
+        };
+        assert_eq!(has_taken(&mut shares, "first"), 48);
+        assert_eq!(has_taken(&mut shares, "second"), 12);
+        assert_eq!(has_taken(&mut shares, "third"), 3);
+        for (key, has) in [("first", 48), ("second", 12), ("third", 3)] {
+            (0..has).for_each(|_| shares.give_back(&by(key), 1));
+        }
+        // Also where others leave less to the bucket than it could have.
+        let busy = take_all(&mut shares, &mount("busy"));
+        let first = has_taken(&mut shares, "first");
+        let second = has_taken(&mut shares, "second");
+        assert!(first > 20 && second >= 2, "{busy}, {first} and {second}");
+        (0..busy).for_each(|_| shares.give_back(&mount("busy"), 1));
+        for (key, has) in [("first", first), ("second", second)] {
+            (0..has).for_each(|_| shares.give_back(&by(key), 1));
+        }
+        assert!(shares.used == 0 && shares.buckets.is_empty() && shares.requesters.is_empty());
+    }
+
+    #[test]
     fn many_buckets_of_one_under_store_leave_room_for_another() {
         let mut shares = TenantShares::new(64);
         let many: Vec<_> = (0..100).map(|number| bucket(&format!("bucket{number}"))).collect();
@@ -141,7 +194,7 @@ mod tests {
             take_all(&mut shares, &first);
             for _ in 0..200 {
                 for tenant in [&first, &second] {
-                    let (_, has) = shares.has(tenant);
+                    let (_, has, _) = shares.has(tenant);
                     (0..has.min(4)).for_each(|_| shares.give_back(tenant, 1));
                 }
                 let mut taken = true;

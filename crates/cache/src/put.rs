@@ -131,13 +131,16 @@ impl Worker {
 
     /// Why so many bytes can't be pinned now, or never can.
     pub(crate) fn pinned_full(&self, size: u64) -> Error {
-        let largest = self.space.largest_share(self.store.usage().capacity_bytes);
+        let largest = self.space.largest(self.store.usage().capacity_bytes);
         if size > largest {
             let context = format!("{size} bytes are more than the {largest} that cache.pinned_ratio allows");
             return Error::new(ErrorKind::InsufficientStorage, context);
         }
         self.metrics.rejected_pinned_full.inc();
-        Error::new(ErrorKind::SlowDown, "data that waits for the under store fills its share of the cache")
+        Error::new(
+            ErrorKind::SlowDown,
+            "data that waits for the under store, or is being written, fills its share of the cache",
+        )
     }
 
     /// Must not be dropped before it has ended.

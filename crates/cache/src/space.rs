@@ -1,12 +1,13 @@
 //! Pinned space: how much of the cache may hold what the under store does not have, and how much of that each bucket.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use forebay_catalog::records::{ObjectRecord, State};
+use forebay_env::Requester;
 use forebay_env::sync::Mutex;
 use forebay_store::Store;
-use forebay_types::shares::{is_fair, largest_share};
+use forebay_types::shares::{is_fair, largest_share, room};
 use forebay_types::{BucketName, ObjectPath};
 
 /// What an object or a part takes beside its bytes, about.
@@ -22,6 +23,8 @@ pub(crate) struct Space {
 struct Held {
     /// Bytes of writes under way, which the store does not count yet.
     reserved: u64,
+    /// Whose they are. Most have been announced only, and may never come.
+    requesters: BTreeMap<Requester, u64>,
     /// Bytes that are pinned or reserved, about. Buckets without any are not in it.
     buckets: HashMap<BucketName, u64>,
     /// The parts of uploads that are open, by upload id: they count for the bucket, too.
@@ -32,6 +35,7 @@ struct Held {
 pub(crate) struct Reservation {
     held: Arc<Mutex<Held>>,
     bucket: BucketName,
+    requester: Requester,
     bytes: u64,
 }
 
@@ -45,12 +49,13 @@ impl Space {
         (capacity_bytes as f64 * self.pinned_ratio) as u64
     }
 
-    /// The most that one bucket may have of it: what is left is for the others.
-    pub(crate) fn largest_share(&self, capacity_bytes: u64) -> u64 {
-        largest_share(self.pinned_limit(capacity_bytes))
+    /// The most that one write may have of it: what is left is for other buckets, and for others in this one.
+    pub(crate) fn largest(&self, capacity_bytes: u64) -> u64 {
+        let of_bucket = largest_share(self.pinned_limit(capacity_bytes));
+        if Requester::present() == Requester::NOBODY { of_bucket } else { largest_share(of_bucket) }
     }
 
-    /// `None` when the bytes would exceed the share of pinned data, or the bucket's share of that.
+    /// `None` when the bytes would exceed the share of pinned data, the bucket's share of that, or what one requester may have under way.
     pub(crate) fn reserve(&self, store: &Store, bucket: &BucketName, bytes: u64) -> Option<Reservation> {
         let mut held = self.held.lock();
         // After the lock: a write that ends in between is in what is pinned then, if it is not in what is reserved.
@@ -58,12 +63,16 @@ impl Space {
         let wanted = usage.pinned_bytes.saturating_add(held.reserved).saturating_add(bytes);
         let left = self.pinned_limit(usage.capacity_bytes).checked_sub(wanted)?;
         let of_bucket = held.buckets.get(bucket).copied().unwrap_or(0).saturating_add(bytes);
-        if !is_fair(of_bucket, left) {
+        let requester = Requester::present();
+        let of_requester = held.requesters.get(&requester).copied().unwrap_or(0).saturating_add(bytes);
+        let is_fair_to_others = requester == Requester::NOBODY || is_fair(of_requester, room(of_bucket, left));
+        if !is_fair(of_bucket, left) || !is_fair_to_others {
             return None;
         }
         held.reserved += bytes;
+        held.requesters.insert(requester, of_requester);
         held.add(bucket, bytes);
-        Some(Reservation { held: Arc::clone(&self.held), bucket: bucket.clone(), bytes })
+        Some(Reservation { held: Arc::clone(&self.held), bucket: bucket.clone(), requester, bytes })
     }
 
     /// The record of a key has changed.
@@ -134,6 +143,12 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut held = self.held.lock();
         held.reserved -= self.bytes;
+        if let Some(bytes) = held.requesters.get_mut(&self.requester) {
+            *bytes -= self.bytes;
+            if *bytes == 0 {
+                held.requesters.remove(&self.requester);
+            }
+        }
         held.take(&self.bucket, self.bytes);
     }
 }

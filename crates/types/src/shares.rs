@@ -15,6 +15,11 @@ pub fn largest_share(all: u64) -> u64 {
     all / (TIMES + 1) * TIMES
 }
 
+/// What somebody who has `held` may still get, when `left` is what nobody has.
+pub fn room(held: u64, left: u64) -> u64 {
+    left.saturating_mul(TIMES).saturating_sub(held) / (TIMES + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,6 +40,16 @@ mod tests {
             }
         }
         held
+    }
+
+    #[test]
+    fn one_of_a_share_leaves_room_in_it() {
+        let all = 1 << 20;
+        let may_have = |held: u64| is_fair(held, room(held, all - held));
+        let most = largest_share(largest_share(all));
+        assert!(may_have(most) && !may_have(most + all / 100));
+        let left = room(most, all - most);
+        assert!(left > all / 20 && is_fair(most + left, all - most - left));
     }
 
     #[test]

@@ -199,10 +199,12 @@ impl Inner {
             let tree = temporary.tree();
             // With the names free: others go on while the directories of a new key are made and synced.
             Self::check(tree, key, condition)?;
+            let removals = self.durable.removals();
             let directories = paths::make_directories(tree, key).map_err(making)?;
             self.durable.ensure(tree, &directories).map_err(syncing)?;
             let _names = self.names.lock();
-            if rounds < ROUNDS_MAX && !self.durable.is_ensured(tree, &directories) {
+            let is_ensured = self.durable.is_ensured(tree, &directories, removals);
+            if !is_ensured && rounds < ROUNDS_MAX {
                 // A deletion has removed them since, or a file is in the way.
                 continue;
             }
@@ -211,7 +213,9 @@ impl Inner {
                 Some(before) => Place::present(before.path.clone()),
                 None => paths::make_place(tree, key).map_err(making)?,
             };
-            self.durable.ensure(tree, &place.directories).map_err(syncing)?;
+            if !is_ensured {
+                self.durable.ensure(tree, &place.directories).map_err(syncing)?;
+            }
             let place = match temporary.rename(&place.path) {
                 // Somebody has made a directory of this name for another key, and nobody removes it now.
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
@@ -247,13 +251,13 @@ impl Inner {
         while let Some(path) = directory.filter(|path| !path.as_os_str().is_empty()) {
             // One by one: a deep key has hundreds.
             let _names = self.names.lock();
-            self.durable.forget(path);
             if tree.remove_directory(path).is_err() {
                 break;
             }
+            self.durable.forget(path);
             directory = path.parent();
         }
-        sync_directory(&tree, directory)
+        sync_directory(&tree, directory).map(drop)
     }
 
     fn make_durable(&self, key: &str) -> Result<()> {
@@ -266,7 +270,7 @@ impl Inner {
         self.durable.ensure(&tree, &place.directories).map_err(|error| failed("sync a directory", error))?;
         let parents = place.path.ancestors().skip(1);
         let mut there = parents.filter(|parent| tree.metadata(parent).is_ok_and(|stat| stat.is_dir()));
-        sync_directory(&tree, there.next())
+        sync_directory(&tree, there.next()).map(drop)
     }
 
     fn set_tags(&self, key: &str, tags: Tags) -> Result<()> {
@@ -302,11 +306,20 @@ fn is_absent(error: &io::Error) -> bool {
         || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
 }
 
-fn sync_directory(tree: &Tree, path: Option<&Path>) -> Result<()> {
-    match tree.sync(path.unwrap_or(Path::new(""))) {
-        // Removed meanwhile, with all its names.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result.map_err(|error| failed("sync a directory", error)),
+/// Brings the names in a directory to stable storage. One that was removed meanwhile has gone with them, which whoever removed it may not have
+/// synced yet: so the one that it was in is synced.
+/// Gives the one that was synced.
+fn sync_directory<'a>(tree: &Tree, path: Option<&'a Path>) -> Result<&'a Path> {
+    let mut path = path.unwrap_or(Path::new(""));
+    loop {
+        match tree.sync(path) {
+            Err(error) if is_absent(&error) && !path.as_os_str().is_empty() => {
+                path = path.parent().unwrap_or(Path::new(""));
+            }
+            // The root itself, with all that was in it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
+            result => return result.map(|()| path).map_err(|error| failed("sync a directory", error)),
+        }
     }
 }
 

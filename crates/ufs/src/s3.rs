@@ -10,6 +10,7 @@ mod errors;
 mod listing;
 mod objects;
 mod roots;
+mod second_look;
 mod skew;
 mod source;
 mod speaker;
@@ -39,6 +40,7 @@ use direct::{Direct, plain};
 pub use errors::is_about_credentials;
 use errors::{Effect, classify};
 pub use roots::{S3EndpointRoot, S3PrefixRoot};
+use speaker::SecondLook;
 
 /// After this time conditions are tried again where they were refused: it may have been by something before the server, which is gone.
 const UNCONDITIONAL: Duration = Duration::from_secs(3600);
@@ -176,6 +178,7 @@ impl S3Store {
             Some(direct) => direct.delete(&remote, if_match.as_deref()).await,
             None => {
                 let request = self.client.sdk.delete_object().bucket(&self.bucket).key(remote).set_if_match(if_match);
+                let request = request.customize().interceptor(SecondLook);
                 request.send().await.map(|output| output.request_id().is_some()).map_err(plain)
             }
         };
@@ -186,24 +189,8 @@ impl S3Store {
                 error if error.kind == ErrorKind::NotFound => Err(Error { kind: ErrorKind::Ambiguous, ..error }),
                 error => Err(error),
             },
-            Ok(speaks_s3) if self.client.speaker.is_proven(speaker::DELETE, speaks_s3) => Ok(()),
-            // It may have been somebody before S3 who said so.
-            Ok(_) => match self.head(key).await {
-                Err(error) if error.kind == ErrorKind::NotFound => {
-                    self.client.speaker.proved(speaker::DELETE);
-                    Ok(())
-                }
-                Ok(_) | Err(_) => Err(self.unproven("delete", key)),
-            },
+            Ok(speaks_s3) => self.look_at_deletion(key, speaks_s3).await,
         }
-    }
-
-    fn unproven(&self, operation: &str, key: &ObjectKey) -> Error {
-        let context = self.context(operation, key);
-        Error::new(
-            ErrorKind::Ambiguous,
-            format!("{context}: a success without S3's request id, and a look does not confirm it"),
-        )
     }
 
     async fn put_if(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
@@ -382,11 +369,15 @@ impl S3Store {
             Some(direct) => direct.head(&remote).await,
             None => {
                 let request = self.client.sdk.head_object().bucket(&self.bucket).key(remote);
-                request.checksum_mode(ChecksumMode::Enabled).send().await.map_err(plain)
+                let request = request.checksum_mode(ChecksumMode::Enabled).customize().interceptor(SecondLook);
+                request.send().await.map(|output| (output.request_id().is_some(), output)).map_err(plain)
             }
         };
-        let output = result.map_err(|error| classify(error, Effect::Look, || self.context("head", key)))?;
-        objects::from_head(output).ok_or_else(|| objects::incomplete(self.context("head", key)))
+        let result = result.map_err(|error| classify(error, Effect::Look, || self.context("head", key)));
+        let (speaks_s3, output) = result.map_err(errors::of_no_condition)?;
+        let object = objects::from_head(output).ok_or_else(|| objects::incomplete(self.context("head", key)))?;
+        self.look_at("HeadObject", key, &object, speaks_s3).await?;
+        Ok(object)
     }
 
     async fn get_once(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
@@ -403,15 +394,17 @@ impl S3Store {
             None => {
                 let request = self.client.sdk.get_object().bucket(&self.bucket).key(remote).set_range(bytes);
                 let request = request.set_checksum_mode(checksums.then_some(ChecksumMode::Enabled));
-                request.set_if_match(wanted).send().await.map_err(plain)
+                let request = request.set_if_match(wanted).customize().interceptor(SecondLook);
+                request.send().await.map(|output| (output.request_id().is_some(), output)).map_err(plain)
             }
         };
         match result {
-            Ok(output) => {
+            Ok((speaks_s3, output)) => {
                 let context = self.context("get", key);
                 let checksum = if checksums { objects::full_checksum(&output) } else { None };
                 let body = objects::from_get(output, context.clone());
                 let body = body.ok_or_else(|| objects::incomplete(context.clone()))?;
+                self.look_at("GetObject", key, &body.object, speaks_s3).await?;
                 // The SDK looks after the bodies of its own.
                 let stream = match direct {
                     Some(direct) => direct.watched(body.stream, checksum, context),
@@ -420,7 +413,7 @@ impl S3Store {
                 Ok(RemoteBody { stream, ..body })
             }
             // 416: the range begins behind the end.
-            Err(error) if error.raw_response().is_some_and(|response| response.status().as_u16() == 416) => {
+            Err(error) if range.is_some() && error.raw_response().is_some_and(|raw| raw.status().as_u16() == 416) => {
                 // There is an object, whatever a HEAD says.
                 let object = self.head_once(key).await.map_err(|error| match error.kind {
                     ErrorKind::NotFound => self.contradiction(key),
@@ -428,7 +421,10 @@ impl S3Store {
                 })?;
                 self.nothing_of(object, key, if_match)
             }
-            Err(error) => Err(classify(error, Effect::Read, || self.context("get", key))),
+            Err(error) => {
+                let error = classify(error, Effect::Read, || self.context("get", key));
+                Err(if if_match.is_none() { errors::of_no_condition(error) } else { error })
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_catalog::records::ObjectRecord;
 use forebay_env::sync::Mutex;
-use forebay_env::{Env, HashState, Shares as _};
+use forebay_env::{Env, HashState, Requester, Shares as _};
 use forebay_types::{BucketName, Generation, ObjectPath};
 use tokio::sync::Notify;
 
@@ -436,7 +436,7 @@ impl State {
     fn bucket(&mut self, name: &BucketName) -> &mut Bucket {
         let mounts = &self.mounts;
         self.buckets.entry(name.clone()).or_insert_with(|| Bucket {
-            tenant: Tenant { mount: mounts.get(name).cloned(), bucket: name.clone() },
+            tenant: Tenant { mount: mounts.get(name).cloned(), bucket: name.clone(), requester: Requester::NOBODY },
             ready: Lanes::default(),
             successes: 0,
             failures: 0,

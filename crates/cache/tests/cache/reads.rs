@@ -54,6 +54,21 @@ async fn a_range_fetches_its_pages_and_no_others() {
     assert_eq!(bench.get("key").await.unwrap(), body, "all of it is here by now");
 }
 
+/// A client that is slow holds what it has not taken yet.
+#[tokio::test]
+async fn a_piece_of_a_page_does_not_hold_the_page() {
+    let bench = small_pages().open().await;
+    let body = remote_object(&bench, "key");
+    let range = RangeRequest::From { first: PAGE + 5, last: Some(PAGE + 1004) };
+    let mut answer = bench.open_get("key", Some(range)).await.unwrap().stream;
+    let piece = answer.next().await.unwrap().unwrap();
+    assert_eq!(piece, body.slice(PAGE as usize + 5..PAGE as usize + 1005));
+    assert_eq!(bench.foreground.gets().len(), 1, "it comes from the under store");
+    drop(answer);
+    let memory = piece.try_into_mut().expect("nobody else has it").capacity();
+    assert!(memory < 2000, "{memory} bytes for 1,000");
+}
+
 /// Head and bytes come with one answer; what is far behind is fetched beside it.
 #[tokio::test]
 async fn the_first_read_of_a_whole_object_is_one_round_trip() {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PutObject, Result, UploadRef, Written,
 };
+use forebay_env::Requester;
 use forebay_types::{BucketName, ByteSize, ObjectPath, WriteMode};
 use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::MemoryRoot;
+use futures::{FutureExt, StreamExt, stream};
 
-use crate::support::{Bench, Setup, create_upload, incoming, path, pattern};
+use crate::support::{Bench, Setup, create_upload, incoming, incoming_stream, path, pattern};
 
 const KIB: usize = 1 << 10;
 
@@ -82,6 +84,40 @@ async fn a_bucket_that_fills_pinned_space_leaves_room_for_others() {
         bench.delete(&format!("{number}")).await.unwrap();
     }
     assert!(fill_with_objects(&bench).await.abs_diff(written) <= 3, "what is deleted does not count");
+}
+
+/// Writes whose bodies do not come, each of half of what the one before wanted.
+#[tokio::test]
+async fn a_requester_that_announces_much_and_sends_nothing_leaves_room_in_its_bucket() {
+    let bench = open().await;
+    let announce = |number: u32, size: u64| {
+        let body = incoming_stream(stream::pending().boxed(), size);
+        let (attributes, conditions) = (Attributes::default(), Conditions::default());
+        let put = PutObject { path: path(&format!("never/{number}")), body, attributes, conditions };
+        Box::pin(Requester::named("greedy").gets(bench.cache.put(put)))
+    };
+    let (mut size, mut announced, mut held) = (32 << 20, 0, Vec::new());
+    for number in 0..200 {
+        let mut write = announce(number, size);
+        match (&mut write).now_or_never() {
+            None => {
+                announced += size;
+                held.push(write);
+            }
+            Some(refused) => {
+                assert!([ErrorKind::SlowDown, ErrorKind::InsufficientStorage].contains(&refused.unwrap_err().kind));
+                size = (size / 2).max(64 << 10);
+            }
+        }
+    }
+    assert!((15 << 20..17 << 20).contains(&announced), "{announced} are about seven eighths of 19 MiB");
+    let write = async |number: u32| bench.put(&format!("{number}"), pattern(u64::from(number), 16 * KIB)).await;
+    for number in 0..40 {
+        Requester::named("modest").gets(write(number)).await.expect("there is room");
+    }
+    drop(held);
+    let whole = Requester::named("greedy").gets(bench.put("whole", pattern(1, 14 << 20))).await;
+    whole.expect("what was given up does not count");
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Space: what the under store does not have never leaves, what it has makes room, and each path keeps to its share.
 
 use forebay_cache::ErrorKind;
+use forebay_env::Requester;
+use forebay_types::shares::largest_share;
 use forebay_types::{ByteSize, EvictionOrder, PinnedFull, PolicyRule, StorageState, WriteMode};
 
 use crate::support::gate::Way;
@@ -219,13 +221,14 @@ async fn only_what_is_larger_than_all_that_may_be_pinned_never_fits() {
     bench.background.set(Way::Closed);
     bench.put("other", "value").await.unwrap();
     let limit = (bench.cache.status().capacity_bytes as f64 * bench.setup.settings.pinned_ratio) as u64;
-    let largest = forebay_types::shares::largest_share(limit);
+    let largest = largest_share(largest_share(limit));
     for (size, refusal) in [(largest, ErrorKind::SlowDown), (largest + 1, ErrorKind::InsufficientStorage)] {
         // It is refused before its body is read.
         let body = crate::support::incoming_stream(futures::StreamExt::boxed(futures::stream::pending()), size);
         let (path, attributes, conditions) = (crate::support::path("key"), Default::default(), Default::default());
         let request = forebay_cache::PutObject { path, body, attributes, conditions };
-        assert_eq!(kind(bench.cache.put(request).await), Some(refusal), "{size} bytes");
+        let put = Requester::named("somebody").gets(bench.cache.put(request));
+        assert_eq!(kind(put.await), Some(refusal), "{size} bytes");
     }
 }
 

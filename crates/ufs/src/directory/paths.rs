@@ -10,6 +10,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -118,6 +119,8 @@ fn identity(stat: &Metadata) -> Option<Identity> {
 #[derive(Default)]
 pub(crate) struct Durable {
     known: Mutex<HashMap<PathBuf, Identity>>,
+    /// Counts the directories that this process has removed.
+    removals: AtomicU64,
     /// Is told of each sync.
     #[cfg(test)]
     pub(crate) on_sync: Mutex<Option<Box<dyn Fn() + Send>>>,
@@ -126,7 +129,8 @@ pub(crate) struct Durable {
 impl Durable {
     /// Syncs the parents of these directories, each of which lies in the one before, unless that was done already. There may be hundreds.
     pub(crate) fn ensure(&self, tree: &Tree, directories: &[PathBuf]) -> io::Result<()> {
-        // The deepest is looked at first. One above it that is replaced later takes it away, and what is remembered of it is that of nothing.
+        // The deepest is looked at first. Who removes one above it must have removed it before, and what is remembered of it is that of nothing.
+        // Not noticed is a move by somebody else.
         let mut unknown = Vec::new();
         for directory in directories.iter().rev() {
             let stat = match tree.metadata(directory) {
@@ -162,11 +166,15 @@ impl Durable {
         Ok(())
     }
 
-    /// Whether `ensure` has nothing to sync, or would have to each time.
-    pub(crate) fn is_ensured(&self, tree: &Tree, directories: &[PathBuf]) -> bool {
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::SeqCst)
+    }
+
+    /// Whether these directories are there as `ensure` has left them, when there had been so many removals before.
+    pub(crate) fn is_ensured(&self, tree: &Tree, directories: &[PathBuf], removals: u64) -> bool {
         let Some(deepest) = directories.last() else { return true };
         let is_known = |stat: Metadata| match identity(&stat) {
-            None => true,
+            None => stat.is_dir() && self.removals() == removals,
             identity => self.knows(deepest, identity),
         };
         tree.metadata(deepest).is_ok_and(is_known)
@@ -176,8 +184,9 @@ impl Durable {
         identity.is_some() && self.known.lock().get(directory) == identity.as_ref()
     }
 
-    /// The directory is about to be removed.
+    /// The directory was removed.
     pub(crate) fn forget(&self, directory: &Path) {
+        self.removals.fetch_add(1, Ordering::SeqCst);
         self.known.lock().remove(directory);
     }
 }

@@ -167,6 +167,19 @@ async fn keys_come_and_go_beside_each_other() {
     assert_eq!(left, [OWN_DIRECTORY]);
 }
 
+/// Who has removed it may not have synced that yet.
+#[tokio::test]
+async fn in_the_place_of_a_directory_that_has_gone_the_one_is_synced_that_it_was_in() {
+    let (_directory, store) = store().await;
+    put(&store, "a/b/c/key", b"x").await;
+    let tree = store.inner.tree().unwrap();
+    let synced = |path: &'static str| sync_directory(&tree, Some(Path::new(path))).unwrap().to_str().unwrap();
+    assert_eq!(synced("a/b/c"), "a/b/c");
+    assert_eq!(synced("a/b/gone"), "a/b");
+    assert_eq!(synced("a/gone/b/c"), "a");
+    assert_eq!(synced("gone"), "");
+}
+
 /// While somebody has the names, directories are made and synced; only the file is put into place later.
 #[test]
 fn a_deep_key_holds_up_nobody() {

@@ -152,26 +152,28 @@ impl Direct {
         }))
     }
 
-    pub(super) async fn head(&self, key: &str) -> Result<HeadObjectOutput, Failed> {
+    /// Says whether it is surely S3 that has answered.
+    pub(super) async fn head(&self, key: &str) -> Result<(bool, HeadObjectOutput), Failed> {
         let mut headers = Headers::default();
         headers.set("x-amz-checksum-mode", Some("ENABLED"));
         let response = self.send(Method::HEAD, key, headers, Bytes::new(), self.deadline).await?;
-        Ok(objects::head_output(&response))
+        Ok((speaks_s3(&response), objects::head_output(&response)))
     }
 
-    /// The body has not been read yet.
+    /// The body has not been read yet. Says whether it is surely S3 that has answered.
     pub(super) async fn get(
         &self,
         key: &str,
         range: Option<&str>,
         if_match: Option<&str>,
         checksums: bool,
-    ) -> Result<GetObjectOutput, Failed> {
+    ) -> Result<(bool, GetObjectOutput), Failed> {
         let mut headers = Headers::default();
         headers.set("range", range);
         headers.set("if-match", if_match);
         headers.set("x-amz-checksum-mode", checksums.then_some("ENABLED"));
-        self.send(Method::GET, key, headers, Bytes::new(), self.deadline).await.map(objects::get_output)
+        let response = self.send(Method::GET, key, headers, Bytes::new(), self.deadline).await?;
+        Ok((speaks_s3(&response), objects::get_output(response)))
     }
 
     /// Gives the tag of what was written, and whether it is surely S3 that says so.
@@ -233,7 +235,7 @@ impl Direct {
             let request = self.signed(method, key, headers, body).await?;
             let response = self.connector.call(request).await.map_err(SdkError::dispatch_failure)?;
             if response.status().is_success() {
-                let doubt = self.speaker.doubt(operation, &response);
+                let doubt = self.speaker.doubt(operation, &response, true);
                 let has_tag = !is_read || response.headers().get("etag").is_some();
                 return match doubt.or_else(|| (!has_tag && speaks_s3(&response)).then_some(Doubt::NoTag)) {
                     None => Ok(response),

@@ -94,9 +94,10 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         (_, 409) => ErrorKind::Conflict,
         // Without a code it is a gateway that speaks, and it may say so of everything. The exceptions are about this request: its method, its
         // length, its headers.
-        ("", 400..=499) if effect != Effect::Look && !matches!(status, 405 | 411 | 413..=417 | 431) => {
+        ("", 400..=499) if effect == Effect::Write && !matches!(status, 405 | 411 | 413..=417 | 431) => {
             unanswered(effect)
         }
+        ("", 400..=499) if effect == Effect::Read && !matches!(status, 414 | 431) => unanswered(effect),
         (_, 400..=499) => ErrorKind::Invalid,
         _ => unanswered(effect),
     }
@@ -134,6 +135,14 @@ fn unanswered(effect: Effect) -> ErrorKind {
     match effect {
         Effect::Look | Effect::Read => ErrorKind::Unavailable,
         Effect::Write => ErrorKind::Ambiguous,
+    }
+}
+
+/// Of a request without a condition: that one does not hold, a gateway says.
+pub(super) fn of_no_condition(error: Error) -> Error {
+    match error.kind {
+        ErrorKind::Precondition => Error { kind: ErrorKind::Unavailable, ..error },
+        _ => error,
     }
 }
 

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
-use aws_sdk_s3::types::{EncodingType, Object, ObjectStorageClass};
-use forebay_types::ETag;
-
 use super::S3Store;
-use super::errors::{Effect, classify};
+use super::errors::{Effect, classify, of_no_condition};
+use super::objects::tag;
+use super::speaker::SecondLook;
 use crate::grouping::Grouping;
 use crate::{Error, ErrorKind, ListPage, ListRequest, ListedObject, Result};
+use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
+use aws_sdk_s3::types::{EncodingType, Object, ObjectStorageClass};
 
 /// Most keys that S3 lists at once.
 const PAGE_MAX: usize = 1000;
@@ -110,11 +110,16 @@ impl S3Store {
     async fn list_from(&self, request: &ListRequest, token: Option<&str>) -> Result<ListObjectsV2Output> {
         let after = request.start_after.as_ref().filter(|_| token.is_none());
         let call = self.client.sdk.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
-        let call = call.prefix(format!("{}{}", self.prefix, request.prefix)).set_delimiter(request.delimiter.clone());
+        let prefix = format!("{}{}", self.prefix, request.prefix);
+        let call = call.prefix(&prefix).set_delimiter(request.delimiter.clone());
         let call = call.max_keys(request.limit.min(PAGE_MAX) as i32);
         let call = call.set_start_after(after.map(|after| self.start_after(after, request)));
-        let result = call.set_continuation_token(token.map(str::to_owned)).send().await;
-        result.map_err(|error| classify(error, Effect::Read, || format!("list {}", self.bucket)))
+        let call = call.set_continuation_token(token.map(str::to_owned)).customize().interceptor(SecondLook);
+        let result =
+            call.send().await.map_err(|error| classify(error, Effect::Read, || format!("list {}", self.bucket)));
+        let output = result.map_err(of_no_condition)?;
+        self.client.speaker.look_at_listing(&output, &self.bucket, &prefix)?;
+        Ok(output)
     }
 
     /// A page that starts behind a common prefix must not show it again.
@@ -220,7 +225,7 @@ fn group_around(request: &ListRequest) -> Option<&str> {
 }
 
 fn listed(key: String, object: &Object) -> Option<ListedObject> {
-    let etag = ETag::new(object.e_tag()?);
+    let etag = tag(object.e_tag()?);
     let modified_ms = object.last_modified().and_then(|at| at.to_millis().ok()).unwrap_or_default();
     let class = object.storage_class().filter(|class| **class != ObjectStorageClass::Standard);
     Some(ListedObject {
@@ -234,7 +239,7 @@ fn listed(key: String, object: &Object) -> Option<ListedObject> {
 }
 
 /// Undoes `encoding-type=url`, in which a space is a plus.
-fn decode(name: &str) -> String {
+pub(super) fn decode(name: &str) -> String {
     let spaced = name.replace('+', " ");
     percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }

@@ -20,6 +20,11 @@ use crate::{ByteStream, Error, ErrorKind, RemoteBody, RemoteObject};
 /// Begins and ends a metadata value that is not plain ASCII, as S3 sends it (RFC 2047).
 const ENCODED: (&str, &str) = ("=?UTF-8?B?", "?=");
 
+/// A tag as the under store gives it. Proxies that compress make it a weak one, which no condition can name.
+pub(super) fn tag(text: &str) -> ETag {
+    ETag::new(text.strip_prefix("W/").unwrap_or(text))
+}
+
 /// An answer without a tag or a length can't be cached.
 pub(super) fn incomplete(context: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{context}: the answer lacks a tag or a length"))
@@ -52,7 +57,7 @@ macro_rules! info {
             storage_class: storage_class($output.storage_class.as_ref()),
         };
         let modified_ms = $output.last_modified.and_then(|at| at.to_millis().ok()).unwrap_or_default();
-        let etag = ETag::new($output.e_tag.as_deref()?);
+        let etag = tag($output.e_tag.as_deref()?);
         let info = ObjectInfo {
             headers,
             user: user_metadata($output.metadata.unwrap_or_default()),

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use aws_sdk_s3::operation::RequestId;
 use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration};
 use forebay_env::Env;
 use forebay_types::BucketName;
 
 use super::errors::{Effect, classify};
 use super::listing::must_go_on;
+use super::speaker::{SecondLook, Worth};
 use super::{S3Client, S3Settings, S3Store};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, ListRequest, Result, UnderStore};
 
@@ -30,9 +32,11 @@ impl S3EndpointRoot {
     /// Whether a bucket that a HEAD did not find, or was refused, can be listed. An answer without a body is also what gateways give when they
     /// reach nobody, and what S3 says when our credentials are wrong; that there is no such bucket must be said in so many words.
     async fn has_listing(&self, name: &BucketName) -> Result<bool> {
-        let result = self.client.sdk.list_objects_v2().bucket(name.as_str()).max_keys(1).send().await;
-        match result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}"))) {
-            Ok(_) => Ok(true),
+        let request = self.client.sdk.list_objects_v2().bucket(name.as_str()).max_keys(1);
+        let result = request.customize().interceptor(SecondLook).send().await;
+        let result = result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}")));
+        match result.and_then(|output| self.client.speaker.look_at_listing(&output, name.as_str(), "")) {
+            Ok(()) => Ok(true),
             Err(error) if error.kind == ErrorKind::NoBucket => Ok(false),
             Err(error) => Err(error),
         }
@@ -84,9 +88,13 @@ impl BucketRoot for S3EndpointRoot {
     }
 
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>> {
-        let result = self.client.sdk.head_bucket().bucket(name.as_str()).send().await;
+        let request = self.client.sdk.head_bucket().bucket(name.as_str());
+        let result = request.customize().interceptor(SecondLook).send().await;
         match result.map_err(|error| classify(error, Effect::Look, || format!("look for the bucket {name}"))) {
-            Ok(_) => Ok(Some(self.assume(name))),
+            Ok(output) if self.client.speaker.worth(output.request_id().is_some()) == Worth::Believed => {
+                Ok(Some(self.assume(name)))
+            }
+            Ok(_) => Ok(self.has_listing(name).await?.then(|| self.assume(name))),
             Err(error)
                 if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoBucket | ErrorKind::Denied)
                     || error.kind.is_invalid() =>
@@ -122,10 +130,11 @@ impl S3PrefixRoot {
 
     /// Whether the bucket exists.
     async fn exists(&self, name: &BucketName) -> Result<bool> {
-        let request =
-            self.place.client.sdk.list_objects_v2().bucket(&self.place.bucket).prefix(self.marker(name)).max_keys(1);
-        let result = request.send().await;
+        let (client, bucket, marker) = (&self.place.client, &self.place.bucket, self.marker(name));
+        let request = client.sdk.list_objects_v2().bucket(bucket).prefix(&marker).max_keys(1);
+        let result = request.customize().interceptor(SecondLook).send().await;
         let page = result.map_err(|error| classify(error, Effect::Read, || format!("look for the bucket {name}")))?;
+        client.speaker.look_at_listing(&page, bucket, &marker)?;
         Ok(!page.contents().is_empty())
     }
 }

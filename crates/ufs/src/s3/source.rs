@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 
 use aws_sdk_s3::primitives::ByteStream as SdkStream;
 use bytes::Bytes;
-use forebay_types::ByteRange;
+use crc_fast::{CrcAlgorithm, Digest};
+use forebay_types::{Algorithm, ByteRange, Checksum};
 use futures::StreamExt;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
@@ -24,10 +25,27 @@ impl Failure {
     }
 }
 
+/// The CRC-32 of what has been sent.
+#[derive(Clone)]
+pub(super) struct Sum(Arc<Mutex<Digest>>);
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Digest::new(CrcAlgorithm::Crc32IsoHdlc))))
+    }
+}
+
+impl Sum {
+    pub(super) fn checksum(&self) -> Checksum {
+        Checksum { algorithm: Algorithm::Crc32, value: (self.0.lock().finalize() as u32).to_be_bytes().to_vec() }
+    }
+}
+
 /// Streams a range of a source with its length known; once, since the SDK does no retries here.
-pub(super) fn body(source: &dyn UploadSource, range: ByteRange, failure: &Failure) -> SdkStream {
+pub(super) fn body(source: &dyn UploadSource, range: ByteRange, failure: &Failure, sum: Option<&Sum>) -> SdkStream {
     let stream = Mutex::new(source.stream(range));
-    SdkStream::from_body_1_x(SourceBody { stream, remaining: range.len(), failure: failure.clone() })
+    let (failure, sum) = (failure.clone(), sum.cloned());
+    SdkStream::from_body_1_x(SourceBody { stream, remaining: range.len(), failure, sum })
 }
 
 struct SourceBody {
@@ -35,6 +53,7 @@ struct SourceBody {
     stream: Mutex<ByteStream>,
     remaining: u64,
     failure: Failure,
+    sum: Option<Sum>,
 }
 
 impl SourceBody {
@@ -66,6 +85,9 @@ impl Body for SourceBody {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(bytes))) if bytes.len() as u64 <= self.remaining => {
                 self.remaining -= bytes.len() as u64;
+                if let Some(sum) = &self.sum {
+                    sum.0.lock().update(&bytes);
+                }
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             Poll::Ready(Some(Err(error))) => self.fail(error),

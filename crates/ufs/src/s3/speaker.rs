@@ -1,27 +1,26 @@
 //! Whether it is S3 that answers, or somebody who stands before it: a gateway with a page of its own, a proxy that is being repaired.
 //!
 //! Nothing in a short success says what was done: a DELETE is answered by 204 and no body. But S3, and most of what speaks like it, puts the
-//! id of the request into each answer. Once the answers to an operation have had one, those without are nobody's word. Where only answers to other
-//! operations have had one, what a PUT or DELETE has done is looked at.
+//! id of the request into each answer. Once an endpoint has sent one, a success without it proves nothing: what it says of an object is looked at in
+//! another way (`second_look.rs`), and of what can't be looked at it counts only while no success of the same operation has had an id.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_sdk_s3::config::interceptors::{
     AfterDeserializationInterceptorContextRef, BeforeDeserializationInterceptorContextRef,
+    BeforeSerializationInterceptorContextRef,
 };
 use aws_sdk_s3::config::{ConfigBag, Intercept, RuntimeComponents};
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
+use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use http::Method;
 use parking_lot::RwLock;
 
 const REQUEST_ID: &str = "x-amz-request-id";
-
-/// Operations by the names that the SDK has for them.
-pub(super) const PUT: &str = "PutObject";
-pub(super) const DELETE: &str = "DeleteObject";
 
 /// Why a success is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub(super) enum Doubt {
 impl Doubt {
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::Page => "a page of somebody before S3",
+            Self::Page => "a success without the request id that S3 sends, so a proxy or gateway may have answered",
             Self::CutOff => "a document that ends in the middle",
             Self::NoTag => "the object has no ETag",
         }
@@ -49,48 +48,96 @@ impl Doubt {
 pub(super) struct Speaker {
     /// Operations whose successes have had the id of the request. A server may send it for some and not for others.
     tells_id: Arc<RwLock<HashSet<String>>>,
-    /// Operations of which a success without one has turned out to be true.
-    tells_none: Arc<RwLock<HashSet<&'static str>>>,
+    /// Its listings have no id, so that nothing else needs one.
+    is_mute: Arc<AtomicBool>,
+}
+
+/// What a success is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Worth {
+    Believed,
+    /// It lacks what others had: it is true if another request shows so.
+    Doubted,
+    /// Nothing is known of the endpoint yet, and this tells nothing either.
+    Unknown,
+}
+
+/// Goes with requests of which a success is looked at where it needs to be.
+#[derive(Debug)]
+pub(super) struct SecondLook;
+
+impl Storable for SecondLook {
+    type Storer = StoreReplace<Self>;
+}
+
+impl Intercept for SecondLook {
+    fn name(&self) -> &'static str {
+        "SecondLook"
+    }
+
+    fn read_before_execution(
+        &self,
+        _context: &BeforeSerializationInterceptorContextRef<'_>,
+        config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        config.interceptor_state().store_put(Self);
+        Ok(())
+    }
 }
 
 impl Speaker {
-    /// Looks at the head of a success, and learns from it.
-    pub(super) fn doubt(&self, operation: &str, response: &HttpResponse) -> Option<Doubt> {
+    /// Looks at the head of a success, and learns from it. One that gets a second look later is doubted here only when it is no object for sure.
+    pub(super) fn doubt(&self, operation: &str, response: &HttpResponse, second_look: bool) -> Option<Doubt> {
         if response.headers().get(REQUEST_ID).is_some() {
             if !self.tells_id.read().contains(operation) {
                 self.tells_id.write().insert(operation.to_owned());
             }
             return None;
         }
-        let is_page = !speaks_s3(response) && (is_html(response) || self.tells_id.read().contains(operation));
-        is_page.then_some(Doubt::Page)
+        let lacks_id = || !second_look && self.tells_id_to(operation);
+        (!speaks_s3(response) && (is_html(response) || lacks_id())).then_some(Doubt::Page)
     }
 
-    /// Whether a success is to be believed without a look at what it has done: it is S3's, or this endpoint tells no ids, at least of this
-    /// operation.
-    pub(super) fn is_proven(&self, operation: &'static str, speaks_s3: bool) -> bool {
-        speaks_s3 || self.tells_id.read().is_empty() || self.tells_none.read().contains(operation)
+    pub(super) fn worth(&self, speaks_s3: bool) -> Worth {
+        if speaks_s3 {
+            Worth::Believed
+        } else if !self.tells_id.read().is_empty() {
+            Worth::Doubted
+        } else if self.is_mute.load(Ordering::Relaxed) {
+            Worth::Believed
+        } else {
+            Worth::Unknown
+        }
     }
 
-    /// A success without an id was true.
-    pub(super) fn proved(&self, operation: &'static str) {
-        self.tells_none.write().insert(operation);
+    /// Whether successes of an operation have had an id.
+    pub(super) fn tells_id_to(&self, operation: &str) -> bool {
+        self.tells_id.read().contains(operation)
+    }
+
+    /// A listing came without an id, and it was a listing.
+    pub(super) fn is_mute(&self) {
+        self.is_mute.store(true, Ordering::Relaxed);
     }
 }
 
 /// The name of what a method does to an object.
 pub(super) fn operation_of(method: &Method) -> &'static str {
     match *method {
-        Method::PUT => PUT,
-        Method::DELETE => DELETE,
+        Method::PUT => "PutObject",
+        Method::DELETE => "DeleteObject",
         Method::HEAD => "HeadObject",
         _ => "GetObject",
     }
 }
 
-/// Whether an answer has headers that only S3 sends.
+/// Whether an answer has headers that only S3 sends. CloudFront and API Gateway have some of their own.
 pub(super) fn speaks_s3(response: &HttpResponse) -> bool {
-    response.headers().iter().any(|(name, _)| name.starts_with("x-amz-") || name.starts_with("x-goog-"))
+    let is_of_s3 = |name: &str| {
+        let of_others = ["x-amz-cf-", "x-amz-apigw-"].iter().any(|prefix| name.starts_with(prefix));
+        (name.starts_with("x-amz-") || name.starts_with("x-goog-")) && !of_others
+    };
+    response.headers().iter().any(|(name, _)| is_of_s3(name))
 }
 
 fn is_html(response: &HttpResponse) -> bool {
@@ -136,7 +183,8 @@ impl Intercept for Speaker {
             return Ok(());
         }
         let operation = config.load::<Metadata>().map_or("", Metadata::name);
-        self.doubt(operation, response).map_or(Ok(()), |doubt| Err(doubt.text().into()))
+        let second_look = config.load::<SecondLook>().is_some();
+        self.doubt(operation, response, second_look).map_or(Ok(()), |doubt| Err(doubt.text().into()))
     }
 
     fn read_after_deserialization(

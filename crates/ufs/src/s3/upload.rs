@@ -9,14 +9,16 @@ use aws_sdk_s3::operation::RequestId;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, StorageClass};
 use bytes::Bytes;
 use forebay_types::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
-use forebay_types::{Algorithm, ByteRange, Checksum, ChecksumKind, ETag, ObjectInfo, ObjectKey};
+use forebay_types::{Algorithm, ByteRange, Checksum, ChecksumKind, ObjectInfo, ObjectKey};
 use futures::{StreamExt, TryStreamExt};
 
 use super::direct::Headers;
 use super::errors::{Effect, classify, unapplied};
 use super::listing::must_go_on;
-use super::source::{Failure, body, other_size};
-use super::{S3Store, objects, speaker};
+use super::second_look::is_of;
+use super::source::{Failure, Sum, body, other_size};
+use super::speaker::SecondLook;
+use super::{S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
 use crate::{Condition, Error, ErrorKind, Result, Stored, UnderStore, Upload, UploadSource};
 
@@ -83,7 +85,7 @@ impl S3Store {
             let result = direct.put(&remote, headers, body, self.settings.deadline(info.size)).await;
             let result = result.map_err(|error| classify(error, Effect::Write, || self.context("put", key)));
             let (etag, speaks_s3) = result?;
-            return self.proven(key, self.stored(key, etag.as_deref())?, speaks_s3).await;
+            return self.look_at_upload(key, upload, self.stored(key, etag.as_deref())?, speaks_s3).await;
         }
         let failure = Failure::default();
         let request = self.client.sdk.put_object().bucket(&self.bucket).key(self.remote_key(key));
@@ -98,40 +100,29 @@ impl S3Store {
             Some((Algorithm::Sha256, value)) => request.checksum_sha256(value),
             None => request,
         };
-        let request = request.body(body(upload.source.as_ref(), ByteRange::of_size(info.size), &failure));
-        let result = customize!(request, self, info.size, info.headers.expires.clone()).send().await;
+        let request = request.body(body(upload.source.as_ref(), ByteRange::of_size(info.size), &failure, None));
+        let request = customize!(request, self, info.size, info.headers.expires.clone()).interceptor(SecondLook);
+        let result = request.send().await;
         let output =
             result.map_err(|error| failure.instead_of(classify(error, Effect::Write, || self.context("put", key))))?;
         let speaks_s3 = output.request_id().is_some();
-        self.proven(key, self.stored(key, output.e_tag())?, speaks_s3).await
-    }
-
-    /// Looks whether an object is there, where it may have been somebody before S3 who said so.
-    async fn proven(&self, key: &ObjectKey, stored: Stored, speaks_s3: bool) -> Result<Stored> {
-        if self.client.speaker.is_proven(speaker::PUT, speaks_s3) {
-            return Ok(stored);
-        }
-        match self.head(key).await {
-            Ok(object) if object.remote_etag == stored.remote_etag => {
-                self.client.speaker.proved(speaker::PUT);
-                Ok(stored)
-            }
-            Ok(_) | Err(_) => Err(self.unproven("put", key)),
-        }
+        self.look_at_upload(key, upload, self.stored(key, output.e_tag())?, speaks_s3).await
     }
 
     fn stored(&self, key: &ObjectKey, etag: Option<&str>) -> Result<Stored> {
         // It is written, and we can't tell what: the next look does.
         let etag =
             etag.ok_or_else(|| Error::new(ErrorKind::Ambiguous, format!("{}: no tag", self.context("put", key))))?;
-        Ok(Stored { remote_etag: ETag::new(etag) })
+        Ok(Stored { remote_etag: objects::tag(etag) })
     }
 
     async fn upload_parts(&self, key: &ObjectKey, upload: &Upload, ranges: Vec<ByteRange>) -> Result<Stored> {
         let info = upload.info.as_ref();
         let request = self.client.sdk.create_multipart_upload().bucket(&self.bucket).key(self.remote_key(key));
         let request = describe!(request, info, upload).checksum_algorithm(ChecksumAlgorithm::Crc32);
-        let result = customize!(request, self, 0, info.headers.expires.clone()).send().await;
+        // What it is good for, its parts show.
+        let request = customize!(request, self, 0, info.headers.expires.clone()).interceptor(SecondLook);
+        let result = request.send().await;
         // An upload that was begun without us knowing leaves nothing visible.
         let begun = result.map_err(|error| {
             let error = classify(error, Effect::Write, || self.context("begin an upload of", key));
@@ -162,13 +153,28 @@ impl S3Store {
         ranges: Vec<ByteRange>,
     ) -> Result<Stored> {
         let parts = self.upload_all_parts(key, upload, id, ranges).await?;
+        let told = parts.iter().map(|(part, _)| part.clone()).collect();
+        match self.complete(key, upload, id, told).await {
+            // Of parts with checksums S3 wants to hear them again, and a proxy has kept them from us.
+            Err(error) if error.kind.is_invalid() && parts.iter().any(|(part, _)| part.checksum_crc32.is_none()) => {
+                let summed = |(mut part, sum): (CompletedPart, Sum)| {
+                    part.checksum_crc32 = Some(sum.checksum().base64());
+                    part
+                };
+                self.complete(key, upload, id, parts.into_iter().map(summed).collect()).await
+            }
+            completed => completed,
+        }
+    }
+
+    async fn complete(&self, key: &ObjectKey, upload: &Upload, id: &str, parts: Vec<CompletedPart>) -> Result<Stored> {
         let (matches, absent) = conditions(&upload.condition);
         let request =
             self.client.sdk.complete_multipart_upload().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
         let request = request.multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build());
         let request = request.set_if_match(matches).set_if_none_match(absent);
         // Servers that copy the parts together take their time.
-        let result = customize!(request, self, upload.info.size, None).send().await;
+        let result = customize!(request, self, upload.info.size, None).interceptor(SecondLook).send().await;
         let output = result.map_err(|error| {
             let has_no_object = error.code() == Some("NoSuchKey");
             let error = classify(error, Effect::Write, || self.context("complete an upload of", key));
@@ -186,16 +192,8 @@ impl S3Store {
             // Who may write and not read has to believe it.
             Err(error) if error.kind == ErrorKind::Denied => return Ok(stored),
             Err(error) => error.to_string(),
-            Ok(remote) => {
-                let is_ours = match remote.stamp {
-                    Some(stamp) => stamp.generation == upload.generation,
-                    None => remote.remote_etag == stored.remote_etag,
-                };
-                if is_ours {
-                    return Ok(stored);
-                }
-                "another object is there".to_owned()
-            }
+            Ok(remote) if is_of(&remote, upload, &stored) => return Ok(stored),
+            Ok(_) => "another object is there".to_owned(),
         };
         let context = self.context("complete an upload of", key);
         Err(Error::new(ErrorKind::Ambiguous, format!("{context}: said to be done, but {problem}")))
@@ -208,7 +206,7 @@ impl S3Store {
         upload: &Upload,
         id: &str,
         ranges: Vec<ByteRange>,
-    ) -> Result<Vec<CompletedPart>> {
+    ) -> Result<Vec<(CompletedPart, Sum)>> {
         let has_failed = AtomicBool::new(false);
         let uploads = ranges.into_iter().zip(1..).map(|(range, number)| {
             let has_failed = &has_failed;
@@ -233,20 +231,26 @@ impl S3Store {
         id: &str,
         number: i32,
         range: ByteRange,
-    ) -> Result<CompletedPart> {
-        let failure = Failure::default();
+    ) -> Result<(CompletedPart, Sum)> {
+        let (failure, sum) = (Failure::default(), Sum::default());
         let request = self.client.sdk.upload_part().bucket(&self.bucket).key(self.remote_key(key)).upload_id(id);
         let request = request.part_number(number).content_length(range.len() as i64);
-        let request =
-            request.checksum_algorithm(ChecksumAlgorithm::Crc32).body(body(upload.source.as_ref(), range, &failure));
-        let result = customize!(request, self, range.len(), None).send().await;
+        let request = request.checksum_algorithm(ChecksumAlgorithm::Crc32).body(body(
+            upload.source.as_ref(),
+            range,
+            &failure,
+            Some(&sum),
+        ));
+        // Completing names its tag.
+        let result = customize!(request, self, range.len(), None).interceptor(SecondLook).send().await;
         let output = result.map_err(|error| {
             let error = failure.instead_of(classify(error, Effect::Write, || self.context("upload a part of", key)));
             // A part that arrived changes nothing that can be seen.
             Error { kind: unapplied(error.kind), ..error }
         })?;
-        let part = CompletedPart::builder().part_number(number).set_e_tag(output.e_tag);
-        Ok(part.set_checksum_crc32(output.checksum_crc32).build())
+        let part = CompletedPart::builder().part_number(number);
+        let part = part.set_e_tag(output.e_tag.map(|text| objects::tag(&text).quoted()));
+        Ok((part.set_checksum_crc32(output.checksum_crc32).build(), sum))
     }
 
     async fn abort(&self, remote_key: &str, id: &str) -> Result<()> {
@@ -389,7 +393,7 @@ fn ranges_of(sizes: impl Iterator<Item = u64>) -> Vec<ByteRange> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_types::{Checksums, PartInfo};
+    use forebay_types::{Checksums, ETag, PartInfo};
 
     use super::*;
 

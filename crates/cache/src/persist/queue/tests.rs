@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use forebay_env::Requester;
 use forebay_env::clock::ManualClock;
 
 use super::*;
@@ -131,7 +132,9 @@ fn an_object_that_has_grown_while_it_waited_is_large() {
     let large = |path: &ObjectPath| queue.push(path.clone(), Entry { size: LARGE_BYTES + 1, ..entry(9) });
     let under_way = || {
         let state = queue.state.lock();
-        let has = |shares: &TenantShares| shares.has(&Tenant { mount: None, bucket: path("a").bucket }).1;
+        let has = |shares: &TenantShares| {
+            shares.has(&Tenant { mount: None, bucket: path("a").bucket, requester: Requester::NOBODY }).1
+        };
         (has(&state.shares.small), has(&state.shares.large))
     };
     queue.push(path("a"), entry(1));

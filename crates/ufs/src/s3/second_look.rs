@@ -1,0 +1,128 @@
+//! What a success says that may be nobody's: another request shows whether it is true. Each one is looked at, however many were true
+//! before, for what stands before S3 may come and go.
+
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::RequestId;
+use aws_sdk_s3::operation::list_objects_v2::{ListObjectsV2Error, ListObjectsV2Output};
+use forebay_types::ObjectKey;
+
+use super::S3Store;
+use super::listing::decode;
+use super::speaker::{Doubt, Speaker, Worth};
+use crate::{Error, ErrorKind, ListRequest, ListedObject, RemoteObject, Result, Stored, UnderStore, Upload};
+
+impl S3Store {
+    /// Whether a success of an operation needs a second look. Where nothing is known of the endpoint, a listing shows how it answers.
+    async fn needs_look(&self, speaks_s3: bool) -> Result<bool> {
+        if self.client.speaker.worth(speaks_s3) == Worth::Unknown {
+            match self.list(&ListRequest { limit: 2, ..ListRequest::default() }).await {
+                // Where nothing can be listed, nothing can be looked at.
+                Err(error) if refuses_to_list(&error) => self.client.speaker.is_mute(),
+                listed => drop(listed.map_err(|error| Error { kind: ErrorKind::Unavailable, ..error })?),
+            }
+        }
+        Ok(self.client.speaker.worth(speaks_s3) == Worth::Doubted)
+    }
+
+    /// # Errors
+    /// `Unavailable` when it may be somebody before S3 who tells of this object, and the listing knows nothing of it.
+    pub(super) async fn look_at(
+        &self,
+        operation: &str,
+        key: &ObjectKey,
+        object: &RemoteObject,
+        speaks_s3: bool,
+    ) -> Result<()> {
+        // Nobody else sends a stamp.
+        if object.stamp.is_some() || !self.needs_look(speaks_s3).await? {
+            return Ok(());
+        }
+        let request = ListRequest { prefix: key.as_str().to_owned(), limit: 2, ..ListRequest::default() };
+        let same = |listed: &ListedObject| {
+            listed.key == key.as_str() && listed.remote_etag == object.remote_etag && listed.size == object.info.size
+        };
+        match self.list(&request).await {
+            Ok(page) if page.objects.iter().any(same) => Ok(()),
+            Err(error) if refuses_to_list(&error) && !self.client.speaker.tells_id_to(operation) => Ok(()),
+            Ok(_) | Err(_) => Err(self.unproven(ErrorKind::Unavailable, "read", key)),
+        }
+    }
+
+    /// # Errors
+    /// `Ambiguous` when it may be somebody before S3 who says that this was written, and what is there is something else.
+    pub(super) async fn look_at_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &Upload,
+        stored: Stored,
+        speaks_s3: bool,
+    ) -> Result<Stored> {
+        let is_proven = match self.needs_look(speaks_s3).await {
+            Ok(false) => return Ok(stored),
+            Ok(true) => match self.head(key).await {
+                Ok(object) => is_of(&object, upload, &stored),
+                // Who may write and not read.
+                Err(error) => error.kind == ErrorKind::Denied && !self.client.speaker.tells_id_to("PutObject"),
+            },
+            Err(_) => false,
+        };
+        if is_proven { Ok(stored) } else { Err(self.unproven(ErrorKind::Ambiguous, "put", key)) }
+    }
+
+    /// # Errors
+    /// `Ambiguous` when it may be somebody before S3 who says that this was deleted, and S3 does not say so itself.
+    pub(super) async fn look_at_deletion(&self, key: &ObjectKey, speaks_s3: bool) -> Result<()> {
+        let is_proven = match self.needs_look(speaks_s3).await {
+            Ok(false) => true,
+            Ok(true) => match self.head(key).await {
+                Ok(_) => false,
+                // S3 tells only those who may list that there is no such object.
+                Err(error) if error.kind == ErrorKind::Denied => !self.client.speaker.tells_id_to("DeleteObject"),
+                Err(error) => error.kind == ErrorKind::NotFound,
+            },
+            Err(_) => false,
+        };
+        if is_proven { Ok(()) } else { Err(self.unproven(ErrorKind::Ambiguous, "delete", key)) }
+    }
+
+    fn unproven(&self, kind: ErrorKind, operation: &str, key: &ObjectKey) -> Error {
+        let context = self.context(operation, key);
+        Error::new(kind, format!("{context}: {}, and a second look does not confirm it", Doubt::Page.text()))
+    }
+}
+
+impl Speaker {
+    /// # Errors
+    /// `Unavailable` when it may be somebody before S3 who has sent this listing.
+    pub(super) fn look_at_listing(&self, output: &ListObjectsV2Output, bucket: &str, prefix: &str) -> Result<()> {
+        // It says what it is a listing of, which no page does.
+        let of = output.prefix().unwrap_or_default();
+        let is_ours = output.name() == Some(bucket) && (of == prefix || decode(of) == prefix);
+        match self.worth(output.request_id().is_some()) {
+            Worth::Believed => Ok(()),
+            Worth::Doubted if is_ours => Ok(()),
+            Worth::Doubted => Err(Error::new(ErrorKind::Unavailable, format!("list {bucket}: {}", Doubt::Page.text()))),
+            // It is a listing. Servers that send no ids may leave out other things, too.
+            Worth::Unknown => {
+                self.is_mute();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether S3 says itself that there are no listings to be had, which tells nothing of what is there.
+fn refuses_to_list(error: &Error) -> bool {
+    let answer = error.source.as_ref().and_then(|source| source.downcast_ref::<SdkError<ListObjectsV2Error>>());
+    let has_code = answer.is_some_and(|answer| answer.code().is_some());
+    let is_refusal = matches!(error.kind, ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::NotFound);
+    has_code && (is_refusal || error.kind.is_invalid())
+}
+
+/// Whether an object is what was uploaded.
+pub(super) fn is_of(object: &RemoteObject, upload: &Upload, stored: &Stored) -> bool {
+    match &object.stamp {
+        Some(stamp) => stamp.generation == upload.generation,
+        None => object.remote_etag == stored.remote_etag && object.info.size == upload.info.size,
+    }
+}
