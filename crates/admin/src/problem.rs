@@ -47,7 +47,7 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(period) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(period.as_secs()));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(period.as_secs().max(1)));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(
@@ -65,7 +65,7 @@ impl From<forebay_cache::Error> for Problem {
         if status.is_server_error() {
             tracing::warn!(%error, "admin request failed");
         }
-        Self::new(status, error.context)
+        Self { retry_after: error.retry_after, ..Self::new(status, error.context) }
     }
 }
 

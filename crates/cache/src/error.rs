@@ -1,5 +1,9 @@
 //! The cache's errors: kinds say what happened in words that a protocol can map one by one.
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
 use forebay_types::ObjectInfo;
 
 /// What happened. The `s3` crate maps each kind to one S3 error code.
@@ -64,15 +68,33 @@ pub struct Error {
     pub context: String,
     /// The object that a condition was checked against: 304 and 412 show its tag and time.
     pub object: Option<Box<ObjectInfo>>,
+    /// After this time the same request may succeed; not before, as far as is known.
+    pub retry_after: Option<Duration>,
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// The cause of an error that several requests share.
+#[derive(Debug)]
+struct SharedCause(Arc<Error>);
+
+impl fmt::Display for SharedCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.source.as_ref().map_or(Ok(()), |source| source.fmt(f))
+    }
+}
+
+impl std::error::Error for SharedCause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref()?.source()
+    }
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), object: None, source: None }
+        Self { kind, context: context.into(), object: None, retry_after: None, source: None }
     }
 
     /// An error of the protocol layer, which gets it back as the source.
@@ -88,6 +110,13 @@ impl Error {
             ErrorKind::InvalidKey => Self { kind: ErrorKind::NotFound, ..self },
             _ => self,
         }
+    }
+
+    /// The same error for one more request.
+    pub(crate) fn shared(self: &Arc<Self>) -> Self {
+        let cause = self.source.is_some().then(|| SharedCause(Arc::clone(self)));
+        let source = cause.map(|cause| Box::new(cause) as Box<dyn std::error::Error + Send + Sync>);
+        Self { retry_after: self.retry_after, source, ..Self::new(self.kind, self.context.clone()) }
     }
 
     /// An error of a condition, with the object that it was checked against.
@@ -152,5 +181,26 @@ impl From<forebay_ufs::Error> for Error {
             Ufs::Corrupt => ErrorKind::Corrupt,
         };
         Self::from_source(kind, format!("the under store: {error}"), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn what_several_share_has_its_causes_once() {
+        let cause = Error { source: Some("refused".into()), ..Error::new(ErrorKind::Unavailable, "connecting") };
+        let error = Error { source: Some(Box::new(cause)), ..Error::new(ErrorKind::Unavailable, "the under store") };
+        let shared = Arc::new(error).shared();
+        let (mut chain, mut next) = (vec![shared.to_string()], shared.source());
+        while let Some(error) = next {
+            chain.push(error.to_string());
+            next = error.source();
+        }
+        assert_eq!(chain, ["the under store", "connecting", "refused"]);
+        assert!(Arc::new(Error::new(ErrorKind::Unavailable, "alone")).shared().source().is_none());
     }
 }

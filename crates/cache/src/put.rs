@@ -322,12 +322,13 @@ impl Worker {
     /// # Errors
     /// `SlowDown` while an earlier request for this key may still land in the under store.
     pub(crate) fn check_settled(&self, path: &ObjectPath) -> Result<()> {
-        if self.settle.wait(path).is_zero() {
+        let wait = self.settle.wait(path);
+        if wait.is_zero() {
             return Ok(());
         }
         let context =
             format!("an earlier request for {path} got no answer from the under store and may still be carried out");
-        Err(Error::new(ErrorKind::SlowDown, context))
+        Err(Error { retry_after: Some(wait), ..Error::new(ErrorKind::SlowDown, context) })
     }
 
     /// Checks the conditions of a write against what it would replace, and says what must hold in the under store

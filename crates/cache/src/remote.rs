@@ -324,7 +324,7 @@ impl Worker {
         let index = wanted.start / page_size;
         let window = ByteRange::new(index * page_size, ((index + 1) * page_size).min(version.size));
         self.metrics.read(Tier::under_store, &version.path.bucket, &version.rule, wanted.len());
-        let page = self.fetch_page(version, window).await.map_err(|error| shared_error(&error))?;
+        let page = self.fetch_page(version, window).await.map_err(|error| error.shared())?;
         let start = (wanted.start - window.start) as usize;
         let wanted = page.slice(start..start + wanted.len() as usize);
         // A client that takes its bytes slowly would hold the page with a piece of it.
@@ -553,9 +553,4 @@ impl Pages {
 
 fn broken_off() -> Error {
     Error::new(ErrorKind::Unavailable, "the answer of the under store broke off")
-}
-
-/// An error that several readers of one page share.
-pub(crate) fn shared_error(error: &Arc<Error>) -> Error {
-    Error::new(error.kind, error.context.clone())
 }

@@ -150,6 +150,10 @@ fn headers(error: &Error) -> Option<HeaderMap> {
             headers.insert(header::LAST_MODIFIED, time);
         }
     }
+    if let Some(wait) = error.retry_after {
+        // In whole seconds, behind the end of the time.
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+    }
     if headers.is_empty() {
         return None;
     }
@@ -175,6 +179,8 @@ fn log(error: &Error, request_id: &str, operation: &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use forebay_types::{ETag, ObjectInfo};
 
     use super::*;
@@ -202,6 +208,14 @@ mod tests {
         let headers = answer.headers().unwrap();
         assert_eq!(headers.get(header::ETAG).unwrap(), "\"abc\"");
         assert_eq!(headers.get(header::LAST_MODIFIED).unwrap(), "Wed, 01 Jan 2020 00:00:00 GMT");
+    }
+
+    #[test]
+    fn who_has_to_wait_is_told_how_long() {
+        let error =
+            Error { retry_after: Some(Duration::from_millis(26_400)), ..Error::new(ErrorKind::SlowDown, "wait") };
+        let answer = from_cache(error, "id", "PutObject");
+        assert_eq!(answer.headers().unwrap().get(header::RETRY_AFTER).unwrap(), "27");
     }
 
     #[test]

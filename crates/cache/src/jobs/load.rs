@@ -12,7 +12,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use super::run::{BATCH_OBJECTS, Run};
 use crate::get::pages_of;
-use crate::remote::{Known, Purpose, Version, shared_error};
+use crate::remote::{Known, Purpose, Version};
 use crate::worker::{Located, Worker};
 use crate::{Error, ErrorKind, ListObjects, Mount, Result};
 
@@ -207,7 +207,7 @@ impl Load<'_> {
             let version = version.clone();
             async move {
                 self.run.rate.take(window.len()).await;
-                worker.fetch_page(version, window).await.map_err(|error| shared_error(&error))?;
+                worker.fetch_page(version, window).await.map_err(|error| error.shared())?;
                 self.run.count(|progress| progress.bytes_done += window.len());
                 Ok(())
             }

@@ -145,7 +145,9 @@ async fn write_through_waits_until_a_lost_request_is_settled() {
         bench.foreground.set(Way::Late);
         assert_eq!(kind(bench.put("key", "first").await), Some(ErrorKind::Unavailable), "{mode:?}");
         bench.foreground.set(Way::Open);
-        assert_eq!(kind(bench.put("key", "second").await), Some(ErrorKind::SlowDown), "{mode:?}");
+        let refused = bench.put("key", "second").await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::SlowDown, "{mode:?}");
+        assert_eq!(refused.retry_after, Some(bench.setup.settings.settle_time.0), "{mode:?}");
         assert_eq!(kind(bench.delete("key").await), Some(ErrorKind::SlowDown), "{mode:?}");
         bench.put("other", "value").await.unwrap();
         bench.foreground.land().await.unwrap();
