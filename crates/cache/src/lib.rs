@@ -1,52 +1,32 @@
 //! The object cache: path policies, puts and gets, listing, multipart uploads, the memory tier, the read cache,
 //! persistence and eviction. It knows nothing of S3's protocol and nothing of disks.
 
-mod backlog;
 mod buckets;
 mod conditions;
-mod copy;
-mod delete;
-mod digests;
-mod doubt;
 mod error;
-mod evict;
 mod fair_share;
-mod first_looks;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
 mod generations;
-mod get;
 mod inspect;
 mod jobs;
 mod list;
 mod locks;
-mod memory_tier;
 mod metadata;
 mod metrics;
 mod missing;
 mod multipart;
 mod open;
-mod passing;
 mod persist;
 mod policies;
-mod positions;
-mod put;
-mod read_ahead;
-mod receive;
-mod refusals;
-mod remote;
+mod read;
 mod request;
 mod scope;
 mod settings;
-mod settle;
 mod space;
-mod stalled;
-mod sweep;
-mod tags;
-mod undeliverable;
 mod worker;
-mod write_times;
+mod write;
 
 use std::sync::Arc;
 
@@ -60,12 +40,14 @@ pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
-pub use passing::PassingChange;
+
 pub use policies::PolicyVersion;
-pub use receive::BodyDigests;
+
+pub use persist::undeliverable::{Undeliverable, UndeliverableChange, UndeliverablePage};
 pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
-pub use undeliverable::{Undeliverable, UndeliverableChange, UndeliverablePage};
+pub use write::passing::PassingChange;
+pub use write::receive::BodyDigests;
 
 use worker::Worker;
 

@@ -2,7 +2,9 @@
 //!
 //! The catalog is read before the under store, region by region: an object that is persisted in between is then in
 //! both, and one that leaves the catalog is in the under store already. Read the other way round it could be in neither.
-//! A later page of an under store may be as old as its first one: see [`crate::positions`].
+//! A later page of an under store may be as old as its first one: see [`positions`].
+
+pub(crate) mod positions;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use forebay_ufs::{ErrorKind, ListRequest, UnderStore};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::positions::{Change, PageStart, Position};
+use crate::list::positions::{Change, PageStart, Position};
 use crate::worker::Worker;
 use crate::{ListObjects, ListedObject, ObjectPage, Result};
 

@@ -16,9 +16,9 @@ use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, ETag, Object
 
 use crate::locks::KeyGuard;
 use crate::metadata::Annex;
-use crate::put::{Pending, Source, With};
-use crate::receive::{ALGORITHM_DEFAULT, Received};
 use crate::worker::Worker;
+use crate::write::put::{Pending, Source, With};
+use crate::write::receive::{ALGORITHM_DEFAULT, Received};
 use crate::{
     Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written,
 };

@@ -4,8 +4,13 @@
 //! carries a condition where the under store's state is known, and its outcome is committed before anything
 //! is forgotten. See "The under store never goes backwards" in ARCHITECTURE.md.
 
+pub(crate) mod backlog;
 mod events;
 mod queue;
+pub(crate) mod refusals;
+pub(crate) mod settle;
+pub(crate) mod stalled;
+pub(crate) mod undeliverable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +27,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 pub(crate) use events::PersistEvents;
 pub(crate) use queue::{Backoff, Blame, Entry, LARGE_BYTES, LARGE_UPLOADS_MAX, Pause, Queue};
 
+use crate::list::positions;
 use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
-use crate::put::{Change, answered, under_way};
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
-use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result, positions};
+use crate::write::put::{Change, answered, under_way};
+use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 
 /// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
 /// under store in between.
@@ -140,7 +146,7 @@ enum Done {
     Deleted,
     /// Somebody else has changed the object since its state was known; ours is kept here and goes nowhere.
     Conflict,
-    /// The under store holds a newer write of ours, of which nothing is known here any more: see [`crate::doubt`].
+    /// The under store holds a newer write of ours, of which nothing is known here any more: see [`crate::read::doubt`].
     Superseded,
 }
 

@@ -1,5 +1,8 @@
 //! Pinned space: how much of the cache may hold what the under store does not have, and how much of that each bucket.
 
+pub(crate) mod evict;
+pub(crate) mod sweep;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

@@ -11,27 +11,27 @@ use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, Storag
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::backlog::Backlog;
 use crate::buckets::Buckets;
-use crate::doubt::Doubt;
-use crate::first_looks::FirstLooks;
 use crate::generations::Generations;
 use crate::jobs::Jobs;
+use crate::list::positions::Positions;
 use crate::locks::{KeyLocks, WriteFence};
-use crate::memory_tier::{MemoryObject, MemoryTier};
 use crate::metadata::{Annex, decode_info};
 use crate::metrics::Metrics;
 use crate::missing::Missing;
 use crate::multipart::Activity;
+use crate::persist::backlog::Backlog;
+use crate::persist::refusals::Refusals;
+use crate::persist::settle::Settle;
 use crate::persist::{PersistEvents, Queue};
 use crate::policies::Policies;
-use crate::positions::Positions;
-use crate::read_ahead::ReadAhead;
-use crate::refusals::Refusals;
-use crate::remote::Remote;
-use crate::settle::Settle;
+use crate::read::doubt::Doubt;
+use crate::read::first_looks::FirstLooks;
+use crate::read::memory_tier::{MemoryObject, MemoryTier};
+use crate::read::read_ahead::ReadAhead;
+use crate::read::remote::Remote;
 use crate::space::Space;
-use crate::write_times::WriteTimes;
+use crate::write::write_times::WriteTimes;
 use crate::{Error, ErrorKind, Result, Settings};
 
 /// Looking at catalog and store one after the other can catch a commit between the two looks, and the next one when looking again; so

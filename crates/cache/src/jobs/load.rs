@@ -11,8 +11,8 @@ use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, PathPoli
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use super::run::{BATCH_OBJECTS, Run};
-use crate::get::pages_of;
-use crate::remote::{Known, Purpose, Version};
+use crate::read::get::pages_of;
+use crate::read::remote::{Known, Purpose, Version};
 use crate::worker::{Located, Worker};
 use crate::{Error, ErrorKind, ListObjects, Mount, Result};
 

@@ -7,10 +7,10 @@ use forebay_types::limits::OBJECT_BYTES_MAX;
 use forebay_types::{Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, PartInfo};
 
 use super::{Upload, kind_for};
-use crate::digests::{combine, composite, md5_of_md5s};
-use crate::put::described;
-use crate::receive::ALGORITHM_DEFAULT;
 use crate::worker::Worker;
+use crate::write::digests::{combine, composite, md5_of_md5s};
+use crate::write::put::described;
+use crate::write::receive::ALGORITHM_DEFAULT;
 use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, Result};
 
 /// The object to be.

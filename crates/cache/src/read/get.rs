@@ -9,10 +9,10 @@ use forebay_ufs::RemoteObject;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 
-use crate::first_looks::{FirstLook, Look};
-use crate::memory_tier::MemoryObject;
 use crate::metrics::Tier;
-use crate::remote::{Known, Purpose, Version, WholeBody, keeps_reads};
+use crate::read::first_looks::{FirstLook, Look};
+use crate::read::memory_tier::MemoryObject;
+use crate::read::remote::{Known, Purpose, Version, WholeBody, keeps_reads};
 use crate::worker::{Located, Worker, storage_state};
 use crate::{ByteStream, Error, ErrorKind, GetObject, Mount, ObjectBody, ObjectHead, RangeRequest, Result};
 

@@ -13,14 +13,15 @@ use forebay_ufs::{Condition, Upload};
 use futures::FutureExt;
 use futures::future::join;
 
-use crate::memory_tier::MemoryObject;
+use crate::list::positions;
 use crate::metadata::{Annex, encode_info};
 use crate::persist::{Entry, Left, StoreSource};
 use crate::policies::group_of;
+use crate::read::memory_tier::MemoryObject;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
-use crate::write_times::Note;
-use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written, positions};
+use crate::write::write_times::Note;
+use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written};
 
 /// The bytes of an object to be.
 pub(crate) enum Source {
@@ -415,7 +416,7 @@ impl Worker {
     }
 }
 
-/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`] and [`Settle::start`](crate::settle::Settle::start).
+/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`] and [`Settle::start`](crate::persist::settle::Settle::start).
 pub(crate) fn under_way(path: &ObjectPath, start: Generation) -> ValueWrite {
     let value = Some(Bytes::copy_from_slice(&start.0.to_be_bytes()));
     ValueWrite { key: records::request_key(path), value }

@@ -17,12 +17,12 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::sync::oneshot;
 
 use crate::fair_share::{Tenant, TenantPlace, TenantPlaces, TenantShares};
-use crate::get::pages_of;
-use crate::memory_tier::MemoryObject;
 use crate::metadata::Annex;
 use crate::metrics::Tier;
-use crate::put::new_object;
+use crate::read::get::pages_of;
+use crate::read::memory_tier::MemoryObject;
 use crate::worker::Worker;
+use crate::write::put::new_object;
 use crate::{Error, ErrorKind, Mount, Result};
 
 /// Objects whose last validation is remembered; about 32 bytes each.

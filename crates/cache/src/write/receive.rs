@@ -6,8 +6,8 @@ use forebay_types::limits::PUT_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum};
 use futures::StreamExt;
 
-use crate::digests::{Digested, Digests};
 use crate::worker::Worker;
+use crate::write::digests::{Digested, Digests};
 use crate::{Error, ErrorKind, Incoming, Result};
 
 /// A verified body whose bytes are in the store and that nobody sees yet.

@@ -8,11 +8,11 @@ use forebay_store::Object;
 use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
 use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode, header_bytes};
 
-use crate::memory_tier::MemoryObject;
 use crate::persist::Entry;
-use crate::put::{Change, new_object};
-use crate::remote::{Known, Purpose};
+use crate::read::memory_tier::MemoryObject;
+use crate::read::remote::{Known, Purpose};
 use crate::worker::{Current, Located, Worker};
+use crate::write::put::{Change, new_object};
 use crate::{Error, ErrorKind, Result};
 
 impl Worker {

@@ -17,8 +17,8 @@ use forebay_env::{Env, HashState};
 use forebay_store::ValueWrite;
 use forebay_types::{Durability, Generation, ObjectPath};
 
-use crate::put::answered;
 use crate::worker::Worker;
+use crate::write::put::answered;
 use crate::{Error, ErrorKind, Result, to_the_end};
 use earlier::{Earlier, Step};
 

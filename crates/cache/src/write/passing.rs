@@ -6,8 +6,8 @@ use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::S3Target;
 
 use crate::Result;
+use crate::list::positions::Change;
 use crate::locks::KeyGuard;
-use crate::positions::Change;
 use crate::worker::Worker;
 
 /// Holds a key still while a request that passes the cache by changes its object in the under store. Dropped without

@@ -6,10 +6,11 @@ use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteM
 use forebay_ufs::{Condition, ErrorKind as UfsKind};
 use futures::FutureExt;
 
+use crate::list::positions;
 use crate::persist::{Entry, Left, can_have};
-use crate::put::{Change, answered, unnoted};
 use crate::worker::{Current, Worker};
-use crate::{Conditions, Error, ErrorKind, Mount, Result, positions};
+use crate::write::put::{Change, answered, unnoted};
+use crate::{Conditions, Error, ErrorKind, Mount, Result};
 
 impl Worker {
     pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {

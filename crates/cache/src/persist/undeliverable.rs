@@ -9,10 +9,11 @@ use forebay_types::{Durability, Generation, ObjectPath};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::put::{Change, answered};
+use crate::list::positions;
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
-use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, positions, to_the_end};
+use crate::write::put::{Change, answered};
+use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, to_the_end};
 
 /// What waits for the under store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

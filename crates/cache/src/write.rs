@@ -1,0 +1,10 @@
+//! Writes, up to their acknowledgement: objects, deletes, copies, tags, and what passes through.
+
+pub(crate) mod copy;
+pub(crate) mod delete;
+pub(crate) mod digests;
+pub(crate) mod passing;
+pub(crate) mod put;
+pub(crate) mod receive;
+pub(crate) mod tags;
+pub(crate) mod write_times;
