@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_types::ObjectInfo;
+use forebay_types::{ObjectInfo, ObjectPath};
 
 /// What happened. The `s3` crate maps each kind to one S3 error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,6 +117,10 @@ impl Error {
         let cause = self.source.is_some().then(|| SharedCause(Arc::clone(self)));
         let source = cause.map(|cause| Box::new(cause) as Box<dyn std::error::Error + Send + Sync>);
         Self { retry_after: self.retry_after, source, ..Self::new(self.kind, self.context.clone()) }
+    }
+
+    pub(crate) fn read_only(path: &ObjectPath) -> Self {
+        Self::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))
     }
 
     /// An error of a condition, with the object that it was checked against.

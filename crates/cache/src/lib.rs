@@ -169,6 +169,14 @@ impl Cache {
         self.worker.unless_stalled(async move { worker.delete_bucket(&bucket).await }).await
     }
 
+    /// Whether an object can be in its under store under this key at all.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when not, `NoSuchBucket`.
+    pub async fn check_key(&self, path: &ObjectPath) -> Result<()> {
+        self.worker.buckets.mount_for_write(path).await.map(drop)
+    }
+
     /// Where requests that the cache has no opinion on pass through to, when the bucket is on S3.
     pub async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {
         self.worker.pass_through(bucket).await

@@ -12,7 +12,7 @@ use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::PART_NUMBER_MAX;
-use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, ETag, ObjectKey, ObjectPath};
+use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, ETag, ObjectKey, ObjectPath, WriteMode};
 
 use crate::locks::KeyGuard;
 use crate::metadata::Annex;
@@ -85,6 +85,9 @@ impl Worker {
         }
         self.check_disks()?;
         let open = self.open_upload(upload).await?;
+        if self.policies.resolve(&upload.path).write_mode == WriteMode::ReadOnly {
+            return Err(Error::read_only(&upload.path));
+        }
         let active = self.activity.begin(&upload.upload_id);
         let Some(reservation) = self.space.reserve(&self.store, &upload.path.bucket, body.size) else {
             return Err(self.pinned_full(body.size));

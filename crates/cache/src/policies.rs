@@ -17,7 +17,7 @@ use crate::worker::Worker;
 use crate::{Cache, Error, ErrorKind, Result};
 
 /// Versions in the history: enough to see what was changed when, and little beside the rest of a catalog, however large the rules.
-const HISTORY_VERSIONS: u64 = 100;
+const HISTORY_VERSIONS: usize = 100;
 
 /// Who replaces the rules when the configuration does.
 const CONFIGURATION: &str = "configuration";
@@ -46,16 +46,34 @@ async fn store(
     let key = records::policy_key();
     let mut writes = vec![ValueWrite { key: key.clone(), value: Some(record.encode()) }];
     if let Some(entry) = entry {
-        let (first, _) = records::all_policy_versions_range();
-        let first_kept = records::policy_version_key((entry.revision + 1).saturating_sub(HISTORY_VERSIONS));
-        let old = engine.scan(&first, &first_kept, usize::MAX).await?;
-        writes.extend(old.into_iter().map(|(key, _)| ValueWrite { key, value: None }));
+        let (first, last) = records::all_policy_versions_range();
+        let kept = engine.scan(&first, &last, usize::MAX).await?;
+        if kept.len() >= HISTORY_VERSIONS {
+            let author = |(key, found): (_, forebay_catalog::Versioned)| {
+                Ok((key, PolicyVersionRecord::decode(&found.value)?.by))
+            };
+            let kept = kept.into_iter().map(author).collect::<Result<Vec<_>>>()?;
+            writes.extend(superfluous(kept, &entry.by).into_iter().map(|key| ValueWrite { key, value: None }));
+        }
         let key = records::policy_version_key(entry.revision);
         writes.push(ValueWrite { key, value: Some(entry.encode()) });
     }
     let checks = vec![Check { key, version: expected }];
     engine.commit(Transaction { checks, writes, ..Transaction::default() }).await?;
     Ok(())
+}
+
+/// Which versions go, of those that are kept, the oldest first, when one more comes: the oldest of who has made most of them. So nobody who
+/// may change a little takes away what others can go back to.
+fn superfluous<K>(mut kept: Vec<(K, String)>, by: &str) -> Vec<K> {
+    let mut gone = Vec::new();
+    while kept.len() >= HISTORY_VERSIONS {
+        let count = |of: &str| kept.iter().filter(|(_, author)| author == of).count() + usize::from(of == by);
+        let most = kept.iter().map(|(_, author)| count(author)).max().unwrap_or(0);
+        let Some(oldest) = kept.iter().position(|(_, author)| count(author) == most) else { break };
+        gone.push(kept.remove(oldest).0);
+    }
+    gone
 }
 
 /// The highest number in the history, 0 without one: rules that a release without a history has stored carry no number.
@@ -256,6 +274,22 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn who_makes_many_versions_takes_away_none_of_others() {
+        let mut kept: Vec<(usize, String)> = (0..10).map(|number| (number, "operator".to_owned())).collect();
+        for number in 10..1000 {
+            let gone = superfluous(kept.clone(), "tenant");
+            kept.retain(|(number, _)| !gone.contains(number));
+            kept.push((number, "tenant".to_owned()));
+        }
+        assert_eq!(kept.len(), HISTORY_VERSIONS);
+        assert!((0..10).all(|number| kept[number].0 == number));
+        assert_eq!(kept[10].0, 1000 - (HISTORY_VERSIONS - 10));
+        // One who is alone has the newest.
+        let kept = (0..HISTORY_VERSIONS + 3).map(|number| (number, "operator".to_owned())).collect();
+        assert_eq!(superfluous(kept, "operator"), [0, 1, 2, 3]);
+    }
 
     #[test]
     fn rules_are_accounted_apart() {

@@ -128,6 +128,7 @@ impl S3Route for PassThrough {
         let mut change = None;
         if let Some(key) = path.get_object_key() {
             let object = convert::path(bucket.as_str(), key)?;
+            self.cache.check_key(&object).await.map_err(fail)?;
             let is_dirty = if changes_object(&request.method, &request.uri) {
                 change = self.cache.begin_passing_change(&object).await.map_err(fail)?;
                 change.is_none()

@@ -42,6 +42,8 @@ use errors::{Effect, classify};
 pub use roots::{S3EndpointRoot, S3PrefixRoot};
 use speaker::SecondLook;
 
+const CLIMBS: &str = "a key with the component \"..\" is sent to Amazon S3 alone: gateways may take it for another key";
+
 /// After this time conditions are tried again where they were refused: it may have been by something before the server, which is gone.
 const UNCONDITIONAL: Duration = Duration::from_secs(3600);
 
@@ -139,6 +141,19 @@ impl S3Store {
 
     fn remote_key(&self, key: &ObjectKey) -> String {
         format!("{}{key}", self.prefix)
+    }
+
+    /// Whether something behind this endpoint may take the key for one of another directory: gateways to file systems resolve `..`, and so a key
+    /// would reach what its grants and the prefix of its mount do not cover. Amazon S3 takes it as it is.
+    fn climbs(&self, key: &ObjectKey) -> bool {
+        !self.client.is_amazon && key.as_str().split('/').any(|component| component == "..")
+    }
+
+    /// # Errors
+    /// `InvalidName`: what is never sent is never there.
+    fn refuse_climbing(&self, key: &ObjectKey) -> Result<()> {
+        let refusal = || Error::new(ErrorKind::InvalidName, format!("{}: {CLIMBS}", self.context("the key of", key)));
+        if self.climbs(key) { Err(refusal()) } else { Ok(()) }
     }
 
     fn context(&self, operation: &str, key: &ObjectKey) -> String {
@@ -270,6 +285,8 @@ impl UnderStore for S3Store {
             "a key of white space alone cannot be sent to S3".to_owned()
         } else if leads_out(key.as_str()) {
             "S3 takes no key whose \"..\" lead out of its bucket".to_owned()
+        } else if self.climbs(key) {
+            CLIMBS.to_owned()
         } else {
             return Ok(());
         };
@@ -277,6 +294,7 @@ impl UnderStore for S3Store {
     }
 
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject> {
+        self.refuse_climbing(key)?;
         match self.in_time(|| self.head_once(key)).await {
             Err(error) if is_vague(&error) => self.confirm(key, error).await,
             result => result,
@@ -284,10 +302,12 @@ impl UnderStore for S3Store {
     }
 
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody> {
+        self.refuse_climbing(key)?;
         self.in_time(|| self.get_once(key, range, if_match)).await
     }
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
+        self.refuse_climbing(key)?;
         let needs_object = matches!(upload.condition, Condition::Matches(_));
         self.put_if(key, upload).await.map_err(|error| match error.kind {
             // Amazon S3 answers so to If-Match on a key that has no object; others say that the condition does not hold.
@@ -297,6 +317,7 @@ impl UnderStore for S3Store {
     }
 
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()> {
+        self.refuse_climbing(key)?;
         if condition == Condition::Always {
             return self.in_time(|| self.delete_if(key, None)).await;
         }
@@ -322,6 +343,7 @@ impl UnderStore for S3Store {
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
+        self.refuse_climbing(key)?;
         let request = self.client.sdk.get_object_tagging().bucket(&self.bucket).key(self.remote_key(key));
         let result = request.send().await;
         let output = result.map_err(|error| classify(error, Effect::Read, || self.context("tags of", key)))?;
@@ -329,6 +351,7 @@ impl UnderStore for S3Store {
     }
 
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()> {
+        self.refuse_climbing(key)?;
         let (bucket, remote) = (&self.bucket, self.remote_key(key));
         let failed = || self.context("set tags of", key);
         if tags.is_empty() {

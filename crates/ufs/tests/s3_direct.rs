@@ -719,6 +719,49 @@ async fn checksums_of_parts_are_our_own_where_nobody_tells_them() {
     assert_eq!(put().await, Ok(ETag::new("two")));
 }
 
+/// A gateway to a file system would resolve it, and reach what the prefix and the grants of a key do not cover.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_climbs_is_never_sent() {
+    let server = Recorder::answering(FOUND).await;
+    for store in server.both(S3Settings::default()).await {
+        for name in ["n/../a", "n/b/../../a", "n/..", "../a", ".."] {
+            let name = key(name);
+            assert_eq!(store.check_key(&name).unwrap_err().kind, ErrorKind::Invalid, "{name}");
+            let refused = [
+                store.head(&name).await.map(drop),
+                store.get(&name, None, None).await.map(drop),
+                store.put(&name, upload(described(4), &Bytes::from_static(b"body"), Condition::Always)).await.map(drop),
+                store.delete(&name, Condition::Always).await,
+                store.tags(&name).await.map(drop),
+                store.set_tags(&name, &[].into()).await,
+            ];
+            assert!(refused.into_iter().all(|one| one.unwrap_err().kind == ErrorKind::InvalidName), "{name}");
+        }
+        assert!(server.seen.lock().is_empty());
+        assert!(store.check_key(&key("n/..a/b..")).is_ok());
+    }
+}
+
+/// Somebody between us and S3 has mixed up the answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_checksum_of_other_bytes_is_the_answer_to_another_upload() {
+    let told = |checksum: &str| {
+        format!("HTTP/1.1 200 X\r\nETag: \"e\"\r\nContent-Length: 0\r\nx-amz-request-id: 1\r\n{checksum}\r\n\r\n")
+    };
+    for (checksum, is_ours) in [
+        ("x-amz-checksum-crc32: 26gLsg==", true),
+        ("x-amz-checksum-crc32: AAAAAA==", false),
+        ("x-amz-checksum-crc64nvme: AAAAAAAAAAA=", false),
+        ("x-amz-checksum-sha256: AAAA", false),
+    ] {
+        let server = Recorder::answering(told(checksum)).await;
+        let [direct, _] = server.both(S3Settings::default()).await;
+        let put = upload(described(4), &Bytes::from_static(b"body"), Condition::Always);
+        let put = direct.put(&key("a"), put).await.map(drop).map_err(|error| error.kind);
+        assert_eq!(put, if is_ours { Ok(()) } else { Err(ErrorKind::Ambiguous) }, "{checksum}");
+    }
+}
+
 /// No gateway's page says anything of a condition that nobody set.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_that_was_not_set_cannot_fail() {

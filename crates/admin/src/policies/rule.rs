@@ -19,6 +19,9 @@ use crate::problem::{Answer, Problem};
 /// How often an edit of one rule begins anew because another edit was faster. Edits are rare: more is a loop somewhere.
 const EDIT_TRIES: usize = 5;
 
+/// Rules under what somebody administers who does not administer all: each change writes all rules anew.
+const RULES_MAX: usize = 100;
+
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -72,11 +75,28 @@ pub(crate) async fn put_rule(
     let rule = rule_of(&path, body)?;
     check(std::slice::from_ref(&rule))?;
     let version = edit(cache, &caller, expected_version(&headers)?, |rules| {
-        rules.retain(|other| other.path != path);
+        let before = rules.iter().position(|other| other.path == path).map(|at| rules.remove(at));
+        if !caller.covers("/") {
+            check_share(&caller, rules, before.as_ref(), &rule)?;
+        }
         rules.push(rule.clone());
         Ok(())
     });
     Ok(with_version(&rule, version.await?))
+}
+
+/// What an administrator of a part may take of what all share.
+fn check_share(caller: &Caller, others: &[PolicyRule], before: Option<&PolicyRule>, rule: &PolicyRule) -> Answer<()> {
+    if rule.memory_quota.is_some() && before.is_none_or(|before| before.memory_quota != rule.memory_quota) {
+        let problem = "memoryQuota is memory beside that of all: only an administrator of \"/\" gives it";
+        return Err(Problem::new(StatusCode::FORBIDDEN, problem));
+    }
+    let own = others.iter().filter(|other| caller.may_administer_rule(&other.path).is_ok()).count();
+    if before.is_none() && own >= RULES_MAX {
+        let problem = format!("there are {own} rules under what you administer, and {RULES_MAX} are the most");
+        return Err(Problem::bad(problem));
+    }
+    Ok(())
 }
 
 /// Removes the rule of a path.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, ROOT, Server};
+use crate::support::{Answer, ROOT, Server, TEAM};
 
 async fn put(server: &Server, headers: &str, body: &str) -> Answer {
     server.send("PUT", "/api/v1/policies", ROOT, headers, body).await
@@ -78,6 +78,33 @@ async fn one_rule_is_put_shown_and_deleted() {
     let all = server.get("/api/v1/policies", ROOT).await;
     assert_eq!((all.json(), tag_of(&all)), (json!([]), tag_of(&deleted)));
     assert_eq!(server.send("DELETE", page, ROOT, "", "").await.status, 404);
+}
+
+/// Who administers a part gives no memory of all, and makes no more rules than all can bear.
+#[tokio::test]
+async fn an_administrator_of_a_part_takes_a_share_of_what_all_have() {
+    let server = Server::ready().await;
+    let page = |number: usize| format!("/api/v1/policies/rule?path=/team/{number}/");
+    let memory = "{\"memoryQuota\":\"100 TiB\"}";
+    let refused = server.send("PUT", &page(0), TEAM, "", memory).await;
+    assert_eq!(refused.status, 403);
+    assert!(refused.detail().contains("memoryQuota"), "{}", refused.body);
+    let small = "{\"memoryQuota\":\"1 MiB\"}";
+    assert_eq!(server.send("PUT", &page(0), ROOT, "", small).await.status, 200);
+    let kept = "{\"memoryQuota\":\"1 MiB\",\"cacheReads\":false}";
+    assert_eq!(server.send("PUT", &page(0), TEAM, "", kept).await.status, 200, "what it was given it keeps");
+    for number in 1..100 {
+        assert_eq!(server.send("PUT", &page(number), TEAM, "", "{\"cacheReads\":false}").await.status, 200, "{number}");
+    }
+    let refused = server.send("PUT", &page(100), TEAM, "", "{\"cacheReads\":false}").await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.detail().contains("100"), "{}", refused.body);
+    assert_eq!(
+        server.send("PUT", &page(7), TEAM, "", "{\"cacheReads\":true}").await.status,
+        200,
+        "there is one already"
+    );
+    assert_eq!(server.send("PUT", &page(100), ROOT, "", "{\"cacheReads\":false}").await.status, 200);
 }
 
 #[tokio::test]

@@ -175,7 +175,7 @@ impl Worker {
         // A request that may still land would make the answer old at any time, and nobody would notice.
         let is_settled = self.settle.wait(path).is_zero();
         match (mount.foreground.head(&path.key).await, copy) {
-            (Ok(remote), Some(object)) if Self::remote_etag_of(&object).as_ref() == Some(&remote.remote_etag) => {
+            (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
                 if is_settled && self.fence.read(path) == fence {
                     self.remote.mark_valid(object.generation());
                 }
@@ -270,7 +270,7 @@ impl Worker {
         }
         // A look that ended meanwhile has begun one: pages of it may be on their way.
         if let Some(copy) = self.store.peek(&Self::store_key(path))
-            && Self::remote_etag_of(&copy).as_ref() == Some(&remote.remote_etag)
+            && is_copy_of(&copy, &remote)
         {
             self.remote.mark_valid(copy.generation());
             return Known::Copy(copy);
@@ -494,6 +494,11 @@ impl Worker {
             Known::Absent => Ok(None),
         }
     }
+}
+
+/// Whether a copy is of what the under store has. One of another size is not, whatever its tag: an answer may have been cut short by a proxy.
+fn is_copy_of(copy: &Object, remote: &RemoteObject) -> bool {
+    Worker::remote_etag_of(copy).as_ref() == Some(&remote.remote_etag) && copy.size() == remote.info.size
 }
 
 /// Whether what is read under a policy stays here.

@@ -10,7 +10,7 @@ use crate::list::positions;
 use crate::persist::{Entry, Left, can_have};
 use crate::worker::{Current, Worker};
 use crate::write::put::{Change, answered, unnoted};
-use crate::{Conditions, Error, ErrorKind, Mount, Result};
+use crate::{Conditions, Error, Mount, Result};
 
 impl Worker {
     pub(crate) async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
@@ -18,7 +18,7 @@ impl Worker {
         let mount = self.buckets.mount_for_write(path).await?;
         let _kept = self.buckets.keep(&path.bucket).await?;
         match policy.write_mode {
-            WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
+            WriteMode::ReadOnly => Err(Error::read_only(path)),
             WriteMode::WriteBack | WriteMode::Transient => self.delete_back(path, &policy, &mount, conditions).await,
             WriteMode::WriteThrough | WriteMode::NoCache => {
                 self.delete_through(path, &policy, &mount, conditions).await

@@ -102,7 +102,7 @@ impl Worker {
     /// rejects, `InsufficientStorage` when the object alone is larger than that.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match policy.write_mode {
-            WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))),
+            WriteMode::ReadOnly => Err(Error::read_only(path)),
             mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
                 match self.space.reserve(&self.store, &path.bucket, size) {

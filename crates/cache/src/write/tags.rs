@@ -38,7 +38,7 @@ impl Worker {
         check(&tags)?;
         let policy = self.policies.resolve(path);
         if policy.write_mode == WriteMode::ReadOnly {
-            return Err(Error::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY")));
+            return Err(Error::read_only(path));
         }
         if self.retag_here(path, &tags).await? {
             return Ok(());

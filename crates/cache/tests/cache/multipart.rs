@@ -186,6 +186,8 @@ async fn an_upload_takes_the_mode_that_its_path_has_when_it_completes() {
     let part = put_part(&bench, &upload, 1, PART).await;
     bench.cache.set_policies(vec![crate::support::rule("/", WriteMode::ReadOnly)], None, "test", "edit").await.unwrap();
     assert_eq!(kind(complete(&bench, &upload, std::slice::from_ref(&part)).await), Some(ErrorKind::AccessDenied));
+    let more = bench.cache.put_part(&upload, 2, incoming(pattern(2, 1000))).await;
+    assert_eq!(kind(more), Some(ErrorKind::AccessDenied), "a part is a write");
     bench
         .cache
         .set_policies(vec![crate::support::rule("/", WriteMode::WriteBack)], None, "test", "edit")

@@ -69,6 +69,19 @@ async fn a_piece_of_a_page_does_not_hold_the_page() {
     assert!(memory < 2000, "{memory} bytes for 1,000");
 }
 
+/// As an answer that a proxy has cut short, with a length to match.
+#[tokio::test]
+async fn a_copy_of_another_size_is_none_whatever_its_tag() {
+    let bench = small_pages().open().await;
+    let body = pattern(5, 3000);
+    bench.under.put_outside("key", body.clone());
+    bench.foreground.set(Way::Shorten(1500));
+    assert_eq!(bench.get("key").await.unwrap(), body.slice(..1500), "nothing tells yet");
+    bench.foreground.set(Way::Open);
+    bench.age_metadata();
+    assert_eq!(bench.get("key").await.unwrap(), body);
+}
+
 /// Head and bytes come with one answer; what is far behind is fetched beside it.
 #[tokio::test]
 async fn the_first_read_of_a_whole_object_is_one_round_trip() {

@@ -55,6 +55,7 @@ pub struct S3Client {
     pub(super) observer: Option<Arc<dyn CallObserver>>,
     pub(super) skew: Skew,
     pub(super) speaker: Speaker,
+    pub(super) is_amazon: bool,
     /// A listing with a delimiter that is no `/` has led back to where it was.
     pub(super) groups_in_circles: Arc<AtomicBool>,
     /// Multipart uploads of this process that are under way.
@@ -101,14 +102,23 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     if let Some(endpoint) = endpoint {
         loader = loader.endpoint_url(endpoint);
     }
-    let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
+    let loaded = loader.load().await;
+    let of_environment = || std::env::var("AWS_ENDPOINT_URL_S3").ok();
+    let named = endpoint.or(loaded.endpoint_url()).map(str::to_owned).or_else(of_environment);
+    let is_amazon = named.is_none_or(|url| is_of_amazon(&url));
+    let config = aws_sdk_s3::config::Builder::from(&loaded).force_path_style(endpoint.is_some());
     let speaker = Speaker::default();
     let mut config = config.interceptor(skew.clone()).interceptor(speaker.clone());
     if let Some(observer) = &options.observer {
         config = config.interceptor(Counted::new(observer));
     }
     let (sdk, observer) = (Client::from_conf(config.build()), options.observer.clone());
-    Ok(S3Client { sdk, observer, skew, speaker, groups_in_circles: Arc::default(), uploads: Arc::default() })
+    Ok(S3Client { sdk, observer, skew, speaker, is_amazon, groups_in_circles: Arc::default(), uploads: Arc::default() })
+}
+
+fn is_of_amazon(url: &str) -> bool {
+    let host = url.parse::<http::Uri>().ok().and_then(|url| url.host().map(str::to_ascii_lowercase));
+    host.is_some_and(|host| host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn"))
 }
 
 /// The configuration's, else those of the environment and of the profile files. A metadata service on the network is
@@ -125,4 +135,21 @@ async fn credentials(options: &OpenOptions) -> SharedCredentialsProvider {
         .or_else("Profile", ProfileFileCredentialsProvider::builder().build())
         .or_else("WebIdentityToken", WebIdentityTokenCredentialsProvider::builder().build());
     SharedCredentialsProvider::new(chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_amazon;
+
+    #[test]
+    fn amazon_is_known_by_its_hosts() {
+        for url in ["https://s3.eu-west-3.amazonaws.com", "https://S3.cn-north-1.amazonaws.com.cn:443/"] {
+            assert!(is_of_amazon(url), "{url}");
+        }
+        for url in
+            ["http://127.0.0.1:9000", "https://amazonaws.com.example", "https://s3.example/x.amazonaws.com", "no url"]
+        {
+            assert!(!is_of_amazon(url), "{url}");
+        }
+    }
 }

@@ -28,7 +28,7 @@ use aws_smithy_runtime_api::client::runtime_components::GetIdentityResolver;
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 use forebay_env::{Clock, Env};
-use forebay_types::Checksum;
+use forebay_types::{Algorithm, Checksum};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Limited};
@@ -84,6 +84,12 @@ impl Headers {
             (_, Err(error)) => self.invalid = Some(error.into()),
         }
     }
+}
+
+fn checksum_of(algorithm: Algorithm, body: &[u8]) -> Checksum {
+    let mut hasher = Hasher::new(algorithm);
+    hasher.update(body);
+    hasher.finish()
 }
 
 /// How to reach the objects of one place.
@@ -184,7 +190,14 @@ impl Direct {
         body: Bytes,
         deadline: Duration,
     ) -> Result<(Option<String>, bool), Failed> {
-        let mut response = self.send(Method::PUT, key, headers, body, deadline).await?;
+        let mut response = self.send(Method::PUT, key, headers, body.clone(), deadline).await?;
+        let told = Algorithm::ALL
+            .into_iter()
+            .filter_map(|algorithm| Some((algorithm, response.headers().get(algorithm.header())?)));
+        let is_of_body = |(algorithm, told): (Algorithm, &str)| checksum_of(algorithm, &body).base64() == told;
+        if !told.into_iter().all(is_of_body) {
+            return Err(SdkError::response_error("the answer to another upload", response));
+        }
         let etag = response.headers().get("etag").map(str::to_owned);
         self.read_nothing(&mut response).await?;
         Ok((etag, speaks_s3(&response)))

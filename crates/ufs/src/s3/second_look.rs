@@ -16,8 +16,13 @@ impl S3Store {
     async fn needs_look(&self, speaks_s3: bool) -> Result<bool> {
         if self.client.speaker.worth(speaks_s3) == Worth::Unknown {
             match self.list(&ListRequest { limit: 2, ..ListRequest::default() }).await {
-                // Where nothing can be listed, nothing can be looked at.
-                Err(error) if refuses_to_list(&error) => self.client.speaker.is_mute(),
+                // Where nothing can be listed, nothing can be looked at. But the refusal shows whether there are ids.
+                Err(error) if refuses_to_list(&error) => {
+                    match listing_error(&error).and_then(|answer| answer.request_id()) {
+                        Some(_) => self.client.speaker.tells_ids(),
+                        None => self.client.speaker.is_mute(),
+                    }
+                }
                 listed => drop(listed.map_err(|error| Error { kind: ErrorKind::Unavailable, ..error })?),
             }
         }
@@ -111,10 +116,13 @@ impl Speaker {
     }
 }
 
+fn listing_error(error: &Error) -> Option<&SdkError<ListObjectsV2Error>> {
+    error.source.as_ref()?.downcast_ref()
+}
+
 /// Whether S3 says itself that there are no listings to be had, which tells nothing of what is there.
 fn refuses_to_list(error: &Error) -> bool {
-    let answer = error.source.as_ref().and_then(|source| source.downcast_ref::<SdkError<ListObjectsV2Error>>());
-    let has_code = answer.is_some_and(|answer| answer.code().is_some());
+    let has_code = listing_error(error).is_some_and(|answer| answer.code().is_some());
     let is_refusal = matches!(error.kind, ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::NotFound);
     has_code && (is_refusal || error.kind.is_invalid())
 }

@@ -115,6 +115,11 @@ impl Speaker {
         self.tells_id.read().contains(operation)
     }
 
+    /// Answers of this endpoint have ids, whatever operation they were to.
+    pub(super) fn tells_ids(&self) {
+        self.tells_id.write().insert(String::new());
+    }
+
     /// A listing came without an id, and it was a listing.
     pub(super) fn is_mute(&self) {
         self.is_mute.store(true, Ordering::Relaxed);

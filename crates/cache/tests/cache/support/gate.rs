@@ -35,6 +35,8 @@ pub(crate) enum Way {
     RefuseHeads(ErrorKind),
     /// GETs send this many bytes and then fail.
     BreakReads(usize),
+    /// GETs bring this many bytes, as if these were all.
+    Shorten(usize),
     /// Every object is said to have this many bytes.
     Claim(u64),
     /// GETs send their bytes in pieces of this many.
@@ -198,8 +200,13 @@ impl UnderStore for Gate {
         self.refused(key)?;
         let answer = self.inner.get(key, range, if_match).await;
         self.pass(&Way::HoldAnswers).await;
-        let body = answer?;
+        let mut body = answer?;
+        if let Way::Shorten(length) = *self.way.borrow() {
+            body.object.info.size = length as u64;
+            body.range = ByteRange::of_size(length as u64);
+        }
         let stream = match *self.way.borrow() {
+            Way::Shorten(length) => body.stream.map(move |data| data.map(|data| data.slice(..length))).boxed(),
             Way::BreakReads(length) => {
                 let cut = body.stream.map(move |data| data.map(|data| data.slice(..length.min(data.len()))));
                 let broken = stream::once(async { Err(refusal(ErrorKind::Unavailable)) });
