@@ -246,6 +246,20 @@ def test_an_under_store_is_asked_only_behind_a_certificate_that_is_right(tmp_pat
         server.kill()
 
 
+def test_a_key_that_climbs_goes_to_no_gateway_wherever_it_was_named(tmp_path, stores):
+    """The environment may name another endpoint for S3 than for the rest of Amazon."""
+    behind, _ = stores
+    url = f's3://mounted?region={REGION}'
+    config = f'[mounts.mounted]\nurl = "{url}"\naccess_key = "{behind.access_key}"\nsecret_key = "{behind.secret_key}"\n'
+    endpoints = {"AWS_ENDPOINT_URL": "https://s3.us-east-1.amazonaws.com", "AWS_ENDPOINT_URL_S3": behind.endpoint}
+    server = Guarded(tmp_path / "server", mode="NO_CACHE", config=IMPATIENT + config, variables=endpoints).start()
+    assert send_signed(server, "GET", "/mounted?list-type=2").status == 200
+    assert send_signed(server, "PUT", "/mounted/n/../a", body=b"x").status == 400
+    assert send_signed(server, "GET", "/mounted/n/../a").status == 404
+    assert behind.names() and not [path for path in behind.names() if ".." in path], behind.names()
+    assert server.stop() == 0
+
+
 # What would name or give credentials on the machine of a test.
 CREDENTIALS = [
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
@@ -19,6 +20,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::ResponseChecksumValidation;
+use aws_sdk_s3::presigning::PresigningConfig;
 use forebay_env::Env;
 use parking_lot::Mutex;
 
@@ -32,7 +34,7 @@ use crate::{OpenOptions, Result};
 const DEFAULT_REGION: &str = "us-east-1";
 
 /// Bodies that bring no byte for this long are given up, both ways.
-pub(super) const STALL: std::time::Duration = std::time::Duration::from_secs(20);
+pub(super) const STALL: Duration = Duration::from_secs(20);
 
 /// Keys from Forebay's own configuration.
 #[derive(Clone, PartialEq, Eq)]
@@ -102,18 +104,25 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     if let Some(endpoint) = endpoint {
         loader = loader.endpoint_url(endpoint);
     }
-    let loaded = loader.load().await;
-    let of_environment = || std::env::var("AWS_ENDPOINT_URL_S3").ok();
-    let named = endpoint.or(loaded.endpoint_url()).map(str::to_owned).or_else(of_environment);
-    let is_amazon = named.is_none_or(|url| is_of_amazon(&url));
-    let config = aws_sdk_s3::config::Builder::from(&loaded).force_path_style(endpoint.is_some());
+    let config = aws_sdk_s3::config::Builder::from(&loader.load().await).force_path_style(endpoint.is_some());
     let speaker = Speaker::default();
     let mut config = config.interceptor(skew.clone()).interceptor(speaker.clone());
     if let Some(observer) = &options.observer {
         config = config.interceptor(Counted::new(observer));
     }
     let (sdk, observer) = (Client::from_conf(config.build()), options.observer.clone());
+    let is_amazon = asks_amazon(&sdk).await;
     Ok(S3Client { sdk, observer, skew, speaker, is_amazon, groups_in_circles: Arc::default(), uploads: Arc::default() })
+}
+
+/// Whether requests of a client go to Amazon: an endpoint may also come from the environment, or from a profile for this service alone. Nothing
+/// is sent.
+async fn asks_amazon(sdk: &Client) -> bool {
+    let keys = Credentials::new("key", "secret", None, None, "nobody");
+    let sdk = Client::from_conf(sdk.config().to_builder().credentials_provider(keys).build());
+    let Ok(soon) = PresigningConfig::expires_in(Duration::from_secs(60)) else { return false };
+    let signed = sdk.get_object().bucket("bucket").key("key").presigned(soon).await;
+    signed.is_ok_and(|request| is_of_amazon(request.uri()))
 }
 
 fn is_of_amazon(url: &str) -> bool {

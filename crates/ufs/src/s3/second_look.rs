@@ -19,8 +19,8 @@ impl S3Store {
                 // Where nothing can be listed, nothing can be looked at. But the refusal shows whether there are ids.
                 Err(error) if refuses_to_list(&error) => {
                     match listing_error(&error).and_then(|answer| answer.request_id()) {
-                        Some(_) => self.client.speaker.tells_ids(),
-                        None => self.client.speaker.is_mute(),
+                        Some(_) => self.client.speaker.found_ids(),
+                        None => self.client.speaker.found_mute(),
                     }
                 }
                 listed => drop(listed.map_err(|error| Error { kind: ErrorKind::Unavailable, ..error })?),
@@ -109,7 +109,7 @@ impl Speaker {
             Worth::Doubted => Err(Error::new(ErrorKind::Unavailable, format!("list {bucket}: {}", Doubt::Page.text()))),
             // It is a listing. Servers that send no ids may leave out other things, too.
             Worth::Unknown => {
-                self.is_mute();
+                self.found_mute();
                 Ok(())
             }
         }

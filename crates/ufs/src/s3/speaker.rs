@@ -116,12 +116,12 @@ impl Speaker {
     }
 
     /// Answers of this endpoint have ids, whatever operation they were to.
-    pub(super) fn tells_ids(&self) {
+    pub(super) fn found_ids(&self) {
         self.tells_id.write().insert(String::new());
     }
 
     /// A listing came without an id, and it was a listing.
-    pub(super) fn is_mute(&self) {
+    pub(super) fn found_mute(&self) {
         self.is_mute.store(true, Ordering::Relaxed);
     }
 }
