@@ -11,10 +11,11 @@ use forebay_env::Requester;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::audit::AuditNote;
+use crate::audit::note::AuditNote;
 use crate::origin;
 use crate::problem::{Answer, Problem};
-use crate::session::{self, Found};
+use crate::session::cookie;
+use crate::session::table::Found;
 use crate::{Admin, Running};
 
 /// The header that goes with a session's requests that change something.
@@ -108,7 +109,7 @@ impl FromRequestParts<Admin> for Caller {
             note(parts, &user);
             return Ok(Self { admin: admin.clone(), user, session: None });
         }
-        let found = session::of(&parts.headers).and_then(|id| admin.sessions().find(admin.env(), &running.users, id));
+        let found = cookie::of(&parts.headers).and_then(|id| admin.sessions().find(admin.env(), &running.users, id));
         let found = found.ok_or_else(refused)?;
         note(parts, &found.user);
         if !parts.method.is_safe() {

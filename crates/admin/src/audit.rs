@@ -1,5 +1,7 @@
 //! The audit log of the admin API: one layer around all of it, so that no handler can forget.
 
+pub(crate) mod note;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,11 +12,11 @@ use axum::response::Response;
 use forebay_auth::User;
 use forebay_logs::{AuditEntry, Source};
 use http::{HeaderMap, Method, StatusCode, header};
-use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use crate::Admin;
 use crate::access::{Peer, claimed_access_key};
+use note::AuditNote;
 
 /// Largest answer that is looked into for what was wrong, in bytes: problems are one line of text.
 const PROBLEM_BYTES_MAX: u64 = 64 << 10;
@@ -22,19 +24,6 @@ const PROBLEM_BYTES_MAX: u64 = 64 << 10;
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 /// Versions of policies are told for everything below.
 const POLICIES: &str = "/api/v1/policies";
-
-/// What a handler knows better than the layer. It is among the extensions of each request; clones are the same note.
-#[derive(Clone, Default)]
-pub(crate) struct AuditNote {
-    user: Arc<Mutex<Option<Arc<User>>>>,
-}
-
-impl AuditNote {
-    /// The request has proven to come from this user.
-    pub(crate) fn user(&self, user: &Arc<User>) {
-        *self.user.lock() = Some(Arc::clone(user));
-    }
-}
 
 /// Runs the request and writes what came of it. What may change something runs to its end even if the client goes away, and so
 /// always has an entry that says how it ended.
@@ -103,7 +92,7 @@ impl About {
             return response;
         }
         let (response, error) = problem(response).await;
-        let user = note.user.lock().clone().or_else(|| self.logged_in(admin, status));
+        let user = note.proven().or_else(|| self.logged_in(admin, status));
         let mut details = Map::new();
         if let Some(query) = self.query {
             details.insert("parameters".to_owned(), query.into());

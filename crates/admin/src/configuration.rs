@@ -5,8 +5,8 @@ use axum::Json;
 use crate::access::Caller;
 use crate::api::{ConfigurationEntry, Notice};
 use crate::input::{Nothing, Parameters};
-use crate::openapi::Problems;
 use crate::problem::Answer;
+use crate::responses::Problems;
 
 /// Every setting with its value, its default, and where the value came from.
 #[utoipa::path(get, path = "/api/v1/configuration", tag = "worker",

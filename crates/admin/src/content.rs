@@ -15,10 +15,9 @@ use utoipa::IntoParams;
 
 use crate::access::Caller;
 use crate::api::ContentWritten;
-use crate::input::{self, Parameters};
-use crate::objects::OfObject;
-use crate::openapi::{Absent, Problems, StorageProblems};
+use crate::input::{self, OfObject, Parameters};
 use crate::problem::{Answer, Problem};
+use crate::responses::{Absent, Problems, StorageProblems};
 
 /// Longest `Content-Type` that is kept: longer than any that means something.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;

@@ -9,8 +9,8 @@ use http::{StatusCode, header};
 use crate::Admin;
 use crate::access::Caller;
 use crate::input::{Nothing, Parameters};
-use crate::openapi::Problems;
 use crate::problem::{Answer, Problem};
+use crate::responses::Problems;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

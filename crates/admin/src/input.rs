@@ -9,6 +9,7 @@ use http::{HeaderMap, StatusCode, header};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use crate::Admin;
 use crate::problem::{Answer, Problem};
@@ -20,6 +21,16 @@ pub(crate) struct Parameters<T>(pub(crate) T);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
+
+/// For operations about one object.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OfObject {
+    /// `/bucket/key`
+    #[param(example = "/logs/2026/today", format = "object-path")]
+    pub(crate) path: String,
+}
 
 impl<T: DeserializeOwned> FromRequestParts<Admin> for Parameters<T> {
     type Rejection = Problem;

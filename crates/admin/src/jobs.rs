@@ -10,8 +10,8 @@ use utoipa::IntoParams;
 use crate::Running;
 use crate::access::Caller;
 use crate::input::{self, JsonBody, Nothing, Parameters, Segment};
-use crate::openapi::{Absent, BodyProblems, Problems, StorageProblems};
 use crate::problem::{Answer, Problem};
+use crate::responses::{Absent, BodyProblems, Problems, StorageProblems};
 
 /// Findings in one answer, at most and when nothing is said: some hundred kilobytes.
 const FINDINGS_MAX: usize = 1000;

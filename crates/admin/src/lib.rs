@@ -23,6 +23,7 @@ mod persist;
 mod policies;
 mod problem;
 mod reserve;
+mod responses;
 mod sampler;
 mod server;
 mod session;
@@ -49,7 +50,9 @@ use utoipa::openapi::OpenApi;
 pub use api::{ConfigurationEntry, Notice, Notices, Severity, UnderStores};
 use sampler::Sampler;
 pub use server::run;
-use session::{Sessions, Throttle};
+use session::cookie;
+use session::table::Sessions;
+use session::throttle::Throttle;
 
 /// Largest body of an admin request, in bytes: thousands of policy rules fit. Contents of objects have a limit of their own.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -187,14 +190,14 @@ impl Admin {
 
 /// What all answers have: they are what they say they are, and nobody keeps them.
 async fn finish(request: Request, next: Next) -> Response {
-    let by_browser = origin::is_browser(request.headers()) || session::of(request.headers()).is_some();
+    let by_browser = origin::is_browser(request.headers()) || cookie::of(request.headers()).is_some();
     let mut response = next.run(request).await;
     let is_refused = response.status() == StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     if is_refused && by_browser {
-        headers.insert(header::WWW_AUTHENTICATE, session::CHALLENGE);
+        headers.insert(header::WWW_AUTHENTICATE, cookie::CHALLENGE);
     }
     response
 }

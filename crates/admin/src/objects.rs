@@ -7,9 +7,9 @@ use utoipa::IntoParams;
 
 use crate::access::Caller;
 use crate::api::Bucket;
-use crate::input::{self, Nothing, Parameters};
-use crate::openapi::{Absent, Problems};
+use crate::input::{self, Nothing, OfObject, Parameters};
 use crate::problem::Answer;
+use crate::responses::{Absent, Problems};
 
 /// Names in one answer, at most and when nothing is said: as many as S3 lists.
 const NAMES_MAX: usize = 1000;
@@ -61,15 +61,6 @@ pub(crate) async fn list_objects(caller: Caller, Parameters(listing): Parameters
         limit,
     };
     Ok(Json(caller.requester().gets(cache.list_cached(&bucket, &request)).await?))
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct OfObject {
-    /// `/bucket/key`
-    #[param(example = "/logs/2026/today", format = "object-path")]
-    pub(crate) path: String,
 }
 
 /// All that is known of an object.

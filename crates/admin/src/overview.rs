@@ -9,8 +9,8 @@ use crate::Admin;
 use crate::access::Caller;
 use crate::api::{Overview, Sample};
 use crate::input::{Nothing, Parameters};
-use crate::openapi::Problems;
 use crate::problem::Answer;
+use crate::responses::Problems;
 
 /// What goes on now.
 #[utoipa::path(get, path = "/api/v1/overview", tag = "worker", responses((status = 200, body = Overview), Problems))]

@@ -6,8 +6,8 @@ use utoipa::IntoParams;
 
 use crate::access::Caller;
 use crate::input::{self, Parameters};
-use crate::openapi::{Absent, Problems, StorageProblems};
 use crate::problem::Answer;
+use crate::responses::{Absent, Problems, StorageProblems};
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

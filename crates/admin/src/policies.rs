@@ -13,10 +13,9 @@ use utoipa::IntoParams;
 
 use crate::access::Caller;
 use crate::api::{PolicyCheck, ResolvedPolicy};
-use crate::input::{self, JsonBody, Nothing, Parameters};
-use crate::objects::OfObject;
-use crate::openapi::{BodyProblems, Problems, Stale};
+use crate::input::{self, JsonBody, Nothing, OfObject, Parameters};
 use crate::problem::{Answer, Problem};
+use crate::responses::{BodyProblems, Problems, Stale};
 
 /// `If-Match` as the description shows it; [`expected_version`] reads it.
 #[derive(IntoParams)]

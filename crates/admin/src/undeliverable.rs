@@ -8,8 +8,8 @@ use utoipa::IntoParams;
 
 use crate::access::Caller;
 use crate::input::{self, Parameters};
-use crate::openapi::{Absent, Problems, StorageProblems};
 use crate::problem::Answer;
+use crate::responses::{Absent, Problems, StorageProblems};
 
 /// Objects in one answer, at most and when nothing is said.
 const OBJECTS_MAX: usize = 1000;

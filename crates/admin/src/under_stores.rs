@@ -5,8 +5,8 @@ use axum::Json;
 use crate::access::Caller;
 use crate::api::UnderStoreStatus;
 use crate::input::{Nothing, Parameters};
-use crate::openapi::Problems;
 use crate::problem::Answer;
+use crate::responses::Problems;
 
 /// The under stores, and how each does.
 #[utoipa::path(get, path = "/api/v1/under-stores", tag = "worker",

@@ -1,11 +1,10 @@
 //! The users file.
 
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use crate::grant::Grant;
 use crate::secret::Secret;
-use crate::users::User;
+use crate::user::{User, owner_id_of};
 
 /// Why a users file was refused: one line with the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,11 +82,6 @@ fn check_user(entry: UserEntry) -> Result<User, String> {
 
 fn is_key_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.+=@".contains(&byte)
-}
-
-/// The canonical owner id of a name: 64 hex digits, as S3's canonical user ids have.
-pub(crate) fn owner_id_of(name: &str) -> String {
-    hex::encode(Sha256::digest(format!("forebay owner {name}")))
 }
 
 /// One line: the place, what is wrong, and what was probably meant. The source line is left out, it may hold a secret.

@@ -21,10 +21,12 @@ mod file;
 pub mod fuzz;
 mod grant;
 mod secret;
+mod user;
 mod users;
 mod watch;
 
 pub use file::InvalidFile;
 pub use grant::{Action, Grant};
 pub use secret::{Secret, equal_in_constant_time};
-pub use users::{RootUser, User, Users};
+pub use user::{RootUser, User};
+pub use users::Users;

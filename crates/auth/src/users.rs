@@ -3,61 +3,19 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_env::{Env, Requester, Task};
+use forebay_env::{Clock, Env, Task};
 use parking_lot::RwLock;
 
-use crate::file::{InvalidFile, Parsed, owner_id_of};
+use crate::file::{InvalidFile, Parsed};
 use crate::grant::{Action, Grant};
 use crate::secret::Secret;
-use crate::watch::{self, WatchedFile};
+use crate::user::{RootUser, User, owner_id_of};
+use crate::watch::WatchedFile;
 
-/// A user, or whoever sends requests without a signature.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
-    pub name: String,
-    /// S3's canonical user id: 64 hex digits.
-    pub owner_id: String,
-    /// Empty for the anonymous user.
-    pub access_key: String,
-    pub secret: Secret,
-    pub grants: Vec<Grant>,
-}
-
-impl User {
-    /// Whose work it is that a request of this user makes. All who send no signature are one.
-    pub fn requester(&self) -> Requester {
-        Requester::named(&self.access_key)
-    }
-
-    /// Whether a grant allows this. `path` is `/`, `/bucket` or `/bucket/key`, decoded.
-    pub fn may(&self, action: Action, path: &str) -> bool {
-        self.grants.iter().any(|grant| grant.allows(action, path))
-    }
-
-    /// Whether a grant allows this for all paths that begin with `path`, as the names of a listing do: a grant for `/b/p` covers `/b/p/x`, and not
-    /// `/b/px`.
-    pub fn may_for_all_that_begins_with(&self, action: Action, path: &str) -> bool {
-        self.grants.iter().any(|grant| grant.gives(action) && grant.covers_all_that_begins_with(path))
-    }
-
-    /// Whether the user may do anything at all in this bucket.
-    pub fn knows_bucket(&self, bucket: &str) -> bool {
-        self.grants.iter().any(|grant| grant.touches(bucket))
-    }
-
-    /// Whether the user may do this somewhere in the bucket.
-    pub fn may_in_bucket(&self, action: Action, bucket: &str) -> bool {
-        self.grants.iter().any(|grant| grant.gives(action) && grant.touches(bucket))
-    }
-}
-
-/// The user that may do everything.
-#[derive(Debug, Clone)]
-pub struct RootUser {
-    pub access_key: String,
-    pub secret_key: Secret,
-}
+/// How often the file is looked at.
+const WATCH_PERIOD: Duration = Duration::from_secs(2);
 
 /// All users, shared by clones; a change of the file shows in all of them.
 #[derive(Clone)]
@@ -118,7 +76,7 @@ impl Users {
 
     /// Watches the file until the returned task is aborted or all clones are gone.
     pub fn watch(&self, env: &Env) -> Task<()> {
-        forebay_env::spawn(watch::run(Arc::clone(&env.clock), self.clone()))
+        forebay_env::spawn(watch(Arc::clone(&env.clock), self.clone()))
     }
 }
 
@@ -138,3 +96,26 @@ impl Table {
         Self { by_access_key, anonymous }
     }
 }
+
+/// Looks at the file for ever. A bad file leaves the users as they were.
+async fn watch(clock: Arc<dyn Clock>, users: Users) {
+    let mut last_error = None;
+    loop {
+        clock.sleep(WATCH_PERIOD).await;
+        match users.reload() {
+            Ok(true) => {
+                last_error = None;
+                tracing::info!("users file read again");
+            }
+            Ok(false) => {}
+            Err(error) if last_error.as_ref() == Some(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "users file refused, the users stay as they were");
+                last_error = Some(error);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,11 @@
-//! The users file as it changes.
+//! The users file, read again when it has changed.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use forebay_env::Clock;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::file::{self, InvalidFile, Parsed};
-use crate::users::Users;
-
-/// How often the file is looked at.
-const WATCH_PERIOD: Duration = Duration::from_secs(2);
 
 pub(crate) struct WatchedFile {
     path: PathBuf,
@@ -47,26 +40,3 @@ impl WatchedFile {
         InvalidFile { path: self.path.display().to_string(), problem }
     }
 }
-
-/// Looks at the file for ever. A bad file leaves the users as they were.
-pub(crate) async fn run(clock: Arc<dyn Clock>, users: Users) {
-    let mut last_error = None;
-    loop {
-        clock.sleep(WATCH_PERIOD).await;
-        match users.reload() {
-            Ok(true) => {
-                last_error = None;
-                tracing::info!("users file read again");
-            }
-            Ok(false) => {}
-            Err(error) if last_error.as_ref() == Some(&error) => {}
-            Err(error) => {
-                tracing::error!(%error, "users file refused, the users stay as they were");
-                last_error = Some(error);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

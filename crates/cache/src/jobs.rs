@@ -1,10 +1,12 @@
 //! Jobs: what an operator asks the cache to do to all objects under a path, in the background and across restarts.
 
 mod free;
+mod lifecycle;
 mod load;
 mod parts;
 mod persist;
 mod run;
+mod runner;
 mod scrub;
 mod store_keys;
 mod table;

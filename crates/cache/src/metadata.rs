@@ -1,9 +1,12 @@
 //! What the store keeps for the cache with each object: the metadata on disk and the annex in memory.
 
 use bytes::Bytes;
-use forebay_types::{ETag, ObjectInfo};
+use forebay_catalog::records;
+use forebay_store::NewObject;
+use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy};
 use serde::{Deserialize, Serialize};
 
+use crate::policies::groups::group_of;
 use crate::{Error, ErrorKind, Result};
 
 /// The first byte of the metadata.
@@ -67,6 +70,25 @@ impl Annex {
             etag: packed.etag.map(PackedTag::unpack),
         };
         decode(ANNEX_VERSION, bytes).map(unpack).or_else(|_| decode(VERSION, bytes)).unwrap_or_default()
+    }
+}
+
+/// What the store keeps of an object beside its bytes.
+pub(crate) fn new_object(
+    path: &ObjectPath,
+    policy: &PathPolicy,
+    generation: Generation,
+    info: &ObjectInfo,
+    pinned: bool,
+) -> NewObject {
+    NewObject {
+        key: records::object_key(path),
+        generation,
+        metadata: encode_info(info),
+        annex: Annex::default().encode(),
+        pinned,
+        group: group_of(policy),
+        size: info.size,
     }
 }
 

@@ -33,7 +33,7 @@ use crate::read::remote::Remote;
 use crate::space::Space;
 use crate::space::evict::Keeper;
 use crate::worker::Worker;
-use crate::write::put::decode_under_way;
+use crate::write::change::decode_intent;
 use crate::write::write_times::WriteTimes;
 use crate::{Cache, Mounts, Result, Settings, Status};
 
@@ -182,7 +182,7 @@ impl Worker {
         while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some(path) = records::parse_request_key(key) else { continue };
-                self.settle.mark_earlier(&path, decode_under_way(&versioned.value));
+                self.settle.mark_earlier(&path, decode_intent(&versioned.value));
             }
         }
         Ok(())

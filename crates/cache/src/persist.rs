@@ -32,7 +32,7 @@ use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
-use crate::write::put::{Change, answered, under_way};
+use crate::write::change::{Change, end_intent, intent};
 use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 
 /// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
@@ -397,7 +397,7 @@ impl Worker {
         if !self.policies.may_hold_unsynced(path) {
             return false;
         }
-        let transaction = Transaction { writes: vec![under_way(path, self.settle.start())], ..Transaction::default() };
+        let transaction = Transaction { writes: vec![intent(path, self.settle.start())], ..Transaction::default() };
         if let Err(error) = self.engine.commit(transaction).await {
             // The disk takes no more writes: bytes that are still read had better go where they are safe.
             tracing::warn!(%path, %error, "sent without a note of it");
@@ -612,7 +612,7 @@ impl Worker {
         // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH) must
         // not be followed by the ghost of an older dirty version after a crash. Clients who write meanwhile need not wait for
         // a sync of this alone.
-        let writes = if noted { vec![answered(path)] } else { Vec::new() };
+        let writes = if noted { vec![end_intent(path)] } else { Vec::new() };
         let change = Change { writes, may_wait, ..Change::to(after.as_ref(), local) };
         self.change_record(path, &current, change, Durability::Fsync).await?;
         if unchanged {

@@ -1,5 +1,8 @@
 //! Path policies: the rules in force, and their life in the catalog.
 
+mod change;
+pub(crate) mod groups;
+
 use std::sync::Arc;
 
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
@@ -13,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex as AsyncMutex;
 use utoipa::ToSchema;
 
-use crate::worker::Worker;
 use crate::{Cache, Error, ErrorKind, Result};
 
 /// Versions in the history: enough to see what was changed when, and little beside the rest of a catalog, however large the rules.
@@ -154,76 +156,6 @@ impl Policies {
     }
 }
 
-impl Worker {
-    pub(crate) async fn set_policies(
-        &self,
-        rules: Vec<PolicyRule>,
-        version: Option<u64>,
-        by: &str,
-        reason: &str,
-    ) -> Result<u64> {
-        let set = check(rules)?;
-        let _changing = self.policies.changing.lock().await;
-        let Some(found) = self.engine.get(&records::policy_key()).await? else {
-            return Err(Error::new(ErrorKind::Internal, "the catalog holds no path policies"));
-        };
-        let record = PolicyRecord::decode(&found.value)?;
-        let before = check(record.rules)?;
-        if self.policies.present().1 != record.revision {
-            // An earlier change got no answer from the catalog, and was made.
-            self.put_in_force(before.clone(), record.revision);
-        }
-        if version.is_some_and(|version| version != record.revision) {
-            let context = format!("the path policies have version {} by now", record.revision);
-            return Err(Error::new(ErrorKind::Conflict, context));
-        }
-        let changes = before.changes_to(&set);
-        if changes.is_empty() {
-            return Ok(record.revision);
-        }
-        let revision = record.revision + 1;
-        let (rules, time_ms) = (set.rules().to_vec(), self.env.clock.unix_ms());
-        let (by, reason) = (by.to_owned(), reason.to_owned());
-        let entry = PolicyVersionRecord { revision, time_ms, by, reason, rules: rules.clone(), changes };
-        let record = PolicyRecord { rules, configured: record.configured, revision };
-        store(self.engine.as_ref(), record, Some(entry), Some(found.version)).await?;
-        self.put_in_force(set, revision);
-        Ok(revision)
-    }
-
-    fn put_in_force(&self, set: PolicySet, revision: u64) {
-        let set = Arc::new(set);
-        let (before, _) = self.policies.present();
-        let had_os = before.rules().iter().any(|rule| rule.durability == Some(Durability::Os));
-        if had_os && before.changes_to(&set).iter().any(|change| change.setting == "durability") {
-            self.policies.replaced_os.store(true, Ordering::SeqCst);
-        }
-        *self.policies.present.write() = (Arc::clone(&set), revision);
-        self.apply_policies(&set);
-    }
-
-    /// Brings the memory tier and the accounting of quotas in line with the rules.
-    pub(crate) fn apply_policies(&self, set: &PolicySet) {
-        self.memory.configure(set);
-        // At each start all objects pass here.
-        let has_quotas = set.rules().iter().any(|rule| rule.cache_quota.is_some());
-        let path_of = |key: &[u8]| has_quotas.then(|| records::parse_object_key(key)).flatten();
-        self.store.regroup(&|key| path_of(key).map_or(0, |path| group_of(&set.resolve(&path))));
-    }
-}
-
-/// The accounting group of the rule whose quota holds for a path: a hash of the rule's path (FNV-1a, 32 bits), 0 for none. Two
-/// rules in one group would share their quotas; with a handful of quotas the chance is one in a billion.
-pub(crate) fn group_of(policy: &PathPolicy) -> u32 {
-    policy.cache_quota.as_ref().map_or(0, |(path, _)| group_of_rule(path))
-}
-
-pub(crate) fn group_of_rule(path: &str) -> u32 {
-    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    let hash = path.bytes().fold(0x811c_9dc5, step);
-    hash.max(1)
-}
-
 /// A version of the path policies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -271,8 +203,6 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
 
     #[test]
@@ -289,12 +219,5 @@ mod tests {
         // One who is alone has the newest.
         let kept = (0..HISTORY_VERSIONS + 3).map(|number| (number, "operator".to_owned())).collect();
         assert_eq!(superfluous(kept, "operator"), [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn rules_are_accounted_apart() {
-        let groups: HashSet<u32> = (0..10_000).map(|n| group_of_rule(&format!("/bucket/{n}/"))).collect();
-        assert_eq!(groups.len(), 10_000);
-        assert!(!groups.contains(&0), "that is everything else");
     }
 }

@@ -1,5 +1,6 @@
 //! Writes, up to their acknowledgement: objects, deletes, copies, tags, and what passes through.
 
+pub(crate) mod change;
 pub(crate) mod copy;
 pub(crate) mod delete;
 pub(crate) mod digests;

@@ -11,14 +11,14 @@ mod progress;
 mod run;
 mod status;
 mod table;
+mod target;
 mod undeliverable;
 mod units;
 mod waiting;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use forebay_cache::JobKind;
 
-use crate::client::{Client, Connection};
 use crate::failure::Failure;
 use crate::top::{self, TopOptions};
 
@@ -26,27 +26,9 @@ pub(crate) use jobs::{kind as job_kind, state as job_state};
 pub(crate) use output::{Format, OutputOptions, is_colourful, print};
 pub(crate) use status::severity;
 pub(crate) use table::{Table, fitted};
+pub(crate) use target::Target;
 pub(crate) use units::{age, count, escaped, rate, seconds, share, size};
 pub(crate) use waiting::{Patience, Pause};
-
-/// Which worker, and how to show what it says.
-#[derive(Debug, Args)]
-pub(crate) struct Target {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    output: OutputOptions,
-}
-
-impl Target {
-    pub(crate) fn client(&self) -> Result<Client, Failure> {
-        Client::new(&self.connection)
-    }
-
-    pub(crate) fn is_json(&self) -> bool {
-        self.output.output == Format::Json
-    }
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {

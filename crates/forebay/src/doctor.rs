@@ -15,7 +15,7 @@ mod processor;
 mod report;
 mod under_store;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use forebay_admin::{Notice, Severity};
@@ -23,7 +23,7 @@ use forebay_env::Env;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ServeOptions;
-use crate::config::{Config, Problem};
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use report::Report;
@@ -122,13 +122,6 @@ pub(crate) fn notices(config: &Config, now_ms: u64) -> Vec<Notice> {
     let mut report = Report::default();
     quick(config, &mut report);
     report.findings.into_iter().map(|finding| finding.notice(now_ms)).collect()
-}
-
-/// The directory itself, or what it will be made in.
-fn present(directory: &Path) -> Result<PathBuf, Problem> {
-    let whole = std::path::absolute(directory).map_err(|e| Problem(format!("the working directory: {e}")))?;
-    let found = whole.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
-    Ok(found.to_owned())
 }
 
 #[cfg(test)]

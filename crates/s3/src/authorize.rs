@@ -12,8 +12,7 @@ use s3s::dto::PostObjectInput;
 use s3s::path::S3Path;
 use s3s::{S3Request, S3Result, s3_error};
 
-use crate::context::{Caller, RequestContext, caller};
-use crate::lenient::Verified;
+use crate::context::{Caller, RequestContext, Verified, caller};
 use crate::query;
 use crate::s3s_fixes::documents::Expectations;
 use crate::shares::Place;

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use forebay_auth::User;
 use parking_lot::Mutex;
 
-use crate::context::RequestContext;
 use crate::s3s_fixes::BodyError;
 
 /// For all requests together.
@@ -70,15 +70,15 @@ impl Taken {
 }
 
 impl Held {
-    /// The request is about to hold so many bytes.
+    /// The request of `requester` is about to hold so many bytes.
     ///
     /// # Errors
     /// `Busy` when others have what it would take, or its access key has its share.
-    pub(crate) fn set(&mut self, context: &RequestContext, bytes: usize) -> Result<(), BodyError> {
+    pub(crate) fn set(&mut self, requester: Option<&Arc<User>>, bytes: usize) -> Result<(), BodyError> {
         let wanted = bytes.saturating_sub(FREE_BYTES);
         if wanted > self.bytes {
             if self.bytes == 0
-                && let Some(user) = context.requester.get()
+                && let Some(user) = requester
             {
                 self.access_key.clone_from(&user.access_key);
             }
@@ -102,33 +102,31 @@ impl Drop for Held {
 
 #[cfg(test)]
 mod tests {
-    use forebay_auth::{Secret, User};
+    use forebay_auth::Secret;
 
     use super::*;
 
-    fn of(access_key: &str) -> RequestContext {
-        let context = RequestContext::new("id".to_owned(), "http");
+    fn of(access_key: &str) -> Arc<User> {
         let secret = Secret::new("secret");
         let (name, access_key) = (access_key.to_owned(), access_key.to_owned());
-        let user = User { name, owner_id: String::new(), access_key, secret, grants: Vec::new() };
-        let _ = context.requester.set(Arc::new(user));
-        context
+        Arc::new(User { name, owner_id: String::new(), access_key, secret, grants: Vec::new() })
     }
 
     #[test]
     fn small_ones_are_free_and_one_key_leaves_some_of_the_budget_to_others() {
         let (buffers, [greedy, other]) = (Buffers::default(), ["GREEDY", "OTHER"].map(of));
         let mut large: Vec<_> = (0..16).map(|_| buffers.begin()).collect();
-        let taken = large.iter_mut().filter_map(|one| one.set(&greedy, (BYTES_MAX >> 4) + FREE_BYTES).ok()).count();
+        let taken =
+            large.iter_mut().filter_map(|one| one.set(Some(&greedy), (BYTES_MAX >> 4) + FREE_BYTES).ok()).count();
         assert_eq!(taken, 15, "15 of 16");
         let mut small = buffers.begin();
-        small.set(&greedy, FREE_BYTES).unwrap();
-        assert_eq!(small.set(&greedy, FREE_BYTES + 1), Err(BodyError::Busy));
+        small.set(Some(&greedy), FREE_BYTES).unwrap();
+        assert_eq!(small.set(Some(&greedy), FREE_BYTES + 1), Err(BodyError::Busy));
         let mut another = buffers.begin();
-        another.set(&other, BYTES_MAX >> 6).unwrap();
-        assert_eq!(another.set(&other, BYTES_MAX >> 4), Err(BodyError::Busy), "nothing would be left");
-        large[0].set(&greedy, 0).unwrap();
-        another.set(&other, BYTES_MAX >> 4).unwrap();
+        another.set(Some(&other), BYTES_MAX >> 6).unwrap();
+        assert_eq!(another.set(Some(&other), BYTES_MAX >> 4), Err(BodyError::Busy), "nothing would be left");
+        large[0].set(Some(&greedy), 0).unwrap();
+        another.set(Some(&other), BYTES_MAX >> 4).unwrap();
         drop((large, small, another));
         let taken = buffers.0.lock();
         assert!(taken.bytes == 0 && taken.by_key.is_empty());

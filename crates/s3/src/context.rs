@@ -7,12 +7,9 @@ use std::time::Duration;
 use forebay_auth::User;
 use http::{HeaderMap, StatusCode};
 use parking_lot::{Mutex, MutexGuard};
-use percent_encoding::utf8_percent_encode;
 use s3s::{S3Request, S3Result, TrailingHeaders};
 
 use crate::buffers::Held;
-use crate::lenient::Verified;
-use crate::pass_through::SEGMENT;
 use crate::s3s_fixes::BodyError;
 
 /// The identity of one request, made before it is looked at.
@@ -121,6 +118,16 @@ impl RequestContext {
 #[derive(Clone)]
 pub(crate) struct Caller(pub(crate) Arc<User>);
 
+/// What is known of a request that `s3s` parses for the second time: see [`crate::lenient`].
+#[derive(Clone)]
+pub(crate) struct Verified {
+    /// Who signed it; `None` is nobody.
+    pub(crate) access_key: Option<String>,
+    pub(crate) trailing: Option<TrailingHeaders>,
+    /// `Expires` as it was given.
+    pub(crate) expires: Option<String>,
+}
+
 /// The user that [`crate::authorize`] found.
 pub(crate) fn caller<T>(request: &S3Request<T>) -> S3Result<Arc<User>> {
     let caller = request.extensions.get::<Caller>();
@@ -146,17 +153,4 @@ pub(crate) fn request_id<T>(request: &S3Request<T>) -> String {
 
 pub(crate) fn operation<T>(request: &S3Request<T>) -> &'static str {
     request.extensions.get::<Arc<RequestContext>>().map_or("Unknown", |context| context.operation())
-}
-
-/// The URL of an object: the one that the request was sent to, with `key` behind it when that is the bucket's.
-pub(crate) fn location<T>(request: &S3Request<T>, key: Option<&str>) -> Option<String> {
-    let scheme = request.extensions.get::<Arc<RequestContext>>()?.scheme;
-    let host = request.headers.get("host")?.to_str().ok()?;
-    let path = request.uri.path();
-    match key {
-        None => Some(format!("{scheme}://{host}{path}")),
-        Some(key) => {
-            Some(format!("{scheme}://{host}{}/{}", path.trim_end_matches('/'), utf8_percent_encode(key, SEGMENT)))
-        }
-    }
 }

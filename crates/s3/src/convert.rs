@@ -14,8 +14,8 @@ use s3s::{S3Error, S3Result, s3_error};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-use crate::error::s3_error as error_with_status;
-use crate::lenient::Verified;
+use crate::context::Verified;
+use crate::s3_error::error_with_status;
 
 /// A time as S3 shows it: whole seconds.
 pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {

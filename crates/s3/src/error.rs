@@ -2,9 +2,10 @@
 
 use forebay_cache::{Error, ErrorKind};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use s3s::{S3Error, S3ErrorCode};
+use s3s::S3Error;
 
 use crate::convert;
+use crate::s3_error::error_with_status;
 use crate::s3s_fixes::BodyError;
 
 /// One row of the table.
@@ -97,24 +98,16 @@ fn row(kind: ErrorKind) -> Row {
     Row { code, status, message }
 }
 
-/// An S3 error with its status, whether `s3s` knows the code or not.
-pub(crate) fn s3_error(code: &str, status: StatusCode, message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
-    let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
-    let mut error = S3Error::with_message(code, message);
-    error.set_status_code(status);
-    error
-}
-
 /// The answer for an error of the cache. What it says of its causes goes to the log, never to the client.
 pub(crate) fn from_cache(error: Error, request_id: &str, operation: &'static str) -> S3Error {
     log(&error, request_id, operation);
     let row = row(error.kind);
     if let Some(body) = error.source.as_deref().and_then(|source| source.downcast_ref::<BodyError>()) {
-        let mut answer = s3_error(body.code(), body.status(), body.message());
+        let mut answer = error_with_status(body.code(), body.status(), body.message());
         answer.set_request_id(request_id);
         return answer;
     }
-    let mut answer = s3_error(row.code, row.status, message(&error, &row));
+    let mut answer = error_with_status(row.code, row.status, message(&error, &row));
     answer.set_request_id(request_id);
     if let Some(headers) = headers(&error) {
         answer.set_headers(headers);

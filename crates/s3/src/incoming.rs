@@ -3,13 +3,13 @@
 use forebay_cache::{Error, Incoming};
 use forebay_types::{Algorithm, Checksum, limits};
 use futures::StreamExt;
+use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, StatusCode};
 use s3s::dto::StreamingBlob;
 use s3s::stream::ByteStream;
 use s3s::{S3Result, TrailingHeaders, s3_error};
 
-use crate::error::s3_error as error_with_status;
+use crate::s3_error::invalid_request;
 use crate::s3s_fixes::BodyError;
 
 /// What a request says of its body.
@@ -92,9 +92,7 @@ fn trailer_names(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, String)>> {
     let known = |name: String| {
         let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.header() == name);
         let message = "The value specified in the x-amz-trailer header is not supported";
-        algorithm
-            .map(|algorithm| (algorithm, name))
-            .ok_or_else(|| error_with_status("InvalidRequest", StatusCode::BAD_REQUEST, message))
+        algorithm.map(|algorithm| (algorithm, name)).ok_or_else(|| invalid_request(message))
     };
     names.map(known).collect()
 }

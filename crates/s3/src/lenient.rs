@@ -13,23 +13,14 @@ use http_body_util::BodyExt;
 use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
-use s3s::{Body, S3Request, S3Response, S3Result, TrailingHeaders, s3_error};
+use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 
-use crate::context::RequestContext;
-use crate::pass_through::{HideSource, PassThrough, without_signature};
+use crate::context::{RequestContext, Verified};
+use crate::pass_through::{PassThrough, without_signature};
+use crate::s3_error::HideSource;
 use crate::s3s_fixes::documents::{IsDocument, plain_references};
 
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
-
-/// What is known of a request that is parsed for the second time.
-#[derive(Clone)]
-pub(crate) struct Verified {
-    /// Who signed it; `None` is nobody.
-    pub(crate) access_key: Option<String>,
-    pub(crate) trailing: Option<TrailingHeaders>,
-    /// `Expires` as it was given.
-    pub(crate) expires: Option<String>,
-}
 
 /// All requests that do not go to the operations as they are.
 pub(crate) struct Routes {

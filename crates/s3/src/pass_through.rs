@@ -12,7 +12,7 @@ use forebay_cache::{Cache, is_about_credentials};
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
 use s3s::host::S3Host;
@@ -27,10 +27,12 @@ use crate::authorize::{admit, require};
 use crate::buffers::Buffers;
 use crate::context::{Caller, RequestContext, caller, request_id};
 use crate::convert;
-use crate::error::{from_cache, s3_error as error_with_status};
+use crate::error::from_cache;
 use crate::host::Domain;
 use crate::incoming::payload_hash;
+use crate::object_url::PATH_ENCODE_SET;
 use crate::query;
+use crate::s3_error::{HideSource, error_with_status};
 use crate::s3s_fixes::documents::Expectations;
 use crate::s3s_fixes::{BodyError, XML_BYTES_MAX, signature_2};
 use crate::trace;
@@ -64,10 +66,6 @@ const SUBRESOURCES: [&str; 26] = [
     "versioning",
     "website",
 ];
-
-/// What stands for itself in the path of a URL.
-pub(crate) const SEGMENT: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// The route in front of the operations.
 pub(crate) struct PassThrough {
@@ -123,7 +121,8 @@ impl S3Route for PassThrough {
         let context = context.ok_or_else(|| s3_error!(InternalError))?;
         // Until it is answered.
         let mut held = self.buffers.begin();
-        let document = verified_document(request.input, &request.headers, |bytes| held.set(&context, bytes)).await?;
+        let hold = |bytes| held.set(context.requester.get(), bytes);
+        let document = verified_document(request.input, &request.headers, hold).await?;
         request.input = Body::from(document);
         let mut change = None;
         if let Some(key) = path.get_object_key() {
@@ -239,11 +238,6 @@ impl S3Access for OnlyPassed {
     }
 }
 
-/// Keeps a cause for the log.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct HideSource(pub(crate) s3s::StdError);
-
 impl PassThrough {
     /// The same decoding as for every other request.
     fn path(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<S3Path> {
@@ -269,7 +263,7 @@ fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn rewrite(uri: &Uri, bucket: &str, key: Option<&str>) -> S3Result<Uri> {
-    let key = utf8_percent_encode(key.unwrap_or_default(), SEGMENT);
+    let key = utf8_percent_encode(key.unwrap_or_default(), PATH_ENCODE_SET);
     let text = format!("/{bucket}/{key}?{}", query_without_signature(uri));
     text.parse().map_err(|error: http::uri::InvalidUri| s3_error!(error, InvalidURI))
 }

@@ -38,9 +38,11 @@ pub(crate) mod answer;
 pub(crate) mod body_error;
 pub(crate) mod checks;
 pub(crate) mod chunks;
+pub(crate) mod credential_scope;
 pub(crate) mod documents;
 pub(crate) mod forms;
 pub(crate) mod keep_alive;
+pub(crate) mod query_string;
 pub(crate) mod signature_2;
 
 pub(crate) use body_error::BodyError;

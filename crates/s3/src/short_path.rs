@@ -25,8 +25,8 @@ use s3s::host::S3Host;
 use crate::context::RequestContext;
 use crate::convert;
 use crate::host::Domain;
+use crate::object_url::PATH_ENCODE_SET;
 use crate::operations::{Failure, Operations, requested_range};
-use crate::pass_through::SEGMENT;
 use crate::s3s_fixes::answer;
 use crate::trace;
 use signature::{Claim, SigningKeys};
@@ -136,7 +136,8 @@ fn are_plain(headers: &HeaderMap) -> bool {
 /// The object that a path names, when it is encoded as the signature wants it.
 fn object_path(raw: &str) -> Option<ObjectPath> {
     let decoded = percent_decode_str(raw).decode_utf8().ok()?;
-    let is_canonical = utf8_percent_encode(&decoded, SEGMENT).try_fold(raw, |rest, piece| rest.strip_prefix(piece));
+    let is_canonical =
+        utf8_percent_encode(&decoded, PATH_ENCODE_SET).try_fold(raw, |rest, piece| rest.strip_prefix(piece));
     if is_canonical != Some("") {
         return None;
     }

@@ -12,9 +12,9 @@ use forebay_ufs::memory::Applied;
 
 use crate::client::{Client, collect, path};
 use crate::content::Body;
-use crate::life::{Machine, bucket};
 use crate::linear::{self, Verdict};
-use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When};
+use crate::machine::Machine;
+use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When, bucket};
 use crate::under_store::Weather;
 
 /// In which all that waits must have gone to the under store.

@@ -18,8 +18,7 @@ use futures::{StreamExt, stream};
 
 use crate::content::{Body, ContentId, TagsId, pieces, tags, tags_id};
 use crate::history::{Effect, Guard, Value, Version};
-use crate::life::bucket;
-use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When};
+use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When, bucket};
 use crate::under_store::SimRoot;
 use crate::world::World;
 

@@ -9,7 +9,7 @@ use forebay_store::DirectoryId;
 use futures::executor::block_on;
 
 use crate::disk::SimDisk;
-use crate::life::{LIFE_MAX, Machine};
+use crate::machine::{LIFE_MAX, Machine};
 use crate::plan::Change;
 
 /// Bytes that a disk reads or fails to read as a whole.

@@ -10,6 +10,7 @@ mod disk;
 mod history;
 mod life;
 mod linear;
+mod machine;
 mod plan;
 mod run;
 mod shrink;

@@ -7,7 +7,7 @@ use std::fmt;
 use forebay_cache::JobKind;
 use forebay_env::Random;
 use forebay_env::random::SeededRandom;
-use forebay_types::{EvictionOrder, PinnedFull, WriteMode};
+use forebay_types::{BucketName, EvictionOrder, PinnedFull, WriteMode};
 
 use crate::content::{Body, TagsId};
 use crate::under_store::Weather;
@@ -16,6 +16,10 @@ use crate::under_store::Weather;
 pub(crate) const BUCKET: &str = "data";
 /// The bucket that clients create and delete.
 pub(crate) const OTHER_BUCKET: &str = "other";
+
+pub(crate) fn bucket(name: &str) -> BucketName {
+    BucketName::new(name).expect("a valid name")
+}
 
 /// Path prefixes in [`BUCKET`], each with a write mode of its own.
 pub(crate) const PREFIXES: [&str; 4] = ["a/", "b/", "c/", "d/"];

@@ -7,7 +7,8 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use crate::checks;
-use crate::life::{Ending, Machine};
+use crate::life::Ending;
+use crate::machine::Machine;
 use crate::plan::{Fault, Life, Plan};
 use crate::world::World;
 

@@ -7,9 +7,9 @@ use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_types::Generation;
 
 use crate::ValueWrite;
+use crate::ids::SegmentKey;
+use crate::inner::Inner;
 use crate::record::object::Extent;
-use crate::segment::SegmentKey;
-use crate::store::Inner;
 use crate::table::{Entry, Row, Write};
 
 fn change(counter: &AtomicU64, by: i128) {

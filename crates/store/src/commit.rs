@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use forebay_types::Durability;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::ids::SegmentKey;
+use crate::inner::Inner;
 use crate::log::Until;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
-use crate::segment::SegmentKey;
-use crate::store::Inner;
-use crate::table::Location;
+use crate::record::location::Location;
 use crate::writer::Staged;
 use crate::{Commit, Result};
 

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use forebay_types::ByteRange;
 
 use crate::object::Object;
-use crate::record::object::Extent;
+use crate::record::object::{Extent, extent_at};
 use crate::room::Room;
 use crate::store::Store;
-use crate::writer::{Kept, Staged, Writer, extent_at};
+use crate::writer::{Kept, Staged, Writer};
 use crate::{Class, Error, ErrorKind, NewObject, Piece, Result};
 
 impl Store {

@@ -1,5 +1,8 @@
 //! One directory of the store: its identity, its segments, and whether it still takes writes.
 
+pub(crate) mod log_list;
+pub(crate) mod unanswered;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
@@ -8,12 +11,12 @@ use forebay_env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
 use forebay_env::{Clock, Disk};
 
-use crate::log_list::LogList;
-use crate::members::DirectoryId;
+use crate::ids::{DirectoryId, SegmentKey};
 use crate::record::crc32c;
-use crate::segment::{ReadSegment, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, lacks_room};
-use crate::unanswered::Unanswered;
+use crate::segment::{ReadSegment, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, lacks_room};
 use crate::{Error, ErrorKind, Result, small_file};
+use log_list::LogList;
+use unanswered::Unanswered;
 
 /// Names the file that tells which directory of which store this is.
 pub(crate) const IDENTITY_FILE: &str = "identity";
@@ -370,6 +373,12 @@ impl Directory {
         self.fail(&format!("{doing}: {error}"));
         Error::io(context, error)
     }
+}
+
+/// The error, with the file that it is about.
+pub(crate) fn in_file(directory: &Directory, name: &str, error: Error) -> Error {
+    let context = format!("{}/{name}: {}", directory.disk.label(), error.context);
+    Error { context, ..error }
 }
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use forebay_types::{ByteRange, Durability};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::directory::{Directory, Identity};
-use crate::members::DirectoryId;
+use crate::ids::{DirectoryId, SegmentKey};
 use crate::record::commit::CommitBody;
 use crate::record::extent::ExtentBody;
 use crate::record::object::ObjectBody;
 use crate::record::scan::Scan;
 use crate::record::void::VoidBody;
 use crate::record::{Draft, Head, Kind, crc32c};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind};
-use crate::snapshot::load_snapshot;
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind};
+use crate::snapshot::load::load_snapshot;
 use crate::{Class, Commit, ErrorKind, NewObject, Piece, Result, Settings, Store, ValueWrite};
 
 const STORE: u64 = 0x1234_5678_9abc_def0;

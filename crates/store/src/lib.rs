@@ -17,9 +17,10 @@ mod fills;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod ids;
+mod in_time;
+mod inner;
 mod log;
-mod log_list;
-mod members;
 mod object;
 mod permits;
 mod reclaim;
@@ -30,27 +31,23 @@ mod segment;
 mod settings;
 mod small_file;
 mod snapshot;
-mod starts;
 mod store;
 mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
-mod unanswered;
-mod voids;
-mod waiting;
 mod writer;
 
 use bytes::Bytes;
 use forebay_types::Generation;
 
+pub use directory::unanswered::PATIENCE;
 pub use error::{Error, ErrorKind, Result};
-pub use members::{DirectoryId, Forgotten};
+pub use ids::DirectoryId;
 pub use object::{Object, Piece};
-pub use recovery::SEQUENCES_OF_A_LIFE;
+pub use recovery::{Forgotten, SEQUENCES_OF_A_LIFE};
 pub use settings::{Settings, ValueCheck};
 pub use store::Store;
-pub use unanswered::PATIENCE;
 pub use writer::{Staged, Writer};
 
 /// Where bytes go: durable writes and read-cache fills never share a segment, so that a fill never drags on a commit.

@@ -1,5 +1,7 @@
 //! The log of one directory: one task that appends what has queued, syncs once for all, and wakes everybody.
 
+pub(crate) mod voids;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::directory::Directory;
 use crate::record::Draft;
 use crate::record::commit::CommitBody;
+use crate::record::location::{Location, Position, location};
 use crate::record::void::VoidBody;
-use crate::segment::{Segment, SegmentKey, SegmentKind};
-use crate::table::Location;
-use crate::voids::Voids;
+use crate::segment::{Segment, SegmentKind};
 use crate::{Counters, Error, ErrorKind, Observer, Result};
+use voids::Voids;
 
 /// Requests that may wait for the log. Beyond it, committers wait to get in.
 const QUEUE_MAX: usize = 4096;
@@ -30,13 +32,6 @@ const PAGE_BYTES: u64 = 4096;
 
 /// A synced write is filled up to the end of its last page when it is at least so many times longer than what fills it.
 const FILLED_MIN: u64 = 4;
-
-/// A place in a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Position {
-    pub(crate) segment: u32,
-    pub(crate) offset: u64,
-}
 
 /// Where the records of a request went.
 pub(crate) struct Appended {
@@ -454,13 +449,4 @@ fn filler(start: u64, end: u64, segment_bytes: u64) -> Option<Draft> {
 fn sync_failed(directory: &Directory, error: std::io::Error) -> Error {
     directory.fail(&format!("could not sync the log: {error}"));
     Error::io("could not sync the log", error)
-}
-
-pub(crate) fn location(segment: SegmentKey, offset: u64, draft: &Draft) -> Location {
-    Location {
-        segment,
-        offset: u32::try_from(offset).expect("segments are smaller than 4 GiB"),
-        head_bytes: draft.head_bytes() as u32,
-        payload_bytes: draft.payload.len() as u32,
-    }
 }

@@ -8,11 +8,13 @@ use forebay_env::SPANS;
 use forebay_env::sync::atomic::Ordering;
 use forebay_types::{ByteRange, Generation};
 
+use crate::ids::SegmentKey;
+use crate::inner::Inner;
+use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody};
 use crate::record::{BLOCK_BYTES, Head, Kind};
-use crate::segment::{ReadSegment, Segment, SegmentKey};
-use crate::store::Inner;
-use crate::table::{Entry, Location};
+use crate::segment::{ReadSegment, Segment};
+use crate::table::Entry;
 use crate::{Error, ErrorKind, Result};
 
 /// A published object as it was when looked up. It stays readable through overwrites, eviction and reclaim, as long as nobody needs its
@@ -295,6 +297,32 @@ impl Object {
         let reads = &self.entry.reads;
         let _ = reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reads| reads.checked_add(1));
         self.entry.last_read.store(self.inner.objects.tick(), Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    /// The objects with all that they need to stay readable.
+    pub(crate) fn object(self: &Arc<Self>, key: &[u8]) -> Option<Object> {
+        loop {
+            let entry = self.objects.get(key)?;
+            match self.segments_of(&entry) {
+                Some(segments) => return Some(Object::new(Arc::clone(self), entry, segments, None)),
+                // Reclaim has moved the object after the look at the table. Only a broken table repeats.
+                None => forebay_env::sync::spin_loop(),
+            }
+        }
+    }
+
+    fn segments_of(&self, entry: &Entry) -> Option<Vec<ReadSegment>> {
+        let mut segments: Vec<ReadSegment> = Vec::with_capacity(2);
+        for (key, _) in entry.uses() {
+            let known = |segment: &ReadSegment| segment.key() == key;
+            if !segments.last().is_some_and(known) && !segments.iter().any(known) {
+                let place = &self.places[*self.by_number.get(&key.directory)?];
+                segments.push(place.directory.segment_to_read(key.number)?);
+            }
+        }
+        Some(segments)
     }
 }
 

@@ -3,8 +3,9 @@
 
 mod choose;
 mod commits;
+pub(crate) mod worth;
 
-pub(crate) use choose::{Carried, is_worth_reclaiming};
+pub(crate) use choose::Carried;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +18,20 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use crate::directory::Directory;
+use crate::ids::SegmentKey;
+use crate::inner::Inner;
 use crate::object::Object;
 use crate::record::extent::ExtentBody;
-use crate::record::object::{Extent, ObjectBody};
-use crate::segment::{Segment, SegmentKey, SegmentKind};
-use crate::store::Inner;
+use crate::record::location::Location;
+use crate::record::object::{Extent, ObjectBody, extent_at};
+use crate::segment::{Segment, SegmentKind};
 use crate::table::Entry;
-use crate::writer::{Kept, extent_at};
-use crate::{Access, Error, ErrorKind, Piece, Result};
+use crate::writer::Kept;
+use crate::{ErrorKind, Piece, Result};
 use choose::{Tried, Victim};
 
 /// How often room is looked for although nobody asked.
 const INTERVAL: Duration = Duration::from_secs(5);
-
-/// Share of a victim that is carried forward at most, out of 4, so that every victim frees something. A segment of which more is
-/// worth keeping stays where it is, with up to as much garbage as the rest.
-const CARRIED_QUARTERS: u64 = 3;
 
 /// So many small segments of a directory are merged in a round: the next one looks for the others.
 const MERGED_AT_ONCE: usize = 64;
@@ -62,11 +61,6 @@ enum TakenBack {
     NoRoom,
     /// The next would meet the same.
     NotNow,
-}
-
-/// Bytes of a segment, pinned ones included, that are carried forward at most.
-pub(crate) fn carried_max(segment: &Segment) -> u64 {
-    segment.length() / 4 * CARRIED_QUARTERS
 }
 
 impl Emptying {
@@ -283,12 +277,6 @@ impl Inner {
         }
     }
 
-    fn is_worth_keeping(&self, key: &[u8], entry: &Entry) -> bool {
-        let access = Access { reads: entry.reads.load(Ordering::Relaxed), carried: entry.carried };
-        let retention = self.retention.read().clone();
-        retention.map_or(access.reads > 0, |retention| retention.keep(key, access))
-    }
-
     /// Evicts what a clean object has in a segment; without its record, all of it.
     fn drop_from(&self, victim: SegmentKey, key: &[u8], seen: &Entry, bytes: u64) {
         let dropped = if seen.record.segment == victim {
@@ -363,7 +351,7 @@ impl Inner {
         extents: &[Extent],
         carried: bool,
         kept: &Mutex<Kept>,
-    ) -> Result<crate::table::Location> {
+    ) -> Result<Location> {
         let entry = object.entry();
         let payload = match (entry.is_inline(), object.pieces(ByteRange::of_size(entry.size())).as_slice()) {
             (true, [Piece::Cached(range)]) => object.read(*range).await?,
@@ -391,16 +379,5 @@ impl Inner {
         let location = written.location;
         kept.lock().keep(written.segment, written.pin);
         Ok(location)
-    }
-
-    /// The directory with the most room; what reclaim writes may use the reserve, and more than the settings leave where the disk has it.
-    fn index_for_carried(&self) -> Result<usize> {
-        let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
-        let segment = self.settings.segment_bytes;
-        let roomiest = healthy.max_by_key(|(_, place)| {
-            let directory = &place.directory;
-            (directory.writable_bytes() >= segment, directory.free_bytes(), directory.writable_bytes())
-        });
-        roomiest.map(|(index, _)| index).ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod extent;
+pub(crate) mod location;
 pub(crate) mod object;
 pub(crate) mod scan;
 pub(crate) mod void;

@@ -4,7 +4,9 @@
 //! record counts when a commit behind it in the same log publishes it, or when it stands alone. Without a sound
 //! snapshot everything is replayed.
 
+mod members;
 mod replay;
+pub(crate) mod starts;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,18 +16,20 @@ use forebay_env::sync::atomic::Ordering;
 use forebay_env::{Disk, Env, HashState};
 
 use crate::closed;
-use crate::directory::{Directory, IDENTITY_FILE};
-use crate::log::Position;
-use crate::log_list::{self, LogList};
-use crate::members::{Forgotten, call_roll};
+use crate::directory::log_list::{self, LogList};
+use crate::directory::{Directory, IDENTITY_FILE, in_file};
+use crate::ids::SegmentKey;
+use crate::record::location::Position;
 use crate::record::scan::Scan;
-use crate::segment::{
-    SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKey, SegmentKind, parse_segment_name, segment_name,
-};
-use crate::snapshot::{Snapshot, count_snapshots, drop_older_snapshots, load_snapshot};
-use crate::table::{Objects, Values};
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, parse_segment_name, segment_name};
+use crate::snapshot::copies::{count_snapshots, drop_older_snapshots};
+use crate::snapshot::load::{Snapshot, load_snapshot};
+use crate::table::{Tables, Values};
 use crate::{Error, ErrorKind, Result, Settings};
+use members::call_roll;
 use replay::{Replay, Replayed};
+
+pub use members::Forgotten;
 
 /// Each start begins this far above what it finds: far more numbers than a process hands out while none of them reaches the
 /// disk, so that those that a power cut took away are not used again.
@@ -46,18 +50,6 @@ pub(crate) struct Recovered {
     /// Rows of both tables in the snapshot.
     pub(crate) shown_rows: u64,
     pub(crate) forgotten: Forgotten,
-}
-
-/// Both tables. What is in them is not accounted for yet.
-pub(crate) struct Tables {
-    pub(crate) objects: Objects,
-    pub(crate) values: Values,
-}
-
-impl Tables {
-    pub(crate) fn new(hasher: &HashState) -> Self {
-        Self { objects: Objects::new(hasher.clone()), values: Values::default() }
-    }
 }
 
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
@@ -214,12 +206,6 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
         segments.push(Segment::new(header, identity.id, file, length.max(SEGMENT_HEADER_BYTES), true));
     }
     Ok(segments)
-}
-
-/// The error, with the file that it is about.
-pub(crate) fn in_file(directory: &Directory, name: &str, error: Error) -> Error {
-    let context = format!("{}/{name}: {}", directory.disk.label(), error.context);
-    Error { context, ..error }
 }
 
 fn damaged(directory: &Directory, name: &str) -> Error {

@@ -1,16 +1,16 @@
 //! Room for writers: what is promised to them, how they wait for it, and how reclaim learns how much they want.
 
-use std::collections::BTreeMap;
+pub(crate) mod wishes;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::Ordering;
 
 use crate::directory::Directory;
-use crate::reclaim::is_worth_reclaiming;
+use crate::inner::Inner;
+use crate::reclaim::worth::is_worth_reclaiming;
 use crate::segment::Segment;
-use crate::store::Inner;
 use crate::{Class, Error, ErrorKind, Result};
 
 /// How long a writer waits while the room does not grow: longer than a slow disk takes for a segment or a snapshot, and shorter than
@@ -55,43 +55,6 @@ impl Drop for Room {
         if self.promised_bytes > 0 {
             self.begin_write(self.promised_bytes);
             self.inner.room.notify_waiters();
-        }
-    }
-}
-
-/// How many bytes the writers that wait would like to have: the number of writers, by bytes.
-#[derive(Default)]
-pub(crate) struct Wishes(Mutex<BTreeMap<u64, usize>>);
-
-/// One of them, as long as its writer waits.
-struct Wish<'a> {
-    wishes: &'a Wishes,
-    bytes: u64,
-}
-
-impl Wishes {
-    fn add(&self, bytes: u64) -> Wish<'_> {
-        *self.0.lock().entry(bytes).or_default() += 1;
-        Wish { wishes: self, bytes }
-    }
-
-    pub(crate) fn are_some(&self) -> bool {
-        !self.0.lock().is_empty()
-    }
-
-    /// The largest that is no larger than `most`.
-    fn largest(&self, most: u64) -> Option<u64> {
-        self.0.lock().range(..=most).next_back().map(|(bytes, _)| *bytes)
-    }
-}
-
-impl Drop for Wish<'_> {
-    fn drop(&mut self) {
-        let mut wishes = self.wishes.0.lock();
-        let count = wishes.get_mut(&self.bytes).expect("a wish is there until it is dropped");
-        *count -= 1;
-        if *count == 0 {
-            wishes.remove(&self.bytes);
         }
     }
 }

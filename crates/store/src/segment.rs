@@ -7,9 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use forebay_env::DiskFile;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use serde::{Deserialize, Serialize};
 
-use crate::members::DirectoryId;
+use crate::ids::{DirectoryId, SegmentKey};
 use crate::record::crc32c;
 use crate::{Error, ErrorKind, Result};
 
@@ -43,13 +42,6 @@ impl SegmentKind {
             Self::Fill => "fill",
         }
     }
-}
-
-/// A directory's number and a segment's number in it. No other segment of the store ever has both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct SegmentKey {
-    pub(crate) directory: u16,
-    pub(crate) number: u32,
 }
 
 /// What a segment's header says.

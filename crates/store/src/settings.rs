@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::members::DirectoryId;
+use crate::ids::DirectoryId;
 
 /// Says of a key and its value why this code must leave them alone, if it must.
 pub type ValueCheck = fn(&[u8], &[u8]) -> Result<(), String>;

@@ -1,179 +1,38 @@
-//! The store's parts, and its commit.
+//! The store as its users see it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
-use forebay_env::{Disk, Env, Task};
+use forebay_env::{Disk, Env};
 use forebay_types::{Durability, Generation};
 use tokio::sync::Notify;
 use tracing::Instrument;
 
-use crate::closed;
 use crate::directory::Directory;
 use crate::fills::Fills;
-use crate::log::{Log, LogParts, Position};
-use crate::members::Forgotten;
+use crate::inner::{Inner, Place};
+use crate::log::voids::Voids;
+use crate::log::{Log, LogParts};
 use crate::object::Object;
 use crate::permits::Permits;
-use crate::record::object::ObjectBody;
-use crate::room::Wishes;
-use crate::segment::{ReadSegment, Segment, SegmentKey, SegmentKind};
-use crate::snapshot::LastSnapshot;
+use crate::record::extent::ExtentBody;
+use crate::record::object::{ObjectBody, extent_at};
+use crate::room::wishes::Wishes;
+use crate::segment::SegmentKind;
 use crate::stream::Stream;
-use crate::table::{Entry, Objects, Row, Values};
-use crate::voids::Voids;
-use crate::writer::{Staged, Writer, entry_of, extent_at};
+use crate::table::{Row, entry_of};
+use crate::writer::{Staged, Writer};
 use crate::{
-    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, Observer, Result, Retention, Settings, Stalled, Usage,
-    Versioned, recovery,
+    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, Forgotten, Observer, Result, Retention, Settings,
+    Stalled, Usage, Versioned, closed, recovery,
 };
 
 /// A store, shared by clones.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-}
-
-/// One directory and its writers.
-pub(crate) struct Place {
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) log: Log,
-    pub(crate) bulk: Stream,
-    pub(crate) fill: Stream,
-    pub(crate) permits: Permits,
-}
-
-pub(crate) struct Inner {
-    pub(crate) env: Env,
-    pub(crate) settings: Settings,
-    pub(crate) places: Vec<Place>,
-    pub(crate) by_number: HashMap<u16, usize>,
-    pub(crate) objects: Objects,
-    pub(crate) values: Values,
-    /// The next record's number.
-    pub(crate) sequence: Arc<AtomicU64>,
-    pub(crate) fills: Arc<Fills>,
-    pub(crate) voids: Arc<Voids>,
-    /// By key: reclaim holds one while it writes the record of an object again, commits hold those of the keys that they
-    /// forget or annotate. So the copy stands in a log before the change, or shows it.
-    pub(crate) carrying: Vec<tokio::sync::RwLock<()>>,
-    /// Held by each commit while it changes the tables; whoever takes it for writing waits until those that have begun are done.
-    pub(crate) applying: RwLock<()>,
-    pub(crate) counters: Arc<Mutex<Counters>>,
-    pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
-    pub(crate) groups: Mutex<HashMap<u32, u64>>,
-    pub(crate) pinned_bytes: AtomicU64,
-    pub(crate) evictable_bytes: AtomicU64,
-    turn: AtomicUsize,
-    /// Wakes the task that reclaims and takes snapshots.
-    pub(crate) maintenance: Notify,
-    /// Wakes writers that wait for room, and who waits until reclaim is done with a segment.
-    pub(crate) room: Notify,
-    /// What the writers among them want.
-    pub(crate) wishes: Wishes,
-    /// Rounds of maintenance that have ended.
-    pub(crate) rounds: AtomicU64,
-    pub(crate) closed: AtomicBool,
-    pub(crate) snapshot_at_bytes: AtomicU64,
-    pub(crate) last_snapshot: Mutex<LastSnapshot>,
-    /// Rows of both tables in the last snapshot.
-    pub(crate) shown_rows: AtomicU64,
-    forgotten: Forgotten,
-    /// Held while a snapshot is written.
-    pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
-    /// Where a replay from the last snapshot begins in each directory.
-    pub(crate) shown_positions: Mutex<HashMap<u16, Position>>,
-    /// The same, as far as the lists of logs tell it: logs before it may go.
-    pub(crate) settled_positions: Mutex<HashMap<u16, Position>>,
-    task: Mutex<Option<Task<()>>>,
-}
-
-impl Inner {
-    pub(crate) fn stream(&self, directory: usize, kind: SegmentKind) -> &Stream {
-        match kind {
-            SegmentKind::Bulk => &self.places[directory].bulk,
-            SegmentKind::Fill => &self.places[directory].fill,
-            SegmentKind::Log => unreachable!("logs are appended to through their task"),
-        }
-    }
-
-    pub(crate) fn segment(&self, key: SegmentKey) -> Option<Arc<Segment>> {
-        self.places[*self.by_number.get(&key.directory)?].directory.segment(key.number)
-    }
-
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::SeqCst) {
-            Err(Error::new(ErrorKind::Closed, "the store is closed"))
-        } else {
-            Ok(())
-        }
-    }
-
-    /// A directory that takes writes, and whose disk answers if that holds for any; of those the one with the most room. Equal ones take
-    /// turns.
-    pub(crate) fn roomiest(&self) -> Result<usize> {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let count = self.places.len();
-        let order = (0..count).map(|index| (index + turn) % count);
-        let healthy = order.filter(|index| self.places[*index].directory.failed().is_none());
-        let unit = self.settings.segment_bytes;
-        let best = healthy.max_by_key(|index| {
-            let directory = &self.places[*index].directory;
-            (!directory.unanswered.is_stalled(), directory.free_bytes() / unit)
-        });
-        best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
-    }
-
-    /// Segments that commits alone may use: deletes work in a full store, what has become clean can be noted, and reclaim has
-    /// somewhere to write.
-    pub(crate) fn reserve_bytes(&self) -> u64 {
-        2 * self.settings.segment_bytes
-    }
-
-    /// The objects with all that they need to stay readable.
-    pub(crate) fn object(self: &Arc<Self>, key: &[u8]) -> Option<Object> {
-        loop {
-            let entry = self.objects.get(key)?;
-            match self.segments_of(&entry) {
-                Some(segments) => return Some(Object::new(Arc::clone(self), entry, segments, None)),
-                // Reclaim has moved the object after the look at the table. Only a broken table repeats.
-                None => forebay_env::sync::spin_loop(),
-            }
-        }
-    }
-
-    fn segments_of(&self, entry: &Entry) -> Option<Vec<ReadSegment>> {
-        let mut segments: Vec<ReadSegment> = Vec::with_capacity(2);
-        for (key, _) in entry.uses() {
-            let known = |segment: &ReadSegment| segment.key() == key;
-            if !segments.last().is_some_and(known) && !segments.iter().any(known) {
-                let place = &self.places[*self.by_number.get(&key.directory)?];
-                segments.push(place.directory.segment_to_read(key.number)?);
-            }
-        }
-        Some(segments)
-    }
-
-    pub(crate) fn note_log(&self) {
-        let appended = self.counters.lock().appended_bytes;
-        if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.wants_reclaim() {
-            self.maintenance.notify_one();
-        }
-    }
-
-    /// Whether some directory has less room than it should keep.
-    pub(crate) fn wants_reclaim(&self) -> bool {
-        self.places.iter().any(|place| self.is_tight(&place.directory))
-    }
-
-    pub(crate) fn is_tight(&self, directory: &Directory) -> bool {
-        let kept_free = (directory.segment_bytes_max() as f64 * self.settings.free_ratio) as u64;
-        directory.unused_bytes() < kept_free
-            || directory.free_bytes() < self.reserve_bytes() + self.settings.segment_bytes
-    }
 }
 
 impl Store {
@@ -349,7 +208,7 @@ impl Store {
         let permit = self.inner.permit_in_time(directory, data.len()).await?;
         let bytes = data.len() as u32;
         let attach = Some((key.to_vec(), generation));
-        let draft = crate::record::extent::ExtentBody { start: offset, attach }.draft(data);
+        let draft = ExtentBody { start: offset, attach }.draft(data);
         let written = self.inner.append_in_time(directory, SegmentKind::Fill, draft, Some(permit)).await?;
         let added = self.inner.attach(key, generation, extent_at(offset, bytes, written.location));
         drop(written.unapplied);

@@ -7,10 +7,9 @@ use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use crate::Result;
 use crate::directory::Directory;
 use crate::fills::{Fills, UnappliedFill};
-use crate::log::location;
 use crate::record::Draft;
+use crate::record::location::{Location, location};
 use crate::segment::{Segment, SegmentKind, SegmentPin};
-use crate::table::Location;
 
 /// The open segment of one kind in one directory.
 pub(crate) struct Stream {

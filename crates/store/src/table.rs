@@ -14,9 +14,10 @@ use forebay_env::sync::{RwLock, RwLockWriteGuard};
 use forebay_types::Generation;
 use hashbrown::{HashTable, hash_table};
 
+use crate::ids::SegmentKey;
 use crate::record::commit;
-use crate::record::object::Extent;
-use crate::segment::SegmentKey;
+use crate::record::location::Location;
+use crate::record::object::{Extent, ObjectBody};
 
 /// Shards of the table of objects.
 const SHARDS: usize = 64;
@@ -44,15 +45,6 @@ impl Pair {
     pub(crate) fn value(&self) -> &[u8] {
         &self.bytes[self.key_bytes as usize..]
     }
-}
-
-/// Where a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Location {
-    pub(crate) segment: SegmentKey,
-    pub(crate) offset: u32,
-    pub(crate) head_bytes: u32,
-    pub(crate) payload_bytes: u32,
 }
 
 /// A published object: some 110 bytes beside its key and annex, with its place in the table, and for a large one 56 more, and 32 for each
@@ -203,6 +195,17 @@ impl Entry {
             extents.insert(at, extent);
         }
         fits
+    }
+}
+
+/// The table's entry for an object record.
+pub(crate) fn entry_of(body: &ObjectBody, record: Location, is_inline: bool) -> Entry {
+    let content = if is_inline { Content::Inline } else { Content::apart(body.size, body.extents.clone()) };
+    Entry {
+        pinned: body.pinned,
+        group: body.group,
+        carried: body.carried,
+        ..Entry::new(&body.key, &body.annex, body.generation, record, content)
     }
 }
 
@@ -455,5 +458,17 @@ impl Values {
         counted(&row);
         table.insert(Row { segment, ..row });
         true
+    }
+}
+
+/// Both tables. What is in them is not accounted for yet.
+pub(crate) struct Tables {
+    pub(crate) objects: Objects,
+    pub(crate) values: Values,
+}
+
+impl Tables {
+    pub(crate) fn new(hasher: &HashState) -> Self {
+        Self { objects: Objects::new(hasher.clone()), values: Values::default() }
     }
 }

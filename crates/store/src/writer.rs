@@ -1,20 +1,24 @@
 //! Objects on their way in.
 
+mod waiting;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_types::Generation;
 
+use crate::ids::SegmentKey;
+use crate::inner::Inner;
 use crate::object::{Object, Unwritten};
 use crate::record::extent::ExtentBody;
-use crate::record::object::{Extent, ObjectBody};
+use crate::record::location::Location;
+use crate::record::object::{Extent, ObjectBody, extent_at};
 use crate::record::{HEAD_BYTES_MAX, encode_body};
 use crate::room::Room;
-use crate::segment::{ReadSegment, Segment, SegmentKey, SegmentKind, SegmentPin};
-use crate::store::Inner;
-use crate::table::{Content, Entry, Location};
-use crate::waiting::Waiting;
+use crate::segment::{ReadSegment, Segment, SegmentKind, SegmentPin};
+use crate::table::{Entry, entry_of};
 use crate::{Class, Error, ErrorKind, NewObject, Result};
+use waiting::Waiting;
 
 /// An object of fewer extents fits into a record whatever they are: each takes 38 bytes of it at most.
 const EXTENTS_UNCHECKED: usize = 1 << 20;
@@ -163,11 +167,6 @@ impl Writer {
     }
 }
 
-pub(crate) fn extent_at(start: u64, bytes: u32, location: Location) -> Extent {
-    let Location { segment, offset, head_bytes, .. } = location;
-    Extent { start, bytes, segment, offset, head_bytes, skip: 0 }
-}
-
 impl Staged {
     pub(crate) fn new(
         inner: Arc<Inner>,
@@ -237,16 +236,5 @@ impl Staged {
 
     pub(crate) fn entry(&self, record: Location) -> Entry {
         entry_of(&self.body, record, self.is_inline)
-    }
-}
-
-/// The table's entry for an object record.
-pub(crate) fn entry_of(body: &ObjectBody, record: Location, is_inline: bool) -> Entry {
-    let content = if is_inline { Content::Inline } else { Content::apart(body.size, body.extents.clone()) };
-    Entry {
-        pinned: body.pinned,
-        group: body.group,
-        carried: body.carried,
-        ..Entry::new(&body.key, &body.annex, body.generation, record, content)
     }
 }

@@ -5,8 +5,10 @@
 
 mod body;
 mod calls;
+mod errors;
 mod meta;
 mod names;
+mod own;
 mod paths;
 mod root;
 mod tree;
@@ -16,7 +18,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -32,14 +33,13 @@ use crate::{
 use body::Temporary;
 pub use calls::DIRECTORY_CALLS_MAX;
 use calls::DirectoryCalls;
+use errors::{failed, is_absent};
 use meta::FileMeta;
 use names::Kept;
+use own::own;
 use paths::{Durable, Place};
 pub use root::DirectoryRoot;
 use tree::{Root, Tree};
-
-/// Holds what is not an object: files being written, and metadata that does not fit an attribute.
-pub(crate) const OWN_DIRECTORY: &str = ".forebay";
 
 /// More uploads at once only wait for the same disk. Whoever is alone has 16.
 const UPLOADS_MAX: usize = 21;
@@ -65,20 +65,6 @@ struct Inner {
     uploads: RequesterPlaces,
     calls: DirectoryCalls,
     kept: Kept,
-}
-
-/// Turns a refusal of the file system into an error.
-pub(crate) fn failed(doing: &str, error: io::Error) -> Error {
-    let kind = match error.kind() {
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
-        io::ErrorKind::InvalidFilename | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
-        _ => ErrorKind::Unavailable,
-    };
-    Error {
-        source: Some(Box::new(error)),
-        ..Error::new(kind, format!("the directory behind the mount: could not {doing}"))
-    }
 }
 
 /// An open object.
@@ -113,22 +99,6 @@ impl DirectoryStore {
         let (names, durable, uploads) = (Mutex::default(), Durable::default(), RequesterPlaces::new(UPLOADS_MAX));
         Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls, kept }) }
     }
-}
-
-/// The path of something that is not an object.
-fn own(name: &str) -> PathBuf {
-    Path::new(OWN_DIRECTORY).join(name)
-}
-
-/// Makes a directory for what is not an object, if it is not there.
-fn make_own(tree: &Tree, name: &str) -> io::Result<()> {
-    for path in [Path::new(OWN_DIRECTORY), &own(name)] {
-        match tree.create_directory(path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
 }
 
 impl Inner {
@@ -299,13 +269,6 @@ impl Inner {
     }
 }
 
-/// Whether an error says that there is no such object: absent, or a directory or a link in the way.
-fn is_absent(error: &io::Error) -> bool {
-    let no_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
-    no_link
-        || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
-}
-
 /// Brings the names in a directory to stable storage. One that was removed meanwhile has gone with them, which whoever removed it may not have
 /// synced yet: so the one that it was in is synced.
 /// Gives the one that was synced.
@@ -370,7 +333,7 @@ impl UnderStore for DirectoryStore {
             let (inner, key, upload) = (Arc::clone(&self.inner), key.clone(), upload.clone());
             // One step for all of a small object: handing work to another thread costs more than most of these calls.
             let step = move || {
-                let temporary = temporary.map_or_else(|| Temporary::create(&inner), Ok)?;
+                let temporary = temporary.map_or_else(|| Temporary::create(inner.tree()?, &*inner.env.random), Ok)?;
                 temporary.write(&batch)?;
                 if !is_last {
                     return Ok((Some(temporary), None));
@@ -397,7 +360,7 @@ impl UnderStore for DirectoryStore {
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
         let (inner, request) = (Arc::clone(&self.inner), request.clone());
-        self.inner.calls.list(move || walk::list(&inner, &request)).await
+        self.inner.calls.list(move || walk::list(&inner.env, &inner.kept, &inner.tree()?, &request)).await
     }
 
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
@@ -419,11 +382,6 @@ impl UnderStore for DirectoryStore {
     fn label(&self) -> String {
         format!("file://{}", self.inner.root.path().display())
     }
-}
-
-/// A file's identity and times, for tags that change with every change.
-pub(crate) fn modified_ns(stat: &std::fs::Metadata) -> i128 {
-    i128::from(stat.mtime()) * 1_000_000_000 + i128::from(stat.mtime_nsec())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod grouping;
 mod hasher;
 pub mod memory;
 mod open;
+mod options;
 mod root;
 pub mod s3;
 mod stamp;
@@ -22,7 +23,8 @@ mod url;
 
 pub use error::{Error, ErrorKind, Result};
 pub use hasher::Hasher;
-pub use open::{Lanes, OpenOptions, open_mount, open_root};
+pub use open::{Lanes, open_mount, open_root};
+pub use options::OpenOptions;
 pub use root::{BucketInfo, BucketRoot};
 pub use stamp::Stamp;
 pub use under_store::{

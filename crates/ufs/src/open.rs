@@ -5,19 +5,10 @@ use std::sync::Arc;
 use forebay_env::Env;
 
 use crate::directory::{DirectoryRoot, DirectoryStore};
-use crate::governor::{CallObserver, Governed, GovernedRoot, Governor, GovernorSettings, Lane, govern};
-use crate::s3::{S3Credentials, S3EndpointRoot, S3PrefixRoot, S3Settings, S3Store, connect};
+use crate::governor::{Governed, GovernedRoot, Governor, Lane, govern};
+use crate::options::OpenOptions;
+use crate::s3::{S3EndpointRoot, S3PrefixRoot, S3Store, connect};
 use crate::{BucketRoot, Result, UnderStore, UnderStoreUrl};
-
-/// How to reach an under store, beside its URL.
-#[derive(Clone, Default)]
-pub struct OpenOptions {
-    /// Instead of those from the environment and the profile files.
-    pub credentials: Option<S3Credentials>,
-    pub s3: S3Settings,
-    pub governor: GovernorSettings,
-    pub observer: Option<Arc<dyn CallObserver>>,
-}
 
 /// The two lanes to one under store.
 pub struct Lanes<T: ?Sized> {

@@ -11,6 +11,7 @@ mod listing;
 mod objects;
 mod roots;
 mod second_look;
+mod settings;
 mod skew;
 mod source;
 mod speaker;
@@ -26,71 +27,26 @@ use aws_sdk_s3::types::{ChecksumMode, Tag, Tagging};
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::limits::KEY_BYTES_MAX;
-use forebay_types::{ByteRange, ByteSize, ETag, ObjectKey, Period, Tags};
+use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use futures::StreamExt;
-use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, S3Target, Stored, UnderStore,
     Upload,
 };
-pub use connect::{S3Client, S3Credentials, connect};
+pub use connect::{S3Client, connect};
 use direct::{Direct, plain};
 pub use errors::is_about_credentials;
 use errors::{Effect, classify};
 pub use roots::{S3EndpointRoot, S3PrefixRoot};
+pub use settings::{S3Credentials, S3Settings};
 use speaker::SecondLook;
 
 const CLIMBS: &str = "a key with the component \"..\" is sent to Amazon S3 alone: gateways may take it for another key";
 
 /// After this time conditions are tried again where they were refused: it may have been by something before the server, which is gone.
 const UNCONDITIONAL: Duration = Duration::from_secs(3600);
-
-/// Numbers that operators may change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct S3Settings {
-    /// Objects above this size are uploaded in parts.
-    pub multipart_threshold: ByteSize,
-    /// Size of the parts; larger for objects that would have more than 10,000.
-    pub part_size: ByteSize,
-    /// Parts of one object that are uploaded at once.
-    pub parts_at_once: u32,
-    /// Longest wait for a connection.
-    pub connect_timeout: Period,
-    /// Longest wait for an answer, beside the time that an upload takes at `upload_rate_min`.
-    pub request_timeout: Period,
-    /// Bytes a second that an upload makes at least; slower ones are given up.
-    pub upload_rate_min: ByteSize,
-    /// Asks the metadata service of a cloud instance for credentials when nothing else has any.
-    pub instance_credentials: bool,
-    /// Aborts all multipart uploads that have been incomplete for too long, whoever began them: for places that
-    /// nobody else writes to. S3 does not tell who began an upload.
-    pub sweep_uploads: bool,
-}
-
-impl Default for S3Settings {
-    fn default() -> Self {
-        Self {
-            multipart_threshold: ByteSize(64 << 20),
-            part_size: ByteSize(16 << 20),
-            parts_at_once: 4,
-            connect_timeout: Period::from_secs(5),
-            request_timeout: Period::from_secs(30),
-            upload_rate_min: ByteSize(1 << 20),
-            instance_credentials: false,
-            sweep_uploads: false,
-        }
-    }
-}
-
-impl S3Settings {
-    /// The longest that a request with a body of `bytes` may take.
-    fn deadline(&self, bytes: u64) -> Duration {
-        self.request_timeout.0 + Duration::from_secs(bytes / self.upload_rate_min.0.max(1))
-    }
-}
 
 /// A bucket, or what is below a prefix in it. Clones share it.
 #[derive(Clone)]

@@ -10,8 +10,8 @@ use super::{IfMatch, expected_version, set, with_version};
 use crate::access::Caller;
 use crate::api::{PolicyRules, Rollback};
 use crate::input::{JsonBody, Nothing, Parameters, Segment};
-use crate::openapi::{Absent, BodyProblems, Problems, Stale};
 use crate::problem::Answer;
+use crate::responses::{Absent, BodyProblems, Problems, Stale};
 
 /// The versions that are kept, the newest first.
 #[utoipa::path(get, path = "/api/v1/policies/history", tag = "policies",

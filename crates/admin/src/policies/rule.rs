@@ -13,8 +13,8 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 use super::{IfMatch, check, expected_version, set, stale, with_version};
 use crate::access::Caller;
 use crate::input::{JsonBody, Parameters};
-use crate::openapi::{Absent, BodyProblems, Problems, Stale};
 use crate::problem::{Answer, Problem};
+use crate::responses::{Absent, BodyProblems, Problems, Stale};
 
 /// How often an edit of one rule begins anew because another edit was faster. Edits are rare: more is a loop somewhere.
 const EDIT_TRIES: usize = 5;

@@ -11,7 +11,7 @@ use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, PathPoli
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use super::run::{BATCH_OBJECTS, Run};
-use crate::read::get::pages_of;
+use crate::read::pages::pages_of;
 use crate::read::remote::{Known, Purpose, Version};
 use crate::worker::{Located, Worker};
 use crate::{Error, ErrorKind, ListObjects, Mount, Result};
@@ -135,7 +135,7 @@ impl Load<'_> {
         if self.run.request.dry_run {
             return self.count_missing(path, &policy, &mount, copy).await;
         }
-        let known = worker.know(path, &policy, &mount, copy, Purpose::Load).await?;
+        let known = worker.lookup(path, &policy, &mount, copy, Purpose::Load).await?;
         let object = match known {
             Known::Copy(object) => object,
             Known::Absent => return Ok(Step::Skipped),

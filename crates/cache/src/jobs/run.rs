@@ -1,16 +1,14 @@
-//! One job under way: how far it has come, what it has found, and when it must stop.
+//! A run of a job: how far it has come, what it has found, and when it must stop.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ObjectPath};
-use futures::FutureExt;
 
 use super::table::{Entry, FINDINGS_MAX};
-use super::{JobFinding, JobKind, JobProgress, JobRequest, JobState, check, free, load, persist, scrub, verify};
+use super::{JobFinding, JobKind, JobProgress, JobRequest, check};
 use crate::scope::Scope;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -34,65 +32,12 @@ pub(super) struct Run {
     pub(super) request: JobRequest,
     pub(super) scope: Scope,
     pub(super) rate: Rate,
-    entry: Arc<Entry>,
+    pub(super) entry: Arc<Entry>,
     saved_at: Mutex<Duration>,
 }
 
-/// How a run came to its end.
-enum Ended {
-    Done,
-    Failed(Error),
-    /// Cancelled, or the process stops.
-    Stopped,
-}
-
-impl Worker {
-    /// One of the tasks that run jobs; ends when the worker stops.
-    pub(crate) async fn job_loop(self: Arc<Self>) {
-        loop {
-            let entry = tokio::select! {
-                biased;
-                // First: a worker that stops begins no job.
-                () = self.stop.cancelled() => return,
-                entry = self.jobs.next(|| self.env.clock.unix_ms()) => entry,
-            };
-            self.jobs.observe(&self.metrics);
-            self.run_job(entry).await;
-        }
-    }
-
-    async fn run_job(self: &Arc<Self>, entry: Arc<Entry>) {
-        let run = match Run::new(self, &entry) {
-            Ok(run) => run,
-            Err(error) => return self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
-        };
-        // A job is in the catalog: a fault that ended the process would end each one after it.
-        let ended = match AssertUnwindSafe(run.to_its_end()).catch_unwind().await {
-            Ok(ended) => ended,
-            Err(_) => {
-                tracing::error!(job = run.entry.job().id, "a job has panicked");
-                let error = Some("a fault of Forebay's own; the log on standard error has more".to_owned());
-                return self.end_job(&entry, JobState::Failed, error).await;
-            }
-        };
-        match ended {
-            Ended::Done => self.end_job(&entry, JobState::Done, None).await,
-            Ended::Stopped if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
-            Ended::Failed(_) if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
-            // The next start goes on.
-            Ended::Failed(_) | Ended::Stopped if self.stop.is_cancelled() => {
-                if let Err(error) = self.save_job(&entry).await {
-                    tracing::warn!(%error, "the progress of a job could not be stored");
-                }
-            }
-            Ended::Failed(error) => self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
-            Ended::Stopped => unreachable!("a run stops only when it is told to"),
-        }
-    }
-}
-
 impl Run {
-    fn new(worker: &Arc<Worker>, entry: &Arc<Entry>) -> Result<Self> {
+    pub(super) fn new(worker: &Arc<Worker>, entry: &Arc<Entry>) -> Result<Self> {
         let request = entry.job().request;
         let scope = check(&request)?;
         let default = match request.kind {
@@ -102,35 +47,6 @@ impl Run {
         let rate = Rate::new(worker.env.clone(), request.rate_limit.map(|limit| limit.0).or(default));
         let saved_at = Mutex::new(worker.env.clock.monotonic());
         Ok(Self { worker: Arc::clone(worker), request, scope, rate, entry: Arc::clone(entry), saved_at })
-    }
-
-    async fn to_its_end(&self) -> Ended {
-        let work = match self.request.kind {
-            JobKind::Load => load::run(self).boxed(),
-            JobKind::Free => free::run(self).boxed(),
-            JobKind::Persist => persist::run(self).boxed(),
-            JobKind::Verify => verify::run(self).boxed(),
-            JobKind::Scrub => scrub::run(self).boxed(),
-        };
-        // A request to the under store must not be dropped on its way: persist looks itself whether to stop.
-        let result = if self.request.kind == JobKind::Persist {
-            let result = work.await;
-            if self.must_stop() {
-                return Ended::Stopped;
-            }
-            result
-        } else {
-            tokio::select! {
-                biased;
-                // First: what has ended is not stopped any more.
-                result = work => result,
-                () = self.stopped() => return Ended::Stopped,
-            }
-        };
-        match result {
-            Ok(()) => Ended::Done,
-            Err(error) => Ended::Failed(error),
-        }
     }
 
     pub(super) fn must_stop(&self) -> bool {

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::list::positions;
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
-use crate::write::put::{Change, answered};
+use crate::write::change::{Change, end_intent};
 use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, to_the_end};
 
 /// What waits for the under store.
@@ -181,7 +181,7 @@ impl Worker {
         if end == End::Discard {
             self.positions.changed(path, || positions::Change::Unknown);
         }
-        let change = Change { writes: vec![answered(path)], ..Change::to(after.as_ref(), local) };
+        let change = Change { writes: vec![end_intent(path)], ..Change::to(after.as_ref(), local) };
         self.change_record(path, &current, change, Durability::Fsync).await?;
         self.queue.remove(path);
         tracing::warn!(%path, generation = generation.0, size = record.size, ?end, "an undeliverable object waits no longer");

@@ -12,6 +12,7 @@ use futures::{FutureExt, StreamExt, stream};
 use crate::metrics::Tier;
 use crate::read::first_looks::{FirstLook, Look};
 use crate::read::memory_tier::MemoryObject;
+use crate::read::pages::pages_of;
 use crate::read::remote::{Known, Purpose, Version, WholeBody, keeps_reads};
 use crate::worker::{Located, Worker, storage_state};
 use crate::{ByteStream, Error, ErrorKind, GetObject, Mount, ObjectBody, ObjectHead, RangeRequest, Result};
@@ -182,7 +183,7 @@ impl Worker {
     ) -> Result<Found> {
         let mount = self.buckets.mount(&path.bucket).await?;
         if copy.is_none() && wanted == Wanted::Whole {
-            let (known, body) = self.ask_for_all(path, policy, &mount).await?;
+            let (known, body) = self.revalidate_whole(path, policy, &mount).await?;
             let info = self.known_info(policy, &known).await?;
             let found = self.found_remote(path, policy, mount, known, info, true)?;
             // Now, so that who waits for this look finds the pages on their way.
@@ -197,13 +198,13 @@ impl Worker {
         }
         let (known, asked) = match copy {
             Some(object) if self.is_believed(policy, &object) => (Known::Copy(object), false),
-            copy => (self.ask(path, policy, &mount, copy, Purpose::Read).await?, true),
+            copy => (self.revalidate(path, policy, &mount, copy, Purpose::Read).await?, true),
         };
         match self.known_info(policy, &known).await {
             Ok(info) => self.found_remote(path, policy, mount, known, info, asked),
             // The store drops a copy whose description is damaged, or may have let it go; the under store has another.
             Err(error) if matches!(error.kind, ErrorKind::Corrupt | ErrorKind::SlowDown) => {
-                let known = self.ask(path, policy, &mount, None, Purpose::Read).await?;
+                let known = self.revalidate(path, policy, &mount, None, Purpose::Read).await?;
                 let info = self.known_info(policy, &known).await?;
                 self.found_remote(path, policy, mount, known, info, true)
             }
@@ -438,12 +439,6 @@ async fn first_ready(mut body: ByteStream) -> Result<ByteStream> {
     }
 }
 
-/// Cuts a range at the borders of pages.
-pub(crate) fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
-    let (first, last) = (range.start / page_size, range.end.div_ceil(page_size));
-    (first..last).filter_map(move |index| ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range))
-}
-
 /// # Errors
 /// As [`requested_range`].
 fn head_of(found: &Found, request: &GetObject) -> Result<ObjectHead> {
@@ -519,11 +514,5 @@ mod tests {
         assert_eq!(range(10, None, Some(1)), Some((0, 6)));
         assert_eq!(range(10, None, Some(3)), Some((6, 10)));
         assert_eq!(range(10, None, Some(2)), None);
-    }
-
-    #[test]
-    fn pages_cover_a_range_exactly() {
-        let pages: Vec<_> = pages_of(ByteRange::new(5, 31), 10).map(|page| (page.start, page.end)).collect();
-        assert_eq!(pages, [(5, 10), (10, 20), (20, 30), (30, 31)]);
     }
 }

@@ -7,7 +7,7 @@ use forebay_catalog::records;
 use forebay_store::{Access, Retention};
 use forebay_types::EvictionOrder;
 
-use crate::policies::group_of_rule;
+use crate::policies::groups::group_of_rule;
 use crate::worker::Worker;
 
 /// How often quotas are looked at.

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use crate::list::positions;
 use crate::persist::{Entry, Left, can_have};
 use crate::worker::{Current, Worker};
-use crate::write::put::{Change, answered, unnoted};
+use crate::write::change::{Change, end_intent, unnoted};
 use crate::{Conditions, Error, Mount, Result};
 
 impl Worker {
@@ -97,7 +97,7 @@ impl Worker {
             return Ok(());
         }
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
-        let change = Change { writes: vec![answered(path)], ..Change::to(None, local) };
+        let change = Change { writes: vec![end_intent(path)], ..Change::to(None, local) };
         self.change_record(path, current, change, Durability::Fsync).await.map_err(|error| unnoted(path, error))
     }
 }

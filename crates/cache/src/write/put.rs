@@ -14,13 +14,12 @@ use futures::FutureExt;
 use futures::future::join;
 
 use crate::list::positions;
-use crate::metadata::{Annex, encode_info};
+use crate::metadata::{Annex, new_object};
 use crate::persist::{Entry, Left, StoreSource};
-use crate::policies::group_of;
 use crate::read::memory_tier::MemoryObject;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
-use crate::write::write_times::Note;
+use crate::write::change::{Change, end_intent, intent, unnoted};
 use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written};
 
 /// The bytes of an object to be.
@@ -269,7 +268,7 @@ impl Worker {
             local.forget.push(Self::store_key(&path));
         }
         let mut writes = with.writes;
-        writes.push(answered(&path));
+        writes.push(end_intent(&path));
         let change = Change { checks: with.checks, writes, ..Change::to(None, local) };
         match self.change_record(&path, &current, change, durability).await {
             Err(error) if must_hold => return Err(unnoted(&path, error)),
@@ -289,7 +288,7 @@ impl Worker {
     /// a write that got no answer, because its disk could not sync, may be there after the next start.
     pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current) -> Result<()> {
         self.fence.advance(path);
-        let mut writes = vec![under_way(path, self.settle.start())];
+        let mut writes = vec![intent(path, self.settle.start())];
         let mut local = LocalChange::default();
         if current.record.is_none() {
             local.forget.push(Self::store_key(path));
@@ -314,7 +313,7 @@ impl Worker {
     /// Nothing is on its way any more. Losing this makes the key's next write wait, and no more.
     pub(crate) async fn end_request(&self, path: &ObjectPath) {
         let transaction =
-            Transaction { writes: vec![answered(path)], durability: Durability::Os, ..Transaction::default() };
+            Transaction { writes: vec![end_intent(path)], durability: Durability::Os, ..Transaction::default() };
         if let Err(error) = self.engine.commit(transaction).await {
             tracing::warn!(%path, %error, "the key will have to wait after the next start");
         }
@@ -364,103 +363,10 @@ impl Worker {
     }
 }
 
-/// A change of one key's record, and all that goes with it.
-pub(crate) struct Change<'a> {
-    pub(crate) after: Option<&'a ObjectRecord>,
-    pub(crate) local: LocalChange,
-    pub(crate) checks: Vec<Check>,
-    pub(crate) writes: Vec<ValueWrite>,
-    /// No client waits for it.
-    pub(crate) may_wait: bool,
-}
-
-impl<'a> Change<'a> {
-    pub(crate) fn to(after: Option<&'a ObjectRecord>, local: LocalChange) -> Self {
-        Self { after, local, checks: Vec::new(), writes: Vec::new(), may_wait: false }
-    }
-}
-
-impl Worker {
-    /// Commits the change of a key's record. The caller holds the key's lock since it read `current`.
-    pub(crate) async fn change_record(
-        &self,
-        path: &ObjectPath,
-        current: &Current,
-        change: Change<'_>,
-        durability: Durability,
-    ) -> Result<()> {
-        let Change { after, local, mut checks, mut writes, may_wait } = change;
-        // The time of a write that got no answer may stand in its record alone.
-        let time = match (&current.record, after) {
-            (Some(record), None) => self.write_times.begin_note(record.last_modified_ms).await,
-            (_, _) => None,
-        };
-        writes.extend(time.as_ref().map(Note::write));
-        let key = records::object_key(path);
-        checks.push(Check { key: key.clone(), version: current.version });
-        if after.is_some() || current.record.is_some() {
-            writes.push(ValueWrite { key, value: after.map(ObjectRecord::encode) });
-        }
-        self.fence.advance(path);
-        let result = self.engine.commit(Transaction { checks, writes, local, durability, may_wait }).await;
-        self.fence.advance(path);
-        result?;
-        if let Some(time) = time {
-            time.end();
-        }
-        self.backlog.replace(current.record.as_ref(), after, &self.metrics);
-        self.space.replace(path, current.record.as_ref(), after);
-        self.missing.remove(path);
-        self.refusals.changed(path, after);
-        Ok(())
-    }
-}
-
-/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`] and [`Settle::start`](crate::persist::settle::Settle::start).
-pub(crate) fn under_way(path: &ObjectPath, start: Generation) -> ValueWrite {
-    let value = Some(Bytes::copy_from_slice(&start.0.to_be_bytes()));
-    ValueWrite { key: records::request_key(path), value }
-}
-
-/// The start of the process that has noted it; older releases did not.
-pub(crate) fn decode_under_way(value: &[u8]) -> Option<Generation> {
-    value.try_into().ok().map(|bytes| Generation(u64::from_be_bytes(bytes)))
-}
-
-/// The end of [`under_way`].
-pub(crate) fn answered(path: &ObjectPath) -> ValueWrite {
-    ValueWrite { key: records::request_key(path), value: None }
-}
-
-/// The under store has done what was asked, and the local store can't note it. Not what the local store says: "full" would mean that
-/// nothing was done.
-pub(crate) fn unnoted(path: &ObjectPath, error: Error) -> Error {
-    let context = format!("the under store has the change of {path}, and it could not be noted here: {error}");
-    Error { source: Some(error.into()), ..Error::new(ErrorKind::Unavailable, context) }
-}
-
 /// An object's description, before its time is known.
 pub(crate) fn described(size: u64, etag: ETag, checksums: Checksums, attributes: Attributes) -> ObjectInfo {
     let Attributes { headers, user, tags } = attributes;
     ObjectInfo { headers, user, tags, checksums, ..ObjectInfo::new(size, etag, 0) }
-}
-
-pub(crate) fn new_object(
-    path: &ObjectPath,
-    policy: &PathPolicy,
-    generation: Generation,
-    info: &ObjectInfo,
-    pinned: bool,
-) -> NewObject {
-    NewObject {
-        key: Worker::store_key(path),
-        generation,
-        metadata: encode_info(info),
-        annex: Annex::default().encode(),
-        pinned,
-        group: group_of(policy),
-        size: info.size,
-    }
 }
 
 fn written(info: &ObjectInfo) -> Written {

@@ -8,11 +8,12 @@ use forebay_store::Object;
 use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
 use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode, header_bytes};
 
+use crate::metadata::new_object;
 use crate::persist::Entry;
 use crate::read::memory_tier::MemoryObject;
 use crate::read::remote::{Known, Purpose};
 use crate::worker::{Current, Located, Worker};
-use crate::write::put::{Change, new_object};
+use crate::write::change::Change;
 use crate::{Error, ErrorKind, Result};
 
 impl Worker {
@@ -52,7 +53,7 @@ impl Worker {
             Located::Deleted => Err(not_found(path)),
             Located::Elsewhere { copy } => {
                 let mount = self.buckets.mount(&path.bucket).await?;
-                if let Known::Absent = self.know(path, &policy, &mount, copy, Purpose::Read).await? {
+                if let Known::Absent = self.lookup(path, &policy, &mount, copy, Purpose::Read).await? {
                     return Err(not_found(path));
                 }
                 self.check_settled(path)?;

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use forebay_types::ByteSize;
 
+use super::kind::Capacity;
 use super::problem::{Origin, Problem};
+use super::sections::{Config, Place, Store};
 use super::sources::{Sourced, Sources};
-use super::{Capacity, Config, Place, Store};
 use crate::store_settings;
 
 impl Config {

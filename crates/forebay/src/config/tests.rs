@@ -1,3 +1,7 @@
+use std::path::PathBuf;
+
+use forebay_types::{ByteSize, PolicyRule};
+
 use super::*;
 
 fn load(text: &str) -> Result<Config, Problem> {

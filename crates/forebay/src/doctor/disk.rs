@@ -11,7 +11,7 @@ use forebay_env::{Env, Random};
 use rustix::fs::{Advice, OFlags};
 use tokio_util::sync::CancellationToken;
 
-use super::present;
+use super::filesystem::present;
 use super::report::{Report, Unit};
 
 /// What is written and read back at most: more than the caches inside of disks that have no power-loss protection.

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::present;
 use super::report::{Report, Unit};
-use crate::config::{Capacity, Config};
+use crate::config::{Capacity, Config, Problem};
 use crate::store_settings;
 use crate::watch::device_of;
 
@@ -118,6 +117,13 @@ pub(super) fn capacity_bytes(config: &Config) -> u64 {
         found.map_or(0, |(total, possible)| (total / 100 * percent).min(possible))
     };
     config.store.data_dirs.iter().map(of).sum()
+}
+
+/// The directory itself, or what it will be made in.
+pub(super) fn present(directory: &Path) -> Result<PathBuf, Problem> {
+    let whole = std::path::absolute(directory).map_err(|e| Problem(format!("the working directory: {e}")))?;
+    let found = whole.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
+    Ok(found.to_owned())
 }
 
 #[cfg(test)]

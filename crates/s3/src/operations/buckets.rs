@@ -12,7 +12,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::{Failure, Operations, not_implemented};
 use crate::context::caller;
 use crate::convert;
-use crate::error::s3_error as error_with_status;
+use crate::s3_error::error_with_status;
 
 /// Scope of continuation tokens for buckets; no bucket has this name.
 const TOKEN_SCOPE: &str = "*";

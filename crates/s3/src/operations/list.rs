@@ -3,7 +3,7 @@
 use forebay_auth::{Action, User};
 use forebay_cache::{ListObjects, ListedObject, ObjectPage};
 use forebay_types::limits;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use s3s::dto::{
     CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
     ListObjectsV2Input, ListObjectsV2Output, Object, ObjectVersion, Owner,
@@ -14,9 +14,7 @@ use super::{Failure, Operations};
 use crate::authorize::access_denied;
 use crate::context::caller;
 use crate::convert;
-
-/// What `encoding-type=url` leaves alone.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+use crate::object_url::PATH_ENCODE_SET;
 
 /// How names are written in an answer.
 #[derive(Clone, Copy)]
@@ -37,7 +35,7 @@ impl Encoding {
     pub(super) fn write(self, name: String) -> String {
         match self {
             Self::Plain => name,
-            Self::Url => utf8_percent_encode(&name, PLAIN).to_string(),
+            Self::Url => utf8_percent_encode(&name, PATH_ENCODE_SET).to_string(),
         }
     }
 

@@ -13,9 +13,10 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::copy::readable_source;
 use super::read::{hide, part_number};
 use super::{Failure, Operations, refuse_unsupported, system_headers, write_conditions};
-use crate::context::{caller, is_signed, location, take_trailing};
+use crate::context::{caller, is_signed, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
+use crate::object_url::location;
 
 pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<UploadRef> {
     Ok(UploadRef { path: convert::path(bucket, key)?, upload_id })

@@ -7,9 +7,10 @@ use s3s::dto::{ETag, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers, write_conditions};
-use crate::context::{is_signed, location, operation, take_trailing};
+use crate::context::{is_signed, operation, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
+use crate::object_url::location;
 use crate::s3s_fixes::answer;
 
 impl Operations {

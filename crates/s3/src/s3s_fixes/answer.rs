@@ -5,8 +5,9 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use s3s::{Body, HttpResponse, S3Error, StdError};
 
+use super::credential_scope::WRONG_REGION;
 use crate::context::RequestContext;
-use crate::error::s3_error;
+use crate::s3_error::denied;
 
 /// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -54,9 +55,6 @@ fn escape_returns(response: &mut HttpResponse) {
     *response.body_mut() = Body::from(escaped.copied().collect::<Vec<u8>>());
     response.headers_mut().remove(CONTENT_LENGTH);
 }
-
-/// How the message says that a request was signed for another region.
-pub(crate) const WRONG_REGION: &str = " is wrong; expecting ";
 
 /// Every error of S3 says which request it is about, and in words what is wrong. `s3s` leaves both out where it refuses itself.
 fn complete_error(response: &mut HttpResponse, context: &RequestContext, region: &str) {
@@ -145,7 +143,7 @@ async fn refuse_form(response: HttpResponse, request_id: &str) -> Result<HttpRes
     let breaks_policy = text.contains("<Code>InvalidPolicyDocument<") && text.contains(" failed: ");
     if breaks_policy {
         let message = "Invalid according to Policy: a condition of the policy failed.";
-        return Ok(refuse(s3_error("AccessDenied", StatusCode::FORBIDDEN, message), request_id));
+        return Ok(refuse(denied(message), request_id));
     }
     Ok(HttpResponse::from_parts(parts, Body::from(body)))
 }

@@ -10,16 +10,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use s3s::S3Error;
 
 use super::XML_BYTES_MAX;
-use super::answer::WRONG_REGION;
 use super::chunks::Framing;
+use super::credential_scope::check_scope;
 use super::documents::{Expected, Kind};
+use super::query_string::Query;
 use super::{forms, signature_2};
-use crate::error::s3_error;
+use crate::s3_error::{denied, error_with_status, invalid_request};
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
 const EXPIRES_SECONDS_MAX: u32 = 604_800;
-/// Most parameters in a query; no S3 operation has more than 25.
-const QUERY_PARAMETERS_MAX: usize = 64;
 /// Headers besides `x-amz-*` that mean one thing only and must not come twice.
 const SINGLE_HEADERS: [&str; 8] =
     ["authorization", "host", "content-length", "content-md5", "content-type", "range", "if-match", "if-none-match"];
@@ -106,17 +105,17 @@ fn check_method(parts: &Parts) -> Check {
     match parts.method {
         Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE => Ok(()),
         // What a browser asks before it sends a request of another origin. Rules for that are not evaluated here.
-        Method::OPTIONS if parts.headers.contains_key(ORIGIN) => Err(s3_error(
+        Method::OPTIONS if parts.headers.contains_key(ORIGIN) => Err(error_with_status(
             "AccessForbidden",
             StatusCode::FORBIDDEN,
             "CORSResponse: CORS is not enabled for this bucket.",
         )),
-        Method::OPTIONS => Err(s3_error(
+        Method::OPTIONS => Err(error_with_status(
             "BadRequest",
             StatusCode::BAD_REQUEST,
             "Insufficient information. Origin request header needed.",
         )),
-        _ => Err(s3_error(
+        _ => Err(error_with_status(
             "MethodNotAllowed",
             StatusCode::METHOD_NOT_ALLOWED,
             "The specified method is not allowed against this resource.",
@@ -129,18 +128,18 @@ fn check_headers(headers: &HeaderMap) -> Check {
         let single = name.as_str().starts_with("x-amz-") && !LIST_HEADERS.contains(&name.as_str())
             || SINGLE_HEADERS.contains(&name.as_str());
         if single && headers.get_all(name).iter().nth(1).is_some() {
-            return Err(invalid(format!("The header {name} was given twice.")));
+            return Err(invalid_request(format!("The header {name} was given twice.")));
         }
     }
     check_checksum_headers(headers)?;
     check_transfer(headers)?;
     if !headers.contains_key(HOST) {
-        return Err(invalid("The Host header is missing."));
+        return Err(invalid_request("The Host header is missing."));
     }
     if let Some(length) = headers.get("x-amz-decoded-content-length")
         && !(length.len() <= 15 && !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit))
     {
-        return Err(invalid("The header x-amz-decoded-content-length must be a number."));
+        return Err(invalid_request("The header x-amz-decoded-content-length must be a number."));
     }
     Ok(())
 }
@@ -157,7 +156,7 @@ fn check_transfer(headers: &HeaderMap) -> Check {
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => return Ok(()),
         (Some(_), _) => "Transfer-Encoding must be chunked, and nothing else.",
     };
-    let mut error = invalid(wrong);
+    let mut error = invalid_request(wrong);
     // `s3s` replaces all headers by these.
     error.set_headers(HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("application/xml")),
@@ -175,7 +174,7 @@ fn form(parts: &Parts, query: &Query) -> Check<Option<String>> {
     }
     let text = std::str::from_utf8(content_type).ok().filter(|text| text.is_ascii());
     let Some(boundary) = text.and_then(forms::boundary) else {
-        return Err(s3_error(
+        return Err(error_with_status(
             "MalformedPOSTRequest",
             StatusCode::BAD_REQUEST,
             "The boundary of the form is not valid.",
@@ -195,7 +194,11 @@ fn check_document_size(parts: &Parts, query: &Query, is_form: bool) -> Check {
     let is_document = (parts.method == Method::POST && !is_form) || query.only("tagging").is_some();
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if is_document && length.is_some_and(|length| length > XML_BYTES_MAX as u64) {
-        return Err(s3_error("MaxMessageLengthExceeded", StatusCode::BAD_REQUEST, "Your request was too big."));
+        return Err(error_with_status(
+            "MaxMessageLengthExceeded",
+            StatusCode::BAD_REQUEST,
+            "Your request was too big.",
+        ));
     }
     Ok(())
 }
@@ -229,13 +232,13 @@ fn hoisted(query: &Query, headers: &HeaderMap, is_version_2: bool) -> Check<Head
         if !is_header || is_old_checksum || NOT_HOISTED.contains(&name.as_str()) {
             continue;
         }
-        let wrong = || invalid(format!("The query parameter {name:?} is not valid as a header."));
+        let wrong = || invalid_request(format!("The query parameter {name:?} is not valid as a header."));
         let header = HeaderName::try_from(&name).map_err(|_| wrong())?;
         if is_version_2 && headers.get(&header).is_some_and(|given| given == value.as_str()) {
             continue;
         }
         if headers.contains_key(&header) || hoisted.contains_key(&header) {
-            return Err(invalid(format!("The header {name} was given twice.")));
+            return Err(invalid_request(format!("The header {name} was given twice.")));
         }
         hoisted.insert(header, HeaderValue::try_from(value).map_err(|_| wrong())?);
     }
@@ -263,8 +266,13 @@ fn is_version_4(headers: &HeaderMap) -> bool {
 }
 
 fn check_header_signature(headers: &HeaderMap, region: &str) -> Check {
-    let malformed =
-        || s3_error("AuthorizationHeaderMalformed", StatusCode::BAD_REQUEST, "The authorization header is malformed.");
+    let malformed = || {
+        error_with_status(
+            "AuthorizationHeaderMalformed",
+            StatusCode::BAD_REQUEST,
+            "The authorization header is malformed.",
+        )
+    };
     let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(malformed)?;
     let fields = value.strip_prefix("AWS4-HMAC-SHA256 ").ok_or_else(malformed)?;
     let field = |name: &str| {
@@ -278,7 +286,7 @@ fn check_header_signature(headers: &HeaderMap, region: &str) -> Check {
 
 fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
     let malformed = |what: &str| {
-        s3_error(
+        error_with_status(
             "AuthorizationQueryParametersError",
             StatusCode::BAD_REQUEST,
             format!("The query parameter {what} is not right."),
@@ -293,26 +301,6 @@ fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
     }
     check_scope(query.only("X-Amz-Credential").ok_or_else(|| malformed("X-Amz-Credential"))?, region)?;
     check_signed_headers(query.only("X-Amz-SignedHeaders").ok_or_else(|| malformed("X-Amz-SignedHeaders"))?, headers)
-}
-
-/// `key/date/region/s3/aws4_request`; the date is checked with the signature.
-pub(crate) fn check_scope(credential: &str, region: &str) -> Check {
-    let mut parts = credential.rsplit('/');
-    let (end, service, given) = (parts.next(), parts.next(), parts.next());
-    if end != Some("aws4_request") || service != Some("s3") {
-        return Err(denied("The credential scope must end with s3/aws4_request."));
-    }
-    match given {
-        Some(given) if given == region => Ok(()),
-        given => Err(s3_error(
-            "AuthorizationHeaderMalformed",
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The authorization header is malformed; the region '{}'{WRONG_REGION}'{region}'",
-                given.unwrap_or_default()
-            ),
-        )),
-    }
 }
 
 fn check_signed_headers(signed: &str, headers: &HeaderMap) -> Check {
@@ -340,65 +328,8 @@ fn framing(headers: &HeaderMap, signed: bool) -> Check<Option<Framing>> {
     Ok(framing)
 }
 
-/// The query's parameters, decoded as `s3s` decodes them.
-pub(crate) struct Query {
-    parameters: Vec<(String, String)>,
-}
-
-impl Query {
-    pub(crate) fn parse(query: &str) -> Check<Self> {
-        let decode = |text: &str| {
-            let spaced = text.replace('+', " ");
-            percent_encoding::percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned())
-        };
-        let parameters: Result<Vec<_>, _> = query
-            .split('&')
-            .filter(|parameter| !parameter.is_empty())
-            .map(|parameter| {
-                let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-                Ok((decode(name)?, decode(value)?))
-            })
-            .collect();
-        let parameters = parameters.map_err(|_: std::str::Utf8Error| invalid("The query is not valid UTF-8."))?;
-        if parameters.len() > QUERY_PARAMETERS_MAX {
-            return Err(invalid("The query has too many parameters."));
-        }
-        for (index, (name, _)) in parameters.iter().enumerate() {
-            if parameters[..index].iter().any(|(other, _)| other == name) {
-                return Err(invalid(format!("The query parameter {name:?} was given twice.")));
-            }
-        }
-        Ok(Self { parameters })
-    }
-
-    pub(crate) fn only(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.parameters.iter().map(|(name, _)| name.as_str())
-    }
-
-    fn has_signature_parameters(&self) -> bool {
-        ["Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature"].iter().any(|name| {
-            self.parameters.iter().any(|(given, _)| {
-                given.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("X-Amz-"))
-                    && given[6..].eq_ignore_ascii_case(name)
-            })
-        })
-    }
-}
-
-fn denied(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
-    s3_error("AccessDenied", StatusCode::FORBIDDEN, message)
-}
-
 fn not_implemented(what: &str) -> S3Error {
-    s3_error("NotImplemented", StatusCode::NOT_IMPLEMENTED, format!("{what} is not implemented."))
-}
-
-fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
-    s3_error("InvalidRequest", StatusCode::BAD_REQUEST, message)
+    error_with_status("NotImplemented", StatusCode::NOT_IMPLEMENTED, format!("{what} is not implemented."))
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl Chunks {
                     let left = left - part.len() as u64;
                     if self.framing == Framing::Signed {
                         self.came += part.len();
-                        self.held.set(&self.context, self.came)?;
+                        self.held.set(self.context.requester.get(), self.came)?;
                     }
                     self.place = if left == 0 { Place::Break(0) } else { Place::Data(left) };
                     self.pass_data(part);
@@ -129,7 +129,7 @@ impl Chunks {
         let line = std::mem::take(&mut self.line);
         let size = self.parse(&line)?;
         self.came = 0;
-        self.held.set(&self.context, 0)?;
+        self.held.set(self.context.requester.get(), 0)?;
         match size {
             0 => {
                 self.ready.push_back(line.into());

@@ -8,7 +8,7 @@ use forebay_cache::{BodyDigests, ErrorKind};
 use forebay_types::{Algorithm, Checksum};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use s3s::{HttpResponse, S3Error, StdError};
@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 use super::{BodyError, XML_BYTES_MAX, answer};
 use crate::buffers::Held;
 use crate::context::RequestContext;
-use crate::error::s3_error;
 use crate::incoming::{md5, payload_hash};
+use crate::s3_error::{error_with_status, invalid_request};
 
 /// What a document is about, and with it what may be in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,10 +124,7 @@ impl Expectations {
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, S3Error> {
         let checksum = |algorithm: Algorithm| {
             let value = headers.get(algorithm.header())?.to_str().unwrap_or_default();
-            let wrong = || {
-                let message = format!("Value for {} header is invalid.", algorithm.header());
-                s3_error("InvalidRequest", StatusCode::BAD_REQUEST, message)
-            };
+            let wrong = || invalid_request(format!("Value for {} header is invalid.", algorithm.header()));
             Some(Checksum::parse(algorithm, value).ok_or_else(wrong))
         };
         let checksums = Algorithm::ALL.into_iter().filter_map(checksum).collect::<Result<_, _>>()?;
@@ -225,7 +222,8 @@ where
         while let Some(data) = body.next().await {
             let data = data.map_err(|error| refuse(&context, BodyError::from_stream(&*error)))?;
             // What is made of it takes as much again.
-            held.set(&context, 2 * (document.len() + data.len())).map_err(|busy| refuse(&context, busy))?;
+            held.set(context.requester.get(), 2 * (document.len() + data.len()))
+                .map_err(|busy| refuse(&context, busy))?;
             if document.capacity() - document.len() < data.len() {
                 document.reserve_exact(data.len().max(document.len() / 4));
             }
@@ -250,7 +248,7 @@ fn refuse(context: &RequestContext, wrong: BodyError) -> StdError {
 /// The answer to a body that was refused.
 pub(crate) fn refused(context: &RequestContext) -> Option<HttpResponse> {
     let refused = context.refused.get()?;
-    Some(answer::refuse(s3_error(refused.code(), refused.status(), refused.message()), &context.id))
+    Some(answer::refuse(error_with_status(refused.code(), refused.status(), refused.message()), &context.id))
 }
 
 /// Says of a request that its body is a document, which [`crate::lenient`] puts right behind the signature check.

@@ -13,7 +13,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use s3s::StdError;
 use sha2::Sha256;
 
-use super::checks::check_scope;
+use super::credential_scope::check_scope;
 use super::{BodyError, signature_2};
 use crate::context::RequestContext;
 

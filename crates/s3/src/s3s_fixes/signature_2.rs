@@ -19,9 +19,9 @@ use s3s::S3Error;
 use s3s::host::S3Host;
 use sha1::Sha1;
 
-use super::checks::Query;
-use crate::error::s3_error;
+use super::query_string::Query;
 use crate::host::Domain;
+use crate::s3_error::{denied, error_with_status};
 
 /// The parameters that say whose signature it is.
 pub(crate) const OWN: [&str; 3] = ["AWSAccessKeyId", "Expires", "Signature"];
@@ -193,11 +193,7 @@ fn without_headers(uri: &Uri) -> Result<Uri, S3Error> {
 
 pub(crate) fn mismatch() -> S3Error {
     let message = "The request signature we calculated does not match the signature you provided. Check your key and signing method.";
-    s3_error("SignatureDoesNotMatch", StatusCode::FORBIDDEN, message)
-}
-
-fn denied(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
-    s3_error("AccessDenied", StatusCode::FORBIDDEN, message)
+    error_with_status("SignatureDoesNotMatch", StatusCode::FORBIDDEN, message)
 }
 
 #[cfg(test)]

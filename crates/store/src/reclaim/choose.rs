@@ -13,17 +13,14 @@ use bytes::Bytes;
 use forebay_env::sync::atomic::Ordering;
 use forebay_types::Generation;
 
-use super::carried_max;
+use super::worth::{LEAST_FREED, carried_max, is_worth_reclaiming};
 use crate::Result;
 use crate::directory::Directory;
+use crate::ids::SegmentKey;
+use crate::inner::Inner;
 use crate::record::commit::CommitBody;
-use crate::segment::{Segment, SegmentKey, SegmentKind};
-use crate::store::Inner;
+use crate::segment::{Segment, SegmentKind};
 use crate::table::Entry;
-
-/// A segment of which reclaim can free less than this part stays where it is. What is carried needs as many bytes as before, or a few more:
-/// so every victim leaves more room than there was.
-const LEAST_FREED: u64 = 8;
 
 /// The part of a directory that deletes and annotations may take.
 const MOST_CHANGES: u64 = 16;
@@ -84,12 +81,6 @@ impl Oldest {
     pub(crate) fn has_values_before(&self, version: u64) -> bool {
         self.value < version
     }
-}
-
-/// Whether there is room to win, after what reclaim must carry. A rough look: deletes and annotations may stay or go.
-pub(crate) fn is_worth_reclaiming(segment: &Segment) -> bool {
-    let freed = segment.length().saturating_sub(segment.needed_bytes(false));
-    freed >= segment.length() / LEAST_FREED
 }
 
 impl Inner {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::choose::Oldest;
+use crate::ids::SegmentKey;
+use crate::inner::Inner;
 use crate::record::commit::{CommitBody, WriteBody};
 use crate::record::scan::Scan;
 use crate::record::void::VoidBody;
 use crate::record::{Draft, Kind};
-use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKey};
-use crate::store::Inner;
+use crate::segment::{SEGMENT_HEADER_BYTES, Segment};
 use crate::{Error, ErrorKind, Result};
 
 /// Commits carried in one append.

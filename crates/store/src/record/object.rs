@@ -4,9 +4,10 @@ use bytes::Bytes;
 use forebay_types::Generation;
 use serde::{Deserialize, Serialize};
 
+use super::location::Location;
 use super::{Draft, Kind, decode_body, encode_body};
 use crate::Result;
-use crate::segment::SegmentKey;
+use crate::ids::SegmentKey;
 
 /// The body. The payload holds the object's bytes when they are few, and nothing when `extents` does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,4 +59,9 @@ impl ObjectBody {
     pub(crate) fn decode_owner(body: &[u8]) -> Result<(&[u8], Generation)> {
         decode_body(body)
     }
+}
+
+pub(crate) fn extent_at(start: u64, bytes: u32, location: Location) -> Extent {
+    let Location { segment, offset, head_bytes, .. } = location;
+    Extent { start, bytes, segment, offset, head_bytes, skip: 0 }
 }

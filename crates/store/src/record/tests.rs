@@ -10,7 +10,8 @@ use super::extent::ExtentBody;
 use super::object::{Extent, ObjectBody};
 use super::void::VoidBody;
 use super::*;
-use crate::segment::{SegmentHeader, SegmentKey};
+use crate::ids::SegmentKey;
+use crate::segment::SegmentHeader;
 
 /// Compares with a file in `golden`, which `FOREBAY_WRITE_GOLDEN=1` writes. These files never change: a format that is
 /// different has another version, and the old files stay readable.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Draft, Kind, decode_body, encode_body};
 use crate::Result;
-use crate::segment::SegmentKey;
+use crate::ids::SegmentKey;
 
 /// Records of one log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,18 +7,18 @@ use bytes::Bytes;
 use forebay_env::HashState;
 use forebay_types::Generation;
 
-use super::Tables;
 use crate::Result;
+use crate::ids::SegmentKey;
 use crate::record::Kind;
 use crate::record::commit::CommitBody;
 use crate::record::extent::ExtentBody;
-use crate::record::object::{Extent, ObjectBody};
+use crate::record::location::Location;
+use crate::record::object::{Extent, ObjectBody, extent_at};
 use crate::record::scan::Scanned;
 use crate::record::void::VoidBody;
-use crate::segment::{Segment, SegmentKey};
-use crate::snapshot::Snapshot;
-use crate::table::{Entry, Location, Row, Write};
-use crate::writer::{entry_of, extent_at};
+use crate::segment::Segment;
+use crate::snapshot::load::Snapshot;
+use crate::table::{Entry, Row, Tables, Write, entry_of};
 
 /// What a record does to the tables.
 enum Step {

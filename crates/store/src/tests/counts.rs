@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::segment::SegmentKey;
+use crate::ids::SegmentKey;
 
 /// What the objects and values of the tables need of a segment.
 #[derive(Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::directory::IdentityFile;
-use crate::starts::FORMAT;
+use crate::recovery::starts::FORMAT;
 use crate::{DirectoryId, Forgotten};
 
 const OBJECTS: usize = 40;

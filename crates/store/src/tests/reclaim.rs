@@ -6,6 +6,7 @@ use forebay_env::sync::Mutex;
 
 use super::*;
 use crate::reclaim::Carried;
+use crate::reclaim::worth::carried_max;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
 use crate::{Access, Annotation, Retention};
 
@@ -222,7 +223,7 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     let victim = directory.segment(number).unwrap();
     assert!(victim.is_sealed() && victim.doom());
     let members = store.inner.members(victim.key()).await;
-    let carried = Carried::Worthwhile { bytes_max: crate::reclaim::carried_max(&victim) };
+    let carried = Carried::Worthwhile { bytes_max: carried_max(&victim) };
     store.inner.reclaim(directory, &victim, carried, members).await?;
     // As the snapshot would have done that lets it go.
     directory.log_list.settle(directory.disk.as_ref(), number + 1).await.unwrap();

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use forebay_env::Random;
 use forebay_types::{ByteRange, ETag};
 use futures::StreamExt;
 
 use super::calls::DirectoryCalls;
+use super::errors::failed;
+use super::meta;
+use super::own::{make_own, own};
 use super::tree::Tree;
-use super::{Inner, failed, make_own, meta, own};
 use crate::{ByteStream, Error, ErrorKind, Result, Upload};
 
 /// Bytes read or written at once.
@@ -96,9 +99,8 @@ impl Drop for Temporary {
 }
 
 impl Temporary {
-    pub(crate) fn create(inner: &Inner) -> Result<Self> {
-        let tree = inner.tree()?;
-        let path = own("tmp").join(inner.env.random.hex_id());
+    pub(crate) fn create(tree: Tree, random: &dyn Random) -> Result<Self> {
+        let path = own("tmp").join(random.hex_id());
         let created = tree.create(&path).or_else(|error| match error.kind() {
             // The first one.
             io::ErrorKind::NotFound => make_own(&tree, "tmp").and_then(|()| tree.create(&path)),

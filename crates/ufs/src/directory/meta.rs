@@ -10,8 +10,9 @@ use md5::{Digest, Md5};
 use rustix::fs::XattrFlags;
 use serde::{Deserialize, Serialize};
 
+use super::errors::failed;
+use super::own::{make_own, own};
 use super::tree::Tree;
-use super::{failed, make_own, modified_ns, own};
 use crate::{RemoteObject, Result, Stamp};
 
 /// The extended attribute.
@@ -123,4 +124,9 @@ pub(crate) fn object(stat: &Metadata, meta: Option<&FileMeta>) -> RemoteObject {
         None => ObjectInfo::new(stat.len(), remote_etag.clone(), modified_ms),
     };
     RemoteObject { info, remote_etag, stamp }
+}
+
+/// A file's identity and times, for tags that change with every change.
+fn modified_ns(stat: &std::fs::Metadata) -> i128 {
+    i128::from(stat.mtime()) * 1_000_000_000 + i128::from(stat.mtime_nsec())
 }

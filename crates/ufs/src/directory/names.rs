@@ -15,9 +15,10 @@ use forebay_env::Env;
 use parking_lot::Mutex;
 use rustix::fs::FileType;
 
+use super::errors::{failed, is_absent};
+use super::own::OWN_DIRECTORY;
 use super::paths::{Name, parse};
 use super::tree::{Directory, Tree};
-use super::{OWN_DIRECTORY, failed, is_absent};
 use crate::Result;
 
 /// Bytes that are kept in all.

@@ -15,8 +15,9 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
+use super::errors::is_absent;
+use super::own::OWN_DIRECTORY;
 use super::tree::Tree;
-use super::{OWN_DIRECTORY, is_absent};
 
 /// Longest piece of a component: file names have at most 255 bytes, and a mark may follow.
 const PIECE_BYTES: usize = 200;

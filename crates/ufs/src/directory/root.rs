@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use forebay_env::Env;
 use forebay_types::BucketName;
 
+use super::DirectoryStore;
 use super::calls::DirectoryCalls;
+use super::errors::{failed, is_absent};
 use super::names::Kept;
+use super::own::OWN_DIRECTORY;
 use super::tree::Root;
-use super::{DirectoryStore, OWN_DIRECTORY, failed, is_absent};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 
 /// A directory of buckets.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use forebay_types::{Generation, ObjectInfo};
 
+use super::own::OWN_DIRECTORY;
 use super::*;
 use crate::{BucketRoot, conformance};
 
@@ -255,7 +256,7 @@ async fn an_upload_does_not_end_in_a_directory_that_was_replaced() {
     let root = base.path().join("root");
     std::fs::create_dir(&root).unwrap();
     let store = DirectoryStore::open(Env::real(), root.clone()).await.unwrap();
-    let temporary = Temporary::create(&store.inner).unwrap();
+    let temporary = Temporary::create(store.inner.tree().unwrap(), &*store.inner.env.random).unwrap();
     std::fs::rename(&root, base.path().join("old")).unwrap();
     std::fs::create_dir(&root).unwrap();
     let placed = store.inner.place("key", temporary, &Condition::Always, ETag::new("tag"));

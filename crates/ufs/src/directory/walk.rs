@@ -4,9 +4,9 @@ use std::path::Path;
 
 use forebay_env::Env;
 
+use super::meta;
 use super::names::Kept;
 use super::tree::Tree;
-use super::{Inner, meta};
 use crate::grouping::Grouping;
 use crate::{ListPage, ListRequest, ListedObject, Result};
 
@@ -23,8 +23,8 @@ struct Walk<'a> {
     held_min: usize,
 }
 
-pub(super) fn list(inner: &Inner, request: &ListRequest) -> Result<ListPage> {
-    page(&inner.env, &inner.kept, &inner.tree()?, request, HELD_MIN)
+pub(super) fn list(env: &Env, kept: &Kept, tree: &Tree, request: &ListRequest) -> Result<ListPage> {
+    page(env, kept, tree, request, HELD_MIN)
 }
 
 fn page(env: &Env, kept: &Kept, tree: &Tree, request: &ListRequest, held_min: usize) -> Result<ListPage> {

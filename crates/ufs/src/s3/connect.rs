@@ -1,7 +1,6 @@
 //! Makes clients: where credentials and the region come from, time limits, no retries.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -25,30 +24,18 @@ use forebay_env::Env;
 use parking_lot::Mutex;
 
 use super::count::Counted;
+use super::settings::S3Credentials;
 use super::skew::Skew;
 use super::speaker::Speaker;
+use crate::Result;
 use crate::governor::CallObserver;
-use crate::{OpenOptions, Result};
+use crate::options::OpenOptions;
 
 /// Where the client signs for when nothing names a region; what most S3-compatible servers expect.
 const DEFAULT_REGION: &str = "us-east-1";
 
 /// Bodies that bring no byte for this long are given up, both ways.
 pub(super) const STALL: Duration = Duration::from_secs(20);
-
-/// Keys from Forebay's own configuration.
-#[derive(Clone, PartialEq, Eq)]
-pub struct S3Credentials {
-    pub access_key: String,
-    pub secret_key: String,
-    pub session_token: Option<String>,
-}
-
-impl fmt::Debug for S3Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3Credentials").field("access_key", &self.access_key).finish_non_exhaustive()
-    }
-}
 
 /// A client of the SDK, and who is told of requests that go past it.
 #[derive(Clone)]

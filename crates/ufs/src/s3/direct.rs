@@ -35,12 +35,14 @@ use http_body_util::{BodyExt, Limited};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
+use super::connect::S3Client;
 use super::connect::STALL;
 use super::count::class;
 use super::errors::is_error_document;
+use super::objects;
+use super::settings::S3Settings;
 use super::skew::Skew;
 use super::speaker::{Doubt, Speaker, operation_of, speaks_s3};
-use super::{S3Client, S3Settings, objects};
 use crate::governor::CallObserver;
 use crate::{ByteStream, Error, ErrorKind, Hasher};
 

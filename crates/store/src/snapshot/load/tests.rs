@@ -5,10 +5,14 @@ use std::sync::Arc;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::random::SeededRandom;
 use forebay_env::{Disk, Env};
+use forebay_types::Generation;
 
+use super::super::format::{ObjectRow, frame, start_of_file};
 use super::*;
 use crate::directory::Identity;
-use crate::members::DirectoryId;
+use crate::ids::DirectoryId;
+use crate::record::location::Location;
+use crate::record::object::Extent;
 
 const STORE: u64 = 0x1234_5678_9abc_def0;
 

@@ -2,50 +2,22 @@
 //! no number is given twice, and a directory that the store has gone on without is never taken for one of its own again.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use forebay_env::{Disk, Env};
 use serde::{Deserialize, Serialize};
 
+use super::starts::{self, Seen, Start, Witness};
 use crate::directory::{Directory, Identity, IdentityFile};
+use crate::ids::DirectoryId;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, lacks_room, parse_segment_name};
 use crate::small_file::Format;
-use crate::starts::{self, Seen, Start, Witness};
 use crate::{Error, ErrorKind, Result, Settings};
 
 const FORMAT: Format = Format { name: "members", what: "the list of directories", magic: b"FBMB", version: 1 };
 
 /// A store from before there were lists may have had as many directories as this, and no more. Their numbers are not given again.
 const NUMBERS_BEFORE_LISTS: u16 = 1024;
-
-/// Tells a data directory from every other one that there ever was: 64 random bits, written as 16 hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct DirectoryId(pub(crate) u64);
-
-impl DirectoryId {
-    /// That of a directory from before there were ids. It binds records as its store and its number did.
-    pub(crate) fn before_lists(store: u64, number: u16) -> Self {
-        Self(store ^ (u64::from(number) << 32).rotate_left(16))
-    }
-}
-
-impl fmt::Display for DirectoryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl FromStr for DirectoryId {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let id = u64::from_str_radix(text, 16).ok().filter(|_| is_hex);
-        id.map(Self).ok_or_else(|| format!("\"{text}\" is no id of a directory: 16 hexadecimal digits"))
-    }
-}
 
 /// A directory that belongs to the store, or did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -541,16 +513,6 @@ mod tests {
             damaged[at] ^= 4;
             assert_eq!(damage(&damaged), ErrorKind::Corrupt, "byte {at}");
             assert_eq!(damage(&bytes[..at]), ErrorKind::Corrupt, "{at} bytes");
-        }
-    }
-
-    #[test]
-    fn ids_are_16_digits() {
-        let id = DirectoryId(0xab);
-        assert_eq!(id.to_string(), "00000000000000ab");
-        assert_eq!("00000000000000AB".parse(), Ok(id));
-        for wrong in ["", "ab", "00000000000000ag", "000000000000000ab", "/mnt/nvme0", "+0000000000000ab"] {
-            assert!(wrong.parse::<DirectoryId>().is_err(), "{wrong}");
         }
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_env::{Disk, Env};
 use serde::{Deserialize, Serialize};
 
-use crate::members::DirectoryId;
+use crate::ids::DirectoryId;
 use crate::segment::lacks_room;
 use crate::small_file::Format;
 use crate::{Error, ErrorKind, Result};

@@ -1,0 +1,159 @@
+//! The steps of a job's life, each of which is in the catalog: created, under way, ended, removed.
+
+use std::collections::BTreeMap;
+
+use forebay_catalog::{Transaction, records};
+use forebay_store::ValueWrite;
+use forebay_types::shares::is_fair;
+
+use super::table::Entry;
+use super::{Job, JobFinding, JobProgress, JobRequest, JobState};
+use crate::metrics::JobLabels;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result};
+
+/// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down, and leaves some to others.
+const JOBS_QUEUED_MAX: usize = 100;
+
+/// Findings that one transaction stores.
+const FINDINGS_BATCH: usize = 500;
+
+/// Records that one transaction removes.
+const REMOVE_BATCH: usize = 1000;
+
+fn job_write(job: &Job) -> ValueWrite {
+    ValueWrite { key: records::job_key(&job.id), value: Some(records::encode_json(job)) }
+}
+
+impl Worker {
+    pub(super) async fn create_job(&self, request: JobRequest, created_by: String) -> Result<Job> {
+        let _creating = self.jobs.creating.lock().await;
+        let (waiting, of_one) = (self.jobs.count(JobState::Queued), self.jobs.count_of(&created_by, JobState::Queued));
+        let left = JOBS_QUEUED_MAX.saturating_sub(waiting) as u64;
+        if left == 0 || !is_fair(of_one as u64, left - 1) {
+            let problem = format!("{waiting} jobs wait already, {of_one} of them asked for by {created_by}");
+            return Err(Error::new(ErrorKind::SlowDown, problem));
+        }
+        let job = Job {
+            id: format!("{:016x}", self.next_generation().0),
+            request,
+            state: JobState::Queued,
+            created_by,
+            created_ms: self.env.clock.unix_ms(),
+            started_ms: None,
+            ended_ms: None,
+            progress: JobProgress::default(),
+            findings: 0,
+            error: None,
+        };
+        self.engine.commit(Transaction { writes: vec![job_write(&job)], ..Transaction::default() }).await?;
+        self.jobs.entries.lock().insert(job.id.clone(), Entry::new(job.clone()));
+        self.jobs.observe(&self.metrics);
+        self.jobs.wake.notify_one();
+        Ok(job)
+    }
+
+    /// Makes durable how far the job has come, with what it has found until then. Findings go first: those beyond what the
+    /// job's record counts are written anew by the next run.
+    pub(super) async fn save_job(&self, entry: &Entry) -> Result<()> {
+        loop {
+            let (job, found) = {
+                let state = entry.state.lock();
+                let found = state.unsaved.range(..state.checkpoint.findings).take(FINDINGS_BATCH);
+                let found: Vec<_> = found.map(|(number, finding)| (*number, finding.clone())).collect();
+                (state.checkpoint.clone(), found)
+            };
+            let is_last = found.len() < FINDINGS_BATCH;
+            let finding_write = |(number, finding): &(u64, JobFinding)| ValueWrite {
+                key: records::job_finding_key(&job.id, *number),
+                value: Some(records::encode_json(finding)),
+            };
+            let writes = found.iter().map(finding_write).chain(is_last.then(|| job_write(&job))).collect();
+            self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+            let mut state = entry.state.lock();
+            for (number, _) in found {
+                state.unsaved.remove(&number);
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The end of a job, which is seen also when it can't be made durable: then the next start does it again.
+    pub(super) async fn end_job(&self, entry: &Entry, ended: JobState, error: Option<String>) {
+        let kind = {
+            let mut state = entry.state.lock();
+            state.job.state = ended;
+            state.job.ended_ms = Some(self.env.clock.unix_ms());
+            state.job.error = error;
+            state.checkpoint = state.job.clone();
+            state.job.request.kind
+        };
+        // Another job of the same user may run now, whatever becomes of what follows.
+        self.jobs.wake.notify_one();
+        if let Err(error) = self.save_job(entry).await {
+            tracing::warn!(%error, "the end of a job could not be stored");
+        }
+        self.metrics.jobs_ended.get_or_create(&JobLabels { kind: kind.as_str(), state: ended.as_str() }).inc();
+        entry.over.cancel();
+        self.jobs.observe(&self.metrics);
+        for id in self.jobs.surplus() {
+            if let Err(error) = self.remove_job(&id).await {
+                tracing::warn!(%error, id, "an old job could not be removed");
+            }
+        }
+    }
+
+    /// The job itself goes last: a crash in between leaves it to be removed again.
+    async fn remove_job(&self, id: &str) -> Result<()> {
+        let (from, to) = records::job_findings_range(id);
+        loop {
+            let found = self.engine.scan(&from, &to, REMOVE_BATCH).await?;
+            if found.is_empty() {
+                break;
+            }
+            let writes = found.into_iter().map(|(key, _)| ValueWrite { key, value: None }).collect();
+            self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        }
+        let writes = vec![ValueWrite { key: records::job_key(id), value: None }];
+        self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        self.jobs.entries.lock().remove(id);
+        Ok(())
+    }
+
+    pub(super) async fn cancel_job(&self, id: &str) -> Result<Job> {
+        let entry = self.jobs.find(id)?;
+        let was_queued = {
+            let mut state = entry.state.lock();
+            let was_queued = state.job.state == JobState::Queued;
+            if was_queued {
+                state.job.state = JobState::Cancelled;
+            }
+            was_queued
+        };
+        if was_queued {
+            self.end_job(&entry, JobState::Cancelled, None).await;
+            return Ok(entry.job());
+        }
+        entry.cancel.cancel();
+        tokio::select! {
+            biased;
+            () = entry.over.cancelled() => {}
+            () = self.stop.cancelled() => {}
+        }
+        Ok(entry.job())
+    }
+
+    pub(super) async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
+        let entry = self.jobs.find(id)?;
+        // Before the catalog: what is saved in between is in both.
+        let mut found: BTreeMap<u64, JobFinding> = entry.state.lock().unsaved.clone();
+        let (_, to) = records::job_findings_range(id);
+        for (key, value) in self.engine.scan(&records::job_finding_key(id, after), &to, limit).await? {
+            let Some(number) = records::parse_job_finding_key(&key) else { continue };
+            found.insert(number, records::decode_json("finding", &value.value)?);
+        }
+        Ok(found.into_iter().filter(|(number, _)| *number >= after).take(limit).map(|(_, finding)| finding).collect())
+    }
+}

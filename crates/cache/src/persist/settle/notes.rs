@@ -1,0 +1,99 @@
+//! Notes in the catalog how long was waited, so that the next start need not begin anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_catalog::Transaction;
+use forebay_catalog::records::{self, SETTLED_KEY};
+use forebay_env::sync::atomic::Ordering;
+use forebay_store::ValueWrite;
+use forebay_types::Durability;
+
+use super::earlier::Step;
+use crate::worker::Worker;
+use crate::write::change::end_intent;
+use crate::{Error, ErrorKind, Result, to_the_end};
+
+/// A note that takes longer is tried again: a disk may stand still, and another one take it.
+const NOTE_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Worker {
+    /// Notes how long was waited, so that the next start need not begin anew, and lets go what can land no more.
+    pub(crate) async fn settle_loop(self: Arc<Self>) {
+        while let Some(step) = self.settle.step() {
+            let pause = step.pause;
+            Arc::clone(&self).take_step(step).await;
+            if self.settle.step().is_none() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.env.clock.sleep(pause) => {}
+            }
+        }
+        if let Err(error) = self.doubt.note(self.engine.as_ref()).await {
+            tracing::warn!(%error, "the next start will have its doubts again");
+        }
+        self.stop.cancelled().await;
+    }
+
+    async fn take_step(self: Arc<Self>, mut step: Step) {
+        if !step.is_noted {
+            let durability = if step.takes_back { Durability::Fsync } else { Durability::Os };
+            let (worker, note) = (Arc::clone(&self), step.note.clone());
+            let noted = to_the_end(async move { worker.note_settled(note, durability).await });
+            let noted = tokio::select! {
+                biased;
+                noted = noted => noted,
+                () = self.env.clock.sleep(NOTE_PATIENCE) => Err(Error::new(ErrorKind::Unavailable, "the disk does not answer")),
+            };
+            if let Err(error) = noted {
+                tracing::warn!(%error, "how long was waited for requests of earlier processes could not be noted");
+                // What a disk can't note had better go where it is safe, while it can be read. A full one has changed nothing.
+                let now = self.env.clock.monotonic();
+                if error.kind == ErrorKind::SlowDown || !self.settle.earlier.lock().is_waited_out(now) {
+                    return;
+                }
+            } else {
+                step.is_noted = true;
+            }
+        }
+        self.settle.earlier.lock().done(step);
+    }
+
+    async fn note_settled(&self, note: Option<Bytes>, durability: Durability) -> Result<()> {
+        let writes = vec![ValueWrite { key: Bytes::from_static(SETTLED_KEY), value: note }];
+        self.engine.commit(Transaction { writes, durability, ..Transaction::default() }).await?;
+        Ok(())
+    }
+
+    /// At a stop. When the under store has end_intent all requests, the next start need not wait for any.
+    pub(crate) async fn note_answered(&self) -> Result<()> {
+        // First: who holds a key's lock from here on sends nothing.
+        self.settle.is_closed.store(true, Ordering::SeqCst);
+        let now = self.env.clock.monotonic();
+        let is_answered = self.uploads.is_empty() && self.settle.unsettled.lock().values().all(|until| *until <= now);
+        if !is_answered || !self.end_requests(now).await? {
+            return Ok(());
+        }
+        let quiet = self.generations.next(&self.store);
+        let note = self.settle.earlier.lock().note(now, Some(quiet));
+        self.note_settled(note, Durability::Fsync).await
+    }
+
+    /// Ends the requests that are noted, unless one of them may still land. Nothing is on its way that is not noted.
+    async fn end_requests(&self, now: Duration) -> Result<bool> {
+        let mut range = records::all_requests_range();
+        while let Some(found) = self.next_records(&mut range).await? {
+            let paths: Vec<_> = found.iter().filter_map(|(key, _)| records::parse_request_key(key)).collect();
+            if paths.iter().any(|path| self.settle.is_open(path, now)) {
+                return Ok(false);
+            }
+            let writes = paths.iter().map(end_intent).collect();
+            self.engine.commit(Transaction { writes, durability: Durability::Os, ..Transaction::default() }).await?;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,70 @@
+//! Changes of the rules at run time, and what follows from them.
+
+use std::sync::Arc;
+
+use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
+use forebay_env::sync::atomic::Ordering;
+use forebay_types::{Durability, PolicyRule, PolicySet};
+
+use super::groups::group_of;
+use super::{check, store};
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result};
+
+impl Worker {
+    pub(crate) async fn set_policies(
+        &self,
+        rules: Vec<PolicyRule>,
+        version: Option<u64>,
+        by: &str,
+        reason: &str,
+    ) -> Result<u64> {
+        let set = check(rules)?;
+        let _changing = self.policies.changing.lock().await;
+        let Some(found) = self.engine.get(&records::policy_key()).await? else {
+            return Err(Error::new(ErrorKind::Internal, "the catalog holds no path policies"));
+        };
+        let record = PolicyRecord::decode(&found.value)?;
+        let before = check(record.rules)?;
+        if self.policies.present().1 != record.revision {
+            // An earlier change got no answer from the catalog, and was made.
+            self.put_in_force(before.clone(), record.revision);
+        }
+        if version.is_some_and(|version| version != record.revision) {
+            let context = format!("the path policies have version {} by now", record.revision);
+            return Err(Error::new(ErrorKind::Conflict, context));
+        }
+        let changes = before.changes_to(&set);
+        if changes.is_empty() {
+            return Ok(record.revision);
+        }
+        let revision = record.revision + 1;
+        let (rules, time_ms) = (set.rules().to_vec(), self.env.clock.unix_ms());
+        let (by, reason) = (by.to_owned(), reason.to_owned());
+        let entry = PolicyVersionRecord { revision, time_ms, by, reason, rules: rules.clone(), changes };
+        let record = PolicyRecord { rules, configured: record.configured, revision };
+        store(self.engine.as_ref(), record, Some(entry), Some(found.version)).await?;
+        self.put_in_force(set, revision);
+        Ok(revision)
+    }
+
+    fn put_in_force(&self, set: PolicySet, revision: u64) {
+        let set = Arc::new(set);
+        let (before, _) = self.policies.present();
+        let had_os = before.rules().iter().any(|rule| rule.durability == Some(Durability::Os));
+        if had_os && before.changes_to(&set).iter().any(|change| change.setting == "durability") {
+            self.policies.replaced_os.store(true, Ordering::SeqCst);
+        }
+        *self.policies.present.write() = (Arc::clone(&set), revision);
+        self.apply_policies(&set);
+    }
+
+    /// Brings the memory tier and the accounting of quotas in line with the rules.
+    pub(crate) fn apply_policies(&self, set: &PolicySet) {
+        self.memory.configure(set);
+        // At each start all objects pass here.
+        let has_quotas = set.rules().iter().any(|rule| rule.cache_quota.is_some());
+        let path_of = |key: &[u8]| has_quotas.then(|| records::parse_object_key(key)).flatten();
+        self.store.regroup(&|key| path_of(key).map_or(0, |path| group_of(&set.resolve(&path))));
+    }
+}

@@ -1,0 +1,107 @@
+//! Fills the read cache: begins copies of what the under store has, and adds pages to them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::{Class, Object, Piece};
+use forebay_types::{ByteRange, ObjectPath, PathPolicy};
+use forebay_ufs::RemoteObject;
+
+use crate::Result;
+use crate::metadata::{Annex, new_object};
+use crate::read::memory_tier::MemoryObject;
+use crate::read::remote::{Known, Purpose, Version, keeps_reads};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Begins a copy, with all of its bytes or with none. Only if no write of the key has ended since `fence` was read: the answer may be older.
+    pub(super) async fn begin_copy(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        remote: Box<RemoteObject>,
+        fence: u64,
+        purpose: Purpose,
+        data: Option<Bytes>,
+    ) -> Known {
+        if !keeps_reads(policy) {
+            return Known::Remote(remote);
+        }
+        let Some(_lock) = self.locks.try_lock(path) else { return Known::Remote(remote) };
+        if self.fence.read(path) != fence
+            || !matches!(self.current(path).await, Ok(current) if current.record.is_none())
+        {
+            return Known::Remote(remote);
+        }
+        // A look that ended meanwhile has begun one: pages of it may be on their way.
+        if let Some(copy) = self.store.peek(&Self::store_key(path))
+            && is_copy_of(&copy, &remote)
+        {
+            self.remote.mark_valid(copy.generation());
+            return Known::Copy(copy);
+        }
+        match self.publish_copy(path, policy, &remote, purpose, data).await {
+            Ok(object) => Known::Copy(object),
+            Err(error) => {
+                self.metrics.fill_failures.inc();
+                tracing::debug!(%path, %error, "not kept in the cache");
+                Known::Remote(remote)
+            }
+        }
+    }
+
+    async fn publish_copy(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        remote: &RemoteObject,
+        purpose: Purpose,
+        data: Option<Bytes>,
+    ) -> Result<Object> {
+        let generation = self.next_generation();
+        let annex = Annex::clean(remote.remote_etag.clone(), &remote.info.etag).encode();
+        let object = forebay_store::NewObject { annex, ..new_object(path, policy, generation, &remote.info, false) };
+        let mut writer = self.store.writer(Class::Fill, data.as_ref().map_or(0, |data| data.len() as u64)).await?;
+        if let Some(data) = &data {
+            writer.append(data.clone()).await?;
+        }
+        let staged = writer.finish(object).await?;
+        let object = staged.object();
+        self.store.publish_fill(staged).await?;
+        self.remote.mark_valid(generation);
+        if purpose == Purpose::Read {
+            let info = Arc::new(remote.info.clone());
+            self.memory.insert(policy, generation, MemoryObject::new(info, data));
+        }
+        Ok(object)
+    }
+
+    /// Adds a page to a copy. What can't be kept is fetched again when it is read again.
+    pub(super) async fn fill(&self, version: &Version, window: ByteRange, page: &Bytes) {
+        if let Err(error) = self.fill_gaps(version, window, page).await {
+            self.metrics.fill_failures.inc();
+            tracing::debug!(path = %version.path, %error, "a page was not kept in the cache");
+        }
+    }
+
+    /// Keeps what is missing of a page.
+    async fn fill_gaps(&self, version: &Version, window: ByteRange, page: &Bytes) -> Result<()> {
+        let key = Self::store_key(&version.path);
+        let Some(object) = self.store.peek(&key) else { return Ok(()) };
+        if object.generation() != version.generation {
+            return Ok(());
+        }
+        for piece in object.pieces(window) {
+            let Piece::Missing(gap) = piece else { continue };
+            let start = (gap.start - window.start) as usize;
+            let data = page.slice(start..start + gap.len() as usize);
+            self.store.fill(&key, version.generation, gap.start, data).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a copy is of what the under store has. One of another size is not, whatever its tag: an answer may have been cut short by a proxy.
+pub(super) fn is_copy_of(copy: &Object, remote: &RemoteObject) -> bool {
+    Worker::remote_etag_of(copy).as_ref() == Some(&remote.remote_etag) && copy.size() == remote.info.size
+}

@@ -1,0 +1,150 @@
+//! Reads pages from disk, or fetches them from the under store: once, however many ask for them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::Piece;
+use forebay_types::ByteRange;
+use forebay_ufs::{ByteStream, ErrorKind as UfsKind, RemoteBody};
+use futures::FutureExt;
+use tokio::sync::oneshot;
+
+use crate::metrics::Tier;
+use crate::read::pages::{Pages, broken_off, pages_of};
+use crate::read::remote::Version;
+use crate::worker::Worker;
+use crate::{Error, Result};
+
+/// Of a body that is asked for before its size is known, so much goes into pages; requests of their own fetch the pages behind it, several
+/// at once.
+const FIRST_BODY_BYTES_MAX: u64 = 4 << 20;
+
+impl Worker {
+    /// Reads `wanted`, which lies within one page, from the store or the under store.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` when the under store has another version by now.
+    pub(crate) async fn read_page(self: Arc<Self>, version: Version, wanted: ByteRange) -> Result<Vec<Bytes>> {
+        if let Some(found) = self.read_local(&version, wanted).await {
+            self.metrics.read(Tier::disk, &version.path.bucket, &version.rule, wanted.len());
+            return Ok(found);
+        }
+        let page_size = self.settings.page_size.0;
+        let index = wanted.start / page_size;
+        let window = ByteRange::new(index * page_size, ((index + 1) * page_size).min(version.size));
+        self.metrics.read(Tier::under_store, &version.path.bucket, &version.rule, wanted.len());
+        let page = self.fetch_page(version, window).await.map_err(|error| error.shared())?;
+        let start = (wanted.start - window.start) as usize;
+        let wanted = page.slice(start..start + wanted.len() as usize);
+        // A client that takes its bytes slowly would hold the page with a piece of it.
+        Ok(vec![if wanted.len() <= page.len() / 2 { Bytes::copy_from_slice(&wanted) } else { wanted }])
+    }
+
+    /// All of `wanted`, if it is here and sound.
+    async fn read_local(&self, version: &Version, wanted: ByteRange) -> Option<Vec<Bytes>> {
+        let present = self.store.peek(&Self::store_key(&version.path));
+        let present = present.filter(|object| object.generation() == version.generation);
+        let object = present.as_ref().unwrap_or(&version.opened);
+        let mut found = Vec::new();
+        for piece in object.pieces(wanted) {
+            match piece {
+                // Damaged bytes of a clean copy are as good as missing ones.
+                Piece::Cached(range) => found.push(object.read(range).await.ok()?),
+                Piece::Missing(_) => return None,
+            }
+        }
+        Some(found)
+    }
+
+    /// Fetches a page, once however many ask for it.
+    pub(crate) async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> Result<Bytes, Arc<Error>> {
+        let key = (version.generation, window.start);
+        let flight = {
+            let mut flights = self.remote.flights.lock();
+            let start = || {
+                let worker = Arc::clone(self);
+                let task = forebay_env::spawn(async move {
+                    let result = worker.fetch_and_fill(&version, window).await.map_err(Arc::new);
+                    worker.remote.flights.lock().remove(&key);
+                    result
+                });
+                task.join().boxed().shared()
+            };
+            flights.entry(key).or_insert_with(start).clone()
+        };
+        flight.await
+    }
+
+    /// Takes the first pages of a version from a body that is on its way, in the place of requests of their own.
+    pub(crate) fn expect_pages(self: &Arc<Self>, version: &Version, body: ByteStream) {
+        let pages = pages_of(ByteRange::of_size(version.size), self.settings.page_size.0);
+        let pages = pages.take_while(|page| page.start < FIRST_BODY_BYTES_MAX);
+        let promised: Vec<_> = {
+            let mut flights = self.remote.flights.lock();
+            let promise = |window: ByteRange| {
+                let (sender, page) = oneshot::channel();
+                let page = page.map(|page| page.unwrap_or_else(|_| Err(Arc::new(broken_off()))));
+                // Who has found the new copy in this moment may fetch the page too: both bring the same.
+                flights.insert((version.generation, window.start), page.boxed().shared());
+                (window, sender)
+            };
+            pages.map(promise).collect()
+        };
+        let (worker, version) = (Arc::clone(self), version.clone());
+        // Ends with the body, or with what the under store's client allows it to take.
+        forebay_env::spawn(async move {
+            let _place = worker.remote.place(&worker.buckets.tenant(&version.path.bucket), version.size).await;
+            let mut pages = Pages::of(body);
+            let mut failed = None;
+            for (window, promise) in promised {
+                let result = match &failed {
+                    None => pages.expected(&version, window).await.map_err(Arc::new),
+                    Some(error) => Err(Arc::clone(error)),
+                };
+                match &result {
+                    Ok(page) => worker.fill(&version, window, page).await,
+                    Err(error) => failed = Some(Arc::clone(error)),
+                }
+                worker.remote.flights.lock().remove(&(version.generation, window.start));
+                // A reader that has gone away leaves the page in the cache.
+                let _ = promise.send(result);
+            }
+        });
+    }
+
+    async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Bytes> {
+        // The flight that brought it may have ended between the caller's look and the beginning of this one.
+        if self.has_all(version, window)
+            && let Some(found) = self.read_local(version, window).await
+        {
+            return Ok(found.concat().into());
+        }
+        let _place = self.remote.place(&self.buckets.tenant(&version.path.bucket), window.len()).await;
+        // What is asked for whole comes with its checksum, where the under store has one, and is compared on the way.
+        let range = (window.len() < version.size).then_some(window);
+        let fetched = version.under_store.get(&version.path.key, range, Some(&version.remote_etag)).await;
+        let same =
+            |body: RemoteBody| body.object.must_be(version.size, &version.etag, &version.remote_etag).map(|()| body);
+        let body = match fetched.and_then(same) {
+            Ok(body) => body,
+            Err(error) => {
+                if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound | UfsKind::InvalidName) {
+                    self.remote.invalidate(version.generation);
+                }
+                return Err(Error::from(error).of_read());
+            }
+        };
+        let mut pages = Pages::of(body.stream);
+        let page = pages.next(&version.path, window.len()).await?;
+        pages.end(&version.path).await?;
+        self.fill(version, window, &page).await;
+        Ok(page)
+    }
+
+    pub(crate) fn has_all(&self, version: &Version, window: ByteRange) -> bool {
+        self.store.peek(&Self::store_key(&version.path)).is_some_and(|object| {
+            object.generation() == version.generation
+                && object.pieces(window).iter().all(|piece| matches!(piece, Piece::Cached(_)))
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! Fetches the next pages for readers that read on.
+
+use std::sync::Arc;
+
+use forebay_types::ByteRange;
+
+use crate::read::remote::Version;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Notes where a reader has got to, and fetches the next pages when it goes on where it stopped.
+    pub(crate) fn follow_reader(self: &Arc<Self>, version: &Version, range: ByteRange) {
+        let before = self.remote.readers.get(&version.generation.0);
+        self.remote.readers.insert(version.generation.0, range.end);
+        if before != Some(range.start) || range.end >= version.size {
+            return;
+        }
+        let page_size = self.settings.page_size.0;
+        let first = range.end.div_ceil(page_size);
+        let last = version.size.div_ceil(page_size).min(first + u64::from(self.settings.read_ahead_pages));
+        for index in first..last {
+            let window = ByteRange::new(index * page_size, ((index + 1) * page_size).min(version.size));
+            let (worker, version) = (Arc::clone(self), version.clone());
+            if worker.has_all(&version, window) {
+                continue;
+            }
+            forebay_env::spawn(async move {
+                if let Err(error) = worker.fetch_page(version, window).await {
+                    tracing::debug!(%error, "a page could not be read ahead");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The commit that changes what the catalog says of a key, and the write intents that go with it.
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, ObjectRecord};
+use forebay_catalog::{Check, LocalChange, Transaction};
+use forebay_store::ValueWrite;
+use forebay_types::{Durability, Generation, ObjectPath};
+
+use crate::worker::{Current, Worker};
+use crate::write::write_times::Note;
+use crate::{Error, ErrorKind, Result};
+
+/// A change of one key's record, and all that goes with it.
+pub(crate) struct Change<'a> {
+    pub(crate) after: Option<&'a ObjectRecord>,
+    pub(crate) local: LocalChange,
+    pub(crate) checks: Vec<Check>,
+    pub(crate) writes: Vec<ValueWrite>,
+    /// No client waits for it.
+    pub(crate) may_wait: bool,
+}
+
+impl<'a> Change<'a> {
+    pub(crate) fn to(after: Option<&'a ObjectRecord>, local: LocalChange) -> Self {
+        Self { after, local, checks: Vec::new(), writes: Vec::new(), may_wait: false }
+    }
+}
+
+impl Worker {
+    /// Commits the change of a key's record. The caller holds the key's lock since it read `current`.
+    pub(crate) async fn change_record(
+        &self,
+        path: &ObjectPath,
+        current: &Current,
+        change: Change<'_>,
+        durability: Durability,
+    ) -> Result<()> {
+        let Change { after, local, mut checks, mut writes, may_wait } = change;
+        // The time of a write that got no answer may stand in its record alone.
+        let time = match (&current.record, after) {
+            (Some(record), None) => self.write_times.begin_note(record.last_modified_ms).await,
+            (_, _) => None,
+        };
+        writes.extend(time.as_ref().map(Note::write));
+        let key = records::object_key(path);
+        checks.push(Check { key: key.clone(), version: current.version });
+        if after.is_some() || current.record.is_some() {
+            writes.push(ValueWrite { key, value: after.map(ObjectRecord::encode) });
+        }
+        self.fence.advance(path);
+        let result = self.engine.commit(Transaction { checks, writes, local, durability, may_wait }).await;
+        self.fence.advance(path);
+        result?;
+        if let Some(time) = time {
+            time.end();
+        }
+        self.backlog.replace(current.record.as_ref(), after, &self.metrics);
+        self.space.replace(path, current.record.as_ref(), after);
+        self.missing.remove(path);
+        self.refusals.changed(path, after);
+        Ok(())
+    }
+}
+
+/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`] and [`Settle::start`](crate::persist::settle::Settle::start).
+pub(crate) fn intent(path: &ObjectPath, start: Generation) -> ValueWrite {
+    let value = Some(Bytes::copy_from_slice(&start.0.to_be_bytes()));
+    ValueWrite { key: records::request_key(path), value }
+}
+
+/// The start of the process that has noted it; older releases did not.
+pub(crate) fn decode_intent(value: &[u8]) -> Option<Generation> {
+    value.try_into().ok().map(|bytes| Generation(u64::from_be_bytes(bytes)))
+}
+
+/// The end of an [`intent`]: the under store has answered.
+pub(crate) fn end_intent(path: &ObjectPath) -> ValueWrite {
+    ValueWrite { key: records::request_key(path), value: None }
+}
+
+/// The under store has done what was asked, and the local store can't note it. Not what the local store says: "full" would mean that
+/// nothing was done.
+pub(crate) fn unnoted(path: &ObjectPath, error: Error) -> Error {
+    let context = format!("the under store has the change of {path}, and it could not be noted here: {error}");
+    Error { source: Some(error.into()), ..Error::new(ErrorKind::Unavailable, context) }
+}

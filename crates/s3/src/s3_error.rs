@@ -1,0 +1,27 @@
+//! Makes errors of S3.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use s3s::{S3Error, S3ErrorCode};
+
+/// An S3 error with its status, whether `s3s` knows the code or not.
+pub(crate) fn error_with_status(code: &str, status: StatusCode, message: impl Into<Cow<'static, str>>) -> S3Error {
+    let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
+    let mut error = S3Error::with_message(code, message);
+    error.set_status_code(status);
+    error
+}
+
+pub(crate) fn denied(message: impl Into<Cow<'static, str>>) -> S3Error {
+    error_with_status("AccessDenied", StatusCode::FORBIDDEN, message)
+}
+
+pub(crate) fn invalid_request(message: impl Into<Cow<'static, str>>) -> S3Error {
+    error_with_status("InvalidRequest", StatusCode::BAD_REQUEST, message)
+}
+
+/// Keeps a cause for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct HideSource(pub(crate) s3s::StdError);

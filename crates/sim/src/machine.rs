@@ -1,0 +1,184 @@
+//! The machine that a worker lives on, and the worker as it is opened there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
+use forebay_catalog::EmbeddedEngine;
+use forebay_env::{Clock, Disk};
+use forebay_store::{DirectoryId, Store};
+use forebay_types::{ByteSize, Durability, Period, PolicyRule};
+use forebay_ufs::governor::{Governed, GovernedRoot, GovernorSettings, Lane, govern};
+use forebay_ufs::{BucketRoot, UnderStore};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+
+use crate::disk::SimDisk;
+use crate::plan::{BUCKET, Config, PREFIXES, Sizes, bucket};
+use crate::under_store::SimRoot;
+use crate::world::World;
+
+/// Nothing that clients ask for takes longer, in simulated time: whatever fails is given up before.
+pub(crate) const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
+
+/// The machine and what is behind it: all but the process.
+pub(crate) struct Machine {
+    pub(crate) world: Arc<World>,
+    pub(crate) config: Config,
+    /// As the settings have them now.
+    pub(crate) sizes: Mutex<Sizes>,
+    pub(crate) disks: Mutex<Vec<SimDisk>>,
+    pub(crate) disks_made: AtomicUsize,
+    /// Directories that are gone for good, and their ids.
+    pub(crate) forgotten: Mutex<Vec<SimDisk>>,
+    pub(crate) forget: Mutex<Vec<DirectoryId>>,
+    /// What a directory once was, with the number of that one.
+    pub(crate) older_copy: Mutex<Option<SimDisk>>,
+    /// Whether the last life has ended with a clean stop.
+    pub(crate) has_closed: AtomicBool,
+    pub(crate) root: SimRoot,
+    pub(crate) starts: AtomicU64,
+    /// The store's next sequence after the last start.
+    pub(crate) counter: AtomicU64,
+}
+
+impl Machine {
+    pub(crate) fn new(world: Arc<World>, config: Config) -> Self {
+        let disks: Vec<_> = (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number)).collect();
+        let root = SimRoot::new(Arc::clone(&world), config.keeps_listings);
+        root.begin_with(&bucket(BUCKET));
+        Self {
+            world,
+            disks_made: AtomicUsize::new(config.disks),
+            sizes: Mutex::new(config.sizes.clone()),
+            config,
+            disks: Mutex::new(disks),
+            forgotten: Mutex::default(),
+            forget: Mutex::default(),
+            older_copy: Mutex::default(),
+            has_closed: AtomicBool::new(false),
+            root,
+            starts: AtomicU64::new(0),
+            counter: AtomicU64::new(0),
+        }
+    }
+
+    /// Opens the worker as the server does.
+    pub(crate) async fn open(&self) -> Result<(Cache, Store), String> {
+        let env = self.world.env();
+        let disks = self.disks.lock().clone();
+        let forget = self.forget.lock().clone();
+        let store = self.open_store(&disks, &forget).await?;
+        let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+        let (mounts, policies) = (self.mounts(&env), self.policies());
+        let parts = Parts { env, store: store.clone(), engine, mounts, settings: self.settings(), policies };
+        match Cache::open(parts, &mut Registry::default()).await {
+            Ok(cache) => {
+                self.check_bytes(&cache);
+                Ok((cache, store))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Acknowledged bytes are missing only when a directory was lost.
+    fn check_bytes(&self, cache: &Cache) {
+        let missing = cache.status().missing_objects;
+        if missing > 0 && !self.world.lost.load(Ordering::Relaxed) && !self.world.is_flipped() {
+            self.world.broken(format!("the bytes of {missing} acknowledged objects are missing"));
+        }
+    }
+
+    pub(crate) async fn open_store(&self, disks: &[SimDisk], forget: &[DirectoryId]) -> Result<Store, String> {
+        self.starts.fetch_add(1, Ordering::Relaxed);
+        let sizes = self.sizes.lock().clone();
+        let store_settings = forebay_store::Settings {
+            segment_bytes: sizes.segment,
+            inline_bytes_max: sizes.inline,
+            extent_bytes_max: sizes.extent,
+            snapshot_log_bytes: sizes.snapshot_log,
+            write_buffer_bytes_max: 64 << 10,
+            forget: forget.to_vec(),
+            value_check: Some(forebay_catalog::records::check_version),
+            ..forebay_store::Settings::new(vec![sizes.segments * sizes.segment; disks.len()])
+        };
+        let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        Store::open(self.world.env(), disks, store_settings, None).await.map_err(|error| error.to_string())
+    }
+
+    fn mounts(&self, env: &forebay_env::Env) -> Mounts {
+        let settings = GovernorSettings { concurrency_max: 4, ..GovernorSettings::default() };
+        let governor = govern(env, &settings, None);
+        let lane = |lane| {
+            let store = self.root.assume(&bucket(BUCKET));
+            Arc::new(Governed::new(store, Arc::clone(&governor), lane)) as Arc<dyn UnderStore>
+        };
+        let root = |lane| {
+            let root: Arc<dyn BucketRoot> = Arc::new(self.root.clone());
+            Arc::new(GovernedRoot::new(root, Arc::clone(&governor), lane)) as Arc<dyn BucketRoot>
+        };
+        let mount = Mount { foreground: lane(Lane::Foreground), background: lane(Lane::Background) };
+        Mounts {
+            mounts: BTreeMap::from([(bucket(BUCKET), mount)]),
+            root: Some(root(Lane::Foreground)),
+            background_root: Some(root(Lane::Background)),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let (config, sizes) = (&self.config, self.sizes.lock().clone());
+        Settings {
+            page_size: ByteSize(sizes.page),
+            read_ahead_pages: 2,
+            memory_size: ByteSize(sizes.memory),
+            memory_object_max: ByteSize(sizes.memory_object),
+            pinned_ratio: sizes.pinned_ratio,
+            persist_concurrency: config.persist_concurrency,
+            persist_backoff_min: Period::from_secs(1),
+            persist_backoff_max: Period::from_secs(60),
+            settle_time: Period::from_secs(config.settle_s),
+            part_size_min: ByteSize(1),
+            ..Settings::default()
+        }
+    }
+
+    /// The rules of the configuration.
+    pub(crate) fn policies(&self) -> Vec<PolicyRule> {
+        let config = &self.config;
+        let durability = if config.os_durability { Durability::Os } else { Durability::Fsync };
+        let all = PolicyRule {
+            write_mode: Some(config.modes[0]),
+            eviction: Some(config.eviction),
+            metadata_ttl: Some(Period::from_secs(config.ttl_s)),
+            cache_reads: Some(config.cache_reads),
+            pinned_full: Some(config.pinned_full),
+            durability: Some(durability),
+            ..PolicyRule::for_path("/")
+        };
+        let of_prefix = PREFIXES.iter().zip(config.modes).map(|(prefix, mode)| PolicyRule {
+            write_mode: Some(mode),
+            ..PolicyRule::for_path(&format!("/{BUCKET}/{prefix}"))
+        });
+        [all].into_iter().chain(of_prefix).collect()
+    }
+
+    /// Runs `work` as a process of its own: until it ends or, when that is first, for `most`. Says whether it ended. Whatever
+    /// the process does beside is dropped with it.
+    pub(crate) fn process(&self, most: Duration, work: impl Future<Output = ()>) -> bool {
+        let clock = Arc::clone(&self.world.clock);
+        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || clock.advance()).build();
+        let runtime = runtime.expect("a runtime without drivers needs nothing of the system");
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = work => true,
+                () = self.world.clock.sleep(most) => false,
+                () = self.world.clock.run() => unreachable!("a clock runs for ever"),
+            }
+        });
+        self.root.crash(|| drop(runtime));
+        ended
+    }
+}

@@ -1,0 +1,166 @@
+//! What the parts of a store share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use forebay_env::sync::{Mutex, RwLock};
+use forebay_env::{Env, Task};
+use tokio::sync::Notify;
+
+use crate::directory::Directory;
+use crate::fills::Fills;
+use crate::ids::SegmentKey;
+use crate::log::Log;
+use crate::log::voids::Voids;
+use crate::permits::Permits;
+use crate::record::location::Position;
+use crate::room::wishes::Wishes;
+use crate::segment::{Segment, SegmentKind};
+use crate::stream::Stream;
+use crate::table::{Objects, Values};
+use crate::{Counters, Error, ErrorKind, Forgotten, Result, Retention, Settings};
+
+/// One directory and its writers.
+pub(crate) struct Place {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) log: Log,
+    pub(crate) bulk: Stream,
+    pub(crate) fill: Stream,
+    pub(crate) permits: Permits,
+}
+
+/// When the last snapshot was begun, or the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LastSnapshot {
+    pub(crate) at: Duration,
+    /// What had been appended by then in this life.
+    pub(crate) appended_bytes: u64,
+    /// Log that the start had to replay, for lack of a newer snapshot.
+    pub(crate) replayed_bytes: u64,
+}
+
+/// The state of a store.
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) settings: Settings,
+    pub(crate) places: Vec<Place>,
+    pub(crate) by_number: HashMap<u16, usize>,
+    pub(crate) objects: Objects,
+    pub(crate) values: Values,
+    /// The next record's number.
+    pub(crate) sequence: Arc<AtomicU64>,
+    pub(crate) fills: Arc<Fills>,
+    pub(crate) voids: Arc<Voids>,
+    /// By key: reclaim holds one while it writes the record of an object again, commits hold those of the keys that
+    /// they forget or annotate. So the copy stands in a log before the change, or shows it.
+    pub(crate) carrying: Vec<tokio::sync::RwLock<()>>,
+    /// Held by each commit while it changes the tables; whoever takes it for writing waits until those that have begun
+    /// are done.
+    pub(crate) applying: RwLock<()>,
+    pub(crate) counters: Arc<Mutex<Counters>>,
+    pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
+    pub(crate) groups: Mutex<HashMap<u32, u64>>,
+    pub(crate) pinned_bytes: AtomicU64,
+    pub(crate) evictable_bytes: AtomicU64,
+    pub(crate) turn: AtomicUsize,
+    /// Wakes the task that reclaims and takes snapshots.
+    pub(crate) maintenance: Notify,
+    /// Wakes writers that wait for room, and who waits until reclaim is done with a segment.
+    pub(crate) room: Notify,
+    /// What the writers among them want.
+    pub(crate) wishes: Wishes,
+    /// Rounds of maintenance that have ended.
+    pub(crate) rounds: AtomicU64,
+    pub(crate) closed: AtomicBool,
+    pub(crate) snapshot_at_bytes: AtomicU64,
+    pub(crate) last_snapshot: Mutex<LastSnapshot>,
+    /// Rows of both tables in the last snapshot.
+    pub(crate) shown_rows: AtomicU64,
+    pub(crate) forgotten: Forgotten,
+    /// Held while a snapshot is written.
+    pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
+    /// Where a replay from the last snapshot begins in each directory.
+    pub(crate) shown_positions: Mutex<HashMap<u16, Position>>,
+    /// The same, as far as the lists of logs tell it: logs before it may go.
+    pub(crate) settled_positions: Mutex<HashMap<u16, Position>>,
+    pub(crate) task: Mutex<Option<Task<()>>>,
+}
+
+impl Inner {
+    pub(crate) fn stream(&self, directory: usize, kind: SegmentKind) -> &Stream {
+        match kind {
+            SegmentKind::Bulk => &self.places[directory].bulk,
+            SegmentKind::Fill => &self.places[directory].fill,
+            SegmentKind::Log => unreachable!("logs are appended to through their task"),
+        }
+    }
+
+    pub(crate) fn segment(&self, key: SegmentKey) -> Option<Arc<Segment>> {
+        self.places[*self.by_number.get(&key.directory)?].directory.segment(key.number)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) {
+            Err(Error::new(ErrorKind::Closed, "the store is closed"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A directory that takes writes, and whose disk answers if that holds for any; of those the one with the most
+    /// room. Equal ones take turns.
+    pub(crate) fn roomiest(&self) -> Result<usize> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let count = self.places.len();
+        let order = (0..count).map(|index| (index + turn) % count);
+        let healthy = order.filter(|index| self.places[*index].directory.failed().is_none());
+        let unit = self.settings.segment_bytes;
+        let best = healthy.max_by_key(|index| {
+            let directory = &self.places[*index].directory;
+            (!directory.unanswered.is_stalled(), directory.free_bytes() / unit)
+        });
+        best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
+    }
+
+    /// The directory with the most room; what reclaim writes may use the reserve, and more than the settings leave
+    /// where the disk has it.
+    pub(crate) fn index_for_carried(&self) -> Result<usize> {
+        let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
+        let segment = self.settings.segment_bytes;
+        let roomiest = healthy.max_by_key(|(_, place)| {
+            let directory = &place.directory;
+            (directory.writable_bytes() >= segment, directory.free_bytes(), directory.writable_bytes())
+        });
+        roomiest.map(|(index, _)| index).ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
+    }
+
+    /// Segments that commits alone may use: deletes work in a full store, what has become clean can be noted, and
+    /// reclaim has somewhere to write.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        2 * self.settings.segment_bytes
+    }
+
+    pub(crate) fn failed_directories(&self) -> usize {
+        self.places.iter().filter(|place| place.directory.failed().is_some()).count()
+    }
+
+    pub(crate) fn note_log(&self) {
+        let appended = self.counters.lock().appended_bytes;
+        if appended >= self.snapshot_at_bytes.load(Ordering::Relaxed) || self.wants_reclaim() {
+            self.maintenance.notify_one();
+        }
+    }
+
+    /// Whether some directory has less room than it should keep.
+    pub(crate) fn wants_reclaim(&self) -> bool {
+        self.places.iter().any(|place| self.is_tight(&place.directory))
+    }
+
+    pub(crate) fn is_tight(&self, directory: &Directory) -> bool {
+        let kept_free = (directory.segment_bytes_max() as f64 * self.settings.free_ratio) as u64;
+        directory.unused_bytes() < kept_free
+            || directory.free_bytes() < self.reserve_bytes() + self.settings.segment_bytes
+    }
+}

@@ -1,0 +1,42 @@
+//! What the writers want that wait for room.
+
+use std::collections::BTreeMap;
+
+use forebay_env::sync::Mutex;
+
+/// How many bytes the writers that wait would like to have: the number of writers, by bytes.
+#[derive(Default)]
+pub(crate) struct Wishes(Mutex<BTreeMap<u64, usize>>);
+
+/// One of them, as long as its writer waits.
+pub(super) struct Wish<'a> {
+    wishes: &'a Wishes,
+    bytes: u64,
+}
+
+impl Wishes {
+    pub(super) fn add(&self, bytes: u64) -> Wish<'_> {
+        *self.0.lock().entry(bytes).or_default() += 1;
+        Wish { wishes: self, bytes }
+    }
+
+    pub(crate) fn are_some(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
+    /// The largest that is no larger than `most`.
+    pub(super) fn largest(&self, most: u64) -> Option<u64> {
+        self.0.lock().range(..=most).next_back().map(|(bytes, _)| *bytes)
+    }
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        let mut wishes = self.wishes.0.lock();
+        let count = wishes.get_mut(&self.bytes).expect("a wish is there until it is dropped");
+        *count -= 1;
+        if *count == 0 {
+            wishes.remove(&self.bytes);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What refusals of a file system mean.
+
+use std::io;
+
+use crate::{Error, ErrorKind};
+
+/// Turns a refusal of the file system into an error.
+pub(super) fn failed(doing: &str, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        io::ErrorKind::InvalidFilename | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+        _ => ErrorKind::Unavailable,
+    };
+    Error {
+        source: Some(Box::new(error)),
+        ..Error::new(kind, format!("the directory behind the mount: could not {doing}"))
+    }
+}
+
+/// Whether an error says that there is no such object: absent, or a directory or a link in the way.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    let no_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    no_link
+        || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory)
+}
