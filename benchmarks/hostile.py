@@ -1,6 +1,7 @@
 """A tenant that behaves, beside others that hold on to what they get: what each of them takes is bounded by docs/threat-model.md."""
 
 import contextlib
+import os
 import select
 import socket
 import threading
@@ -79,6 +80,8 @@ class Neighbours:
         """Work that is done again and again, and may be refused."""
 
         def run():
+            # Elsewhere they have processors of their own: here they take none that the server or the tenant wants.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
             number = 0
             while not self.ended.wait(seconds):
                 outcome_of(lambda number=number: work(number))

@@ -2,19 +2,27 @@
 
 use tokio::task::JoinError;
 
-use crate::RequesterPlaces;
+use crate::{Background, RequesterPlaces};
 
 /// Places for the calls of one device. One that does not answer any more keeps each thread that waits for it, and those of no other. Those for
 /// whom there are calls (see [`crate::Requester`]) share them. Clones share them.
 #[derive(Clone)]
 pub struct Calls {
     places: RequesterPlaces,
+    /// Where those run of a requester that has more than so many under way.
+    background: Option<(Background, usize)>,
 }
 
 impl Calls {
     /// So many at once.
     pub fn new(max: usize) -> Self {
-        Self { places: RequesterPlaces::new(max) }
+        Self { places: RequesterPlaces::new(max), background: None }
+    }
+
+    /// As [`Calls::new`], for calls that may take much of a processor. What a requester makes beside `first` others gives way to what answers from
+    /// memory or from local disk.
+    pub fn giving_way(background: &Background, first: usize, max: usize) -> Self {
+        Self { background: Some((background.clone(), first)), ..Self::new(max) }
     }
 
     /// Runs `work` when a place is free, on a thread for what blocks.
@@ -23,12 +31,16 @@ impl Calls {
     /// When `work` panicked, or the runtime ends.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
         let place = self.places.take().await;
+        let background = self.background.as_ref().filter(|(_, first)| place.count() > *first);
         let work = move || {
             // Until the call returns, also when nobody waits for it any more.
             let _place = place;
             work()
         };
-        tokio::task::spawn_blocking(work).await
+        match background {
+            Some((background, _)) => background.spawn_blocking(work).await,
+            None => tokio::task::spawn_blocking(work).await,
+        }
     }
 }
 
@@ -101,5 +113,36 @@ mod tests {
         for call in greedy {
             call.join().await.expect("all get their turn");
         }
+    }
+
+    /// Of many calls of one requester the first compete with those of others, and the rest do not.
+    #[test]
+    fn who_asks_for_much_gives_way_with_the_rest() {
+        let runtime = |name: &str| {
+            let builder = &mut tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).thread_name(name).build().expect("a runtime")
+        };
+        let (own, other) = (runtime("own"), runtime("background"));
+        let calls = Calls::giving_way(&Background::on(other.handle()), 1, 8);
+        let (end, ended) = mpsc::channel::<()>();
+        let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+        let name = || std::thread::current().name().map(str::to_owned);
+        own.block_on(async {
+            let (busy, modest) = (Requester::named("busy"), Requester::named("modest"));
+            let first = calls.clone();
+            let first = crate::spawn(busy.gets(async move {
+                let hold = move || {
+                    began.send(name()).expect("the test waits for it");
+                    ended.recv().expect_err("nothing is sent");
+                };
+                first.run(hold).await
+            }));
+            let thread = |found: Option<String>| found.expect("threads of runtimes have names");
+            assert_eq!(thread(begun.recv().await.expect("a place is free")), "own");
+            assert_eq!(thread(busy.gets(calls.run(name)).await.expect("it does not panic")), "background");
+            assert_eq!(thread(modest.gets(calls.run(name)).await.expect("it does not panic")), "own");
+            drop(end);
+            first.join().await.expect("it ends");
+        });
     }
 }

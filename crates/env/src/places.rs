@@ -121,6 +121,11 @@ impl<S: Shares> Drop for Waiting<'_, S> {
 }
 
 impl<S: Shares> Place<S> {
+    /// What its tenant has by now, this one included.
+    pub fn has(&self) -> S::Has {
+        self.places.state.lock().shares.has(&self.tenant)
+    }
+
     pub fn tenant(&self) -> &S::Tenant {
         &self.tenant
     }

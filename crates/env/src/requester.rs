@@ -62,7 +62,7 @@ impl Requester {
 pub struct RequesterPlaces(Arc<Places<Requesters>>);
 
 /// What one of them has, until it is dropped.
-pub struct RequesterPlace(#[expect(dead_code, reason = "held until it is dropped")] Place<Requesters>);
+pub struct RequesterPlace(Place<Requesters>);
 
 struct Requesters {
     free: usize,
@@ -94,6 +94,13 @@ impl Shares for Requesters {
         if *has == 0 {
             self.has.remove(requester);
         }
+    }
+}
+
+impl RequesterPlace {
+    /// What the requester has by now, this one included.
+    pub fn count(&self) -> usize {
+        self.0.has()
     }
 }
 

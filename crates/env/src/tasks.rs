@@ -68,6 +68,19 @@ impl Background {
     }
 }
 
+impl Background {
+    /// Starts a call that blocks on a thread there.
+    pub fn spawn_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        match &self.runtime {
+            Some(runtime) => runtime.spawn_blocking(work),
+            None => tokio::task::spawn_blocking(work),
+        }
+    }
+}
+
 impl<T> Task<T> {
     /// Waits for the end of the task; a panic in it goes on here.
     #[cfg(not(feature = "schedules"))]

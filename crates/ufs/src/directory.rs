@@ -85,7 +85,8 @@ impl DirectoryStore {
     /// # Errors
     /// `NoBucket` when it does not.
     pub async fn open(env: Env, root: PathBuf) -> Result<Self> {
-        Self::open_root(env, Root::new(root, None), DirectoryCalls::new(), Kept::default()).await
+        let calls = DirectoryCalls::new(&env.background);
+        Self::open_root(env, Root::new(root, None), calls, Kept::default()).await
     }
 
     async fn open_root(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Result<Self> {

@@ -1,6 +1,6 @@
 //! Calls of a file system that is an under store, with all buckets that it has.
 
-use forebay_env::Calls;
+use forebay_env::{Background, Calls};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -25,8 +25,11 @@ pub(crate) struct DirectoryCalls {
 }
 
 impl DirectoryCalls {
-    pub(crate) fn new() -> Self {
-        Self { reads: Calls::new(READS_MAX), writes: Calls::new(WRITES_MAX), lists: Calls::new(LISTS_MAX) }
+    pub(crate) fn new(background: &Background) -> Self {
+        // One page may look at a million names, and one key may need 127 directories. That must not cost others the processors.
+        let giving_way = |first, max| Calls::giving_way(background, first, max);
+        let (writes, lists) = (giving_way(1, WRITES_MAX), giving_way(0, LISTS_MAX));
+        Self { reads: Calls::new(READS_MAX), writes, lists }
     }
 
     /// # Errors

@@ -32,7 +32,7 @@ impl DirectoryRoot {
     /// What the file system says.
     pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
         let directory = path.clone();
-        let calls = DirectoryCalls::new();
+        let calls = DirectoryCalls::new(&env.background);
         let make = move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error));
         calls.write(make).await?;
         Ok(Self { env, path, calls, kept: Kept::default() })
