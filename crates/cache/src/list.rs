@@ -6,7 +6,8 @@
 
 pub(crate) mod positions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
@@ -178,10 +179,14 @@ impl Worker {
             if let Some(end) = end {
                 to = to.min(records::object_prefix_range(bucket, end).1);
             }
-            let Some(changes) = self.positions.changes(&from, &to, at.since) else {
+            // First: what is settled meanwhile is among the changes then.
+            let unsettled = self.settle.unsettled_in(bucket);
+            let Some(mut changes) = self.positions.changes(&from, &to, at.since) else {
                 let page = PageStart::Behind(at.after.clone());
                 return Ok(Region::nothing(Position { page, page_limit: 0, ..at.clone() }));
             };
+            let unsettled = without_record(unsettled, &from..&to, &records);
+            changes.extend(unsettled.into_iter().map(|path| (path, Change::Unknown)));
             for (path, change) in changes {
                 let object = match change {
                     Change::Written(object) => Some(object),
@@ -272,6 +277,20 @@ impl Region {
     fn nothing(next: Position) -> Self {
         Self { items: Items::new(), next: Some(next), is_cut_by_under_store: false }
     }
+}
+
+/// Of these keys those in a range of the catalog that have no record there.
+fn without_record(
+    mut paths: Vec<ObjectPath>,
+    range: Range<&Bytes>,
+    records: &[(ObjectPath, ObjectRecord)],
+) -> Vec<ObjectPath> {
+    // Most of the time there are none.
+    if !paths.is_empty() {
+        let recorded: HashSet<&ObjectPath> = records.iter().map(|(path, _)| path).collect();
+        paths.retain(|path| range.contains(&&records::object_key(path)) && !recorded.contains(path));
+    }
+    paths
 }
 
 /// An object as the under store has it, if it does.

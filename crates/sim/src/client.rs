@@ -334,6 +334,8 @@ impl Client {
             });
             let name = format!("client {} discards generation {}", self.number, told.generation);
             let number = self.begin(key, name, &[held], Guard::None);
+            // Without an answer it may be found to be done after the next start.
+            self.world.history.lock().ignore_times(key);
             let result = self.cache.discard_undeliverable(&path, told.generation).await;
             self.tell(&format!("discard {key}"), result.as_ref().map(drop));
             let mut history = self.world.history.lock();

@@ -185,6 +185,11 @@ impl History {
         self.times_since.insert(key.to_owned(), now);
     }
 
+    /// An older version may be back at any time, with its time.
+    pub(crate) fn ignore_times(&mut self, key: &str) {
+        self.times_since.insert(key.to_owned(), u64::MAX);
+    }
+
     /// The process has died: what had no answer gets none.
     pub(crate) fn crash(&mut self) {
         let open: Vec<u64> = self.open.keys().copied().collect();

@@ -14,7 +14,7 @@ use forebay_catalog::records::SETTLED_KEY;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_env::{Env, HashState};
-use forebay_types::{Generation, ObjectPath};
+use forebay_types::{BucketName, Generation, ObjectPath};
 
 use crate::Result;
 use earlier::{Earlier, Step};
@@ -103,10 +103,20 @@ impl Settle {
         self.left.lock().get(path) == Some(&generation)
     }
 
-    /// Drops what is settled by now.
-    pub(crate) fn sweep(&self) {
+    /// Drops what is settled by now, and tells it before: its request has landed or not.
+    pub(crate) fn sweep(&self, tell: impl Fn(&ObjectPath)) {
         let now = self.env.clock.monotonic();
-        self.unsettled.lock().retain(|_, until| *until > now);
+        let mut unsettled = self.unsettled.lock();
+        let mut settled: Vec<_> = unsettled.extract_if(|_, until| *until <= now).map(|(path, _)| path).collect();
+        settled.sort_unstable();
+        settled.iter().for_each(tell);
+    }
+
+    /// Keys of a bucket with a request that may have landed, and nobody knows when.
+    pub(crate) fn unsettled_in(&self, bucket: &BucketName) -> Vec<ObjectPath> {
+        let mut found: Vec<_> = self.unsettled.lock().keys().filter(|path| path.bucket == *bucket).cloned().collect();
+        found.sort_unstable();
+        found
     }
 
     fn step(&self) -> Option<Step> {

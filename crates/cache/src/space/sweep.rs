@@ -10,6 +10,7 @@ use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, Durability, Generation};
 
+use crate::list::positions::Change;
 use crate::worker::Worker;
 use crate::{ErrorKind, Result, UploadRef};
 
@@ -29,7 +30,8 @@ impl Worker {
 
     /// Removes what is stale by now.
     pub(crate) async fn sweep(&self) -> Result<()> {
-        self.settle.sweep();
+        // Listings that have begun before may go on for a while.
+        self.settle.sweep(|path| self.positions.changed(path, || Change::Unknown));
         if self.settle.is_earlier_over() {
             self.doubt.note(self.engine.as_ref()).await?;
         }

@@ -12,7 +12,7 @@ use crate::support::gate::Way;
 use crate::support::{Bench, Setup, kind, path, rule, until};
 
 /// Longer than the default settle time.
-const SETTLED: Duration = Duration::from_secs(31);
+pub(crate) const SETTLED: Duration = Duration::from_secs(31);
 
 /// The request was done and its answer was lost.
 #[tokio::test]

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use forebay_cache::{ListObjects, ObjectPage};
+use forebay_cache::{ErrorKind, ListObjects, ObjectPage};
 use forebay_types::{BucketName, ETag, WriteMode};
+use forebay_ufs::memory::Mood;
 use proptest::prelude::*;
 
+use crate::faults::SETTLED;
 use crate::multipart::{PART, complete, create, put_part, small_parts};
 use crate::support::gate::Way;
 use crate::support::{BUCKET, Bench, path, rule};
@@ -370,6 +372,35 @@ async fn later_pages_ask_for_what_a_request_that_passed_through_has_changed() {
         request.start_after = page.next;
     }
     assert_eq!(keys, ["2", "4", "5", "7"]);
+}
+
+/// A write without an answer may have landed at any time since the first page.
+#[tokio::test]
+async fn later_pages_ask_for_what_may_have_landed_late() {
+    for is_settled in [false, true] {
+        let bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.under.keep_listings();
+        for n in 0..6 {
+            bench.under.put_outside(&format!("{n}"), "out".into());
+        }
+        let bucket = BucketName::new(BUCKET).expect("a bucket");
+        let mut request = ListObjects { limit: 2, ..ListObjects::default() };
+        request.start_after = bench.cache.list(&bucket, &request).await.unwrap().next;
+        bench.under.set_mood(Mood::LoseAnswers);
+        assert_eq!(bench.put("3/late", "written").await.unwrap_err().kind, ErrorKind::Unavailable);
+        bench.under.set_mood(Mood::Well);
+        if is_settled {
+            bench.clock.advance(SETTLED);
+            bench.cache.sweep().await.unwrap();
+        }
+        let mut keys: Vec<String> = Vec::new();
+        while request.start_after.is_some() {
+            let page = bench.cache.list(&bucket, &request).await.unwrap();
+            keys.extend(page.objects.into_iter().map(|object| object.key));
+            request.start_after = page.next;
+        }
+        assert_eq!(keys, ["2", "3", "3/late", "4", "5"], "settled: {is_settled}");
+    }
 }
 
 /// However few names are asked for.
