@@ -23,6 +23,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(2 * 3600);
 /// In which reclaim comes to rest when nobody writes.
 pub(crate) const REST_MAX: Duration = Duration::from_secs(120);
 
+/// Segments that the store wants a file system to have room for.
+const SEGMENTS_MIN: u64 = 8;
+
 /// Sixteen that may stay, the open one of each kind, the newest, and one that has just been ended.
 const SMALL_MAX: usize = 16 + 5;
 
@@ -197,7 +200,7 @@ async fn check_rest(machine: &Machine, store: &Store) {
 /// moment, which may have been written with larger settings.
 pub(crate) fn check_held(machine: &Machine) {
     let sizes = machine.sizes.lock().clone();
-    let held_max = sizes.segments * sizes.segment / 2;
+    let held_max = sizes.bytes() / 2;
     for disk in machine.disks.lock().iter() {
         let named: u64 = disk.inner.lengths().iter().map(|(_, length)| length).sum();
         let held = disk.inner.used_bytes().saturating_sub(named);
@@ -215,7 +218,8 @@ pub(crate) fn check_space(machine: &Machine, store: &Store) {
         return;
     }
     let sizes = machine.sizes.lock().clone();
-    let capacity = sizes.segments * sizes.segment;
+    let capacity = sizes.bytes();
+    let segment = sizes.segment.min(machine.config.file_system / SEGMENTS_MIN);
     let disks = machine.disks.lock();
     let usage = store.usage();
     // The index takes its room three times: in the logs, in the last snapshot, and in what is left for the next.
@@ -226,7 +230,7 @@ pub(crate) fn check_space(machine: &Machine, store: &Store) {
         if bytes > capacity && can_shrink {
             world.broken(format!("the files of disk {} take {bytes} bytes of {capacity}: {lengths:?}", disk.number));
         }
-        let is_small = |(name, length): &&(String, u64)| name.starts_with('0') && *length <= sizes.segment / 8;
+        let is_small = |(name, length): &&(String, u64)| name.starts_with('0') && *length <= segment / 8;
         let small = lengths.iter().filter(is_small).count();
         if small > SMALL_MAX {
             world.broken(format!("disk {} has {small} small segments: {lengths:?}", disk.number));
@@ -244,9 +248,11 @@ async fn check_takes_writes(machine: &Machine, cache: &Cache) {
         let Err(error) = cache.put(put).await else { continue };
         let status = cache.status();
         let (sizes, disks) = (machine.sizes.lock().clone(), machine.disks.lock().len() as u64);
-        let limit = status.capacity_bytes as f64 * sizes.pinned_ratio;
+        let possible = sizes.bytes().min(machine.config.file_system) * disks;
+        let limit = status.capacity_bytes.min(possible) as f64 * sizes.pinned_ratio;
         // What jobs have found can fill the smallest stores: in the logs, in the index, and in the room for the next one.
-        let is_index_small = status.capacity_bytes >= sizes.segments * sizes.segment * disks / 4 * 3;
+        let index_bytes = (sizes.bytes() * disks).saturating_sub(status.capacity_bytes);
+        let is_index_small = index_bytes <= possible / 4;
         // Each bucket has a fair share of the limit.
         let has_room = is_index_small && status.pinned_bytes < limit as u64 / 3;
         if has_room && matches!(error.kind, ErrorKind::InsufficientStorage | ErrorKind::SlowDown) {

@@ -51,7 +51,8 @@ impl Machine {
     }
 
     fn new_disk(&self) -> SimDisk {
-        SimDisk::new(Arc::clone(&self.world), self.disks_made.fetch_add(1, Ordering::Relaxed))
+        let number = self.disks_made.fetch_add(1, Ordering::Relaxed);
+        SimDisk::new(Arc::clone(&self.world), number, self.config.file_system)
     }
 
     /// Whether the last start came to its end: then each directory knows of all others.

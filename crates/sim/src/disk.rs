@@ -31,6 +31,8 @@ pub(crate) struct SimDisk {
     pub(crate) faults: Arc<Mutex<DiskFaults>>,
     world: Arc<World>,
     pub(crate) number: usize,
+    /// Bytes that the file system has when nobody else takes any.
+    file_system: u64,
 }
 
 struct SimFile {
@@ -40,13 +42,13 @@ struct SimFile {
 }
 
 impl SimDisk {
-    pub(crate) fn new(world: Arc<World>, number: usize) -> Self {
-        Self { inner: MemoryDisk::default(), faults: Arc::default(), world, number }
+    pub(crate) fn new(world: Arc<World>, number: usize, file_system: u64) -> Self {
+        Self { inner: MemoryDisk::new(file_system), faults: Arc::default(), world, number, file_system }
     }
 
     /// Another disk with the same files and the same number.
     pub(crate) fn copy(&self) -> Self {
-        let copy = Self::new(Arc::clone(&self.world), self.number);
+        let copy = Self::new(Arc::clone(&self.world), self.number, self.file_system);
         let copy_files = async {
             for name in self.inner.list().await? {
                 let bytes = self.inner.contents(&name).unwrap_or_default();
@@ -62,7 +64,15 @@ impl SimDisk {
     pub(crate) fn mend(&self) {
         *self.faults.lock() = DiskFaults::default();
         self.inner.fail_syncs(0);
-        self.inner.set_capacity(u64::MAX / 2);
+        self.inner.set_capacity(self.file_system);
+    }
+
+    /// Others take all of the file system but so many bytes, or nothing any more.
+    pub(crate) async fn leave_room(&self, room: Option<u64>) {
+        self.inner.set_capacity(self.file_system);
+        if let (Some(room), Ok(space)) = (room, self.inner.space().await) {
+            self.inner.set_capacity((space.total - space.free).saturating_add(room).min(self.file_system));
+        }
     }
 
     /// Flips a bit of some segment or snapshot; says which.

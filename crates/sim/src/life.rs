@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_cache::Cache;
-use forebay_env::{Clock, Disk};
+use forebay_env::Clock;
 use forebay_store::{SEQUENCES_OF_A_LIFE, Store};
 
 use crate::checks;
@@ -123,21 +123,13 @@ impl Machine {
                     self.disk(*disk).faults.lock().reads = *count;
                 }
                 Fault::FailCreates { disk, count } => self.disk(*disk).faults.lock().creates = *count,
-                Fault::Full { disk, room } => self.fill(*disk, *room).await,
+                Fault::Full { disk, room } => self.disk(*disk).leave_room(*room).await,
                 Fault::FlipBit { disk } => {
                     self.world.flipped.store(true, Ordering::Relaxed);
                     let place = self.disk(*disk).flip_bit().await;
                     self.world.note(format_args!("flipped a bit: {place:?}"));
                 }
             }
-        }
-    }
-
-    async fn fill(&self, disk: usize, room: Option<u64>) {
-        let disk = self.disk(disk).inner;
-        disk.set_capacity(u64::MAX / 2);
-        if let (Some(room), Ok(space)) = (room, disk.space().await) {
-            disk.set_capacity(space.total - space.free + room);
         }
     }
 }

@@ -46,7 +46,8 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new(world: Arc<World>, config: Config) -> Self {
-        let disks: Vec<_> = (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number)).collect();
+        let disks: Vec<_> =
+            (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number, config.file_system)).collect();
         let root = SimRoot::new(Arc::clone(&world), config.keeps_listings);
         root.begin_with(&bucket(BUCKET));
         Self {
@@ -102,7 +103,7 @@ impl Machine {
             write_buffer_bytes_max: 64 << 10,
             forget: forget.to_vec(),
             value_check: Some(forebay_catalog::records::check_version),
-            ..forebay_store::Settings::new(vec![sizes.segments * sizes.segment; disks.len()])
+            ..forebay_store::Settings::new(vec![sizes.bytes(); disks.len()])
         };
         let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
         Store::open(self.world.env(), disks, store_settings, None).await.map_err(|error| error.to_string())

@@ -62,11 +62,20 @@ pub struct Sizes {
     pub pinned_ratio: f64,
 }
 
+impl Sizes {
+    /// Of each directory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.segments * self.segment
+    }
+}
+
 /// Sizes, limits and modes of one run.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub disks: usize,
     pub sizes: Sizes,
+    /// Bytes of each disk's file system.
+    pub file_system: u64,
     pub persist_concurrency: u32,
     pub settle_s: u64,
     pub ttl_s: u64,
@@ -317,7 +326,7 @@ impl Plan {
             let is_picky = dice.once_in(PICKY_RUNS);
             let is_full = dice.below(10) < FULL_RUNS_OF_TEN;
             if is_full {
-                full_config(&dice, &mut config);
+                full_config(&dice, &mut config, seed);
             }
             let life = |number| {
                 let mut life = life(&dice, &config, &keys, faulty, flips);
@@ -370,6 +379,7 @@ fn config(dice: &Dice, seed: u64) -> Config {
     Config {
         disks: 1 + dice.below(2) as usize,
         sizes: sizes(dice),
+        file_system: u64::MAX / 2,
         persist_concurrency: dice.one_of(&[1, 2, 4]),
         settle_s: dice.one_of(&[10, 30]),
         ttl_s: dice.one_of(&[0, 1, 60]),
@@ -419,20 +429,25 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
     Life { changes, clients, faults, end }
 }
 
-/// A store that is soon full.
-fn full_config(dice: &Dice, config: &mut Config) {
+/// A store that is soon full: it is small, or its file system is, whatever the settings say.
+fn full_config(dice: &Dice, config: &mut Config, seed: u64) {
     config.sizes.segment = 16 * KIB;
     config.sizes.segments = dice.one_of(&[8, 10]);
+    // No draw of its own: seeds on record mean what they did.
+    if seed.is_multiple_of(8) {
+        config.file_system = config.sizes.bytes();
+        config.sizes.segment = 64 * KIB;
+    }
 }
 
 /// A client that writes more than there is room for in a first life, and some more in later ones, and now and then reads what it wrote.
 fn fill(dice: &Dice, config: &Config, life: u64) -> Vec<Step> {
-    let sizes = &config.sizes;
-    let capacity = config.disks as u64 * sizes.segments * sizes.segment;
+    let segment = config.sizes.segment.min(16 * KIB);
+    let capacity = config.disks as u64 * config.sizes.bytes().min(config.file_system);
     let mut left = if life == 0 { capacity * 3 / 2 } else { capacity / 2 };
     let (mut steps, mut number) = (Vec::new(), 0);
     while left > 0 {
-        let size = sizes.segment / 4 + dice.below(sizes.segment / 2);
+        let size = segment / 4 + dice.below(segment / 2);
         left = left.saturating_sub(size);
         let key = format!("{BUCKET}/{FILL_PREFIX}{number}");
         number += 1;

@@ -21,6 +21,15 @@ use unanswered::Unanswered;
 /// Names the file that tells which directory of which store this is.
 pub(crate) const IDENTITY_FILE: &str = "identity";
 
+/// The last number of a segment. Those of a directory are written one after the other for decades before they get there.
+pub(crate) const SEGMENT_NUMBER_MAX: u32 = u32::MAX - (1 << 16);
+
+/// Segments that a file system should have room for, so that reclaim has a choice: as many as the settings must leave room for.
+pub(crate) const SEGMENTS_MIN: u64 = 8;
+
+/// Segments that commits alone may use: deletes work in a full store, what has become clean can be noted, and reclaim has somewhere to write.
+const SEGMENTS_RESERVED: u64 = 2;
+
 /// Share of a directory that deleted segments may take as long as they are read: one out of so many, and one segment at least.
 const HELD_PART: u64 = 8;
 
@@ -50,10 +59,19 @@ pub(crate) enum IdentityFile {
     },
 }
 
+/// How long segments get.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SegmentBytes {
+    /// Two extents have room.
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
 pub(crate) struct Directory {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) identity: Identity,
     pub(crate) capacity_bytes: u64,
+    lengths: SegmentBytes,
     pub(crate) segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
     next_segment: AtomicU32,
     pub(crate) log_list: LogList,
@@ -131,11 +149,18 @@ impl IdentityFile {
 }
 
 impl Directory {
-    pub(crate) fn new(disk: Arc<dyn Disk>, identity: Identity, capacity_bytes: u64, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        identity: Identity,
+        capacity_bytes: u64,
+        lengths: SegmentBytes,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             disk,
             identity,
             capacity_bytes,
+            lengths,
             segments: RwLock::default(),
             next_segment: AtomicU32::new(1),
             log_list: LogList::default(),
@@ -201,9 +226,25 @@ impl Directory {
         wanted.min(possible).saturating_sub(self.used_bytes())
     }
 
-    /// What could be written if nothing else were in the file system.
-    pub(crate) fn bytes_when_empty(&self) -> u64 {
-        self.segment_bytes_max().min(self.file_system_bytes.load(Ordering::SeqCst))
+    /// What writers could get if nothing else were in the file system.
+    pub(crate) fn room_when_empty(&self) -> u64 {
+        let bytes = self.segment_bytes_max().min(self.file_system_bytes.load(Ordering::SeqCst));
+        bytes.saturating_sub(SEGMENTS_RESERVED * self.segment_bytes_of(bytes))
+    }
+
+    /// A segment is sealed when it reaches this length. A file system that is small, or full of other things, gets shorter ones than the settings
+    /// say: room comes back by the segment.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes_of(self.possible_bytes.load(Ordering::SeqCst))
+    }
+
+    fn segment_bytes_of(&self, possible: u64) -> u64 {
+        (possible / SEGMENTS_MIN).clamp(self.lengths.least, self.lengths.most)
+    }
+
+    /// What writers leave free: see [`SEGMENTS_RESERVED`].
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        SEGMENTS_RESERVED * self.segment_bytes()
     }
 
     /// What the file system has.
@@ -263,7 +304,7 @@ impl Directory {
 
     /// Gives no number up to this one again.
     pub(crate) fn give_numbers_above(&self, last: u32) {
-        self.next_segment.fetch_max(last + 1, Ordering::SeqCst);
+        self.next_segment.fetch_max(last.saturating_add(1), Ordering::SeqCst);
     }
 
     /// Creates a segment. File and name are on stable storage when this returns.
@@ -273,6 +314,10 @@ impl Directory {
     pub(crate) async fn create_segment(&self, kind: SegmentKind, sequence: u64) -> Result<Arc<Segment>> {
         self.check()?;
         let number = self.next_segment.fetch_add(1, Ordering::SeqCst);
+        if number > SEGMENT_NUMBER_MAX {
+            self.fail("it has used up the numbers of segments: remove it from the store and add an empty one");
+            return self.check().map(|()| unreachable!("it has failed"));
+        }
         let key = SegmentKey { directory: self.identity.number, number };
         let header = SegmentHeader { store: self.identity.store, key, kind, sequence };
         let doing = "could not create a segment";

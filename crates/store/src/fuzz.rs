@@ -183,7 +183,13 @@ async fn load(bytes: Vec<u8>) -> Option<(usize, usize)> {
     let file = disk.create("snapshot").await.expect("a disk in memory");
     file.write_at(0, vec![bytes.into()], true).await.expect("a disk in memory");
     let identity = Identity { store: STORE, number: 0, id: DirectoryId::before_lists(STORE, 0) };
-    let directory = Arc::new(Directory::new(Arc::new(disk), identity, 1, Env::simulated(1).0.clock));
+    let directory = Arc::new(Directory::new(
+        Arc::new(disk),
+        identity,
+        1,
+        Settings::new(vec![1]).lengths(),
+        Env::simulated(1).0.clock,
+    ));
     let (loaded, _) =
         load_snapshot(&[directory], &HashState::new(&SeededRandom::new(1))).await.expect("no newer version");
     loaded.map(|snapshot| {

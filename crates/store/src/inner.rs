@@ -128,18 +128,15 @@ impl Inner {
     /// where the disk has it.
     pub(crate) fn index_for_carried(&self) -> Result<usize> {
         let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
-        let segment = self.settings.segment_bytes;
         let roomiest = healthy.max_by_key(|(_, place)| {
             let directory = &place.directory;
-            (directory.writable_bytes() >= segment, directory.free_bytes(), directory.writable_bytes())
+            (
+                directory.writable_bytes() >= directory.segment_bytes(),
+                directory.free_bytes(),
+                directory.writable_bytes(),
+            )
         });
         roomiest.map(|(index, _)| index).ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
-    }
-
-    /// Segments that commits alone may use: deletes work in a full store, what has become clean can be noted, and
-    /// reclaim has somewhere to write.
-    pub(crate) fn reserve_bytes(&self) -> u64 {
-        2 * self.settings.segment_bytes
     }
 
     pub(crate) fn failed_directories(&self) -> usize {
@@ -161,6 +158,6 @@ impl Inner {
     pub(crate) fn is_tight(&self, directory: &Directory) -> bool {
         let kept_free = (directory.segment_bytes_max() as f64 * self.settings.free_ratio) as u64;
         directory.unused_bytes() < kept_free
-            || directory.free_bytes() < self.reserve_bytes() + self.settings.segment_bytes
+            || directory.free_bytes() < directory.reserve_bytes() + directory.segment_bytes()
     }
 }

@@ -114,7 +114,6 @@ struct Appender {
     counters: Arc<Mutex<Counters>>,
     clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
-    segment_bytes: u64,
     sync_delay: Duration,
     marks: Arc<Marks>,
     end: Arc<Mutex<Position>>,
@@ -142,14 +141,13 @@ pub(crate) struct LogParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) voids: Arc<Voids>,
-    pub(crate) segment_bytes: u64,
     pub(crate) sync_delay: Duration,
 }
 
 impl Log {
     pub(crate) fn start(parts: LogParts) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-        let LogParts { directory, sequence, counters, clock, observer, voids, segment_bytes, sync_delay } = parts;
+        let LogParts { directory, sequence, counters, clock, observer, voids, sync_delay } = parts;
         // Known before the first segment is: a snapshot that is begun meanwhile must not leave that out.
         let end = Position { segment: directory.next_number(), offset: 0 };
         let (marks, end) = (Arc::<Marks>::default(), Arc::new(Mutex::new(end)));
@@ -159,7 +157,6 @@ impl Log {
             counters,
             clock,
             observer,
-            segment_bytes,
             sync_delay,
             marks: Arc::clone(&marks),
             end: Arc::clone(&end),
@@ -207,6 +204,11 @@ impl Log {
         let end = *self.end.lock();
         let first = self.marks.applying.lock().first().map(|(position, _)| *position);
         first.map_or(end, |first| first.min(end))
+    }
+
+    /// Whether there are commits that are written and not in the tables yet.
+    pub(crate) fn is_applying(&self) -> bool {
+        !self.marks.applying.lock().is_empty()
     }
 
     /// Ends the task after what has queued.
@@ -358,7 +360,7 @@ impl Appender {
             appended.push(Appended { locations, sequences, applying: Some(applying) });
         }
         let may_fill = sync && batch.iter().any(|request| request.may_fill);
-        if may_fill && let Some(filler) = filler(open.offset, offset, self.segment_bytes) {
+        if may_fill && let Some(filler) = filler(open.offset, offset, self.directory.segment_bytes()) {
             let sequence = self.sequence.fetch_add(1, Ordering::SeqCst);
             buffers.extend(filler.encode(open.segment.binding(), sequence, open.durable));
             offset += filler.total_bytes() as u64;
@@ -421,7 +423,7 @@ impl Appender {
     /// all of the earlier one was durable.
     async fn make_room(&mut self, bytes: u64) -> Result<()> {
         if let Some(open) = &self.open {
-            if open.offset + bytes <= self.segment_bytes {
+            if open.offset + bytes <= self.directory.segment_bytes() {
                 return Ok(());
             }
             if let Err(error) = open.segment.sync().await {

@@ -117,13 +117,16 @@ impl Inner {
         // A victim may be in another directory.
         let segments: usize = self.places.iter().map(|place| place.directory.segments.read().len()).sum();
         let turns = 2 * segments;
+        if self.is_tight(directory) {
+            self.end_long(index).await;
+        }
         for _ in 0..turns {
             let is_wanted = self.is_tight(directory) || self.is_asked_for(index);
             if !is_wanted || directory.failed().is_some() || self.closed.load(Ordering::SeqCst) {
                 return;
             }
             // What reclaim carries needs room before any comes back.
-            if directory.free_bytes() < self.reserve_bytes() && directory.close_held() {
+            if directory.free_bytes() < directory.reserve_bytes() && directory.close_held() {
                 continue;
             }
             if self.has_shrunk(directory) && self.snapshot_for_room().await {

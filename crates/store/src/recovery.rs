@@ -17,7 +17,7 @@ use forebay_env::{Disk, Env, HashState};
 
 use crate::closed;
 use crate::directory::log_list::{self, LogList};
-use crate::directory::{Directory, IDENTITY_FILE, in_file};
+use crate::directory::{Directory, IDENTITY_FILE, SEGMENT_NUMBER_MAX, in_file};
 use crate::ids::SegmentKey;
 use crate::record::location::Position;
 use crate::record::scan::Scan;
@@ -176,11 +176,15 @@ fn of_kind(segments: &[Arc<Segment>], kind: SegmentKind) -> Vec<&Arc<Segment>> {
 
 /// Opens all segments of a directory, in the order of their numbers.
 async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Arc<Segment>>> {
-    let failed = |error| Error::io(format!("could not read {}", directory.disk.label()), error);
     let mut found: Vec<_> = names.iter().filter_map(|name| Some((parse_segment_name(name)?, name))).collect();
     found.sort_unstable();
     let mut segments = Vec::new();
     for ((number, kind), name) in found {
+        let failed = |error| Error::io(format!("could not read {}/{name}", directory.disk.label()), error);
+        if number > SEGMENT_NUMBER_MAX {
+            let problem = "no store gets to a segment of this number: take the file away; nothing was changed";
+            return Err(in_file(directory, name, Error::new(ErrorKind::Invalid, problem)));
+        }
         let file = directory.disk.open(name).await.map_err(failed)?;
         let length = file.len().await.map_err(failed)?;
         let bytes = match file.read_at(0, SEGMENT_HEADER_BYTES as usize).await {
@@ -263,6 +267,10 @@ async fn replay_log(
         let named = |error: Error| in_file(directory, &segment.header.name(), error);
         let is_first = segment.key().number == start.segment;
         let offset = if is_first { start.offset.max(SEGMENT_HEADER_BYTES) } else { SEGMENT_HEADER_BYTES };
+        // What is before the positions of a snapshot was on stable storage when that was written: no crash leaves the log shorter.
+        if offset > segment.length() {
+            return Err(damaged(directory, &segment.header.name()));
+        }
         let mut scan = Scan::new(segment, offset).await?;
         // A snapshot is in place only when all before its positions is durable.
         let (mut durable, mut records) = (offset, Vec::new());
@@ -288,7 +296,7 @@ async fn replay_log(
         tracing::warn!(
             segment = segment.header.name(),
             at = end,
-            "the log ends in a torn record, which nobody was told of"
+            "the log ends in a torn record and is cut there, as after a crash: nobody was told of what was on its way"
         );
     }
     Ok(log_end)

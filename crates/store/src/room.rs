@@ -140,8 +140,7 @@ impl Inner {
     }
 
     fn no_room(&self, bytes: u64) -> Error {
-        let most = self.places.iter().map(|place| place.directory.bytes_when_empty()).max().unwrap_or(0);
-        let most = most.saturating_sub(self.reserve_bytes());
+        let most = self.places.iter().map(|place| place.directory.room_when_empty()).max().unwrap_or(0);
         if bytes > most {
             let context = format!("{bytes} bytes are more than the {most} that one of the cache's disks can hold");
             return Error::new(ErrorKind::NeverFits, context);
@@ -175,7 +174,7 @@ impl Inner {
     }
 
     fn leaves_reserve(&self, directory: &Directory, bytes: u64) -> bool {
-        directory.free_bytes() >= self.reserve_bytes().saturating_add(bytes) && directory.failed().is_none()
+        directory.free_bytes() >= directory.reserve_bytes().saturating_add(bytes) && directory.failed().is_none()
     }
 
     fn most_free(&self) -> u64 {
@@ -210,6 +209,6 @@ impl Inner {
         let victims = segments.values().filter(may_go);
         let given: u64 = victims.map(|segment| segment.length().saturating_sub(segment.needed_bytes(false))).sum();
         let promised = *directory.promised_bytes.lock();
-        directory.free_without(given + directory.held_bytes()).saturating_sub(promised + self.reserve_bytes())
+        directory.free_without(given + directory.held_bytes()).saturating_sub(promised + directory.reserve_bytes())
     }
 }

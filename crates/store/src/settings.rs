@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::directory::SegmentBytes;
 use crate::ids::DirectoryId;
 
 /// Says of a key and its value why this code must leave them alone, if it must.
@@ -12,7 +13,7 @@ pub type ValueCheck = fn(&[u8], &[u8]) -> Result<(), String>;
 pub struct Settings {
     /// Most bytes of segments and snapshots in each directory, in the order of the directories.
     pub capacity_bytes: Vec<u64>,
-    /// A segment is sealed when it reaches this size. At most 1 GiB.
+    /// A segment is sealed when it reaches this size, or sooner where the file system has room for few. At most 1 GiB.
     pub segment_bytes: u64,
     /// Objects up to this size are one record in the log; larger ones become extents in bulk segments.
     pub inline_bytes_max: u64,
@@ -51,5 +52,10 @@ impl Settings {
             forget: Vec::new(),
             value_check: None,
         }
+    }
+
+    pub(crate) fn lengths(&self) -> SegmentBytes {
+        let least = 2 * self.extent_bytes_max.max(self.inline_bytes_max);
+        SegmentBytes { least, most: self.segment_bytes }
     }
 }

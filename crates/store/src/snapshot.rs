@@ -47,7 +47,9 @@ impl Inner {
         let failed_directories = self.failed_directories();
         let at = self.env.clock.monotonic();
         let appended_bytes = self.counters.lock().appended_bytes;
-        let (start, positions) = self.snapshot_start();
+        let Some((start, positions)) = self.snapshot_start() else {
+            return Err(Error::new(ErrorKind::Failed, "a directory fails in this moment"));
+        };
         let mut copies = Copies::begin(directories).await;
         copies.put(start).await;
         let mut shown_rows = 0;
@@ -189,23 +191,23 @@ impl Inner {
     }
 
     /// Positions must not lie before void records and behind what says that they are void.
-    fn snapshot_start(&self) -> (Chunk<'static>, HashMap<u16, Position>) {
+    fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
         loop {
             let voids = self.voids.count();
-            let start = self.try_snapshot_start();
+            let start = self.try_snapshot_start()?;
             if self.voids.count() == voids {
-                return start;
+                return Some(start);
             }
         }
     }
 
-    fn try_snapshot_start(&self) -> (Chunk<'static>, HashMap<u16, Position>) {
+    fn try_snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
         let mut positions = Vec::new();
         let (mut complete_fills, mut min_versions) = (Vec::new(), Vec::new());
         for place in &self.places {
             let number = place.directory.identity.number;
             let segments = place.directory.segments.read();
-            positions.push((number, place.log.replay_from()));
+            positions.push((number, position_in(place)?));
             for segment in segments.values() {
                 let is_complete = segment.is_sealed() && !segment.is_pinned();
                 if segment.header.kind == SegmentKind::Fill && is_complete {
@@ -228,6 +230,17 @@ impl Inner {
             unapplied_fills,
             min_versions,
         };
-        (start, known)
+        Some((start, known))
+    }
+}
+
+/// Where the replay of a log begins: before nothing that a power cut may take away. `None` while commits end that have met the failure of
+/// the directory.
+fn position_in(place: &Place) -> Option<Position> {
+    match place.directory.failed() {
+        None => Some(place.log.replay_from()),
+        Some(_) if place.log.is_applying() => None,
+        // It takes no more writes, and what the tables don't show of it got no answer.
+        Some(_) => Some(Position { segment: place.directory.next_number(), offset: 0 }),
     }
 }

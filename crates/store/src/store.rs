@@ -10,7 +10,7 @@ use forebay_types::{Durability, Generation};
 use tokio::sync::Notify;
 use tracing::Instrument;
 
-use crate::directory::Directory;
+use crate::directory::{Directory, SEGMENTS_MIN};
 use crate::fills::Fills;
 use crate::inner::{Inner, Place};
 use crate::log::voids::Voids;
@@ -54,18 +54,14 @@ impl Store {
             (Arc::new(AtomicU64::new(recovered.next_sequence)), Arc::<Mutex<Counters>>::default());
         let (fills, voids) = (Arc::<Fills>::default(), Arc::<Voids>::default());
         let place = |directory: &Arc<Directory>| {
-            let (segment_bytes, sequence) = (settings.segment_bytes, &sequence);
-            let stream = |kind| {
-                Stream::new(Arc::clone(directory), kind, Arc::clone(sequence), Arc::clone(&fills), segment_bytes)
-            };
+            let stream = |kind| Stream::new(Arc::clone(directory), kind, Arc::clone(&sequence), Arc::clone(&fills));
             let log = Log::start(LogParts {
                 directory: Arc::clone(directory),
-                sequence: Arc::clone(sequence),
+                sequence: Arc::clone(&sequence),
                 counters: Arc::clone(&counters),
                 clock: Arc::clone(&env.clock),
                 observer: observer.clone(),
                 voids: Arc::clone(&voids),
-                segment_bytes,
                 sync_delay: settings.sync_delay,
             });
             Place {
@@ -372,15 +368,14 @@ fn check_settings(disks: &[Arc<dyn Disk>], settings: &Settings) -> Result<()> {
     if disks.is_empty() || disks.len() != settings.capacity_bytes.len() {
         return invalid(format!("{} directories have {} capacities", disks.len(), settings.capacity_bytes.len()));
     }
-    let least = 8 * settings.segment_bytes;
+    let least = SEGMENTS_MIN * settings.segment_bytes;
     if let Some(capacity) = settings.capacity_bytes.iter().find(|capacity| **capacity < least) {
         return invalid(format!(
-            "a directory of {capacity} bytes is too small: it must hold 8 segments, {least} bytes"
+            "a directory of {capacity} bytes is too small: it must hold {SEGMENTS_MIN} segments, {least} bytes"
         ));
     }
-    if settings.segment_bytes > 1 << 30
-        || settings.segment_bytes < 2 * settings.extent_bytes_max.max(settings.inline_bytes_max)
-    {
+    let lengths = settings.lengths();
+    if lengths.most > 1 << 30 || lengths.most < lengths.least {
         return invalid("a segment must hold at least two extents and at most 1 GiB".to_owned());
     }
     Ok(())

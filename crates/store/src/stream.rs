@@ -17,7 +17,6 @@ pub(crate) struct Stream {
     kind: SegmentKind,
     sequence: Arc<AtomicU64>,
     fills: Arc<Fills>,
-    segment_bytes: u64,
     open: tokio::sync::Mutex<Option<Arc<Segment>>>,
 }
 
@@ -36,9 +35,8 @@ impl Stream {
         kind: SegmentKind,
         sequence: Arc<AtomicU64>,
         fills: Arc<Fills>,
-        segment_bytes: u64,
     ) -> Self {
-        Self { directory, kind, sequence, fills, segment_bytes, open: tokio::sync::Mutex::new(None) }
+        Self { directory, kind, sequence, fills, open: tokio::sync::Mutex::new(None) }
     }
 
     /// Writes one record. Writers wait for each other only while they are given their places.
@@ -67,7 +65,7 @@ impl Stream {
 
     async fn reserve(&self, bytes: u64) -> Result<(Arc<Segment>, u64, SegmentPin)> {
         let mut open = self.open.lock().await;
-        if open.as_ref().is_some_and(|segment| segment.length() + bytes > self.segment_bytes) {
+        if open.as_ref().is_some_and(|segment| segment.length() + bytes > self.directory.segment_bytes()) {
             let full = open.take().expect("it has just been looked at");
             full.sealed.store(true, Ordering::SeqCst);
         }

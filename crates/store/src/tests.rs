@@ -106,6 +106,14 @@ async fn put_fill(store: &Store, key: &str, data: &Bytes) {
     store.publish_fill(stage_as(store, Class::Fill, object, data).await.unwrap()).await.unwrap();
 }
 
+/// The same where it may be refused.
+async fn try_put_fill(store: &Store, key: &str, data: &Bytes) {
+    let object = NewObject { pinned: false, ..named(store, key, data.len()) };
+    if let Ok(staged) = stage_as(store, Class::Fill, object, data).await {
+        let _may_be_refused = store.publish_fill(staged).await;
+    }
+}
+
 async fn forget(store: &Store, key: &str) {
     let forget = vec![Bytes::copy_from_slice(key.as_bytes())];
     store.commit(Commit { forget, ..Commit::default() }, Durability::Fsync).await.unwrap();

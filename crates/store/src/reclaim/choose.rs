@@ -228,7 +228,7 @@ impl Inner {
     /// The oldest small segment of a directory that has too many. `None` when none can go now.
     pub(super) async fn small_victim(&self, directory: &Arc<Directory>) -> Option<Victim> {
         let is_small = |segment: &Segment| {
-            segment.is_sealed() && !segment.is_stuck() && segment.length() <= self.settings.segment_bytes / SMALL_PART
+            segment.is_sealed() && !segment.is_stuck() && segment.length() <= directory.segment_bytes() / SMALL_PART
         };
         let small: Vec<_> = directory.segments.read().values().filter(|segment| is_small(segment)).cloned().collect();
         if small.len() <= SMALL_MAX {
@@ -245,6 +245,19 @@ impl Inner {
         }
         let (directory, segment) = (Arc::clone(directory), Arc::clone(victim?));
         Some(Victim { directory, segment, may_stay: false, carried: Carried::All })
+    }
+
+    /// Ends segments that are open and longer than they get by now, since the file system has less room than when they were begun. What writes
+    /// to them may wait for the room that they keep.
+    pub(super) async fn end_long(&self, index: usize) {
+        let directory = &self.places[index].directory;
+        let is_long = |segment: &&Arc<Segment>| !segment.is_sealed() && segment.length() >= directory.segment_bytes();
+        let long: Vec<_> = directory.segments.read().values().filter(is_long).cloned().collect();
+        for segment in long {
+            if let Err(error) = self.end(index, &segment).await {
+                tracing::warn!(%error, segment = segment.header.name(), "a segment could not be ended");
+            }
+        }
     }
 
     /// Seals a segment, and begins another where it is the newest.

@@ -247,7 +247,7 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
         };
         let identity = Identity { store: members.store, number: member.number, id: member.id };
         let (disk, clock) = (Arc::clone(&found.disk), Arc::clone(&env.clock));
-        directories.push(Arc::new(Directory::new(disk, identity, *capacity, clock)));
+        directories.push(Arc::new(Directory::new(disk, identity, *capacity, settings.lengths(), clock)));
     }
     if members != before {
         members.version += 1;

@@ -246,3 +246,28 @@ async fn without_a_descriptor_what_needs_a_file_is_refused_and_later_writes_go_o
         assert!(store.peek(format!("o{count}").as_bytes()).is_none(), "what was refused is wholly absent");
     }
 }
+
+/// Of a few long segments those that are written to may be all. They are no reason to refuse what has room.
+#[tokio::test]
+async fn a_file_system_with_room_for_few_segments_takes_writes_while_data_may_leave() {
+    let long = || Settings { segment_bytes: 1 << 20, capacity_bytes: vec![16 << 20], ..small() };
+    // It was empty until others came, with many segments or with one that is open; or it was never as large as the settings say.
+    for (before, after, clean) in [(8 << 20, 1800 << 10, 400), (8 << 20, 900 << 10, 30), (2 << 20, 2 << 20, 400)] {
+        let disk = MemoryDisk::new(before);
+        let store = try_open_all(std::slice::from_ref(&disk), long()).await.unwrap();
+        for index in 0..clean {
+            try_put_fill(&store, &format!("clean{index}"), &pattern(index, 20_000)).await;
+        }
+        settle().await;
+        let used: u64 = disk.lengths().iter().map(|(_, length)| length).sum();
+        disk.set_capacity(after.max(used + (200 << 10)));
+        let mut refused = 0;
+        for index in 0..200 {
+            refused += u64::from(try_put(&store, "key", &pattern(index, 20_000)).await.is_err());
+            settle().await;
+            disk.set_capacity(after.max(disk.lengths().iter().map(|(_, length)| length).sum()));
+        }
+        assert!(refused < 10, "{refused} of 200 are refused");
+        assert_eq!(read(&store, "key").await.unwrap(), pattern(199, 20_000));
+    }
+}

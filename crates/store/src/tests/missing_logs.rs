@@ -117,3 +117,45 @@ async fn a_listed_log_of_which_nothing_is_left_is_refused_and_nothing_changes() 
         }
     }
 }
+
+/// What a snapshot shows was on stable storage before it: no crash leaves a log shorter. Before, older versions came back without a word.
+#[tokio::test]
+async fn a_log_shorter_than_a_snapshot_shows_is_refused_and_nothing_changes() {
+    for goes_on in [false, true] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "key", &pattern(1, 500)).await;
+        store.inner.snapshot().await.unwrap();
+        let log = files(&disk, ".log").await.pop().unwrap();
+        let shown = disk.contents(&log).unwrap().len();
+        put(&store, "key", &pattern(2, 500)).await;
+        disk.kill();
+        if goes_on {
+            put(&open(&disk).await, "later", &pattern(3, 500)).await;
+            disk.kill();
+        }
+        let whole = disk.contents(&log).unwrap();
+        for length in [shown - 1, shown / 2, 64, 0] {
+            disk.edit(&log, |bytes| bytes.truncate(length));
+            let before = contents(&disk).await;
+            check_error(try_open(&disk).await, ErrorKind::Corrupt, &format!("{log}: acknowledged records are damaged"));
+            assert_eq!(contents(&disk).await, before, "cut to {length} of {shown}");
+            disk.edit(&log, |bytes| *bytes = whole.clone());
+        }
+        assert_eq!(read(&open(&disk).await, "key").await.unwrap(), pattern(2, 500));
+    }
+}
+
+/// Somebody's file, or one whose name is damaged. The numbers behind it would soon be used up.
+#[tokio::test]
+async fn a_segment_that_no_store_gets_to_is_refused_by_its_name() {
+    for name in ["4294967290.log", "4294967295.log", "4294967295.bulk"] {
+        let disk = several_logs().await;
+        disk.create(name).await.unwrap();
+        let before = contents(&disk).await;
+        check_error(try_open(&disk).await, ErrorKind::Invalid, name);
+        assert_eq!(contents(&disk).await, before);
+        disk.remove(name).await.unwrap();
+        check_all(&open(&disk).await).await;
+    }
+}

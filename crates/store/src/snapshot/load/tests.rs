@@ -60,7 +60,8 @@ async fn read(bytes: &[u8]) -> Result<Option<Snapshot>> {
     let file = disk.create(NAME).await.unwrap();
     file.write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
     let identity = Identity { store: STORE, number: 0, id: DirectoryId::before_lists(STORE, 0) };
-    let directory = Directory::new(Arc::new(disk), identity, 1, Env::simulated(1).0.clock);
+    let directory =
+        Directory::new(Arc::new(disk), identity, 1, crate::Settings::new(vec![1]).lengths(), Env::simulated(1).0.clock);
     match Reading::begin(&directory, &HashState::new(&SeededRandom::new(1))).await? {
         Some(reading) => reading.finish().await.map(Some),
         None => Ok(None),
