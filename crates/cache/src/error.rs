@@ -119,6 +119,10 @@ impl Error {
         Self { retry_after: self.retry_after, source, ..Self::new(self.kind, self.context.clone()) }
     }
 
+    pub(crate) fn not_found(path: &ObjectPath) -> Self {
+        Self::new(ErrorKind::NotFound, format!("{path} does not exist"))
+    }
+
     pub(crate) fn read_only(path: &ObjectPath) -> Self {
         Self::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))
     }

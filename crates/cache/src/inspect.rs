@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::metadata::decode_info;
 use crate::worker::{Located, Worker};
-use crate::{Cache, Error, ErrorKind, ListObjects, ListedObject, Result};
+use crate::{Cache, Error, ListObjects, ListedObject, Result};
 
 /// Where an object stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -199,7 +199,7 @@ impl Worker {
 
     async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
         let Seen { info, state, object, dirty_since_ms, remote_etag } = self.see(path).await?;
-        let next_try = if state == CacheState::Dirty { self.queue.next_try(path) } else { None };
+        let next_try = if state == CacheState::Dirty { self.home.queue.next_try(path) } else { None };
         Ok(ObjectDetail {
             path: format!("/{path}"),
             size: info.size,
@@ -218,7 +218,7 @@ impl Worker {
             next_try_in_ms: next_try.map(|pause| pause.as_millis() as u64),
             user_metadata: info.user.into_iter().collect(),
             tags: info.tags.into_iter().collect(),
-            persist_events: self.persist_events.of(path),
+            persist_events: self.home.persist_events.of(path),
         })
     }
 
@@ -237,7 +237,7 @@ impl Worker {
                 let state = cache_state(record.state);
                 Ok(Seen { info, state, object: Some(object), dirty_since_ms, remote_etag })
             }
-            Located::Deleted => Err(not_found(path)),
+            Located::Deleted => Err(Error::not_found(path)),
             Located::Elsewhere { copy } => self.see_clean(path, &policy, copy).await,
         }
     }
@@ -253,7 +253,7 @@ impl Worker {
         };
         let mut remote = match mount.foreground.head(&path.key).await {
             Ok(remote) => remote,
-            Err(error) if error.kind == UfsKind::NotFound => return Err(not_found(path)),
+            Err(error) if error.kind == UfsKind::NotFound => return Err(Error::not_found(path)),
             Err(error) => match copy {
                 Some(object) if error.kind.is_transient() && Self::remote_etag_of(&object).is_some() => {
                     let info = self.described(policy, &object).await?;
@@ -311,8 +311,4 @@ fn cached_ranges(object: &Object) -> Vec<CachedRange> {
         }
     }
     ranges
-}
-
-fn not_found(path: &ObjectPath) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{path} does not exist"))
 }

@@ -9,6 +9,7 @@ mod fair_share;
 #[doc(hidden)]
 pub mod fuzz;
 mod generations;
+mod home;
 mod inspect;
 mod jobs;
 mod list;

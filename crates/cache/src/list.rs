@@ -55,13 +55,13 @@ impl Worker {
         }
         let under_store = mount.foreground.as_ref();
         if !under_store.lists_by_token() {
-            let at = self.positions.by_name(request.start_after.clone());
+            let at = self.home.positions.by_name(request.start_after.clone());
             return Ok(self.list_in(bucket, under_store, request, at).await?.0);
         }
-        let (_listing, at) = self.positions.begin(bucket, request);
+        let (_listing, at) = self.home.positions.begin(bucket, request);
         let (page, at) = self.list_in(bucket, under_store, request, at).await?;
         if let (Some(next), Some(at)) = (&page.next, at) {
-            self.positions.keep(bucket, request, next, at);
+            self.home.positions.keep(bucket, request, next, at);
         }
         Ok(page)
     }
@@ -118,7 +118,7 @@ impl Worker {
         let start_after = listing.start_after.clone().filter(|after| after.starts_with(prefix));
         let request = ListObjects { prefix: prefix.to_owned(), start_after, limit: 1, ..ListObjects::default() };
         // Enough for what is deleted in most directories.
-        let at = Position { page_limit: GROUP_NAMES, ..self.positions.by_name(request.start_after.clone()) };
+        let at = Position { page_limit: GROUP_NAMES, ..self.home.positions.by_name(request.start_after.clone()) };
         let (page, _) = self.list_in(bucket, under_store, &request, at).await?;
         Ok(!page.objects.is_empty())
     }
@@ -136,7 +136,7 @@ impl Worker {
         let (start_after, token) = match &at.page {
             PageStart::Behind(name) => {
                 // The under store begins anew, after all that has left the catalog until now.
-                at.since = self.positions.now();
+                at.since = self.home.positions.now();
                 (name.clone(), None)
             }
             PageStart::Token(token) => (at.after.clone(), Some(token.clone())),
@@ -180,8 +180,8 @@ impl Worker {
                 to = to.min(records::object_prefix_range(bucket, end).1);
             }
             // First: what is settled meanwhile is among the changes then.
-            let unsettled = self.settle.unsettled_in(bucket);
-            let Some(mut changes) = self.positions.changes(&from, &to, at.since) else {
+            let unsettled = self.home.settle.unsettled_in(bucket);
+            let Some(mut changes) = self.home.positions.changes(&from, &to, at.since) else {
                 let page = PageStart::Behind(at.after.clone());
                 return Ok(Region::nothing(Position { page, page_limit: 0, ..at.clone() }));
             };

@@ -17,7 +17,7 @@ use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, ETag, Object
 use crate::locks::KeyGuard;
 use crate::metadata::Annex;
 use crate::worker::Worker;
-use crate::write::put::{Pending, Source, With};
+use crate::write::put::{Pending, Source};
 use crate::write::receive::{ALGORITHM_DEFAULT, Received};
 use crate::{
     Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written,
@@ -88,7 +88,7 @@ impl Worker {
         if self.policies.resolve(&upload.path).write_mode == WriteMode::ReadOnly {
             return Err(Error::read_only(&upload.path));
         }
-        let active = self.activity.begin(&upload.upload_id);
+        let active = self.home.activity.begin(&upload.upload_id);
         let Some(reservation) = self.space.reserve(&self.store, &upload.path.bucket, body.size) else {
             return Err(self.pinned_full(body.size));
         };
@@ -111,7 +111,7 @@ impl Worker {
             size: received.size,
             etag: ETag::from_md5(received.md5),
             checksums: Checksums { kind: ChecksumKind::FullObject, values: received.checksums },
-            last_modified_ms: self.write_times.next(),
+            last_modified_ms: self.home.write_times.next(),
         };
         let object = forebay_store::NewObject {
             key: key.clone(),
@@ -155,7 +155,7 @@ impl Worker {
 
     async fn lock_in_upload(&self, upload: &UploadRef, name: &str) -> KeyGuard {
         let key = ObjectKey::new(name).expect("an upload id and a number make a short key");
-        self.part_locks.lock(&ObjectPath::new(upload.path.bucket.clone(), key)).await
+        self.home.part_locks.lock(&ObjectPath::new(upload.path.bucket.clone(), key)).await
     }
 
     fn still_open(&self, upload: &UploadRef, open: &Upload) -> Check {
@@ -171,7 +171,7 @@ impl Worker {
     pub(crate) async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
         let upload = request.upload.clone();
         self.upload_of(&upload).await?;
-        let _active = self.activity.begin(&upload.upload_id);
+        let _active = self.home.activity.begin(&upload.upload_id);
         let _end = self.lock_end(&upload).await;
         let found = self.upload_of(&upload).await?;
         if let Some(completed) = &found.record.completed {
@@ -195,10 +195,11 @@ impl Worker {
             value: Some(ended_record.encode()),
         };
         let drop_parts = assembled.part_keys.iter().map(|key| ValueWrite { key: key.clone(), value: None });
-        let with = With {
+        let with = Transaction {
             checks: vec![self.still_open(&upload, &found)],
             writes: drop_parts.chain([end]).collect(),
-            forget: assembled.part_keys.clone(),
+            local: LocalChange { forget: assembled.part_keys.clone(), ..LocalChange::default() },
+            ..Transaction::default()
         };
         let pending = Pending {
             path: upload.path.clone(),

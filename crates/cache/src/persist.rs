@@ -19,7 +19,7 @@ use forebay_catalog::records::{Base, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_env::SPANS;
 use forebay_store::{Annotation, ErrorKind as StoreErrorKind, Object, Piece};
-use forebay_types::{ByteRange, Durability, ETag, Generation, ObjectPath};
+use forebay_types::{ByteRange, ETag, Generation, ObjectPath};
 use forebay_ufs::{Condition, ErrorKind as UfsKind, UnderStore, Upload, UploadSource};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -32,7 +32,7 @@ use crate::locks::KeyGuard;
 use crate::metadata::{Annex, decode_info};
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
-use crate::write::change::{Change, end_intent, intent};
+use crate::write::change::{end_intent, intent};
 use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 
 /// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
@@ -158,9 +158,9 @@ impl Worker {
                 biased;
                 // First: a worker that stops takes nothing up.
                 () = self.stop.cancelled() => return,
-                path = self.queue.next() => path,
+                path = self.home.queue.next() => path,
             };
-            let guard = self.uploads.lock(&path).await;
+            let guard = self.home.upload_locks.lock(&path).await;
             let mut tried = None;
             let result = self.persist_newest(&path, &guard, true, &mut tried).await;
             self.report(&path, tried, result).await;
@@ -171,13 +171,13 @@ impl Worker {
     /// `tried` is the generation that was sent. The caller holds the key's upload lock.
     async fn report(&self, path: &ObjectPath, tried: Option<Generation>, result: Result<bool, Failure>) {
         let (kind, context, blame, is_told) = match result {
-            Ok(_) => return self.queue.succeeded(path),
+            Ok(_) => return self.home.queue.succeeded(path),
             Err(Failure::Unsettled(wait)) => {
-                self.queue.failed(path, Blame::Nobody(wait));
+                self.home.queue.failed(path, Blame::Nobody(wait));
                 return;
             }
             Err(Failure::Replaced) => {
-                self.queue.failed(path, Blame::Nobody(Duration::ZERO));
+                self.home.queue.failed(path, Blame::Nobody(Duration::ZERO));
                 return;
             }
             Err(Failure::Local(error)) => {
@@ -208,7 +208,7 @@ impl Worker {
             }
         };
         self.metrics.persist_failed(&kind);
-        let Pause { pause, blame } = self.queue.failed(path, blame);
+        let Pause { pause, blame } = self.home.queue.failed(path, blame);
         if let (Blame::Object, true, Some(tried)) = (blame, is_told, tried) {
             self.note_refusal(path, tried, &context).await;
         }
@@ -217,13 +217,13 @@ impl Worker {
 
     /// For operators. Nothing is noted of a version that does not wait any more.
     async fn note_refusal(&self, path: &ObjectPath, tried: Generation, reason: &str) {
-        let _lock = self.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await;
         let current = self.current(path).await;
         let waits = |current: &Current| {
             current.waits() && current.record.as_ref().is_some_and(|record| record.generation == tried)
         };
         if current.as_ref().is_ok_and(waits) {
-            self.refusals.add(path, tried, self.env.clock.unix_ms(), reason);
+            self.home.refusals.add(path, tried, self.env.clock.unix_ms(), reason);
         }
     }
 
@@ -231,12 +231,12 @@ impl Worker {
     /// another fails: dropped before, its outcome would not be known to anybody.
     pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
         let scope = Scope::parse(prefix)?;
-        let waiting = self.queue.waiting(&scope);
+        let waiting = self.home.queue.waiting(&scope);
         let large = LargeUploads::new();
         let persist_one = |path: ObjectPath| async {
             let path = path;
             let _place = large.place(&self.current(&path).await?).await;
-            let guard = self.uploads.lock(&path).await;
+            let guard = self.home.upload_locks.lock(&path).await;
             self.persist_object(&path, &guard, false).await.map_err(Error::from)
         };
         let limit = self.settings.persist_concurrency as usize;
@@ -255,7 +255,7 @@ impl Worker {
         upload: &KeyGuard,
     ) -> Result<(KeyGuard, Current, Left)> {
         loop {
-            let lock = self.locks.lock(path).await;
+            let lock = self.home.locks.lock(path).await;
             let current = self.current(path).await?;
             if !current.waits() {
                 return Ok((lock, current, Left::Nothing));
@@ -273,7 +273,7 @@ impl Worker {
                 ErrorKind::Corrupt => Left::Unreadable,
                 _ => return Err(error),
             };
-            let lock = self.locks.lock(path).await;
+            let lock = self.home.locks.lock(path).await;
             let now = self.current(path).await?;
             if now.version == current.version {
                 return Ok((lock, now, left));
@@ -320,11 +320,11 @@ impl Worker {
             return Ok(true);
         }
         let mount = self.buckets.mount(&path.bucket).await?;
-        let wait = self.settle.wait(path);
+        let wait = self.home.settle.wait(path);
         if !wait.is_zero() {
             return Err(Failure::Unsettled(wait));
         }
-        if current.record.as_ref().is_some_and(|record| self.settle.is_left(path, record.generation)) {
+        if current.record.as_ref().is_some_and(|record| self.home.settle.is_left(path, record.generation)) {
             let context = format!("the under store has {path}, and only a restart tells whether that could be noted");
             return Err(Error::new(ErrorKind::Unavailable, context).into());
         }
@@ -350,11 +350,11 @@ impl Worker {
         self.note_try(path, record, &result, started);
         let done = result?;
         let is_there = !matches!(done, Done::Conflict);
-        self.fence.advance(path);
+        self.home.fence.advance(path);
         if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
             // `SlowDown` changes nothing.
             if error.kind != ErrorKind::SlowDown {
-                self.settle.leave(path, record.generation);
+                self.home.settle.leave(path, record.generation);
             }
             return Err(error.into());
         }
@@ -366,9 +366,9 @@ impl Worker {
     fn note_try(&self, path: &ObjectPath, record: &ObjectRecord, result: &Result<Done, Failure>, started: Duration) {
         let class = record.storage_class.as_deref();
         match result {
-            Ok(Done::Stored(_)) => self.refusals.unlearn(path, class),
+            Ok(Done::Stored(_)) => self.home.refusals.unlearn(path, class),
             Err(Failure::UnderStore(error)) if record.state == State::Dirty => {
-                self.refusals.learn(path, class, error.kind);
+                self.home.refusals.learn(path, class, error.kind);
             }
             Ok(Done::Deleted | Done::Conflict | Done::Superseded) | Err(_) => {}
         }
@@ -389,7 +389,7 @@ impl Worker {
             duration_ms: self.env.clock.monotonic().saturating_sub(started).as_millis() as u64,
             error,
         };
-        self.persist_events.add(path, event);
+        self.home.persist_events.add(path, event);
     }
 
     /// A record that a power cut may take tells nobody that a request was under way. Whether a note was needed instead.
@@ -397,7 +397,8 @@ impl Worker {
         if !self.policies.may_hold_unsynced(path) {
             return false;
         }
-        let transaction = Transaction { writes: vec![intent(path, self.settle.start())], ..Transaction::default() };
+        let transaction =
+            Transaction { writes: vec![intent(path, self.home.settle.start())], ..Transaction::default() };
         if let Err(error) = self.engine.commit(transaction).await {
             // The disk takes no more writes: bytes that are still read had better go where they are safe.
             tracing::warn!(%path, %error, "sent without a note of it");
@@ -415,7 +416,7 @@ impl Worker {
         mount: &Mount,
     ) -> Result<Option<Done>, Failure> {
         let lacks_bytes = record.state == State::Dirty && !object.is_some_and(Object::is_whole);
-        let is_doubtful = self.doubt.is_about(record.generation);
+        let is_doubtful = self.home.doubt.is_about(record.generation);
         if !is_doubtful && !lacks_bytes {
             return Ok(None);
         }
@@ -490,10 +491,7 @@ impl Worker {
                 Err(error) => return Err(self.request_failed(path, error)),
             }
         }
-        Err(Failure::UnderStore(forebay_ufs::Error::new(
-            UfsKind::Conflict,
-            "the object keeps changing in the under store",
-        )))
+        Err(keeps_changing())
     }
 
     async fn delete_remote(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Done, Failure> {
@@ -534,15 +532,12 @@ impl Worker {
                 Found::Foreign => return Ok(Done::Conflict),
             };
         }
-        Err(Failure::UnderStore(forebay_ufs::Error::new(
-            UfsKind::Conflict,
-            "the object keeps changing in the under store",
-        )))
+        Err(keeps_changing())
     }
 
     fn request_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Failure {
         if error.kind == UfsKind::Ambiguous {
-            self.settle.mark(path);
+            self.home.settle.mark(path);
         }
         Failure::UnderStore(error)
     }
@@ -586,12 +581,12 @@ impl Worker {
         noted: bool,
         may_wait: bool,
     ) -> Result<()> {
-        let _lock = self.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await;
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
         let unchanged = now.generation == sent.generation;
         if unchanged {
-            self.positions.changed(path, || match done {
+            self.home.positions.changed(path, || match done {
                 Done::Stored(_) => positions::Change::Written(ListedObject::of(path, now)),
                 Done::Deleted => positions::Change::Deleted,
                 Done::Conflict | Done::Superseded => positions::Change::Unknown,
@@ -613,10 +608,10 @@ impl Worker {
         // not be followed by the ghost of an older dirty version after a crash. Clients who write meanwhile need not wait for
         // a sync of this alone.
         let writes = if noted { vec![end_intent(path)] } else { Vec::new() };
-        let change = Change { writes, may_wait, ..Change::to(after.as_ref(), local) };
-        self.change_record(path, &current, change, Durability::Fsync).await?;
+        let transaction = Transaction { writes, local, may_wait, ..Transaction::default() };
+        self.change_record(path, &current, after.as_ref(), transaction).await?;
         if unchanged {
-            self.remote.mark_valid(sent.generation);
+            self.home.validity.mark_valid(sent.generation);
         }
         Ok(())
     }
@@ -626,6 +621,11 @@ impl Worker {
         let annotation = Annotation { key: Self::store_key(path), generation: sent.generation, annex, pinned: false };
         LocalChange { annotate: vec![annotation], ..LocalChange::default() }
     }
+}
+
+/// Conditions turned out wrong [`CONDITION_TRIES`] times.
+fn keeps_changing() -> Failure {
+    Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store"))
 }
 
 /// Whether the under store has an object under a key that it does not delete. A name that it refuses to read, too, names nothing in it.

@@ -1,13 +1,17 @@
 //! Reads: what is here, what the under store has, and what of that is kept.
 
 pub(crate) mod doubt;
+pub(crate) mod fetches;
 mod fill;
-pub(crate) mod first_looks;
 pub(crate) mod get;
+mod lookup;
 pub(crate) mod memory_tier;
+mod open;
 mod page_fetch;
 pub(crate) mod pages;
 mod prefetch;
 pub(crate) mod read_ahead;
 pub(crate) mod remote;
 mod revalidate;
+pub(crate) mod single_flight;
+pub(crate) mod validity;

@@ -13,25 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::buckets::Buckets;
 use crate::generations::Generations;
+use crate::home::Home;
 use crate::jobs::Jobs;
-use crate::list::positions::Positions;
-use crate::locks::{KeyLocks, WriteFence};
 use crate::metadata::{Annex, decode_info};
 use crate::metrics::Metrics;
-use crate::missing::Missing;
-use crate::multipart::Activity;
-use crate::persist::backlog::Backlog;
-use crate::persist::refusals::Refusals;
-use crate::persist::settle::Settle;
-use crate::persist::{PersistEvents, Queue};
 use crate::policies::Policies;
-use crate::read::doubt::Doubt;
-use crate::read::first_looks::FirstLooks;
+use crate::read::fetches::Fetches;
 use crate::read::memory_tier::{MemoryObject, MemoryTier};
 use crate::read::read_ahead::ReadAhead;
-use crate::read::remote::Remote;
 use crate::space::Space;
-use crate::write::write_times::WriteTimes;
 use crate::{Error, ErrorKind, Result, Settings};
 
 /// Looking at catalog and store one after the other can catch a commit between the two looks, and the next one when looking again; so
@@ -41,6 +31,7 @@ const LOCATE_TRIES: usize = 100;
 /// Records of the catalog that are read in one go.
 const SCAN_RECORDS: usize = 1000;
 
+/// One process: its disks, its memory, its under stores, and the keys that are at home here.
 pub(crate) struct Worker {
     pub(crate) env: Env,
     pub(crate) settings: Settings,
@@ -50,31 +41,14 @@ pub(crate) struct Worker {
     pub(crate) policies: Policies,
     pub(crate) memory: MemoryTier,
     pub(crate) metrics: Metrics,
-    /// Held by whoever changes what the catalog says of a key.
-    pub(crate) locks: Arc<KeyLocks>,
-    /// Held by whoever has a request for a key on its way to the under store. Taken before `locks`.
-    pub(crate) uploads: Arc<KeyLocks>,
-    /// Held by whoever commits a part of a multipart upload.
-    pub(crate) part_locks: Arc<KeyLocks>,
-    pub(crate) fence: WriteFence,
     pub(crate) space: Space,
-    pub(crate) queue: Queue,
-    pub(crate) persist_events: PersistEvents,
-    pub(crate) refusals: Refusals,
-    pub(crate) backlog: Backlog,
     pub(crate) jobs: Jobs,
-    pub(crate) settle: Settle,
-    pub(crate) remote: Remote,
-    pub(crate) positions: Positions,
-    pub(crate) first_looks: FirstLooks,
+    pub(crate) fetches: Fetches,
     pub(crate) read_ahead: ReadAhead,
-    pub(crate) activity: Activity,
     pub(crate) generations: Generations,
-    pub(crate) doubt: Doubt,
-    pub(crate) write_times: WriteTimes,
     /// Tells changes that wait that some disk does not answer.
     pub(crate) disk_stalled: Notify,
-    pub(crate) missing: Missing,
+    pub(crate) home: Home,
     pub(crate) stop: CancellationToken,
 }
 

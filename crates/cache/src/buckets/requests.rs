@@ -69,7 +69,7 @@ impl Worker {
         self.persist_deletes(bucket).await?;
         let uploads = self.uploads_of(bucket).await?;
         self.buckets.delete(root, bucket).await?;
-        self.positions.forget(bucket);
+        self.home.positions.forget(bucket);
         drop(nobody_writes);
         if let Err(error) = self.abort_all(uploads).await {
             tracing::warn!(%bucket, %error, "the bucket is deleted, and parts of its uploads stay until they are swept");

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use forebay_env::sync::Mutex;
 use forebay_store::{Object, Piece};
-use forebay_types::{BucketName, ByteRange, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode};
+use forebay_types::{BucketName, ByteRange, ObjectKey, ObjectPath, PathPolicy, WriteMode};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use super::run::{BATCH_OBJECTS, Run};
 use crate::read::pages::pages_of;
-use crate::read::remote::{Known, Purpose, Version};
+use crate::read::remote::{Purpose, RemoteState, Version};
 use crate::worker::{Located, Worker};
 use crate::{Error, ErrorKind, ListObjects, Mount, Result};
 
@@ -135,13 +135,13 @@ impl Load<'_> {
         if self.run.request.dry_run {
             return self.count_missing(path, &policy, &mount, copy).await;
         }
-        let known = worker.lookup(path, &policy, &mount, copy, Purpose::Load).await?;
+        let known = worker.remote_state(path, &policy, &mount, copy, Purpose::Load).await?;
         let object = match known {
-            Known::Copy(object) => object,
-            Known::Absent => return Ok(Step::Skipped),
-            Known::Remote(remote) if !self.fits(path, &policy, remote.info.size) => return Ok(Step::Skipped),
+            RemoteState::Cached(object) => object,
+            RemoteState::Absent => return Ok(Step::Skipped),
+            RemoteState::NotCached(remote) if !self.fits(path, &policy, remote.info.size) => return Ok(Step::Skipped),
             // A write of the key was under way, or there was no room.
-            Known::Remote(_) => return Ok(Step::Again),
+            RemoteState::NotCached(_) => return Ok(Step::Again),
         };
         if object.cached_bytes() == object.size() || !self.fits(path, &policy, object.size()) {
             return Ok(Step::Skipped);
@@ -196,9 +196,7 @@ impl Load<'_> {
 
     async fn fetch(&self, path: &ObjectPath, policy: &PathPolicy, mount: &Mount, object: Object) -> Result<Step> {
         let worker = &self.run.worker;
-        let Some(version) = version_of(path, policy, mount, &object) else {
-            return Err(Error::new(ErrorKind::Internal, format!("a copy of {path} has no tag")));
-        };
+        let version = Version::of(path, policy, mount, object.clone())?;
         let whole = ByteRange::of_size(object.size());
         let windows = pages_of(whole, worker.settings.page_size.0);
         let is_missing = |window: &ByteRange| object.pieces(*window).iter().any(|p| matches!(p, Piece::Missing(_)));
@@ -226,19 +224,4 @@ impl Load<'_> {
         let is_whole = present.is_some_and(|object| object.cached_bytes() == object.size());
         Ok(if is_whole { Step::Done } else { Step::Again })
     }
-}
-
-fn version_of(path: &ObjectPath, policy: &PathPolicy, mount: &Mount, object: &Object) -> Option<Version> {
-    let annex = Worker::annex_of(object);
-    let remote_etag: ETag = annex.remote_etag?;
-    Some(Version {
-        path: path.clone(),
-        rule: Arc::clone(&policy.rule),
-        opened: object.clone(),
-        generation: object.generation(),
-        size: object.size(),
-        etag: annex.etag.unwrap_or_else(|| remote_etag.clone()),
-        remote_etag,
-        under_store: Arc::clone(&mount.foreground),
-    })
 }

@@ -12,7 +12,7 @@ use crate::persist::{Failure, LargeUploads};
 
 /// What waits when the job begins is what it does, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
-    let waiting = run.worker.queue.waiting(&run.scope);
+    let waiting = run.worker.home.queue.waiting(&run.scope);
     // A restart begins anew: what was done does not wait any more.
     run.count(|progress| {
         *progress = Default::default();
@@ -69,12 +69,12 @@ async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()
 /// `false` when the job had to stop before: then the object goes on to wait as before.
 async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
     while !run.must_stop() {
-        let upload = run.worker.uploads.lock(path).await;
+        let upload = run.worker.home.upload_locks.lock(path).await;
         let result = run.worker.persist_object(path, &upload, true).await;
         drop(upload);
         match result {
             Ok(()) => {
-                run.worker.queue.hurry(path);
+                run.worker.home.queue.hurry(path);
                 return Ok(true);
             }
             Err(Failure::Unsettled(pause)) => {

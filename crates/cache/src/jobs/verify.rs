@@ -150,8 +150,8 @@ async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remo
     if difference(record.as_ref(), object.as_ref(), listed.as_ref()).is_none() {
         return Ok(());
     }
-    let _no_request = worker.uploads.lock(&path).await;
-    let fence = worker.fence.read(&path);
+    let _no_request = worker.home.upload_locks.lock(&path).await;
+    let fence = worker.home.fence.read(&path);
     // As a client would ask, and without the lock of writes, which nobody may hold for as long as an under store likes.
     let remote = match mount.foreground.head(&path.key).await {
         Ok(remote) => Some(Remote { size: remote.info.size, remote_etag: remote.remote_etag }),
@@ -162,13 +162,13 @@ async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remo
             return Ok(());
         }
     };
-    let _no_write = worker.locks.lock(&path).await;
-    if worker.fence.read(&path) != fence {
+    let _no_write = worker.home.locks.lock(&path).await;
+    if worker.home.fence.read(&path) != fence {
         return Ok(());
     }
     let (record, object) = look(worker, &path).await?;
     // A request without an answer may change the under store at any time.
-    let is_settled = worker.settle.wait(&path).is_zero();
+    let is_settled = worker.home.settle.wait(&path).is_zero();
     match difference(record.as_ref(), object.as_ref(), remote.as_ref()) {
         Some(difference) if is_settled || record.is_some() => {
             run.find(format!("/{path}"), difference.kind, difference.detail);

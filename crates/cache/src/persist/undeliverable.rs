@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use forebay_catalog::LocalChange;
 use forebay_catalog::records::{ObjectRecord, State};
-use forebay_types::{Durability, Generation, ObjectPath};
+use forebay_catalog::{LocalChange, Transaction};
+use forebay_types::{Generation, ObjectPath};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::list::positions;
 use crate::scope::Scope;
 use crate::worker::{Current, Worker};
-use crate::write::change::{Change, end_intent};
+use crate::write::change::end_intent;
 use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, to_the_end};
 
 /// What waits for the under store.
@@ -113,7 +113,7 @@ impl Worker {
     async fn undeliverable(&self, prefix: &str, after: Option<&ObjectPath>, limit: usize) -> Result<UndeliverablePage> {
         let scope = Scope::parse(prefix)?;
         let (mut page, mut after) = (UndeliverablePage::default(), after.cloned());
-        while let Some((path, refusal)) = self.refusals.next(&scope, after.as_ref()) {
+        while let Some((path, refusal)) = self.home.refusals.next(&scope, after.as_ref()) {
             if page.objects.len() == limit {
                 page.next = after.map(|path| format!("/{path}"));
                 return Ok(page);
@@ -130,7 +130,7 @@ impl Worker {
                     dirty_since_ms: record.dirty_since_ms,
                     refused_since_ms: refusal.since_ms,
                     tries: refusal.tries,
-                    next_try_in_ms: self.queue.next_try(&path).map(|pause| pause.as_millis() as u64),
+                    next_try_in_ms: self.home.queue.next_try(&path).map(|pause| pause.as_millis() as u64),
                     reason: refusal.reason.into(),
                 });
             }
@@ -146,7 +146,8 @@ impl Worker {
         current: &'a Current,
         generation: Generation,
     ) -> Result<&'a ObjectRecord> {
-        let told = |record: &&ObjectRecord| current.waits() && self.refusals.is_undeliverable(path, record.generation);
+        let told =
+            |record: &&ObjectRecord| current.waits() && self.home.refusals.is_undeliverable(path, record.generation);
         let record = current.record.as_ref().filter(told).ok_or_else(|| {
             let context = format!("/{path} is not undeliverable: it has arrived, or has not been refused often enough");
             Error::new(ErrorKind::NotFound, context)
@@ -160,10 +161,10 @@ impl Worker {
     }
 
     async fn end_undeliverable(&self, path: &ObjectPath, generation: Generation, end: End) -> Result<()> {
-        let _upload = self.uploads.lock(path).await;
+        let _upload = self.home.upload_locks.lock(path).await;
         // A request without an answer may still land, and would bring back what is discarded.
         self.check_settled(path)?;
-        let _lock = self.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await;
         let current = self.current(path).await?;
         let record = self.check_undeliverable(path, &current, generation)?;
         let (after, local) = match (end, record.state) {
@@ -179,11 +180,11 @@ impl Worker {
             (End::Discard, _) => (None, LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() }),
         };
         if end == End::Discard {
-            self.positions.changed(path, || positions::Change::Unknown);
+            self.home.positions.changed(path, || positions::Change::Unknown);
         }
-        let change = Change { writes: vec![end_intent(path)], ..Change::to(after.as_ref(), local) };
-        self.change_record(path, &current, change, Durability::Fsync).await?;
-        self.queue.remove(path);
+        let transaction = Transaction { writes: vec![end_intent(path)], local, ..Transaction::default() };
+        self.change_record(path, &current, after.as_ref(), transaction).await?;
+        self.home.queue.remove(path);
         tracing::warn!(%path, generation = generation.0, size = record.size, ?end, "an undeliverable object waits no longer");
         Ok(())
     }

@@ -10,7 +10,7 @@ use forebay_ufs::RemoteObject;
 use crate::Result;
 use crate::metadata::{Annex, new_object};
 use crate::read::memory_tier::MemoryObject;
-use crate::read::remote::{Known, Purpose, Version, keeps_reads};
+use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads};
 use crate::worker::Worker;
 
 impl Worker {
@@ -23,29 +23,29 @@ impl Worker {
         fence: u64,
         purpose: Purpose,
         data: Option<Bytes>,
-    ) -> Known {
+    ) -> RemoteState {
         if !keeps_reads(policy) {
-            return Known::Remote(remote);
+            return RemoteState::NotCached(remote);
         }
-        let Some(_lock) = self.locks.try_lock(path) else { return Known::Remote(remote) };
-        if self.fence.read(path) != fence
+        let Some(_lock) = self.home.locks.try_lock(path) else { return RemoteState::NotCached(remote) };
+        if self.home.fence.read(path) != fence
             || !matches!(self.current(path).await, Ok(current) if current.record.is_none())
         {
-            return Known::Remote(remote);
+            return RemoteState::NotCached(remote);
         }
         // A look that ended meanwhile has begun one: pages of it may be on their way.
         if let Some(copy) = self.store.peek(&Self::store_key(path))
             && is_copy_of(&copy, &remote)
         {
-            self.remote.mark_valid(copy.generation());
-            return Known::Copy(copy);
+            self.home.validity.mark_valid(copy.generation());
+            return RemoteState::Cached(copy);
         }
         match self.publish_copy(path, policy, &remote, purpose, data).await {
-            Ok(object) => Known::Copy(object),
+            Ok(object) => RemoteState::Cached(object),
             Err(error) => {
                 self.metrics.fill_failures.inc();
                 tracing::debug!(%path, %error, "not kept in the cache");
-                Known::Remote(remote)
+                RemoteState::NotCached(remote)
             }
         }
     }
@@ -68,7 +68,7 @@ impl Worker {
         let staged = writer.finish(object).await?;
         let object = staged.object();
         self.store.publish_fill(staged).await?;
-        self.remote.mark_valid(generation);
+        self.home.validity.mark_valid(generation);
         if purpose == Purpose::Read {
             let info = Arc::new(remote.info.clone());
             self.memory.insert(policy, generation, MemoryObject::new(info, data));

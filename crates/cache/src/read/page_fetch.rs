@@ -6,10 +6,9 @@ use bytes::Bytes;
 use forebay_store::Piece;
 use forebay_types::ByteRange;
 use forebay_ufs::{ByteStream, ErrorKind as UfsKind, RemoteBody};
-use futures::FutureExt;
-use tokio::sync::oneshot;
 
 use crate::metrics::Tier;
+use crate::read::fetches::FetchedPage;
 use crate::read::pages::{Pages, broken_off, pages_of};
 use crate::read::remote::Version;
 use crate::worker::Worker;
@@ -57,46 +56,32 @@ impl Worker {
     }
 
     /// Fetches a page, once however many ask for it.
-    pub(crate) async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> Result<Bytes, Arc<Error>> {
-        let key = (version.generation, window.start);
-        let flight = {
-            let mut flights = self.remote.flights.lock();
-            let start = || {
-                let worker = Arc::clone(self);
-                let task = forebay_env::spawn(async move {
-                    let result = worker.fetch_and_fill(&version, window).await.map_err(Arc::new);
-                    worker.remote.flights.lock().remove(&key);
-                    result
-                });
-                task.join().boxed().shared()
-            };
-            flights.entry(key).or_insert_with(start).clone()
-        };
-        flight.await
+    pub(crate) async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> FetchedPage {
+        let (flight, page) = self.fetches.pages.begin(&(version.generation, window.start));
+        if let Some(flight) = flight {
+            let worker = Arc::clone(self);
+            // Goes on when the reader that came first goes away: others may wait for it.
+            forebay_env::spawn(async move {
+                flight.end(worker.fetch_and_fill(&version, window).await.map_err(Arc::new));
+            });
+        }
+        page.await.unwrap_or_else(|_| Err(Arc::new(broken_off())))
     }
 
     /// Takes the first pages of a version from a body that is on its way, in the place of requests of their own.
     pub(crate) fn expect_pages(self: &Arc<Self>, version: &Version, body: ByteStream) {
         let pages = pages_of(ByteRange::of_size(version.size), self.settings.page_size.0);
         let pages = pages.take_while(|page| page.start < FIRST_BODY_BYTES_MAX);
-        let promised: Vec<_> = {
-            let mut flights = self.remote.flights.lock();
-            let promise = |window: ByteRange| {
-                let (sender, page) = oneshot::channel();
-                let page = page.map(|page| page.unwrap_or_else(|_| Err(Arc::new(broken_off()))));
-                // Who has found the new copy in this moment may fetch the page too: both bring the same.
-                flights.insert((version.generation, window.start), page.boxed().shared());
-                (window, sender)
-            };
-            pages.map(promise).collect()
-        };
+        // Without a flight where a reader that has found the new copy in this moment fetches the page too: both bring the same.
+        let promise = |window: ByteRange| (window, self.fetches.pages.begin(&(version.generation, window.start)).0);
+        let promised: Vec<_> = pages.map(promise).collect();
         let (worker, version) = (Arc::clone(self), version.clone());
         // Ends with the body, or with what the under store's client allows it to take.
         forebay_env::spawn(async move {
-            let _place = worker.remote.place(&worker.buckets.tenant(&version.path.bucket), version.size).await;
+            let _place = worker.fetches.place(&worker.buckets.tenant(&version.path.bucket), version.size).await;
             let mut pages = Pages::of(body);
             let mut failed = None;
-            for (window, promise) in promised {
+            for (window, flight) in promised {
                 let result = match &failed {
                     None => pages.expected(&version, window).await.map_err(Arc::new),
                     Some(error) => Err(Arc::clone(error)),
@@ -105,9 +90,9 @@ impl Worker {
                     Ok(page) => worker.fill(&version, window, page).await,
                     Err(error) => failed = Some(Arc::clone(error)),
                 }
-                worker.remote.flights.lock().remove(&(version.generation, window.start));
-                // A reader that has gone away leaves the page in the cache.
-                let _ = promise.send(result);
+                if let Some(flight) = flight {
+                    flight.end(result);
+                }
             }
         });
     }
@@ -119,7 +104,7 @@ impl Worker {
         {
             return Ok(found.concat().into());
         }
-        let _place = self.remote.place(&self.buckets.tenant(&version.path.bucket), window.len()).await;
+        let _place = self.fetches.place(&self.buckets.tenant(&version.path.bucket), window.len()).await;
         // What is asked for whole comes with its checksum, where the under store has one, and is compared on the way.
         let range = (window.len() < version.size).then_some(window);
         let fetched = version.under_store.get(&version.path.key, range, Some(&version.remote_etag)).await;
@@ -129,7 +114,7 @@ impl Worker {
             Ok(body) => body,
             Err(error) => {
                 if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound | UfsKind::InvalidName) {
-                    self.remote.invalidate(version.generation);
+                    self.home.validity.invalidate(version.generation);
                 }
                 return Err(Error::from(error).of_read());
             }

@@ -10,8 +10,8 @@ use crate::worker::Worker;
 impl Worker {
     /// Notes where a reader has got to, and fetches the next pages when it goes on where it stopped.
     pub(crate) fn follow_reader(self: &Arc<Self>, version: &Version, range: ByteRange) {
-        let before = self.remote.readers.get(&version.generation.0);
-        self.remote.readers.insert(version.generation.0, range.end);
+        let before = self.fetches.readers.get(&version.generation.0);
+        self.fetches.readers.insert(version.generation.0, range.end);
         if before != Some(range.start) || range.end >= version.size {
             return;
         }

@@ -1,58 +1,20 @@
-//! The read cache: what the under store has, looked up, kept page by page, and believed for a while.
+//! What is known of an object of the under store, and a version of it to read pages of.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_env::sync::Mutex;
-use forebay_env::{Env, HashState};
 use forebay_store::Object;
 use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ByteStream, RemoteObject, UnderStore};
-use futures::future::{BoxFuture, Shared};
-use quick_cache::UnitWeighter;
-use quick_cache::sync::{Cache, DefaultLifecycle};
 
-use crate::fair_share::{Tenant, TenantPlace, TenantPlaces, TenantShares};
-use crate::{Error, Result};
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Mount, Result};
 
-/// Objects whose last validation is remembered; about 32 bytes each.
-const VALIDATIONS_MAX: usize = 1 << 20;
-
-/// Sequential readers that are followed from request to request.
-const READERS_MAX: usize = 16_384;
-
-/// Pages of one bucket on their way from under stores at once, and less than twice as many of all: with pages of 1 MiB they take 120 MiB of
-/// memory at most.
-const PAGES_MAX: u64 = 64;
-
-/// What is smaller than this part of a page counts as much.
-const PAGE_PARTS: u64 = 4;
-
-type QuickCache<V> = Cache<u64, V, UnitWeighter, HashState>;
-
-pub(super) type Flight = Shared<BoxFuture<'static, Result<Bytes, Arc<Error>>>>;
-
-/// What is remembered of under-store objects, and the fetches under way.
-pub(crate) struct Remote {
-    env: Env,
-    /// When a generation was last known to be what the under store has.
-    valid: QuickCache<Duration>,
-    /// Where the last range request of an object ended.
-    pub(super) readers: QuickCache<u64>,
-    pub(super) flights: Mutex<HashMap<(Generation, u64), Flight>>,
-    /// Bytes on their way.
-    fetches: Arc<TenantPlaces>,
-    page_bytes: u64,
-}
-
-/// An object of the under store, as far as it is known here.
-pub(crate) enum Known {
-    /// A clean copy, whole or in part, that is what the under store has.
-    Copy(Object),
-    /// Not kept here.
-    Remote(Box<RemoteObject>),
+/// What the under store has of a key.
+pub(crate) enum RemoteState {
+    /// What the clean copy is of, which is here whole or in part.
+    Cached(Object),
+    NotCached(Box<RemoteObject>),
     Absent,
 }
 
@@ -87,39 +49,26 @@ pub(crate) struct Version {
     pub(crate) under_store: Arc<dyn UnderStore>,
 }
 
-fn remembering<V: Clone>(items: usize, hasher: &HashState) -> QuickCache<V> {
-    Cache::with(items, items as u64, UnitWeighter, hasher.clone(), DefaultLifecycle::default())
-}
-
-impl Remote {
-    pub(crate) fn new(env: Env, hasher: &HashState, page_bytes: u64) -> Self {
-        Self {
-            env,
-            valid: remembering(VALIDATIONS_MAX, hasher),
-            readers: remembering(READERS_MAX, hasher),
-            flights: Mutex::default(),
-            fetches: TenantPlaces::new(TenantShares::new(PAGES_MAX * page_bytes)),
-            page_bytes,
-        }
-    }
-
-    pub(crate) fn mark_valid(&self, generation: Generation) {
-        self.valid.insert(generation.0, self.env.clock.monotonic());
-    }
-
-    pub(crate) fn is_valid(&self, generation: Generation, ttl: Duration) -> bool {
-        let now = self.env.clock.monotonic();
-        self.valid.get(&generation.0).is_some_and(|at| now.saturating_sub(at) < ttl)
-    }
-
-    /// A place for bytes of a bucket that are on their way.
-    pub(super) async fn place(&self, tenant: &Tenant, bytes: u64) -> TenantPlace {
-        self.fetches.take(tenant, bytes.clamp(self.page_bytes / PAGE_PARTS, self.page_bytes)).await
-    }
-
-    /// What is here is not what the under store has.
-    pub(super) fn invalidate(&self, generation: Generation) {
-        self.valid.remove(&generation.0);
+impl Version {
+    /// The version that a clean copy is of.
+    ///
+    /// # Errors
+    /// `Internal` when the copy has no tag of the under store.
+    pub(crate) fn of(path: &ObjectPath, policy: &PathPolicy, mount: &Mount, copy: Object) -> Result<Self> {
+        let annex = Worker::annex_of(&copy);
+        let Some(remote_etag) = annex.remote_etag else {
+            return Err(Error::new(ErrorKind::Internal, format!("a copy of {path} has no tag")));
+        };
+        Ok(Self {
+            path: path.clone(),
+            rule: Arc::clone(&policy.rule),
+            generation: copy.generation(),
+            size: copy.size(),
+            opened: copy,
+            etag: annex.etag.unwrap_or_else(|| remote_etag.clone()),
+            remote_etag,
+            under_store: Arc::clone(&mount.foreground),
+        })
     }
 }
 

@@ -1,14 +1,12 @@
 //! Finds out what the under store has: from the copy here while it is believed, or by asking.
 
-use std::sync::Arc;
-
 use forebay_store::Object;
-use forebay_types::{ETag, ObjectInfo, ObjectPath, PathPolicy, WriteMode};
+use forebay_types::{ETag, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
 
 use crate::read::fill::is_copy_of;
 use crate::read::pages::Pages;
-use crate::read::remote::{Known, Purpose, WholeBody, keeps_reads};
+use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads};
 use crate::worker::Worker;
 use crate::{Mount, Result};
 
@@ -16,28 +14,29 @@ impl Worker {
     /// The under store's tag of a key's clean copy, while it is believed.
     pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<ETag> {
         let object = self.store.peek(&Self::store_key(path))?;
-        let fresh = self.remote.is_valid(object.generation(), policy.metadata_ttl.0);
+        let fresh = self.home.validity.is_valid(object.generation(), policy.metadata_ttl.0);
         if fresh { Self::remote_etag_of(&object) } else { None }
     }
 
     /// Finds out what the under store has, asking it only when the copy's time is over. A copy that begins is counted as read or not.
-    pub(crate) async fn lookup(
+    pub(crate) async fn remote_state(
         &self,
         path: &ObjectPath,
         policy: &PathPolicy,
         mount: &Mount,
         copy: Option<Object>,
         purpose: Purpose,
-    ) -> Result<Known> {
+    ) -> Result<RemoteState> {
         match copy {
-            Some(object) if self.is_believed(policy, &object) => Ok(Known::Copy(object)),
+            Some(object) if self.is_believed(policy, &object) => Ok(RemoteState::Cached(object)),
             copy => self.revalidate(path, policy, mount, copy, purpose).await,
         }
     }
 
     /// Whether a clean copy needs no look at the under store.
     pub(crate) fn is_believed(&self, policy: &PathPolicy, object: &Object) -> bool {
-        self.remote.is_valid(object.generation(), policy.metadata_ttl.0) && policy.write_mode != WriteMode::NoCache
+        self.home.validity.is_valid(object.generation(), policy.metadata_ttl.0)
+            && policy.write_mode != WriteMode::NoCache
     }
 
     /// Finds out what the under store has by asking it.
@@ -48,27 +47,27 @@ impl Worker {
         mount: &Mount,
         copy: Option<Object>,
         purpose: Purpose,
-    ) -> Result<Known> {
-        let fence = self.fence.read(path);
+    ) -> Result<RemoteState> {
+        let fence = self.home.fence.read(path);
         // A request that may still land would make the answer old at any time, and nobody would notice.
-        let is_settled = self.settle.wait(path).is_zero();
+        let is_settled = self.home.settle.wait(path).is_zero();
         match (mount.foreground.head(&path.key).await, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
-                if is_settled && self.fence.read(path) == fence {
-                    self.remote.mark_valid(object.generation());
+                if is_settled && self.home.fence.read(path) == fence {
+                    self.home.validity.mark_valid(object.generation());
                 }
-                Ok(Known::Copy(object))
+                Ok(RemoteState::Cached(object))
             }
             (Ok(remote), copy) => {
                 self.outdated(path, copy);
                 match is_settled {
                     true => Ok(self.begin_copy(path, policy, Box::new(remote), fence, purpose, None).await),
-                    false => Ok(Known::Remote(Box::new(remote))),
+                    false => Ok(RemoteState::NotCached(Box::new(remote))),
                 }
             }
             (Err(error), copy) if error.kind == UfsKind::NotFound => {
                 self.outdated(path, copy);
-                Ok(Known::Absent)
+                Ok(RemoteState::Absent)
             }
             // Nobody can be asked. Our credentials may be over, as during an outage.
             (Err(error), Some(object))
@@ -76,7 +75,7 @@ impl Worker {
                     && Self::remote_etag_of(&object).is_some() =>
             {
                 self.metrics.stale_served.inc();
-                Ok(Known::Copy(object))
+                Ok(RemoteState::Cached(object))
             }
             (Err(error), _) => Err(error.into()),
         }
@@ -90,18 +89,18 @@ impl Worker {
         path: &ObjectPath,
         policy: &PathPolicy,
         mount: &Mount,
-    ) -> Result<(Known, Option<WholeBody>)> {
-        let fence = self.fence.read(path);
+    ) -> Result<(RemoteState, Option<WholeBody>)> {
+        let fence = self.home.fence.read(path);
         // As in `revalidate`.
-        let is_settled = self.settle.wait(path).is_zero();
+        let is_settled = self.home.settle.wait(path).is_zero();
         let RemoteBody { object, stream, .. } = match mount.foreground.get(&path.key, None, None).await {
             Ok(body) => body,
-            Err(error) if error.kind == UfsKind::NotFound => return Ok((Known::Absent, None)),
+            Err(error) if error.kind == UfsKind::NotFound => return Ok((RemoteState::Absent, None)),
             Err(error) => return Err(error.into()),
         };
         let (size, remote) = (object.info.size, Box::new(object));
         if !is_settled || !keeps_reads(policy) {
-            return Ok((Known::Remote(remote), Some(WholeBody::OnItsWay(stream))));
+            return Ok((RemoteState::NotCached(remote), Some(WholeBody::OnItsWay(stream))));
         }
         let room = if size <= self.settings.page_size.0 { self.read_ahead.room(size) } else { None };
         let Some(room) = room else {
@@ -109,7 +108,7 @@ impl Worker {
             return Ok((known, Some(WholeBody::OnItsWay(stream))));
         };
         let data = {
-            let _place = self.remote.place(&self.buckets.tenant(&path.bucket), size).await;
+            let _place = self.fetches.place(&self.buckets.tenant(&path.bucket), size).await;
             let mut pages = Pages::of(stream);
             let data = pages.next(path, size).await?;
             pages.end(path).await?;
@@ -124,15 +123,6 @@ impl Worker {
             && self.store.evict(&Self::store_key(path), object.generation())
         {
             self.metrics.external_changes.inc();
-        }
-    }
-
-    /// The description of what is known, however it is known.
-    pub(crate) async fn known_info(&self, policy: &PathPolicy, known: &Known) -> Result<Option<Arc<ObjectInfo>>> {
-        match known {
-            Known::Copy(object) => self.info_of(policy, object).await.map(Some),
-            Known::Remote(remote) => Ok(Some(Arc::new(remote.info.clone()))),
-            Known::Absent => Ok(None),
         }
     }
 }

@@ -81,13 +81,13 @@ impl Worker {
     fn observe(&self) {
         let age_ms = self.oldest_dirty_age_ms();
         self.metrics.oldest_dirty_age.set(age_ms as f64 / 1000.0);
-        self.metrics.persist_running.set(self.queue.running() as i64);
-        self.metrics.persist_delayed.set(self.queue.delayed() as i64);
+        self.metrics.persist_running.set(self.home.queue.running() as i64);
+        self.metrics.persist_delayed.set(self.home.queue.delayed() as i64);
         self.metrics.memory_bytes.set(self.memory.bytes() as i64);
     }
 
     pub(crate) fn oldest_dirty_age_ms(&self) -> u64 {
-        self.queue.oldest_ms().map_or(0, |since| self.env.clock.unix_ms().saturating_sub(since))
+        self.home.queue.oldest_ms().map_or(0, |since| self.env.clock.unix_ms().saturating_sub(since))
     }
 }
 

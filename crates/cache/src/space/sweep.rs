@@ -31,9 +31,9 @@ impl Worker {
     /// Removes what is stale by now.
     pub(crate) async fn sweep(&self) -> Result<()> {
         // Listings that have begun before may go on for a while.
-        self.settle.sweep(|path| self.positions.changed(path, || Change::Unknown));
-        if self.settle.is_earlier_over() {
-            self.doubt.note(self.engine.as_ref()).await?;
+        self.home.settle.sweep(|path| self.home.positions.changed(path, || Change::Unknown));
+        if self.home.settle.is_earlier_over() {
+            self.home.doubt.note(self.engine.as_ref()).await?;
         }
         self.sweep_requests().await?;
         let removed = self.sweep_uploads().await?;
@@ -58,9 +58,9 @@ impl Worker {
         let mut range = records::all_requests_range();
         while let Some(found) = self.next_records(&mut range).await? {
             for path in found.iter().filter_map(|(key, _)| records::parse_request_key(key)) {
-                let Some(_no_request) = self.uploads.try_lock(&path) else { continue };
-                let Some(_no_write) = self.locks.try_lock(&path) else { continue };
-                if self.settle.wait(&path).is_zero() {
+                let Some(_no_request) = self.home.upload_locks.try_lock(&path) else { continue };
+                let Some(_no_write) = self.home.locks.try_lock(&path) else { continue };
+                if self.home.settle.wait(&path).is_zero() {
                     self.end_request(&path).await;
                 }
             }
@@ -77,7 +77,7 @@ impl Worker {
         while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
-                if self.activity.idle_for(&upload_id) <= self.settings.leftover_timeout.0 {
+                if self.home.activity.idle_for(&upload_id) <= self.settings.leftover_timeout.0 {
                     kept.insert(upload_id);
                     continue;
                 }
@@ -86,7 +86,7 @@ impl Worker {
                 removed += 1;
             }
         }
-        self.activity.retain(&kept);
+        self.home.activity.retain(&kept);
         Ok(removed)
     }
 

@@ -2,62 +2,44 @@
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord};
-use forebay_catalog::{Check, LocalChange, Transaction};
+use forebay_catalog::{Check, Transaction};
 use forebay_store::ValueWrite;
-use forebay_types::{Durability, Generation, ObjectPath};
+use forebay_types::{Generation, ObjectPath};
 
 use crate::worker::{Current, Worker};
 use crate::write::write_times::Note;
 use crate::{Error, ErrorKind, Result};
 
-/// A change of one key's record, and all that goes with it.
-pub(crate) struct Change<'a> {
-    pub(crate) after: Option<&'a ObjectRecord>,
-    pub(crate) local: LocalChange,
-    pub(crate) checks: Vec<Check>,
-    pub(crate) writes: Vec<ValueWrite>,
-    /// No client waits for it.
-    pub(crate) may_wait: bool,
-}
-
-impl<'a> Change<'a> {
-    pub(crate) fn to(after: Option<&'a ObjectRecord>, local: LocalChange) -> Self {
-        Self { after, local, checks: Vec::new(), writes: Vec::new(), may_wait: false }
-    }
-}
-
 impl Worker {
-    /// Commits the change of a key's record. The caller holds the key's lock since it read `current`.
+    /// Commits the change of a key's record to `after`, and what else is in the transaction. The caller holds the key's lock since it read
+    /// `current`.
     pub(crate) async fn change_record(
         &self,
         path: &ObjectPath,
         current: &Current,
-        change: Change<'_>,
-        durability: Durability,
+        after: Option<&ObjectRecord>,
+        mut transaction: Transaction,
     ) -> Result<()> {
-        let Change { after, local, mut checks, mut writes, may_wait } = change;
         // The time of a write that got no answer may stand in its record alone.
         let time = match (&current.record, after) {
-            (Some(record), None) => self.write_times.begin_note(record.last_modified_ms).await,
+            (Some(record), None) => self.home.write_times.begin_note(record.last_modified_ms).await,
             (_, _) => None,
         };
-        writes.extend(time.as_ref().map(Note::write));
+        transaction.writes.extend(time.as_ref().map(Note::write));
         let key = records::object_key(path);
-        checks.push(Check { key: key.clone(), version: current.version });
+        transaction.checks.push(Check { key: key.clone(), version: current.version });
         if after.is_some() || current.record.is_some() {
-            writes.push(ValueWrite { key, value: after.map(ObjectRecord::encode) });
+            transaction.writes.push(ValueWrite { key, value: after.map(ObjectRecord::encode) });
         }
-        self.fence.advance(path);
-        let result = self.engine.commit(Transaction { checks, writes, local, durability, may_wait }).await;
-        self.fence.advance(path);
+        self.home.fence.advance(path);
+        let result = self.engine.commit(transaction).await;
+        self.home.fence.advance(path);
         result?;
         if let Some(time) = time {
             time.end();
         }
-        self.backlog.replace(current.record.as_ref(), after, &self.metrics);
+        self.home.changed(path, current.record.as_ref(), after, &self.metrics);
         self.space.replace(path, current.record.as_ref(), after);
-        self.missing.remove(path);
-        self.refusals.changed(path, after);
         Ok(())
     }
 }

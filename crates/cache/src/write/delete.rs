@@ -1,15 +1,15 @@
 //! Deletes.
 
-use forebay_catalog::LocalChange;
 use forebay_catalog::records::{Base, ObjectRecord, State};
-use forebay_types::{Durability, ETag, Generation, ObjectPath, PathPolicy, WriteMode};
+use forebay_catalog::{LocalChange, Transaction};
+use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{Condition, ErrorKind as UfsKind};
 use futures::FutureExt;
 
 use crate::list::positions;
 use crate::persist::{Entry, Left, can_have};
 use crate::worker::{Current, Worker};
-use crate::write::change::{Change, end_intent, unnoted};
+use crate::write::change::{end_intent, unnoted};
 use crate::{Conditions, Error, Mount, Result};
 
 impl Worker {
@@ -34,19 +34,20 @@ impl Worker {
         mount: &Mount,
         conditions: &Conditions,
     ) -> Result<()> {
-        let _lock = self.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await;
         let current = self.current(path).await?;
         self.check_write(path, policy, mount, conditions).await?;
         if current.record.as_ref().is_some_and(|record| record.state == State::Tombstone) {
             return Ok(());
         }
         let generation = self.next_generation();
-        let now = (generation, self.write_times.next());
+        let now = (generation, self.home.write_times.next());
         let (base, (dirty_since, dirty_since_ms)) = self.base_and_age(path, policy, &current, now);
         let tombstone = tombstone(generation, now.1, base, dirty_since, dirty_since_ms);
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
-        self.change_record(path, &current, Change::to(Some(&tombstone), local), policy.durability).await?;
-        self.queue.push(path.clone(), Entry::of(&tombstone));
+        let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
+        self.change_record(path, &current, Some(&tombstone), transaction).await?;
+        self.home.queue.push(path.clone(), Entry::of(&tombstone));
         Ok(())
     }
 
@@ -58,7 +59,7 @@ impl Worker {
         mount: &Mount,
         conditions: &Conditions,
     ) -> Result<()> {
-        let upload_guard = self.uploads.lock(path).await;
+        let upload_guard = self.home.upload_locks.lock(path).await;
         let (lock, current, left) = self.lock_when_persisted(path, &upload_guard).await?;
         if left == Left::Unreadable {
             drop(lock);
@@ -71,7 +72,7 @@ impl Worker {
         let condition = self.check_write(path, policy, mount, conditions).await?;
         self.check_settled(path)?;
         if let Condition::Absent = condition {
-            self.positions.changed(path, || positions::Change::Deleted);
+            self.home.positions.changed(path, || positions::Change::Deleted);
             return Ok(());
         }
         // Before the copy that tells is dropped.
@@ -85,8 +86,8 @@ impl Worker {
                 return Err(self.write_failed(path, error).await);
             }
         }
-        self.fence.advance(path);
-        self.positions.changed(path, || positions::Change::Deleted);
+        self.home.fence.advance(path);
+        self.home.positions.changed(path, || positions::Change::Deleted);
         self.drop_record(path, &current).await
     }
 
@@ -97,8 +98,8 @@ impl Worker {
             return Ok(());
         }
         let local = LocalChange { forget: vec![Self::store_key(path)], ..LocalChange::default() };
-        let change = Change { writes: vec![end_intent(path)], ..Change::to(None, local) };
-        self.change_record(path, current, change, Durability::Fsync).await.map_err(|error| unnoted(path, error))
+        let transaction = Transaction { writes: vec![end_intent(path)], local, ..Transaction::default() };
+        self.change_record(path, current, None, transaction).await.map_err(|error| unnoted(path, error))
     }
 }
 

@@ -31,8 +31,8 @@ impl Worker {
         if self.is_here(&path).await? {
             return Ok(None);
         }
-        let upload = self.uploads.lock(&path).await;
-        let lock = self.locks.lock(&path).await;
+        let upload = self.home.upload_locks.lock(&path).await;
+        let lock = self.home.locks.lock(&path).await;
         let current = self.current(&path).await?;
         if current.record.is_some() {
             return Ok(None);
@@ -54,10 +54,10 @@ impl PassingChange {
 impl Drop for PassingChange {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.worker.settle.mark(&self.path);
+            self.worker.home.settle.mark(&self.path);
         }
-        self.worker.positions.changed(&self.path, || Change::Unknown);
+        self.worker.home.positions.changed(&self.path, || Change::Unknown);
         // After the mark, and before the locks: who reads the new fence sees the mark, and nobody keeps an older answer.
-        self.worker.fence.advance(&self.path);
+        self.worker.home.fence.advance(&self.path);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, Base, ObjectRecord, State};
-use forebay_catalog::{Check, LocalChange, Transaction};
+use forebay_catalog::{LocalChange, Transaction};
 use forebay_store::{NewObject, Object, Staged, Store, ValueWrite, Writer};
 use forebay_types::{
     ChecksumKind, Checksums, Durability, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, PinnedFull, WriteMode,
@@ -19,7 +19,7 @@ use crate::persist::{Entry, Left, StoreSource};
 use crate::read::memory_tier::MemoryObject;
 use crate::space::Reservation;
 use crate::worker::{Current, Located, Worker};
-use crate::write::change::{Change, end_intent, intent, unnoted};
+use crate::write::change::{end_intent, intent, unnoted};
 use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written};
 
 /// The bytes of an object to be.
@@ -39,16 +39,8 @@ pub(crate) struct Pending {
     pub(crate) conditions: Conditions,
     /// The bytes again, for the memory tier.
     pub(crate) small: Option<Bytes>,
-    /// What else the same commit changes.
-    pub(crate) with: With,
-}
-
-/// Changes that go with an object's commit: the end of a multipart upload.
-#[derive(Default)]
-pub(crate) struct With {
-    pub(crate) checks: Vec<Check>,
-    pub(crate) writes: Vec<ValueWrite>,
-    pub(crate) forget: Vec<Bytes>,
+    /// What else the same commit changes: the end of a multipart upload.
+    pub(crate) with: Transaction,
 }
 
 /// What a write will be done as, after looking at the policy and the pinned space.
@@ -61,7 +53,7 @@ impl Admission {
     /// What is like an object that the under store has refused is not acknowledged before that has it.
     pub(crate) fn unless_refused(self, worker: &Worker, path: &ObjectPath, storage_class: Option<&str>) -> Self {
         match self.mode {
-            WriteMode::WriteBack if worker.refusals.concern(path, storage_class) => {
+            WriteMode::WriteBack if worker.home.refusals.concern(path, storage_class) => {
                 Self { mode: WriteMode::WriteThrough, ..self }
             }
             _ => self,
@@ -91,7 +83,7 @@ impl Worker {
         let checksums = Checksums { kind: ChecksumKind::FullObject, values: received.checksums };
         let info = described(received.size, ETag::from_md5(received.md5), checksums, attributes);
         let (source, small) = (Source::Written(received.writer), received.small);
-        let pending = Pending { path, policy, source, info, conditions, small, with: With::default() };
+        let pending = Pending { path, policy, source, info, conditions, small, with: Transaction::default() };
         let worker = Arc::clone(self);
         self.unless_stalled(async move { worker.write(pending, &mount, &admission).await }).await
     }
@@ -149,8 +141,9 @@ impl Worker {
         match admission.mode {
             WriteMode::WriteBack => self.write_back(pending, mount, State::Dirty).await,
             WriteMode::Transient => self.write_back(pending, mount, State::Transient).await,
-            WriteMode::WriteThrough => self.write_through(pending, mount, true).await,
-            WriteMode::NoCache => self.write_through(pending, mount, false).await,
+            // In a box, which the under store takes far longer than: else the future of every write is larger.
+            WriteMode::WriteThrough => self.write_through(pending, mount, true).boxed().await,
+            WriteMode::NoCache => self.write_through(pending, mount, false).boxed().await,
             WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, "the path is READ_ONLY")),
         }
     }
@@ -158,24 +151,24 @@ impl Worker {
     /// Acknowledged when data and record are durable here.
     async fn write_back(&self, pending: Pending, mount: &Mount, state: State) -> Result<Written> {
         let Pending { path, policy, source, mut info, conditions, small, with } = pending;
-        let _lock = self.locks.lock(&path).await;
+        let _lock = self.home.locks.lock(&path).await;
         let current = self.current(&path).await?;
         self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
-        info.last_modified_ms = self.write_times.next();
+        info.last_modified_ms = self.home.write_times.next();
         let record = self.record_of_write(&path, &policy, &current, state, generation, &info);
         let object = new_object(&path, &policy, generation, &info, true);
         let staged = source.stage(&self.store, object).await?;
-        let local = LocalChange { publish: vec![staged], forget: with.forget, annotate: Vec::new() };
-        let change = Change { checks: with.checks, writes: with.writes, ..Change::to(Some(&record), local) };
+        let mut transaction = Transaction { durability: policy.durability, ..with };
+        transaction.local.publish.push(staged);
         // Both in one group commit.
-        let noted = self.write_times.note(info.last_modified_ms);
-        let (changed, noted) = join(self.change_record(&path, &current, change, policy.durability), noted).await;
+        let noted = self.home.write_times.note(info.last_modified_ms);
+        let (changed, noted) = join(self.change_record(&path, &current, Some(&record), transaction), noted).await;
         changed?;
         let written = written(&info);
         self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), small));
         if state == State::Dirty {
-            self.queue.push(path, Entry::of(&record));
+            self.home.queue.push(path, Entry::of(&record));
         }
         noted.map(|()| written)
     }
@@ -226,7 +219,7 @@ impl Worker {
     /// place of an object that can't be read stays here.
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
         let path = pending.path.clone();
-        let upload_guard = self.uploads.lock(&path).await;
+        let upload_guard = self.home.upload_locks.lock(&path).await;
         let (lock, current, left) = self.lock_when_persisted(&path, &upload_guard).await?;
         // Not where an upload in parts is completed: repeated, that is answered without a look at the under store.
         if left == Left::Unreadable && pending.with.writes.is_empty() {
@@ -243,9 +236,9 @@ impl Worker {
         let condition = self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
         self.check_settled(&path)?;
-        info.last_modified_ms = self.write_times.next();
+        info.last_modified_ms = self.home.write_times.next();
         let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
-        self.write_times.note(info.last_modified_ms).await?;
+        self.home.write_times.note(info.last_modified_ms).await?;
         self.announce(&path, &current).await?;
         let info = Arc::new(info);
         let upload_source = Arc::new(StoreSource::new(staged.object()));
@@ -254,27 +247,25 @@ impl Worker {
             Ok(stored) => stored,
             Err(error) => return Err(self.write_failed(&path, error).await),
         };
-        self.fence.advance(&path);
-        self.refusals.unlearn(&path, info.headers.storage_class.as_deref());
-        self.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
+        self.home.fence.advance(&path);
+        self.home.refusals.unlearn(&path, info.headers.storage_class.as_deref());
+        self.home.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
         let annex = Annex::clean(stored.remote_etag, &info.etag);
         let must_hold = current.record.is_some() || !with.writes.is_empty();
         let durability = if must_hold { Durability::Fsync } else { Durability::Os };
-        let mut local = LocalChange { forget: with.forget, ..LocalChange::default() };
+        let mut transaction = Transaction { durability, ..with };
+        transaction.writes.push(end_intent(&path));
         if keep {
             // With its tag from the beginning: without one, a reader would take it for outdated.
-            local.publish.push(staged.with_annex(&annex.encode()));
+            transaction.local.publish.push(staged.with_annex(&annex.encode()));
         } else if current.record.is_some() {
-            local.forget.push(Self::store_key(&path));
+            transaction.local.forget.push(Self::store_key(&path));
         }
-        let mut writes = with.writes;
-        writes.push(end_intent(&path));
-        let change = Change { checks: with.checks, writes, ..Change::to(None, local) };
-        match self.change_record(&path, &current, change, durability).await {
+        match self.change_record(&path, &current, None, transaction).await {
             Err(error) if must_hold => return Err(unnoted(&path, error)),
             Err(error) => tracing::warn!(%path, %error, "a written object could not be kept in the cache"),
             Ok(()) if keep => {
-                self.remote.mark_valid(generation);
+                self.home.validity.mark_valid(generation);
                 self.memory.insert(&policy, generation, MemoryObject::new(Arc::clone(&info), small));
             }
             Ok(()) => {}
@@ -287,8 +278,8 @@ impl Worker {
     /// And notes the request: after a crash, nothing follows it before it can no longer land. Where no record is, that is said too: one of
     /// a write that got no answer, because its disk could not sync, may be there after the next start.
     pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current) -> Result<()> {
-        self.fence.advance(path);
-        let mut writes = vec![intent(path, self.settle.start())];
+        self.home.fence.advance(path);
+        let mut writes = vec![intent(path, self.home.settle.start())];
         let mut local = LocalChange::default();
         if current.record.is_none() {
             local.forget.push(Self::store_key(path));
@@ -301,12 +292,12 @@ impl Worker {
     /// `error` is what the under store answered to a request of a client.
     pub(crate) async fn write_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Error {
         if error.kind == forebay_ufs::ErrorKind::Ambiguous {
-            self.settle.mark(path);
+            self.home.settle.mark(path);
         } else {
             self.end_request(path).await;
         }
         // After the mark: who reads the new fence sees that too.
-        self.fence.advance(path);
+        self.home.fence.advance(path);
         error.into()
     }
 
@@ -322,7 +313,7 @@ impl Worker {
     /// # Errors
     /// `SlowDown` while an earlier request for this key may still land in the under store.
     pub(crate) fn check_settled(&self, path: &ObjectPath) -> Result<()> {
-        let wait = self.settle.wait(path);
+        let wait = self.home.settle.wait(path);
         if wait.is_zero() {
             return Ok(());
         }

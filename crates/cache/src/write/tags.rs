@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forebay_catalog::LocalChange;
 use forebay_catalog::records::{ObjectRecord, State};
+use forebay_catalog::{LocalChange, Transaction};
 use forebay_store::Object;
 use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
 use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode, header_bytes};
@@ -11,9 +11,8 @@ use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode, header_bytes};
 use crate::metadata::new_object;
 use crate::persist::Entry;
 use crate::read::memory_tier::MemoryObject;
-use crate::read::remote::{Known, Purpose};
+use crate::read::remote::{Purpose, RemoteState};
 use crate::worker::{Current, Located, Worker};
-use crate::write::change::Change;
 use crate::{Error, ErrorKind, Result};
 
 impl Worker {
@@ -22,7 +21,7 @@ impl Worker {
         loop {
             match self.locate(path).await? {
                 Located::Here { object, .. } => return Ok(self.info_of(&policy, &object).await?.tags.clone()),
-                Located::Deleted => return Err(not_found(path)),
+                Located::Deleted => return Err(Error::not_found(path)),
                 Located::Elsewhere { .. } => {
                     let mount = self.buckets.mount(&path.bucket).await?;
                     let tags = mount.foreground.tags(&path.key).await;
@@ -45,23 +44,23 @@ impl Worker {
             return Ok(());
         }
         // Only what goes to the under store waits for what is on its way there.
-        let _upload = self.uploads.lock(path).await;
-        let _lock = self.locks.lock(path).await;
+        let _upload = self.home.upload_locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await;
         let current = self.current(path).await?;
         match self.locate(path).await? {
             Located::Here { record, object } => self.retag(path, &current, record, &object, tags).await,
-            Located::Deleted => Err(not_found(path)),
+            Located::Deleted => Err(Error::not_found(path)),
             Located::Elsewhere { copy } => {
                 let mount = self.buckets.mount(&path.bucket).await?;
-                if let Known::Absent = self.lookup(path, &policy, &mount, copy, Purpose::Read).await? {
-                    return Err(not_found(path));
+                if let RemoteState::Absent = self.remote_state(path, &policy, &mount, copy, Purpose::Read).await? {
+                    return Err(Error::not_found(path));
                 }
                 self.check_settled(path)?;
                 self.announce(path, &current).await?;
                 if let Err(error) = mount.foreground.set_tags(&path.key, &tags).await {
                     return Err(self.write_failed(path, error).await);
                 }
-                self.fence.advance(path);
+                self.home.fence.advance(path);
                 self.end_request(path).await;
                 Ok(())
             }
@@ -70,7 +69,7 @@ impl Worker {
 
     /// Whether the object is one that the under store does not have yet, and has the tags now.
     async fn retag_here(&self, path: &ObjectPath, tags: &Tags) -> Result<bool> {
-        let _lock = self.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await;
         let current = self.current(path).await?;
         let Located::Here { record, object } = self.locate(path).await? else { return Ok(false) };
         self.retag(path, &current, record, &object, tags.clone()).await?;
@@ -97,17 +96,14 @@ impl Worker {
         let staged = self.store.concatenate(std::slice::from_ref(object), new).await?;
         let after = ObjectRecord { generation, ..record };
         let local = LocalChange { publish: vec![staged], ..LocalChange::default() };
-        self.change_record(path, current, Change::to(Some(&after), local), policy.durability).await?;
+        let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
+        self.change_record(path, current, Some(&after), transaction).await?;
         self.memory.insert(&policy, generation, MemoryObject::new(Arc::new(info), None));
         if after.state == State::Dirty {
-            self.queue.push(path.clone(), Entry::of(&after));
+            self.home.queue.push(path.clone(), Entry::of(&after));
         }
         Ok(())
     }
-}
-
-fn not_found(path: &ObjectPath) -> Error {
-    Error::new(ErrorKind::NotFound, format!("{path} does not exist"))
 }
 
 /// S3's limits on tags.

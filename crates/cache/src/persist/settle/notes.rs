@@ -21,10 +21,10 @@ const NOTE_PATIENCE: Duration = Duration::from_secs(10);
 impl Worker {
     /// Notes how long was waited, so that the next start need not begin anew, and lets go what can land no more.
     pub(crate) async fn settle_loop(self: Arc<Self>) {
-        while let Some(step) = self.settle.step() {
+        while let Some(step) = self.home.settle.step() {
             let pause = step.pause;
             Arc::clone(&self).take_step(step).await;
-            if self.settle.step().is_none() {
+            if self.home.settle.step().is_none() {
                 break;
             }
             tokio::select! {
@@ -33,7 +33,7 @@ impl Worker {
                 () = self.env.clock.sleep(pause) => {}
             }
         }
-        if let Err(error) = self.doubt.note(self.engine.as_ref()).await {
+        if let Err(error) = self.home.doubt.note(self.engine.as_ref()).await {
             tracing::warn!(%error, "the next start will have its doubts again");
         }
         self.stop.cancelled().await;
@@ -53,14 +53,14 @@ impl Worker {
                 tracing::warn!(%error, "how long was waited for requests of earlier processes could not be noted");
                 // What a disk can't note had better go where it is safe, while it can be read. A full one has changed nothing.
                 let now = self.env.clock.monotonic();
-                if error.kind == ErrorKind::SlowDown || !self.settle.earlier.lock().is_waited_out(now) {
+                if error.kind == ErrorKind::SlowDown || !self.home.settle.earlier.lock().is_waited_out(now) {
                     return;
                 }
             } else {
                 step.is_noted = true;
             }
         }
-        self.settle.earlier.lock().done(step);
+        self.home.settle.earlier.lock().done(step);
     }
 
     async fn note_settled(&self, note: Option<Bytes>, durability: Durability) -> Result<()> {
@@ -72,14 +72,15 @@ impl Worker {
     /// At a stop. When the under store has end_intent all requests, the next start need not wait for any.
     pub(crate) async fn note_answered(&self) -> Result<()> {
         // First: who holds a key's lock from here on sends nothing.
-        self.settle.is_closed.store(true, Ordering::SeqCst);
+        self.home.settle.is_closed.store(true, Ordering::SeqCst);
         let now = self.env.clock.monotonic();
-        let is_answered = self.uploads.is_empty() && self.settle.unsettled.lock().values().all(|until| *until <= now);
+        let is_answered =
+            self.home.upload_locks.is_empty() && self.home.settle.unsettled.lock().values().all(|until| *until <= now);
         if !is_answered || !self.end_requests(now).await? {
             return Ok(());
         }
         let quiet = self.generations.next(&self.store);
-        let note = self.settle.earlier.lock().note(now, Some(quiet));
+        let note = self.home.settle.earlier.lock().note(now, Some(quiet));
         self.note_settled(note, Durability::Fsync).await
     }
 
@@ -88,7 +89,7 @@ impl Worker {
         let mut range = records::all_requests_range();
         while let Some(found) = self.next_records(&mut range).await? {
             let paths: Vec<_> = found.iter().filter_map(|(key, _)| records::parse_request_key(key)).collect();
-            if paths.iter().any(|path| self.settle.is_open(path, now)) {
+            if paths.iter().any(|path| self.home.settle.is_open(path, now)) {
                 return Ok(false);
             }
             let writes = paths.iter().map(end_intent).collect();

@@ -1,0 +1,108 @@
+//! What is valid only at a key's home, the one worker that may change the key: built when keys are gained, and dropped when they are lost.
+//! A worker alone is the home of all keys, from its start to its stop.
+
+mod gained;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use forebay_catalog::Engine;
+use forebay_catalog::records::ObjectRecord;
+use forebay_env::{Env, HashState};
+use forebay_store::Store;
+use forebay_types::{BucketName, ObjectPath};
+
+use crate::generations::Generations;
+use crate::list::positions::Positions;
+use crate::locks::{KeyLocks, WriteFence};
+use crate::metrics::Metrics;
+use crate::missing::Missing;
+use crate::multipart::Activity;
+use crate::persist::backlog::Backlog;
+use crate::persist::refusals::Refusals;
+use crate::persist::settle::Settle;
+use crate::persist::{Backoff, PersistEvents, Queue};
+use crate::read::doubt::Doubt;
+use crate::read::single_flight::SingleFlight;
+use crate::read::validity::Validity;
+use crate::write::write_times::WriteTimes;
+use crate::{Result, Settings};
+
+pub(crate) struct Home {
+    /// Held by whoever changes what the catalog says of a key.
+    pub(crate) locks: Arc<KeyLocks>,
+    /// Held by whoever has a request for a key on its way to the under store. Taken before `locks`.
+    pub(crate) upload_locks: Arc<KeyLocks>,
+    /// Held by whoever commits a part of a multipart upload.
+    pub(crate) part_locks: Arc<KeyLocks>,
+    pub(crate) fence: WriteFence,
+    /// Reads that ask the under store for a key without a copy.
+    pub(crate) lookups: Arc<SingleFlight<ObjectPath, ()>>,
+    pub(crate) validity: Validity,
+    pub(crate) positions: Positions,
+    pub(crate) write_times: WriteTimes,
+    pub(crate) activity: Activity,
+    pub(crate) queue: Queue,
+    pub(crate) backlog: Backlog,
+    pub(crate) settle: Settle,
+    pub(crate) refusals: Refusals,
+    pub(crate) persist_events: PersistEvents,
+    pub(crate) doubt: Doubt,
+    pub(crate) missing: Missing,
+}
+
+/// What a home is built from.
+pub(crate) struct Ground<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) settings: &'a Settings,
+    pub(crate) store: &'a Store,
+    pub(crate) engine: &'a Arc<dyn Engine>,
+    pub(crate) generations: &'a Generations,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) hasher: &'a HashState,
+    /// Buckets with an under store of their own.
+    pub(crate) mounted: HashSet<BucketName>,
+}
+
+impl Home {
+    /// A home without keys: see `Worker::gain`.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers.
+    pub(crate) async fn load(ground: Ground<'_>) -> Result<Self> {
+        let Ground { env, settings, store, engine, generations, metrics, hasher, mounted } = ground;
+        let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
+        let start = generations.next(store);
+        Ok(Self {
+            locks: KeyLocks::new(hasher.clone()),
+            upload_locks: KeyLocks::new(hasher.clone()),
+            part_locks: KeyLocks::new(hasher.clone()),
+            fence: WriteFence::new(hasher.clone()),
+            lookups: SingleFlight::new(),
+            validity: Validity::new(env.clone(), hasher),
+            positions: Positions::new(env.clone()),
+            settle: Settle::load(env.clone(), settings.settle_time.0, engine.as_ref(), start).await?,
+            write_times: WriteTimes::load(env, engine).await?,
+            activity: Activity::new(env.clone()),
+            queue: Queue::new(env.clone(), backoff, settings.persist_delay.0, settings.persist_concurrency, mounted),
+            backlog: Backlog::default(),
+            refusals: Refusals::new(metrics.undeliverable.clone()),
+            persist_events: PersistEvents::default(),
+            doubt: Doubt::load(engine.as_ref(), store, generations).await?,
+            missing: Missing::default(),
+        })
+    }
+
+    /// Called after each commit that changes the record of a key, while its lock is held.
+    pub(crate) fn changed(
+        &self,
+        path: &ObjectPath,
+        before: Option<&ObjectRecord>,
+        after: Option<&ObjectRecord>,
+        metrics: &Metrics,
+    ) {
+        self.backlog.replace(before, after, metrics);
+        self.missing.remove(path);
+        self.refusals.changed(path, after);
+    }
+}

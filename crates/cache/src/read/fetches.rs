@@ -1,0 +1,53 @@
+//! Pages in flight from under stores, and the readers for whom the next ones are prefetched.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_env::HashState;
+use forebay_types::Generation;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+
+use crate::Error;
+use crate::fair_share::{Tenant, TenantPlace, TenantPlaces, TenantShares};
+use crate::read::single_flight::SingleFlight;
+
+/// Sequential readers that are followed from request to request.
+const READERS_MAX: usize = 16_384;
+
+/// Pages of one bucket in flight from under stores at once, and less than twice as many of all: with pages of 1 MiB they take 120 MiB of
+/// memory at most.
+const PAGES_MAX: u64 = 64;
+
+/// What is smaller than this part of a page counts as much.
+const PAGE_PARTS: u64 = 4;
+
+/// A page by the generation of its object and its first byte.
+pub(super) type PageId = (Generation, u64);
+
+pub(super) type FetchedPage = Result<Bytes, Arc<Error>>;
+
+pub(crate) struct Fetches {
+    /// Where the last range request of an object ended, by generation.
+    pub(super) readers: Cache<u64, u64, UnitWeighter, HashState>,
+    pub(super) pages: Arc<SingleFlight<PageId, FetchedPage>>,
+    bytes: Arc<TenantPlaces>,
+    page_bytes: u64,
+}
+
+impl Fetches {
+    pub(crate) fn new(hasher: &HashState, page_bytes: u64) -> Self {
+        let (items, hasher) = (READERS_MAX, hasher.clone());
+        Self {
+            readers: Cache::with(items, items as u64, UnitWeighter, hasher, DefaultLifecycle::default()),
+            pages: SingleFlight::new(),
+            bytes: TenantPlaces::new(TenantShares::new(PAGES_MAX * page_bytes)),
+            page_bytes,
+        }
+    }
+
+    /// Waits for the bucket's share of what may be in flight.
+    pub(super) async fn place(&self, tenant: &Tenant, bytes: u64) -> TenantPlace {
+        self.bytes.take(tenant, bytes.clamp(self.page_bytes / PAGE_PARTS, self.page_bytes)).await
+    }
+}

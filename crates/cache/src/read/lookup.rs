@@ -1,0 +1,212 @@
+//! Finds the current version of an object for a read: in the catalog, as a clean copy, or in the under store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_store::{Object, Piece};
+use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use forebay_ufs::RemoteObject;
+
+use crate::read::remote::{Purpose, RemoteState, Version, WholeBody, keeps_reads};
+use crate::read::single_flight::Flight;
+use crate::worker::{Located, Worker, storage_state};
+use crate::{Error, ErrorKind, GetObject, Mount, Result};
+
+/// The current version of an object.
+pub(super) struct Lookup {
+    pub(super) info: Arc<ObjectInfo>,
+    /// Whether the under store was asked what it has.
+    pub(super) asked: bool,
+    pub(super) bytes: BytesAt,
+}
+
+/// Where the bytes of a version are.
+pub(super) enum BytesAt {
+    /// All here, and nowhere else: the object is dirty, transient or in conflict.
+    Local { object: Object, state: StorageState },
+    /// Here as far as the clean copy goes, the rest in the under store. `whole`: all of them, which came with the answer to the lookup.
+    Cached { version: Box<Version>, whole: Option<Bytes> },
+    /// In the under store alone. `whole`: all of them, or on their way, which came with the answer to the lookup.
+    Remote { object: Box<RemoteObject>, mount: Mount, whole: Option<WholeBody> },
+}
+
+/// What a reader wants of an object that is not known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// All of it, whatever version it is: so its bytes may come with the answer to what it is.
+    Whole,
+    /// First what it is: the rest depends on that.
+    Description,
+}
+
+impl Wanted {
+    pub(super) fn of(request: &GetObject) -> Self {
+        let is_whole = request.range.is_none() && request.part_number.is_none() && request.conditions.is_empty();
+        if is_whole { Self::Whole } else { Self::Description }
+    }
+}
+
+impl Lookup {
+    /// Whether serving `range` takes no request to the under store: it was not asked, and every byte is here.
+    pub(super) fn avoids_request(&self, range: ByteRange) -> bool {
+        let has_all = match &self.bytes {
+            BytesAt::Local { .. } => true,
+            BytesAt::Cached { version, .. } => {
+                let copy = &version.opened;
+                let is_cached = |piece: &Piece| matches!(piece, Piece::Cached(_));
+                copy.cached_bytes() == self.info.size || copy.pieces(range).iter().all(is_cached)
+            }
+            BytesAt::Remote { .. } => false,
+        };
+        has_all && !self.asked
+    }
+
+    /// As in [`ObjectHead`](crate::ObjectHead).
+    pub(super) fn state(&self) -> StorageState {
+        match &self.bytes {
+            BytesAt::Local { state, .. } => *state,
+            BytesAt::Cached { .. } | BytesAt::Remote { .. } => StorageState::Clean,
+        }
+    }
+
+    /// As in [`ObjectHead`](crate::ObjectHead).
+    pub(super) fn cached_bytes(&self) -> u64 {
+        match &self.bytes {
+            BytesAt::Local { object, .. } => object.size(),
+            BytesAt::Cached { version, .. } => version.opened.cached_bytes(),
+            BytesAt::Remote { .. } => 0,
+        }
+    }
+
+    /// As in [`ObjectHead`](crate::ObjectHead).
+    pub(super) fn generation(&self) -> Option<Generation> {
+        match &self.bytes {
+            BytesAt::Local { object, .. } => Some(object.generation()),
+            BytesAt::Cached { version, .. } => Some(version.generation),
+            BytesAt::Remote { object, .. } => object.stamp.as_ref().map(|stamp| stamp.generation),
+        }
+    }
+
+    /// What the under store calls this version, if it has it.
+    pub(super) fn remote_etag(&self) -> Option<&ETag> {
+        match &self.bytes {
+            BytesAt::Local { .. } => None,
+            BytesAt::Cached { version, .. } => Some(&version.remote_etag),
+            BytesAt::Remote { object, .. } => Some(&object.remote_etag),
+        }
+    }
+}
+
+impl Worker {
+    /// # Errors
+    /// `NotFound`, `NoSuchBucket`, and whatever keeps the current version from being told.
+    pub(super) async fn lookup(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        wanted: Wanted,
+    ) -> Result<Lookup> {
+        self.lookup_once_each(path, policy, wanted).await.map_err(Error::of_read)
+    }
+
+    /// Of several readers of a key without a copy, one asks the under store, and the others wait for the copy.
+    async fn lookup_once_each(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        wanted: Wanted,
+    ) -> Result<Lookup> {
+        let (mut may_wait, mut flight) = (keeps_reads(policy), None::<Flight<ObjectPath, ()>>);
+        loop {
+            let copy = match self.locate(path).await? {
+                Located::Here { record, object } => {
+                    let info = self.info_of(policy, &object).await?;
+                    let bytes = BytesAt::Local { object, state: storage_state(record.state) };
+                    return Ok(Lookup { info, asked: false, bytes });
+                }
+                Located::Deleted => return Err(Error::not_found(path)),
+                Located::Elsewhere { copy } => copy,
+            };
+            if copy.is_some() || flight.is_some() || !may_wait {
+                let found = self.lookup_elsewhere(path, policy, wanted, copy).await;
+                if let Some(flight) = flight.take() {
+                    flight.end(());
+                }
+                let asked = found.as_ref().map_or(true, |found| found.asked);
+                if asked && self.is_here(path).await? {
+                    continue;
+                }
+                return found;
+            }
+            let (mine, outcome) = self.home.lookups.begin(path);
+            if mine.is_none() {
+                // Without a copy afterwards, each reader asks by itself: all at once, not one after the other.
+                may_wait = outcome.await.is_err();
+            }
+            // Another flight may have ended since `locate`.
+            flight = mine;
+        }
+    }
+
+    /// For a key of which the catalog says nothing.
+    async fn lookup_elsewhere(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        wanted: Wanted,
+        copy: Option<Object>,
+    ) -> Result<Lookup> {
+        let mount = self.buckets.mount(&path.bucket).await?;
+        if copy.is_none() && wanted == Wanted::Whole {
+            return self.lookup_whole(path, policy, mount).await;
+        }
+        let (state, asked) = match copy {
+            Some(object) if self.is_believed(policy, &object) => (RemoteState::Cached(object), false),
+            copy => (self.revalidate(path, policy, &mount, copy, Purpose::Read).await?, true),
+        };
+        match self.found(path, policy, &mount, state, asked).await {
+            // The store drops a copy whose description is damaged, or may have let it go; the under store has another.
+            Err(error) if matches!(error.kind, ErrorKind::Corrupt | ErrorKind::SlowDown) => {
+                let state = self.revalidate(path, policy, &mount, None, Purpose::Read).await?;
+                self.found(path, policy, &mount, state, true).await
+            }
+            found => found,
+        }
+    }
+
+    /// Asks for description and bytes at once.
+    async fn lookup_whole(self: &Arc<Self>, path: &ObjectPath, policy: &PathPolicy, mount: Mount) -> Result<Lookup> {
+        let (state, body) = self.revalidate_whole(path, policy, &mount).await?;
+        let mut found = self.found(path, policy, &mount, state, true).await?;
+        match (&mut found.bytes, body) {
+            // Now, so that who waits for this lookup finds the pages on their way.
+            (BytesAt::Cached { version, .. }, Some(WholeBody::OnItsWay(body))) => self.expect_pages(version, body),
+            (BytesAt::Cached { whole, .. }, Some(WholeBody::Here(data))) => *whole = Some(data),
+            (BytesAt::Remote { whole, .. }, body) => *whole = body,
+            (BytesAt::Cached { .. } | BytesAt::Local { .. }, _) => {}
+        }
+        Ok(found)
+    }
+
+    async fn found(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        mount: &Mount,
+        state: RemoteState,
+        asked: bool,
+    ) -> Result<Lookup> {
+        match state {
+            RemoteState::Absent => Err(Error::not_found(path)),
+            RemoteState::NotCached(object) => {
+                let info = Arc::new(object.info.clone());
+                Ok(Lookup { info, asked, bytes: BytesAt::Remote { object, mount: mount.clone(), whole: None } })
+            }
+            RemoteState::Cached(object) => {
+                let info = self.info_of(policy, &object).await?;
+                let version = Box::new(Version::of(path, policy, mount, object)?);
+                Ok(Lookup { info, asked, bytes: BytesAt::Cached { version, whole: None } })
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The bytes of a version: from memory, from disk, or from the under store.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use forebay_store::{ErrorKind as StoreErrorKind, Object, Piece};
+use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy};
+use forebay_ufs::RemoteObject;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+
+use crate::metrics::Tier;
+use crate::read::lookup::{BytesAt, Lookup, Wanted};
+use crate::read::memory_tier::MemoryObject;
+use crate::read::pages::pages_of;
+use crate::read::remote::{Version, WholeBody};
+use crate::worker::Worker;
+use crate::{ByteStream, Error, ErrorKind, Mount, Result};
+
+/// Reads of the local store in flight ahead of a client.
+const LOCAL_READ_AHEAD: usize = 2;
+
+impl Worker {
+    /// Opens the bytes; the first of them are at hand when this returns, so that trouble shows before a status is sent.
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        found: Lookup,
+        range: ByteRange,
+    ) -> Result<ByteStream> {
+        if range.is_empty() {
+            return Ok(stream::empty().boxed());
+        }
+        let Lookup { info, bytes, .. } = found;
+        match bytes {
+            BytesAt::Local { object, .. } => {
+                let generation = object.generation();
+                let read = |range| self.stream_local(path, policy, object, &info.etag, range);
+                self.through_memory(path, policy, &info, generation, range, read).await
+            }
+            BytesAt::Cached { version, whole: None } => {
+                let generation = version.generation;
+                let read = |range| {
+                    self.follow_reader(&version, range);
+                    self.stream_pages(*version, range)
+                };
+                self.through_memory(path, policy, &info, generation, range, read).await
+            }
+            BytesAt::Cached { whole: Some(data), .. } | BytesAt::Remote { whole: Some(WholeBody::Here(data)), .. } => {
+                self.metrics.read(Tier::under_store, &path.bucket, &policy.rule, range.len());
+                Ok(once(data))
+            }
+            BytesAt::Remote { whole: Some(WholeBody::OnItsWay(body)), .. } => {
+                Ok(self.pass_on(path, policy, range, body))
+            }
+            BytesAt::Remote { object, mount, whole: None } => {
+                self.open_remote(path, policy, &object, &mount, range).await
+            }
+        }
+    }
+
+    /// From the memory tier, which takes a small object whole; other objects as `read` reads them.
+    async fn through_memory(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        info: &Arc<ObjectInfo>,
+        generation: Generation,
+        range: ByteRange,
+        read: impl FnOnce(ByteRange) -> ByteStream,
+    ) -> Result<ByteStream> {
+        let size = info.size;
+        let room = if self.memory.takes(size) { self.read_ahead.room(size) } else { None };
+        let Some(room) = room else { return first_ready(read(range)).await };
+        let data = match self.memory.get(policy, generation).and_then(|object| object.data) {
+            Some(data) => {
+                self.metrics.read(Tier::memory, &path.bucket, &policy.rule, range.len());
+                data
+            }
+            None => {
+                let data = collect(read(ByteRange::of_size(size)), size as usize).await?;
+                self.memory.insert(policy, generation, MemoryObject::new(Arc::clone(info), Some(data.clone())));
+                data
+            }
+        };
+        Ok(once(room.hold(data.slice(range.start as usize..range.end as usize))))
+    }
+
+    fn stream_local(
+        self: &Arc<Self>,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        object: Object,
+        etag: &ETag,
+        range: ByteRange,
+    ) -> ByteStream {
+        self.metrics.read(Tier::disk, &path.bucket, &policy.rule, range.len());
+        let pieces = object.pieces(range);
+        let largest = pieces.iter().map(|piece| piece.range().len()).max().unwrap_or(0);
+        let share = self.read_ahead.share(range.len(), LOCAL_READ_AHEAD, largest);
+        let at_once = share.pieces();
+        let cut = move |piece: Piece| {
+            let is_here = matches!(piece, Piece::Cached(_));
+            stream::iter(share.cut(piece.range()).map(move |range| (is_here, range)))
+        };
+        let (worker, wanted) = (Arc::clone(self), Arc::new((path.clone(), etag.clone())));
+        let read = move |(is_here, range)| {
+            let (object, worker, wanted) = (object.clone(), Arc::clone(&worker), Arc::clone(&wanted));
+            async move {
+                match is_here {
+                    true => match object.read(range).await {
+                        Err(error) if error.kind == StoreErrorKind::Gone => {
+                            worker.read_again(wanted, range, error).await
+                        }
+                        read => read.map_err(Error::from),
+                    },
+                    false => Err(Error::new(ErrorKind::Corrupt, "bytes of the only copy are missing")),
+                }
+            }
+        };
+        stream::iter(pieces).flat_map(cut).map(read).buffered(at_once).boxed()
+    }
+
+    /// What a slow reader wants of an object that has left the store since: the under store may have the same bytes.
+    fn read_again(
+        self: Arc<Self>,
+        version: Arc<(ObjectPath, ETag)>,
+        range: ByteRange,
+        gone: forebay_store::Error,
+    ) -> BoxFuture<'static, Result<Bytes>> {
+        let read = async move {
+            let (path, etag) = &*version;
+            let policy = self.policies.resolve(path);
+            let found = match self.lookup(path, &policy, Wanted::Description).await {
+                Ok(found) if found.info.etag == *etag => found,
+                Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
+                Ok(_) | Err(_) => return Err(gone.into()),
+            };
+            let body = self.open(path, &policy, found, range).await?;
+            let read = collect(body, range.len() as usize).await?;
+            if read.len() as u64 == range.len() { Ok(read) } else { Err(gone.into()) }
+        };
+        read.boxed()
+    }
+
+    fn stream_pages(self: &Arc<Self>, version: Version, range: ByteRange) -> ByteStream {
+        let worker = Arc::clone(self);
+        let page_size = self.settings.page_size.0;
+        let ahead = match self.has_all(&version, range) {
+            true => LOCAL_READ_AHEAD,
+            false => 1 + self.settings.read_ahead_pages as usize,
+        };
+        let share = self.read_ahead.share(range.len(), ahead, page_size);
+        let at_once = share.pieces();
+        let pages = pages_of(range, page_size).flat_map(move |page| share.cut(page));
+        let read = move |wanted| Arc::clone(&worker).read_page(version.clone(), wanted);
+        let unpack = |page: Result<Vec<Bytes>>| match page {
+            Ok(chunks) => stream::iter(chunks.into_iter().map(Ok).collect::<Vec<_>>()),
+            Err(error) => stream::iter(vec![Err(error)]),
+        };
+        stream::iter(pages).map(read).buffered(at_once).flat_map(unpack).boxed()
+    }
+
+    async fn open_remote(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        remote: &RemoteObject,
+        mount: &Mount,
+        range: ByteRange,
+    ) -> Result<ByteStream> {
+        let body = mount.foreground.get(&path.key, Some(range), Some(&remote.remote_etag)).await?;
+        body.object.must_be(remote.info.size, &remote.info.etag, &remote.remote_etag)?;
+        Ok(self.pass_on(path, policy, range, body.stream))
+    }
+
+    /// Bytes of the under store that are not kept.
+    fn pass_on(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        range: ByteRange,
+        body: forebay_ufs::ByteStream,
+    ) -> ByteStream {
+        self.metrics.read(Tier::under_store, &path.bucket, &policy.rule, range.len());
+        body.map(|data| data.map_err(Error::from)).boxed()
+    }
+}
+
+fn once(data: Bytes) -> ByteStream {
+    stream::once(async { Ok(data) }).boxed()
+}
+
+async fn collect(mut stream: ByteStream, size: usize) -> Result<Bytes> {
+    let Some(first) = stream.next().await.transpose()? else { return Ok(Bytes::new()) };
+    if first.len() == size {
+        return Ok(first);
+    }
+    let mut data = BytesMut::with_capacity(size);
+    data.extend_from_slice(&first);
+    while let Some(next) = stream.next().await {
+        data.extend_from_slice(&next?);
+    }
+    Ok(data.freeze())
+}
+
+/// Waits for the first bytes, and fails instead of beginning a body that can't go on.
+async fn first_ready(mut body: ByteStream) -> Result<ByteStream> {
+    match body.next().await {
+        None => Ok(stream::empty().boxed()),
+        Some(Ok(first)) => Ok(once(first).chain(body).boxed()),
+        Some(Err(error)) => Err(error),
+    }
+}

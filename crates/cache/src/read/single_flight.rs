@@ -1,0 +1,86 @@
+//! Single flight: of several tasks that want the same at the same time, one does the work, and the others wait for its result.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use forebay_env::sync::Mutex;
+use futures::FutureExt;
+use futures::future::Shared;
+use tokio::sync::oneshot;
+
+/// The work in flight, by what it is for.
+pub(crate) struct SingleFlight<K, V> {
+    in_flight: Mutex<HashMap<K, Outcome<V>>>,
+}
+
+/// Resolves to the result, or to an error when the work was given up.
+pub(crate) type Outcome<V> = Shared<oneshot::Receiver<V>>;
+
+/// The work of one task. Dropped without [`Flight::end`], it is given up, and the next task that comes begins anew.
+pub(crate) struct Flight<K: Hash + Eq, V> {
+    flights: Arc<SingleFlight<K, V>>,
+    key: K,
+    sender: Option<oneshot::Sender<V>>,
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> SingleFlight<K, V> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { in_flight: Mutex::default() })
+    }
+
+    /// The outcome for `key`, and the flight if the caller is the one to do the work.
+    pub(crate) fn begin(self: &Arc<Self>, key: &K) -> (Option<Flight<K, V>>, Outcome<V>) {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(outcome) = in_flight.get(key) {
+            return (None, outcome.clone());
+        }
+        let (sender, outcome) = oneshot::channel();
+        let outcome = outcome.shared();
+        in_flight.insert(key.clone(), outcome.clone());
+        (Some(Flight { flights: Arc::clone(self), key: key.clone(), sender: Some(sender) }), outcome)
+    }
+}
+
+impl<K: Hash + Eq, V> Flight<K, V> {
+    /// Whoever comes from here on begins anew.
+    pub(crate) fn end(mut self, result: V) {
+        let sender = self.sender.take();
+        drop(self);
+        // Nobody may be waiting.
+        let _ = sender.map(|sender| sender.send(result));
+    }
+}
+
+impl<K: Hash + Eq, V> Drop for Flight<K, V> {
+    fn drop(&mut self) {
+        self.flights.in_flight.lock().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_works_and_the_others_get_its_result() {
+        let flights = SingleFlight::<u32, u32>::new();
+        let (flight, first) = flights.begin(&1);
+        let (none, second) = flights.begin(&1);
+        assert!(none.is_none());
+        assert!(flights.begin(&2).0.is_some(), "another key is other work");
+        flight.expect("the first does the work").end(7);
+        assert_eq!((first.await, second.await), (Ok(7), Ok(7)));
+        assert!(flights.begin(&1).0.is_some(), "what has ended begins anew");
+    }
+
+    #[tokio::test]
+    async fn work_that_is_given_up_is_told_and_begins_anew() {
+        let flights = SingleFlight::<u32, u32>::new();
+        let (flight, _) = flights.begin(&1);
+        let (_, waiting) = flights.begin(&1);
+        drop(flight);
+        assert!(waiting.await.is_err());
+        assert!(flights.begin(&1).0.is_some());
+    }
+}

@@ -1,0 +1,39 @@
+//! How long clean copies are believed without asking the under store.
+
+use std::time::Duration;
+
+use forebay_env::{Env, HashState};
+use forebay_types::Generation;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+
+/// Objects whose last validation is remembered; about 32 bytes each.
+const VALIDATIONS_MAX: usize = 1 << 20;
+
+/// When each copy was last known to be what the under store has, by generation.
+pub(crate) struct Validity {
+    env: Env,
+    validated: Cache<u64, Duration, UnitWeighter, HashState>,
+}
+
+impl Validity {
+    pub(crate) fn new(env: Env, hasher: &HashState) -> Self {
+        let (items, hasher) = (VALIDATIONS_MAX, hasher.clone());
+        let validated = Cache::with(items, items as u64, UnitWeighter, hasher, DefaultLifecycle::default());
+        Self { env, validated }
+    }
+
+    pub(crate) fn mark_valid(&self, generation: Generation) {
+        self.validated.insert(generation.0, self.env.clock.monotonic());
+    }
+
+    pub(crate) fn is_valid(&self, generation: Generation, ttl: Duration) -> bool {
+        let now = self.env.clock.monotonic();
+        self.validated.get(&generation.0).is_some_and(|at| now.saturating_sub(at) < ttl)
+    }
+
+    /// The under store has something else by now.
+    pub(crate) fn invalidate(&self, generation: Generation) {
+        self.validated.remove(&generation.0);
+    }
+}
