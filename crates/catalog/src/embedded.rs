@@ -27,6 +27,8 @@ struct Inner {
 impl EmbeddedEngine {
     /// The catalog in `store`. There must be one engine for a store.
     pub fn new(store: Store) -> Self {
+        // This engine prepares nothing: they are of commits that a crash has cut off.
+        drop(store.take_prepared());
         Self { inner: Arc::new(Inner { store, locks: Arc::default(), watchers: Watchers::default() }) }
     }
 }

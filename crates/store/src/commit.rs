@@ -8,6 +8,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
 use crate::log::Until;
+use crate::prepare::PreparedEntry;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
 use crate::record::location::Location;
 use crate::writer::Staged;
@@ -31,13 +32,10 @@ impl Inner {
         if durability == Durability::Fsync {
             self.sync_extents(&commit.publish).await?;
         }
-        let directory = match commit.publish.first() {
-            Some(staged) => staged.directory,
-            None => self.roomiest()?,
-        };
+        let directory = self.directory_of(&commit.publish)?;
         let _uncarried = self.uncarried(&commit).await;
-        let mut drafts: Vec<_> =
-            commit.publish.iter().map(|staged| staged.body.draft(staged.payload.clone())).collect();
+        let unprepared = commit.publish.iter().filter(|staged| staged.prepared.is_none());
+        let mut drafts: Vec<_> = unprepared.map(|staged| staged.body.draft(staged.payload.clone())).collect();
         let body = body_of(&commit);
         drafts.push(body.draft());
         let change_bytes = body.change_bytes();
@@ -57,8 +55,12 @@ impl Inner {
     /// Changes the tables. One after the other: see [`Inner::applying`].
     fn apply(&self, commit: Commit, locations: &[Location], version: u64, log_segment: SegmentKey) {
         let _applying = self.applying.read();
-        for (staged, location) in commit.publish.iter().zip(locations) {
-            self.insert(staged.entry(*location));
+        let mut locations = locations.iter();
+        for staged in &commit.publish {
+            let prepared = staged.prepared.as_ref().map(PreparedEntry::location);
+            let written =
+                || *locations.next().expect("each object that was not prepared has a record in front of the commit");
+            self.insert(staged.entry(prepared.unwrap_or_else(written)));
         }
         for key in &commit.forget {
             self.remove(key, |_| true);
@@ -67,6 +69,16 @@ impl Inner {
             self.annotate(&annotation.key, annotation.generation, &annotation.annex, annotation.pinned);
         }
         self.write_values(commit.writes, version, log_segment);
+    }
+
+    /// Where a commit goes: to the log that its objects go to. Those that are prepared stand in one already.
+    fn directory_of(&self, publish: &[Staged]) -> Result<usize> {
+        if let Some(staged) = publish.iter().find(|staged| staged.prepared.is_none()) {
+            return Ok(staged.directory);
+        }
+        let first = publish.first().map(|staged| staged.directory);
+        let healthy = first.filter(|index| self.places[*index].directory.failed().is_none());
+        healthy.map_or_else(|| self.roomiest(), Ok)
     }
 
     fn carrying(&self, key: &[u8]) -> usize {
@@ -91,7 +103,7 @@ impl Inner {
     }
 
     /// Returns when the extents of these objects are on stable storage.
-    async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
+    pub(crate) async fn sync_extents(&self, publish: &[Staged]) -> Result<()> {
         for segment in publish.iter().flat_map(|staged| &staged.kept.segments) {
             let place = self.by_number.get(&segment.key().directory).map(|index| &self.places[*index]);
             place.expect("a segment's directory is open").directory.sync_extents(segment).await?;

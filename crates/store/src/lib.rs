@@ -23,6 +23,7 @@ mod inner;
 mod log;
 mod object;
 mod permits;
+mod prepare;
 mod reclaim;
 mod record;
 mod recovery;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::{Clock, Requester, Task};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::directory::Directory;
 use crate::record::Draft;
@@ -61,6 +61,8 @@ pub(crate) struct Applying {
 struct Marks {
     applying: Mutex<BTreeSet<(Position, u64)>>,
     next: AtomicU64,
+    /// Tells snapshots that a mark has gone.
+    gone: Notify,
 }
 
 impl Marks {
@@ -74,6 +76,7 @@ impl Marks {
 impl Drop for Applying {
     fn drop(&mut self) {
         self.marks.applying.lock().remove(&self.mark);
+        self.marks.gone.notify_waiters();
     }
 }
 
@@ -204,6 +207,22 @@ impl Log {
         let end = *self.end.lock();
         let first = self.marks.applying.lock().first().map(|(position, _)| *position);
         first.map_or(end, |first| first.min(end))
+    }
+
+    /// Where the next record goes, or behind that.
+    pub(crate) fn end(&self) -> Position {
+        *self.end.lock()
+    }
+
+    /// Returns when the tables show all that was appended before `end`.
+    pub(crate) async fn applied(&self, end: Position) {
+        loop {
+            let gone = self.marks.gone.notified();
+            if self.marks.applying.lock().first().is_none_or(|(position, _)| *position >= end) {
+                return;
+            }
+            gone.await;
+        }
     }
 
     /// Whether there are commits that are written and not in the tables yet.

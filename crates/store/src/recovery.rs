@@ -24,7 +24,7 @@ use crate::record::scan::Scan;
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, parse_segment_name, segment_name};
 use crate::snapshot::copies::{count_snapshots, drop_older_snapshots};
 use crate::snapshot::load::{Snapshot, load_snapshot};
-use crate::table::{Tables, Values};
+use crate::table::{Entry, Tables, Values};
 use crate::{Error, ErrorKind, Result, Settings};
 use members::call_roll;
 use replay::{Replay, Replayed};
@@ -45,6 +45,8 @@ const REWRITE_BYTES: u64 = 1 << 20;
 pub(crate) struct Recovered {
     pub(crate) directories: Vec<Arc<Directory>>,
     pub(crate) tables: Tables,
+    /// Objects that no commit has published.
+    pub(crate) prepared: Vec<Entry>,
     pub(crate) next_sequence: u64,
     pub(crate) snapshot_positions: HashMap<u16, Position>,
     /// Rows of both tables in the snapshot.
@@ -110,7 +112,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let first_free = opened.iter().flatten().map(|segment| segment.header.sequence).max().unwrap_or(0);
     let snapshot_positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
     ends.iter_mut().flatten().for_each(|end| end.leave_out_void(&replay));
-    let Replayed { tables, next_sequence, min_versions, change_bytes, last_numbers } =
+    let Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers } =
         replay.finish(snapshot, &hasher, &known);
     roll.check_named(last_numbers.keys().copied(), &settings.forget)?;
     check_values(settings, &tables.values)?;
@@ -154,7 +156,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
     let forgotten = roll.forgotten(was_closed);
-    Ok(Recovered { directories, tables, next_sequence, snapshot_positions, shown_rows, forgotten })
+    Ok(Recovered { directories, tables, prepared, next_sequence, snapshot_positions, shown_rows, forgotten })
 }
 
 /// # Errors

@@ -1,7 +1,7 @@
 //! Snapshots: both tables in one file, so that a restart replays only what came behind.
 //!
 //! A snapshot is fuzzy: positions are taken first, then the tables are copied piece by piece while commits go on. What
-//! a replay from the positions finds twice does no harm, since every change carries its generation or its version.
+//! a replay from the positions finds twice does no harm: it does all changes since then again, in their order.
 
 pub(crate) mod copies;
 mod format;
@@ -47,11 +47,16 @@ impl Inner {
         let failed_directories = self.failed_directories();
         let at = self.env.clock.monotonic();
         let appended_bytes = self.counters.lock().appended_bytes;
-        let Some((start, positions)) = self.snapshot_start() else {
+        let Some((start, positions)) = self.snapshot_start().await else {
             return Err(Error::new(ErrorKind::Failed, "a directory fails in this moment"));
         };
-        let mut copies = Copies::begin(directories).await;
+        // Before the objects: what is published meanwhile is among those.
+        let prepared = self.prepared.entries();
+        let mut copies = Copies::begin(directories, !prepared.is_empty()).await;
         copies.put(start).await;
+        for entries in prepared.chunks(CHUNK_ENTRIES) {
+            copies.put(Chunk::Prepared(entries.iter().map(|entry| ObjectRow::new(entry)).collect())).await;
+        }
         let mut shown_rows = 0;
         for shard in self.objects.shards() {
             let mut entries: Vec<Arc<Entry>> = shard.read().iter().cloned().collect();
@@ -191,23 +196,36 @@ impl Inner {
     }
 
     /// Positions must not lie before void records and behind what says that they are void.
-    fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
+    async fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
         loop {
             let voids = self.voids.count();
-            let start = self.try_snapshot_start()?;
+            let ends = self.log_ends();
+            for (place, end) in self.places.iter().zip(&ends) {
+                // Commits that may wait do so no longer. A log that takes no more answers all of them.
+                let _may_fail = place.log.barrier().await;
+                place.log.applied(*end).await;
+            }
+            let start = self.try_snapshot_start(&ends)?;
             if self.voids.count() == voids {
                 return Some(start);
             }
         }
     }
 
-    fn try_snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
+    /// The ends of all logs at one moment: nothing shows between the looks at two of them. So when a commit of one log is replayed, all that
+    /// came after it is replayed too, whichever log that is in: a delete must not take away what was written behind it.
+    fn log_ends(&self) -> Vec<Position> {
+        let _applying = self.applying.write();
+        self.places.iter().map(|place| place.log.end()).collect()
+    }
+
+    fn try_snapshot_start(&self, ends: &[Position]) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
         let mut positions = Vec::new();
         let (mut complete_fills, mut min_versions) = (Vec::new(), Vec::new());
-        for place in &self.places {
+        for (place, end) in self.places.iter().zip(ends) {
             let number = place.directory.identity.number;
             let segments = place.directory.segments.read();
-            positions.push((number, position_in(place)?));
+            positions.push((number, position_in(place, *end)?));
             for segment in segments.values() {
                 let is_complete = segment.is_sealed() && !segment.is_pinned();
                 if segment.header.kind == SegmentKind::Fill && is_complete {
@@ -236,9 +254,9 @@ impl Inner {
 
 /// Where the replay of a log begins: before nothing that a power cut may take away. `None` while commits end that have met the failure of
 /// the directory.
-fn position_in(place: &Place) -> Option<Position> {
+fn position_in(place: &Place, end: Position) -> Option<Position> {
     match place.directory.failed() {
-        None => Some(place.log.replay_from()),
+        None => Some(end),
         Some(_) if place.log.is_applying() => None,
         // It takes no more writes, and what the tables don't show of it got no answer.
         Some(_) => Some(Position { segment: place.directory.next_number(), offset: 0 }),

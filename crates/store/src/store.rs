@@ -17,6 +17,7 @@ use crate::log::voids::Voids;
 use crate::log::{Log, LogParts};
 use crate::object::Object;
 use crate::permits::Permits;
+use crate::prepare::Prepared;
 use crate::record::extent::ExtentBody;
 use crate::record::object::{ObjectBody, extent_at};
 use crate::room::wishes::Wishes;
@@ -86,6 +87,7 @@ impl Store {
             sequence,
             fills: Arc::clone(&fills),
             voids: Arc::clone(&voids),
+            prepared: Prepared::default(),
             carrying: crate::commit::carrying_locks(),
             applying: RwLock::default(),
             counters,
@@ -110,6 +112,7 @@ impl Store {
             task: Mutex::default(),
             env,
         });
+        inner.find_prepared(recovered.prepared);
         if !inner.account_all()
             && let Err(error) = inner.write_values_again().await
         {
@@ -155,17 +158,16 @@ impl Store {
 
     /// Applies a commit in one step: nobody sees it before it is as durable as `durability` says; after a
     /// crash all of it holds, or nothing. Commits that touch the same key must be awaited one after the other.
-    /// Returns the version that its values have.
+    /// Returns the version that its values have. Must be awaited to its end: dropped before, it may leave a commit on disk that the
+    /// tables don't show.
     ///
     /// # Errors
     /// `Failed` when the disk refused the write or the sync: the directory then takes no more
     /// writes, and whether the commit holds is known only after a restart. After `Full` and `Busy` it does not hold.
     pub async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
         self.inner.check_open()?;
-        let inner = Arc::clone(&self.inner);
-        // A task of its own: a caller that goes away leaves no commit on disk that the tables don't show.
         let span = tracing::info_span!(target: forebay_env::SPANS, "store.commit", durability = ?durability);
-        forebay_env::spawn(async move { inner.commit(commit, durability).await }.instrument(span)).join().await
+        self.inner.commit(commit, durability).instrument(span).await
     }
 
     /// Returns when all that has begun to show of a commit shows. The tables change one after the other, so that whoever looks at both

@@ -11,6 +11,7 @@ mod growth;
 mod large;
 mod missing_logs;
 mod model;
+mod prepared;
 mod progress;
 mod reclaim;
 mod refusals;

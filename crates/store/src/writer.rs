@@ -10,6 +10,7 @@ use forebay_types::Generation;
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
 use crate::object::{Object, Unwritten};
+use crate::prepare::PreparedEntry;
 use crate::record::extent::ExtentBody;
 use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody, extent_at};
@@ -67,6 +68,8 @@ pub struct Staged {
     pub(crate) is_inline: bool,
     pub(crate) directory: usize,
     pub(crate) kept: Kept,
+    /// Set when the object's record is in a log.
+    pub(crate) prepared: Option<PreparedEntry>,
     pub(crate) inner: Arc<Inner>,
 }
 
@@ -190,7 +193,7 @@ impl Staged {
             stands_alone: false,
             carried: false,
         };
-        Self { body, key, payload, is_inline, directory, kept, inner }
+        Self { body, key, payload, is_inline, directory, kept, prepared: None, inner }
     }
 
     /// # Errors
@@ -205,9 +208,10 @@ impl Staged {
         Ok(self)
     }
 
-    /// With another annex: what became known of the object since its end.
+    /// With another annex: what became known of the object since its end. Not of a prepared one, whose record has it.
     #[must_use]
     pub fn with_annex(mut self, annex: &[u8]) -> Self {
+        assert!(self.prepared.is_none(), "the record of the object is written");
         self.body.annex = annex.to_vec();
         self
     }
@@ -224,13 +228,16 @@ impl Staged {
 
     /// The object, readable before anybody else sees it: WRITE_THROUGH uploads from here.
     pub fn object(&self) -> Object {
+        let segments = self.kept.segments.iter().cloned().map(ReadSegment::new).collect();
+        if let Some(prepared) = &self.prepared {
+            return Object::new(Arc::clone(&self.inner), Arc::clone(prepared.entry()), segments, None);
+        }
         let nowhere = SegmentKey { directory: 0, number: 0 };
         let payload_bytes = self.payload.len() as u32;
         let location = Location { segment: nowhere, offset: 0, head_bytes: 0, payload_bytes };
         let entry = Arc::new(self.entry(location));
         let metadata = Bytes::copy_from_slice(&self.body.metadata);
         let unwritten = Unwritten { metadata, payload: self.payload.clone() };
-        let segments = self.kept.segments.iter().cloned().map(ReadSegment::new).collect();
         Object::new(Arc::clone(&self.inner), entry, segments, Some(unwritten))
     }
 

@@ -69,8 +69,16 @@ impl Inner {
             })
         });
         writes.retain(|write| self.is_needed(victim, oldest, write, as_of));
-        let counts = !(forget.is_empty() && annotate.is_empty() && writes.is_empty());
-        counts.then(|| CommitBody { publish: Vec::new(), forget, annotate, writes, as_of: Some(as_of) })
+        // What was prepared in another log than its commit is in, and was not written again since.
+        let mut publish = body.publish;
+        publish.retain(|(key, generation)| {
+            self.object(key).is_some_and(|object| {
+                let entry = object.entry();
+                entry.generation == *generation && !entry.carried && entry.record.segment != victim.key()
+            })
+        });
+        let counts = !(publish.is_empty() && forget.is_empty() && annotate.is_empty() && writes.is_empty());
+        counts.then(|| CommitBody { publish, forget, annotate, writes, as_of: Some(as_of) })
     }
 
     fn is_needed(&self, victim: &Segment, oldest: &Oldest, write: &WriteBody, version: u64) -> bool {
@@ -124,6 +132,9 @@ fn keep_newest_deletes(commits: &mut Vec<CommitBody>) {
         commit.forget.retain(|key| forgotten.insert(key.clone()));
         commit.writes.retain(|write| write.value.is_some() || deleted.insert(write.key.clone()));
     }
-    commits.retain(|commit| !(commit.forget.is_empty() && commit.annotate.is_empty() && commit.writes.is_empty()));
+    commits.retain(|commit| {
+        let changes_objects = !(commit.publish.is_empty() && commit.forget.is_empty() && commit.annotate.is_empty());
+        changes_objects || !commit.writes.is_empty()
+    });
     commits.reverse();
 }

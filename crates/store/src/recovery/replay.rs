@@ -39,6 +39,8 @@ struct Placed {
 /// What came of a replay.
 pub(crate) struct Replayed {
     pub(crate) tables: Tables,
+    /// Objects that no commit has published.
+    pub(crate) prepared: Vec<Entry>,
     pub(crate) next_sequence: u64,
     /// As [`Segment::min_version`].
     pub(crate) min_versions: HashMap<SegmentKey, u64>,
@@ -126,9 +128,10 @@ impl Replay {
     fn take_commit(&mut self, sequence: u64, mut body: CommitBody, segment: SegmentKey) {
         *self.change_bytes.entry(segment).or_default() += body.change_bytes();
         if let Some(as_of) = body.as_of {
-            let (forget, annotate) = (std::mem::take(&mut body.forget), std::mem::take(&mut body.annotate));
+            let (publish, forget) = (std::mem::take(&mut body.publish), std::mem::take(&mut body.forget));
+            let annotate = std::mem::take(&mut body.annotate);
             if !self.has_snapshot {
-                let body = CommitBody { forget, annotate, ..CommitBody::default() };
+                let body = CommitBody { publish, forget, annotate, ..CommitBody::default() };
                 self.steps.push(Placed { order: as_of, segment, sequence, step: Step::Commit { body, segment } });
             }
         }
@@ -147,7 +150,8 @@ impl Replay {
         known: &HashMap<SegmentKey, u64>,
     ) -> Replayed {
         let positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
-        let tables = snapshot.map_or_else(|| Tables::new(hasher), |snapshot| snapshot.tables);
+        let (tables, prepared) =
+            snapshot.map_or_else(|| (Tables::new(hasher), Vec::new()), |snapshot| (snapshot.tables, snapshot.prepared));
         // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
         let is_gone = |extent: &Extent| !known.contains_key(&extent.segment);
         for shard in tables.objects.shards() {
@@ -160,9 +164,11 @@ impl Replay {
         self.steps.retain(|placed| !is_void(&self.voids, placed.segment, placed.sequence));
         self.steps.sort_by_key(|placed| placed.order);
         let min_versions = &mut self.min_versions;
-        let mut applying =
-            Applying { tables: &tables, known, min_versions, staged: HashMap::new(), deleted: HashMap::new() };
+        let staged = prepared.into_iter().map(|entry| (id_of(&entry), entry)).collect();
+        let mut applying = Applying { tables: &tables, known, min_versions, staged, deleted: HashMap::new() };
         self.steps.into_iter().for_each(|placed| applying.apply(placed.order, placed.step));
+        let mut prepared: Vec<Entry> = applying.staged.into_values().collect();
+        prepared.sort_unstable_by(|a, b| (a.key(), a.generation).cmp(&(b.key(), b.generation)));
         for shard in tables.objects.shards() {
             shard.write().retain(|entry| known.contains_key(&entry.record.segment));
         }
@@ -176,8 +182,12 @@ impl Replay {
         tables.values.for_each(|row| mention(row.segment));
         self.mentioned.into_values().for_each(mention);
         let Self { next_sequence, min_versions, change_bytes, .. } = self;
-        Replayed { tables, next_sequence, min_versions, change_bytes, last_numbers }
+        Replayed { tables, prepared, next_sequence, min_versions, change_bytes, last_numbers }
     }
+}
+
+fn id_of(entry: &Entry) -> (Bytes, Generation) {
+    (Bytes::copy_from_slice(entry.key()), entry.generation)
 }
 
 fn is_void(voids: &[VoidBody], segment: SegmentKey, sequence: u64) -> bool {
@@ -203,7 +213,7 @@ impl Applying<'_> {
                 self.publish(entry, is_fill);
             }
             Step::Object { entry, stands_alone: false } => {
-                self.staged.insert((Bytes::copy_from_slice(entry.key()), entry.generation), entry);
+                self.staged.insert(id_of(&entry), entry);
             }
             Step::Attach { key, generation, extent } => self.attach(&key, generation, extent),
             Step::Commit { body, segment } => self.commit(sequence, body, segment),

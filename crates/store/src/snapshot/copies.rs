@@ -23,7 +23,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    pub(super) async fn begin(directories: Vec<Arc<Directory>>) -> Self {
+    pub(super) async fn begin(directories: Vec<Arc<Directory>>, has_prepared: bool) -> Self {
         let mut copies = Self { files: Vec::new(), offset: START_BYTES as u64, refused: None };
         for directory in directories {
             if copies.files.len() == COPIES {
@@ -35,7 +35,7 @@ impl Copies {
                     disk.remove(NAME_NEW).await?;
                 }
                 let file = disk.create(NAME_NEW).await?;
-                file.write_at(0, vec![start_of_file()], false).await?;
+                file.write_at(0, vec![start_of_file(has_prepared)], false).await?;
                 Ok(file)
             };
             match begun.await {

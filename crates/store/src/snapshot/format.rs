@@ -15,7 +15,10 @@ pub(super) const NAME: &str = "snapshot";
 
 /// "FBSN" and the version of the format.
 pub(super) const MAGIC: &[u8; 4] = b"FBSN";
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
+
+/// The version of a snapshot without prepared objects, which older releases read.
+const VERSION_WITHOUT_PREPARED: u32 = 1;
 
 /// Bytes before the first chunk.
 pub(super) const START_BYTES: usize = 12;
@@ -36,6 +39,9 @@ pub(super) enum Chunk<'a> {
     #[serde(borrow)]
     Values(Vec<ValueRow<'a>>),
     End,
+    /// Objects that no commit has published yet. Since version 2.
+    #[serde(borrow)]
+    Prepared(Vec<ObjectRow<'a>>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,8 +109,9 @@ impl<'a> ValueRow<'a> {
 }
 
 /// Magic, version, and the CRC32C of both.
-pub(super) fn start_of_file() -> Bytes {
-    let mut bytes = [MAGIC.as_slice(), &VERSION.to_le_bytes()].concat();
+pub(super) fn start_of_file(has_prepared: bool) -> Bytes {
+    let version = if has_prepared { VERSION } else { VERSION_WITHOUT_PREPARED };
+    let mut bytes = [MAGIC.as_slice(), &version.to_le_bytes()].concat();
     bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
     bytes.into()
 }

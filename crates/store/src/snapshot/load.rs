@@ -11,7 +11,7 @@ use crate::directory::{Directory, in_file};
 use crate::ids::SegmentKey;
 use crate::record::location::Position;
 use crate::record::{crc32c, decode_body};
-use crate::table::{Row, Tables, Values};
+use crate::table::{Entry, Row, Tables, Values};
 use crate::{Error, ErrorKind, Result};
 
 /// A snapshot as it is read.
@@ -27,6 +27,7 @@ pub(crate) struct Snapshot {
     pub(crate) unapplied_fills: HashSet<u64>,
     pub(crate) min_versions: HashMap<SegmentKey, u64>,
     pub(crate) tables: Tables,
+    pub(crate) prepared: Vec<Entry>,
     /// The directories that have it.
     pub(crate) held_in: Vec<u16>,
     /// Of each copy.
@@ -130,6 +131,7 @@ impl Reading {
             unapplied_fills: unapplied_fills.into_iter().collect(),
             min_versions: min_versions.into_iter().collect(),
             tables: Tables::new(hasher),
+            prepared: Vec::new(),
             held_in: Vec::new(),
             bytes: file_bytes,
             rows: 0,
@@ -149,6 +151,11 @@ impl Reading {
                     for row in rows {
                         let entry = Arc::new(row.into_entry().ok_or_else(damaged)?);
                         self.snapshot.tables.objects.place(entry.key()).put(Arc::clone(&entry));
+                    }
+                }
+                Chunk::Prepared(rows) => {
+                    for row in rows {
+                        self.snapshot.prepared.push(row.into_entry().ok_or_else(damaged)?);
                     }
                 }
                 Chunk::Values(rows) => {

@@ -109,6 +109,8 @@ impl Round {
     async fn live(&mut self, model: &mut Model) -> End {
         let store = try_open_all(&self.disks, self.settings.clone()).await.unwrap();
         model.check_opened(&store).await;
+        let publishes = self.chance(50);
+        model.end_prepared(&store, publishes).await;
         for _ in 0..self.random.below(self.steps_max) {
             self.at_once(&store, model, usize::MAX).await;
             if self.chance(10) {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::directory::IdentityFile;
+use crate::log::Until;
+use crate::record::commit::CommitBody;
 use crate::recovery::starts::FORMAT;
 use crate::{DirectoryId, Forgotten};
 
@@ -644,4 +646,38 @@ async fn a_directory_without_a_sound_count_of_starts_is_taken_when_no_other_know
     disks[0].edit("starts", |bytes| bytes.clone_from(&old));
     let says = format!("--forget-directory {};", id(&disks[0]).await);
     check_refused(&disks, Vec::new(), &says).await;
+}
+
+/// A staged object in one of several directories.
+async fn stage_in(store: &Store, directory: usize, key: &str, data: &Bytes) -> Staged {
+    loop {
+        let staged = stage(store, key, data).await.unwrap();
+        if staged.directory == directory {
+            return staged;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_replay_from_a_snapshot_deletes_nothing_that_another_directory_has_from_later() {
+    let disks = [MemoryDisk::default(), MemoryDisk::default()];
+    let store = start(&disks).await.unwrap();
+    let data = pattern(1, 100);
+    put(&store, "key", &data).await;
+    // A commit that is on disk, and whose task does not come to show it.
+    let slow = store.inner.places[0].log.append(vec![CommitBody::default().draft()], Until::Synced).await.unwrap();
+    let publish = vec![stage_in(&store, 0, "other", &data).await];
+    let forget = vec![Bytes::from_static(b"key")];
+    store.commit(Commit { publish, forget, ..Commit::default() }, Durability::Fsync).await.unwrap();
+    let again = pattern(2, 100);
+    let publish = vec![stage_in(&store, 1, "key", &again).await];
+    store.commit(Commit { publish, ..Commit::default() }, Durability::Fsync).await.unwrap();
+    let inner = Arc::clone(&store.inner);
+    let snapshot = forebay_env::spawn(async move { inner.snapshot().await });
+    settle().await;
+    drop(slow);
+    snapshot.join().await.unwrap();
+    disks.iter().for_each(MemoryDisk::kill);
+    let store = start(&disks).await.unwrap();
+    assert_eq!(read(&store, "key").await, Some(again));
 }

@@ -30,13 +30,13 @@ impl Retention for Keep {
     }
 }
 
-async fn tight(disk: &MemoryDisk) -> Store {
+pub(super) async fn tight(disk: &MemoryDisk) -> Store {
     let settings = Settings { capacity_bytes: vec![10 * (64 << 10)], ..small() };
     try_open_all(std::slice::from_ref(disk), settings).await.unwrap()
 }
 
 /// Overwrites one key until so many segments were reclaimed.
-async fn churn(store: &Store, segments: u64) {
+pub(super) async fn churn(store: &Store, segments: u64) {
     let until = store.counters().reclaimed_segments + segments;
     for round in 0..10_000 {
         if store.counters().reclaimed_segments >= until {
@@ -214,7 +214,7 @@ async fn segments_of_hot_objects_are_kept_where_they_are() {
 }
 
 /// Takes back one segment of the first directory, now.
-async fn reclaim_now(store: &Store, number: u32) -> Result<()> {
+pub(super) async fn reclaim_now(store: &Store, number: u32) -> Result<()> {
     reclaim_in(store, 0, number).await
 }
 

@@ -53,14 +53,14 @@ async fn a_newer_format_is_refused_and_a_damaged_version_is_not_taken_for_one() 
         bytes[8..12].copy_from_slice(&crc32c(&sealed).to_le_bytes());
     };
     let snapshot: Raise = |bytes| {
-        bytes[4] += 1;
+        bytes[4] += 2;
         reseal(bytes, 0, 8, 8);
     };
     for (extension, raise, newer) in [
         ("identity", identity, 3),
         ("members", small_file, 2),
         ("logs", small_file, 2),
-        ("snapshot", snapshot, 2),
+        ("snapshot", snapshot, 3),
         (".log", headers, 2),
         (".bulk", headers, 2),
         (".fill", headers, 2),

@@ -52,7 +52,7 @@ fn chunks() -> [Chunk<'static>; 4] {
 }
 
 fn a_snapshot() -> Vec<u8> {
-    start_of_file().into_iter().chain(chunks().iter().flat_map(frame)).collect()
+    start_of_file(false).into_iter().chain(chunks().iter().flat_map(frame)).collect()
 }
 
 async fn read(bytes: &[u8]) -> Result<Option<Snapshot>> {
@@ -106,7 +106,7 @@ async fn an_object_that_contradicts_itself_is_damage() {
     for other in others {
         let [start, _, _, end] = chunks();
         let frames = [start, Chunk::Objects(vec![inline(), other]), end];
-        let bytes: Vec<u8> = start_of_file().into_iter().chain(frames.iter().flat_map(frame)).collect();
+        let bytes: Vec<u8> = start_of_file(false).into_iter().chain(frames.iter().flat_map(frame)).collect();
         assert_eq!(read(&bytes).await.err().expect("it is seen").kind, ErrorKind::Corrupt);
     }
 }

@@ -1,0 +1,140 @@
+//! Prepared objects: durable, and shown to nobody before a commit publishes them, in this life of the store or in a later one. For catalogs
+//! that are elsewhere: they name an object only when its bytes are safe here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_env::sync::Mutex;
+use forebay_types::Generation;
+
+use crate::inner::Inner;
+use crate::log::Until;
+use crate::record::location::Location;
+use crate::record::object::ObjectBody;
+use crate::table::Entry;
+use crate::writer::{Kept, Staged};
+use crate::{Error, ErrorKind, Result, Store};
+
+type Id = (Bytes, Generation);
+
+/// What is prepared and not published yet. Snapshots show it.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    objects: Mutex<BTreeMap<Id, Arc<Entry>>>,
+    /// Found at the start, with what keeps reclaim from their segments.
+    found: Mutex<Vec<(Arc<Entry>, Kept)>>,
+}
+
+/// Keeps a prepared object among those that snapshots show.
+pub(crate) struct PreparedEntry {
+    inner: Arc<Inner>,
+    entry: Arc<Entry>,
+}
+
+impl PreparedEntry {
+    pub(crate) fn location(&self) -> Location {
+        self.entry.record
+    }
+
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+}
+
+impl Drop for PreparedEntry {
+    fn drop(&mut self) {
+        self.inner.prepared.objects.lock().remove(&id_of(&self.entry));
+    }
+}
+
+fn id_of(entry: &Entry) -> Id {
+    (Bytes::copy_from_slice(entry.key()), entry.generation)
+}
+
+impl Prepared {
+    /// In order.
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.objects.lock().values().cloned().collect()
+    }
+}
+
+impl Inner {
+    fn add_prepared(self: &Arc<Self>, entry: Arc<Entry>) -> PreparedEntry {
+        self.prepared.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
+        PreparedEntry { inner: Arc::clone(self), entry }
+    }
+
+    /// At a start: what earlier lives have prepared. What has lost bytes is nothing that anybody was told of.
+    pub(crate) fn find_prepared(&self, entries: Vec<Entry>) {
+        for entry in entries {
+            let (entry, mut kept) = (Arc::new(entry), Kept::default());
+            let is_kept = entry.uses().all(|(key, _)| {
+                let segment = self.segment(key);
+                let pin = segment.as_ref().and_then(|segment| segment.pin());
+                let is_there = pin.is_some();
+                segment.zip(pin).into_iter().for_each(|(segment, pin)| kept.keep(segment, pin));
+                is_there
+            });
+            if is_kept && entry.cached_bytes() == entry.size() {
+                self.prepared.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
+                self.prepared.found.lock().push((entry, kept));
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Puts a staged object on stable storage, and shows it to nobody. A commit publishes it later. Dropped before, it becomes garbage;
+    /// after a crash [`Store::take_prepared`] has it.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub async fn prepare(&self, mut staged: Staged) -> Result<Staged> {
+        self.inner.check_open()?;
+        if staged.prepared.is_some() {
+            return Ok(staged);
+        }
+        self.inner.sync_extents(std::slice::from_ref(&staged)).await?;
+        let place = &self.inner.places[staged.directory];
+        let appended = place.log.append(vec![staged.body.draft(staged.payload.clone())], Until::Synced).await?;
+        let location = appended.locations[0];
+        let segment = place.directory.segment(location.segment.number);
+        // The log is needed as long as its records are not applied.
+        let Some((segment, pin)) = segment.and_then(|segment| segment.pin().map(|pin| (segment, pin))) else {
+            return Err(Error::new(ErrorKind::Busy, "the log of a prepared object goes away"));
+        };
+        staged.kept.keep(segment, pin);
+        staged.prepared = Some(self.inner.add_prepared(Arc::new(staged.entry(location))));
+        staged.payload = Bytes::new();
+        drop(appended.applying);
+        self.inner.note_log();
+        Ok(staged)
+    }
+
+    /// What earlier lives have prepared and not published, once: whoever opens the catalog publishes what that names, and drops the rest.
+    pub fn take_prepared(&self) -> Vec<Staged> {
+        let found = std::mem::take(&mut *self.inner.prepared.found.lock());
+        found.into_iter().filter_map(|(entry, kept)| self.staged_again(entry, kept)).collect()
+    }
+
+    fn staged_again(&self, entry: Arc<Entry>, kept: Kept) -> Option<Staged> {
+        let directory = *self.inner.by_number.get(&entry.record.segment.directory)?;
+        let body = ObjectBody {
+            key: entry.key().to_vec(),
+            generation: entry.generation,
+            metadata: Vec::new(),
+            annex: entry.annex().to_vec(),
+            pinned: entry.pinned,
+            group: entry.group,
+            size: entry.size(),
+            extents: entry.extents().to_vec(),
+            stands_alone: false,
+            carried: false,
+        };
+        let (key, is_inline) = (Bytes::copy_from_slice(entry.key()), entry.is_inline());
+        let (inner, payload) = (Arc::clone(&self.inner), Bytes::new());
+        let prepared = Some(self.inner.add_prepared(entry));
+        Some(Staged { body, key, payload, is_inline, directory, kept, prepared, inner })
+    }
+}
