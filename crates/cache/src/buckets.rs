@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_catalog::records;
-use forebay_catalog::{Engine, Transaction};
+use forebay_catalog::{Catalog, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::{Env, Requester};
@@ -28,7 +28,7 @@ const BUCKET_TTL: Duration = Duration::from_secs(60);
 /// store is out of reach, and looking again never keeps a request waiting.
 pub(crate) struct Buckets {
     env: Env,
-    engine: Arc<dyn Engine>,
+    catalog: Arc<dyn Catalog>,
     mounts: Mounts,
     known: Arc<Mutex<HashMap<BucketName, Known>>>,
     /// Of buckets that were written to or deleted in this life.
@@ -48,11 +48,11 @@ struct Known {
 
 impl Buckets {
     /// With the buckets that the catalog knows.
-    pub(crate) async fn load(env: Env, engine: Arc<dyn Engine>, mounts: Mounts) -> Result<Self> {
+    pub(crate) async fn load(env: Env, catalog: Arc<dyn Catalog>, mounts: Mounts) -> Result<Self> {
         let mut known = HashMap::new();
         if let Some(root) = &mounts.root {
             let (from, to) = records::all_buckets_range();
-            for (key, _) in engine.scan(&from, &to, usize::MAX).await? {
+            for (key, _) in catalog.scan(&from, &to, usize::MAX).await? {
                 let Some(bucket) = records::parse_bucket_key(&key) else { continue };
                 let mount = mount_of(&mounts, root, &bucket);
                 known.insert(bucket, Known { mount, until: Duration::ZERO });
@@ -60,7 +60,7 @@ impl Buckets {
         }
         Ok(Self {
             env,
-            engine,
+            catalog,
             mounts,
             known: Arc::new(Mutex::new(known)),
             gates: Mutex::default(),
@@ -133,12 +133,12 @@ impl Buckets {
 
     /// Forgets the bucket when it is gone. What it holds here stays: it may come back, and nothing else has its dirty objects.
     fn look_again(&self, root: Arc<dyn BucketRoot>, bucket: BucketName) {
-        let (known, engine) = (Arc::clone(&self.known), Arc::clone(&self.engine));
+        let (known, catalog) = (Arc::clone(&self.known), Arc::clone(&self.catalog));
         forebay_env::spawn(async move {
             if let Ok(None) = root.open(&bucket).await {
                 tracing::warn!(%bucket, "the bucket is gone from the under store");
                 known.lock().remove(&bucket);
-                if let Err(error) = write_record(engine.as_ref(), &bucket, None).await {
+                if let Err(error) = write_record(catalog.as_ref(), &bucket, None).await {
                     tracing::warn!(%bucket, %error, "the catalog still knows the bucket");
                 }
             }
@@ -152,7 +152,7 @@ impl Buckets {
         if self.deletions.load(Ordering::SeqCst) != deletions {
             return Ok(None);
         }
-        write_record(self.engine.as_ref(), bucket, Some(Bytes::new())).await?;
+        write_record(self.catalog.as_ref(), bucket, Some(Bytes::new())).await?;
         let mount = mount_of(&self.mounts, root, bucket);
         let until = self.env.clock.monotonic() + BUCKET_TTL;
         self.known.lock().insert(bucket.clone(), Known { mount: mount.clone(), until });
@@ -163,7 +163,7 @@ impl Buckets {
     async fn delete(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<()> {
         let _nothing_is_noted = self.noting.write().await;
         self.known.lock().remove(bucket);
-        write_record(self.engine.as_ref(), bucket, None).await?;
+        write_record(self.catalog.as_ref(), bucket, None).await?;
         let deleted = root.delete(bucket).await;
         // Whoever has found the bucket until now waits to note it, and looks again.
         self.deletions.fetch_add(1, Ordering::SeqCst);
@@ -176,9 +176,9 @@ fn mount_of(mounts: &Mounts, root: &Arc<dyn BucketRoot>, bucket: &BucketName) ->
     Mount { foreground: root.assume(bucket), background: background.assume(bucket) }
 }
 
-async fn write_record(engine: &dyn Engine, bucket: &BucketName, value: Option<Bytes>) -> Result<()> {
+async fn write_record(catalog: &dyn Catalog, bucket: &BucketName, value: Option<Bytes>) -> Result<()> {
     let writes = vec![ValueWrite { key: records::bucket_key(bucket), value }];
-    engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+    catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
     Ok(())
 }
 

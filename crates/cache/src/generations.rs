@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, PartRecord};
-use forebay_catalog::{Engine, Transaction};
+use forebay_catalog::{Catalog, Transaction};
 use forebay_env::Env;
 use forebay_store::{Store, ValueWrite};
 use forebay_types::Generation;
@@ -37,10 +37,10 @@ impl Generations {
     ///
     /// # Errors
     /// `Internal` when the base is damaged; whatever the catalog answers.
-    pub(crate) async fn load(env: &Env, engine: &dyn Engine, store: &Store) -> Result<Self> {
+    pub(crate) async fn load(env: &Env, catalog: &dyn Catalog, store: &Store) -> Result<Self> {
         let key = Bytes::from_static(records::GENERATION_BASE_KEY);
-        let Some(found) = engine.get(&key).await? else {
-            return Self { base: env.clock.unix_ms() << 16 }.note(engine).await;
+        let Some(found) = catalog.get(&key).await? else {
+            return Self { base: env.clock.unix_ms() << 16 }.note(catalog).await;
         };
         let bytes: [u8; 8] = found
             .value
@@ -48,7 +48,7 @@ impl Generations {
             .try_into()
             .map_err(|_| Error::new(ErrorKind::Internal, "the catalog's base of generations is damaged"))?;
         let found = Self { base: u64::from_be_bytes(bytes) };
-        if found.has_room(store) { Ok(found) } else { found.repaired(engine, store).await }
+        if found.has_room(store) { Ok(found) } else { found.repaired(catalog, store).await }
     }
 
     /// A generation above all that this data directory has given before.
@@ -67,8 +67,8 @@ impl Generations {
 
     /// Up to version 0.1.0 each unclean start raised the store's sequence to a generation, so that each added the base once more: after some
     /// 156 of them the sum did not fit into 64 bits. The sequence is above all generations in the log then, and goes on without a base.
-    async fn repaired(self, engine: &dyn Engine, store: &Store) -> Result<Self> {
-        let highest = highest_in_use(engine, store).await?;
+    async fn repaired(self, catalog: &dyn Catalog, store: &Store) -> Result<Self> {
+        let highest = highest_in_use(catalog, store).await?;
         let sequence = store.next_generation().0;
         let base = highest.max(sequence).saturating_add(REPAIR_GAP) - sequence;
         if base >= self.base {
@@ -84,25 +84,25 @@ impl Generations {
             sequence,
             "unclean starts of an older release had used up the generations: the counter is repaired"
         );
-        Self { base }.note(engine).await
+        Self { base }.note(catalog).await
     }
 
-    async fn note(self, engine: &dyn Engine) -> Result<Self> {
+    async fn note(self, catalog: &dyn Catalog) -> Result<Self> {
         let key = Bytes::from_static(records::GENERATION_BASE_KEY);
         let value = Some(Bytes::copy_from_slice(&self.base.to_be_bytes()));
         let writes = vec![ValueWrite { key, value }];
-        engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         Ok(self)
     }
 }
 
 /// The highest generation of an object in the store, of a record or of a part of an upload.
-async fn highest_in_use(engine: &dyn Engine, store: &Store) -> Result<u64> {
+async fn highest_in_use(catalog: &dyn Catalog, store: &Store) -> Result<u64> {
     let mut highest = 0;
     store.for_each_object(&mut |_, generation, _| highest = highest.max(generation.0));
     for (mut from, to) in [records::all_objects_range(), records::all_parts_range()] {
         loop {
-            let found = engine.scan(&from, &to, SCAN_RECORDS).await?;
+            let found = catalog.scan(&from, &to, SCAN_RECORDS).await?;
             let Some((last, _)) = found.last() else { break };
             from = records::successor(last);
             for (key, versioned) in &found {

@@ -6,7 +6,7 @@ mod gained;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_catalog::Engine;
+use forebay_catalog::Catalog;
 use forebay_catalog::records::ObjectRecord;
 use forebay_env::{Env, HashState};
 use forebay_store::Store;
@@ -56,7 +56,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) env: &'a Env,
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
-    pub(crate) engine: &'a Arc<dyn Engine>,
+    pub(crate) catalog: &'a Arc<dyn Catalog>,
     pub(crate) generations: &'a Generations,
     pub(crate) metrics: &'a Metrics,
     pub(crate) hasher: &'a HashState,
@@ -70,7 +70,7 @@ impl Home {
     /// # Errors
     /// Whatever the catalog answers.
     pub(crate) async fn load(ground: Ground<'_>) -> Result<Self> {
-        let Ground { env, settings, store, engine, generations, metrics, hasher, mounted } = ground;
+        let Ground { env, settings, store, catalog, generations, metrics, hasher, mounted } = ground;
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
         let start = generations.next(store);
         Ok(Self {
@@ -81,14 +81,14 @@ impl Home {
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
             positions: Positions::new(env.clone()),
-            settle: Settle::load(env.clone(), settings.settle_time.0, engine.as_ref(), start).await?,
-            write_times: WriteTimes::load(env, engine).await?,
+            settle: Settle::load(env.clone(), settings.settle_time.0, catalog.as_ref(), start).await?,
+            write_times: WriteTimes::load(env, catalog).await?,
             activity: Activity::new(env.clone()),
             queue: Queue::new(env.clone(), backoff, settings.persist_delay.0, settings.persist_concurrency, mounted),
             backlog: Backlog::default(),
             refusals: Refusals::new(metrics.undeliverable.clone()),
             persist_events: PersistEvents::default(),
-            doubt: Doubt::load(engine.as_ref(), store, generations).await?,
+            doubt: Doubt::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
         })
     }

@@ -237,7 +237,7 @@ impl Worker {
         let (mut region, mut step) = (Vec::new(), first_step);
         while from < to && region.len() < REGION_RECORDS {
             let limit = step.min(REGION_RECORDS - region.len());
-            let found = self.engine.scan(&from, &to, limit).await?;
+            let found = self.catalog.scan(&from, &to, limit).await?;
             for (key, versioned) in &found {
                 let Some(path) = records::parse_object_key(key).filter(|_| *key >= from) else { continue };
                 let record = ObjectRecord::decode(&versioned.value)?;

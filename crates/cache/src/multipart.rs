@@ -55,14 +55,14 @@ impl Worker {
         let upload_id = self.env.random.hex_id();
         let key = records::upload_key(&path, &upload_id);
         let writes = vec![ValueWrite { key, value: Some(record.encode()) }];
-        self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         Ok(upload_id)
     }
 
     /// The upload, if it exists: completed ones exist only for a retried completion.
     pub(crate) async fn upload_of(&self, upload: &UploadRef) -> Result<Upload> {
         let key = records::upload_key(&upload.path, &upload.upload_id);
-        match self.engine.get(&key).await? {
+        match self.catalog.get(&key).await? {
             Some(found) => Ok(Upload { record: UploadRecord::decode(&found.value)?, version: found.version }),
             None => Err(no_such_upload(upload)),
         }
@@ -123,7 +123,7 @@ impl Worker {
             size: received.size,
         };
         let staged = received.writer.finish(object).await?;
-        let replaced = match self.engine.get(&key).await? {
+        let replaced = match self.catalog.get(&key).await? {
             Some(found) => Some(PartRecord::decode(&found.value)?.size),
             None => None,
         };
@@ -135,7 +135,7 @@ impl Worker {
             may_wait: false,
         };
         self.space.add_part(&upload.upload_id, &upload.path.bucket, record.size);
-        let committed = self.engine.commit(transaction).await.map_err(|error| ended(error, upload));
+        let committed = self.catalog.commit(transaction).await.map_err(|error| ended(error, upload));
         let gone = if committed.is_ok() { replaced } else { Some(record.size) };
         gone.into_iter().for_each(|size| self.space.drop_part(&upload.upload_id, size));
         committed?;
@@ -225,7 +225,7 @@ impl Worker {
         let keys: Vec<_> = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();
         let writes = keys.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
         let local = LocalChange { forget: keys, ..LocalChange::default() };
-        self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+        self.catalog.commit(Transaction { writes, local, ..Transaction::default() }).await?;
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Worker {
             local: LocalChange { forget: keys, ..LocalChange::default() },
             ..Transaction::default()
         };
-        self.engine.commit(transaction).await.map_err(|error| ended(error, upload))?;
+        self.catalog.commit(transaction).await.map_err(|error| ended(error, upload))?;
         self.space.drop_upload(&upload.upload_id);
         self.drop_parts(upload).await
     }

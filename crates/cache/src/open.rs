@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_catalog::Engine;
+use forebay_catalog::Catalog;
 use forebay_env::sync::Mutex;
 use forebay_env::{Env, HashState, Task};
 use forebay_store::Store;
@@ -29,7 +29,7 @@ use crate::{Cache, Mounts, Result, Settings, Status};
 pub struct Parts {
     pub env: Env,
     pub store: Store,
-    pub engine: Arc<dyn Engine>,
+    pub catalog: Arc<dyn Catalog>,
     pub mounts: Mounts,
     pub settings: Settings,
     /// The rules of the configuration. They are stored when the catalog holds none yet, or when they differ from the
@@ -63,15 +63,15 @@ impl Cache {
     /// # Errors
     /// `InvalidArgument` for rules that can't hold; whatever the catalog answers.
     pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
-        let Parts { env, store, engine, mounts, settings, policies } = parts;
+        let Parts { env, store, catalog, mounts, settings, policies } = parts;
         let hasher = HashState::new(env.random.as_ref());
-        let generations = Generations::load(&env, engine.as_ref(), &store).await?;
+        let generations = Generations::load(&env, catalog.as_ref(), &store).await?;
         let metrics = Metrics::register(registry);
         let home = Home::load(Ground {
             env: &env,
             settings: &settings,
             store: &store,
-            engine: &engine,
+            catalog: &catalog,
             generations: &generations,
             metrics: &metrics,
             hasher: &hasher,
@@ -79,11 +79,11 @@ impl Cache {
         });
         let home = home.await?;
         let worker = Arc::new(Worker {
-            buckets: Buckets::load(env.clone(), Arc::clone(&engine), mounts).await?,
-            policies: Policies::load(&env, engine.as_ref(), policies).await?,
+            buckets: Buckets::load(env.clone(), Arc::clone(&catalog), mounts).await?,
+            policies: Policies::load(&env, catalog.as_ref(), policies).await?,
             memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
             space: Space::new(settings.pinned_ratio),
-            jobs: Jobs::load(engine.as_ref()).await?,
+            jobs: Jobs::load(catalog.as_ref()).await?,
             fetches: Fetches::new(&hasher, settings.page_size.0),
             read_ahead: ReadAhead::new(),
             disk_stalled: Notify::new(),
@@ -93,7 +93,7 @@ impl Cache {
             metrics,
             settings,
             store,
-            engine,
+            catalog,
             env,
         });
         worker.gain().await?;

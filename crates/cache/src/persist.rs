@@ -399,7 +399,7 @@ impl Worker {
         }
         let transaction =
             Transaction { writes: vec![intent(path, self.home.settle.start())], ..Transaction::default() };
-        if let Err(error) = self.engine.commit(transaction).await {
+        if let Err(error) = self.catalog.commit(transaction).await {
             // The disk takes no more writes: bytes that are still read had better go where they are safe.
             tracing::warn!(%path, %error, "sent without a note of it");
         }

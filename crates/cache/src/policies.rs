@@ -6,7 +6,7 @@ pub(crate) mod groups;
 use std::sync::Arc;
 
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
-use forebay_catalog::{Check, Engine, Transaction};
+use forebay_catalog::{Catalog, Check, Transaction};
 use forebay_env::Env;
 use forebay_env::sync::RwLock;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
@@ -37,10 +37,10 @@ fn check(rules: Vec<PolicyRule>) -> Result<PolicySet> {
     PolicySet::new(rules).map_err(|error| Error::new(ErrorKind::InvalidArgument, error.to_string()))
 }
 
-/// Commits rules, and with them their entry in the history where they make a new version, if the engine's version of the rules is
+/// Commits rules, and with them their entry in the history where they make a new version, if the catalog's version of the rules is
 /// still `expected`.
 async fn store(
-    engine: &dyn Engine,
+    catalog: &dyn Catalog,
     record: PolicyRecord,
     entry: Option<PolicyVersionRecord>,
     expected: Option<u64>,
@@ -49,7 +49,7 @@ async fn store(
     let mut writes = vec![ValueWrite { key: key.clone(), value: Some(record.encode()) }];
     if let Some(entry) = entry {
         let (first, last) = records::all_policy_versions_range();
-        let kept = engine.scan(&first, &last, usize::MAX).await?;
+        let kept = catalog.scan(&first, &last, usize::MAX).await?;
         if kept.len() >= HISTORY_VERSIONS {
             let author = |(key, found): (_, forebay_catalog::Versioned)| {
                 Ok((key, PolicyVersionRecord::decode(&found.value)?.by))
@@ -61,7 +61,7 @@ async fn store(
         writes.push(ValueWrite { key, value: Some(entry.encode()) });
     }
     let checks = vec![Check { key, version: expected }];
-    engine.commit(Transaction { checks, writes, ..Transaction::default() }).await?;
+    catalog.commit(Transaction { checks, writes, ..Transaction::default() }).await?;
     Ok(())
 }
 
@@ -79,9 +79,9 @@ fn superfluous<K>(mut kept: Vec<(K, String)>, by: &str) -> Vec<K> {
 }
 
 /// The highest number in the history, 0 without one: rules that a release without a history has stored carry no number.
-async fn last_revision(engine: &dyn Engine) -> Result<u64> {
+async fn last_revision(catalog: &dyn Catalog) -> Result<u64> {
     let (from, to) = records::all_policy_versions_range();
-    let found = engine.scan(&from, &to, usize::MAX).await?;
+    let found = catalog.scan(&from, &to, usize::MAX).await?;
     match found.last() {
         Some((_, last)) => Ok(PolicyVersionRecord::decode(&last.value)?.revision),
         None => Ok(0),
@@ -91,16 +91,16 @@ async fn last_revision(engine: &dyn Engine) -> Result<u64> {
 impl Policies {
     /// Takes the catalog's rules. The configuration's rules replace them when there are none yet, or when the configuration is
     /// another than at the last start: so an edit of the file counts, and a change at run time survives a restart.
-    pub(crate) async fn load(env: &Env, engine: &dyn Engine, configured: Vec<PolicyRule>) -> Result<Self> {
+    pub(crate) async fn load(env: &Env, catalog: &dyn Catalog, configured: Vec<PolicyRule>) -> Result<Self> {
         let configured = check(configured)?;
-        let found = engine.get(&records::policy_key()).await?;
+        let found = catalog.get(&records::policy_key()).await?;
         let expected = found.as_ref().map(|found| found.version);
         let record = found.map(|found| PolicyRecord::decode(&found.value)).transpose()?;
         let (set, revision) = match record {
             Some(record) if record.revision > 0 && record.configured == configured.rules() => {
                 (check(record.rules)?, record.revision)
             }
-            record => Self::replace(env, engine, record, configured, expected).await?,
+            record => Self::replace(env, catalog, record, configured, expected).await?,
         };
         Ok(Self {
             present: RwLock::new((Arc::new(set), revision)),
@@ -112,7 +112,7 @@ impl Policies {
     /// Stores what a start finds to be in force when the catalog does not say the same yet.
     async fn replace(
         env: &Env,
-        engine: &dyn Engine,
+        catalog: &dyn Catalog,
         record: Option<PolicyRecord>,
         configured: PolicySet,
         expected: Option<u64>,
@@ -122,7 +122,7 @@ impl Policies {
         let was_configured = record.as_ref().is_some_and(|record| record.configured == configured.rules());
         let set = if was_configured { before.clone() } else { configured.clone() };
         let changes = before.changes_to(&set);
-        let last = record.map_or(0, |record| record.revision).max(last_revision(engine).await?);
+        let last = record.map_or(0, |record| record.revision).max(last_revision(catalog).await?);
         // Somebody has written into the configuration what had been set at run time.
         let is_new = !is_counted || !changes.is_empty();
         let revision = if is_new { last + 1 } else { last };
@@ -136,7 +136,7 @@ impl Policies {
             changes,
         });
         let record = PolicyRecord { rules, configured: configured.rules().to_vec(), revision };
-        store(engine, record, entry, expected).await?;
+        store(catalog, record, entry, expected).await?;
         Ok((set, revision))
     }
 
@@ -181,7 +181,7 @@ impl Cache {
     /// The versions that are kept, the newest first: a hundred.
     pub async fn policy_history(&self) -> Result<Vec<PolicyVersion>> {
         let (from, to) = records::all_policy_versions_range();
-        let found = self.worker.engine.scan(&from, &to, usize::MAX).await?;
+        let found = self.worker.catalog.scan(&from, &to, usize::MAX).await?;
         let versions = found.iter().rev().map(|(_, found)| Ok(PolicyVersionRecord::decode(&found.value)?.into()));
         versions.collect()
     }
@@ -191,7 +191,7 @@ impl Cache {
     /// # Errors
     /// `NotFound`.
     pub async fn policies_at(&self, version: u64) -> Result<Vec<PolicyRule>> {
-        match self.worker.engine.get(&records::policy_version_key(version)).await? {
+        match self.worker.catalog.get(&records::policy_version_key(version)).await? {
             Some(found) => Ok(PolicyVersionRecord::decode(&found.value)?.rules),
             None => {
                 let context = format!("version {version} of the path policies is not in the history");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
-use forebay_catalog::{Engine, Versioned};
+use forebay_catalog::{Catalog, Versioned};
 use forebay_env::Env;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
@@ -36,7 +36,7 @@ pub(crate) struct Worker {
     pub(crate) env: Env,
     pub(crate) settings: Settings,
     pub(crate) store: Store,
-    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) buckets: Buckets,
     pub(crate) policies: Policies,
     pub(crate) memory: MemoryTier,
@@ -83,14 +83,14 @@ impl Worker {
 
     /// The next records of a range of the catalog, which begins behind them afterwards. `None` at its end.
     pub(crate) async fn next_records(&self, range: &mut (Bytes, Bytes)) -> Result<Option<Vec<(Bytes, Versioned)>>> {
-        let found = self.engine.scan(&range.0, &range.1, SCAN_RECORDS).await?;
+        let found = self.catalog.scan(&range.0, &range.1, SCAN_RECORDS).await?;
         let Some((last, _)) = found.last() else { return Ok(None) };
         range.0 = records::successor(last);
         Ok(Some(found))
     }
 
     pub(crate) async fn current(&self, path: &ObjectPath) -> Result<Current> {
-        match self.engine.get(&records::object_key(path)).await? {
+        match self.catalog.get(&records::object_key(path)).await? {
             Some(versioned) => {
                 let record = ObjectRecord::decode(&versioned.value)?;
                 Ok(Current { record: Some(record), version: Some(versioned.version) })

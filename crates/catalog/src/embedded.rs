@@ -1,4 +1,4 @@
-//! The engine of one machine: the store's table of values, so that data and catalog share one log and one `fdatasync`.
+//! The catalog of one machine: the store's table of values, so that data and catalog share one log and one `fdatasync`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use bytes::Bytes;
 use forebay_store::{Commit, Store};
 use tracing::Instrument;
 
-use crate::engine::{Check, Engine, Transaction, Versioned, Watch};
+use crate::catalog::{Catalog, Check, Transaction, Versioned, Watch};
 use crate::key_locks::KeyLocks;
 use crate::watchers::Watchers;
 use crate::{Error, ErrorKind, Result};
 
-pub struct EmbeddedEngine {
+pub struct EmbeddedCatalog {
     inner: Arc<Inner>,
 }
 
@@ -24,17 +24,17 @@ struct Inner {
     watchers: Watchers,
 }
 
-impl EmbeddedEngine {
-    /// The catalog in `store`. There must be one engine for a store.
+impl EmbeddedCatalog {
+    /// The catalog in `store`. There must be one catalog for a store.
     pub fn new(store: Store) -> Self {
-        // This engine prepares nothing: they are of commits that a crash has cut off.
+        // This catalog prepares nothing: they are of commits that a crash has cut off.
         drop(store.take_prepared());
         Self { inner: Arc::new(Inner { store, locks: Arc::default(), watchers: Watchers::default() }) }
     }
 }
 
 /// Every key that a transaction reads or changes, here or among the store's objects.
-fn keys_of(transaction: &Transaction) -> BTreeSet<Bytes> {
+pub fn keys_of(transaction: &Transaction) -> BTreeSet<Bytes> {
     let local = &transaction.local;
     let checks = transaction.checks.iter().map(|check| &check.key);
     let writes = transaction.writes.iter().map(|write| &write.key);
@@ -68,7 +68,7 @@ impl Inner {
 
 /// # Errors
 /// `Conflict` when `found` is not what the check asks for.
-pub(crate) fn verify(check: &Check, found: Option<&Versioned>) -> Result<()> {
+pub fn verify(check: &Check, found: Option<&Versioned>) -> Result<()> {
     let version = found.map(|found| found.version);
     if version == check.version {
         return Ok(());
@@ -79,7 +79,7 @@ pub(crate) fn verify(check: &Check, found: Option<&Versioned>) -> Result<()> {
 }
 
 #[async_trait]
-impl Engine for EmbeddedEngine {
+impl Catalog for EmbeddedCatalog {
     async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
         Ok(self.inner.store.value(key))
     }

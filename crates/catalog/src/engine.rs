@@ -1,62 +1,22 @@
-//! The seam under the catalog: an ordered key-value store with atomic batches.
+//! The seam under the catalog of a cluster: an ordered key-value store that all workers share, as etcd and FoundationDB are.
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_store::{Annotation, Staged, ValueWrite};
-use forebay_types::Durability;
+use forebay_store::ValueWrite;
 
-use crate::Result;
+use crate::{Check, Result, Versioned};
 
-/// A value, and the version that its last write got. Versions grow with every commit.
-pub use forebay_store::Versioned;
-
-/// What must hold for a commit to be done.
-#[derive(Debug, Clone)]
-pub struct Check {
-    pub key: Bytes,
-    /// The version that the key must have; `None`: the key must not exist.
-    pub version: Option<u64>,
-}
-
-/// A batch: all of it happens, or nothing.
-#[derive(Default)]
-pub struct Transaction {
-    pub checks: Vec<Check>,
-    pub writes: Vec<ValueWrite>,
-    /// What changes in the local store together with it.
-    pub local: LocalChange,
-    /// When the commit counts as done.
-    pub durability: Durability,
-    /// See [`forebay_store::Commit::may_wait`].
-    pub may_wait: bool,
-}
-
-/// Changes to the objects of the local store that become visible with the commit. The embedded engine appends them to
-/// the same log, so that data and commit share one `fdatasync`; a remote engine commits once the staged
-/// bytes are durable, and applies the rest behind.
-#[derive(Default)]
-pub struct LocalChange {
-    pub publish: Vec<Staged>,
-    pub forget: Vec<Bytes>,
-    pub annotate: Vec<Annotation>,
-}
-
-/// Tells of changes to a key. Changes may coalesce; the last one is always told.
-pub type Watch = tokio::sync::watch::Receiver<Option<Versioned>>;
-
-/// Promises of every engine, checked by [`crate::conformance`]:
+/// Promises of every engine, checked by [`crate::conformance::run_engine`]:
 ///
-/// - commits are serializable; a reader sees all of a commit or nothing of it;
-/// - what `commit` returned `Ok` for is seen by every later `get` and `scan`, and survives a crash as
-///   the transaction's durability says;
-/// - `Conflict` means that a check failed and nothing changed.
+/// - transactions are serializable, reads linearizable: what `commit` returned `Ok` for is seen by every later `get` and `scan`, on any
+///   worker, and survives crashes;
+/// - `Conflict` means that a check did not hold and nothing changed; `Busy` and `Unavailable` that nothing changed;
+/// - after `Unknown` the transaction may have been done, or may yet be, at any later time, as long as its checks hold then.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
     async fn get(&self, key: &[u8]) -> Result<Option<Versioned>>;
     /// Values with `from <= key < to` in order, at most `limit`.
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>>;
-    /// Returns the version of the commit.
-    async fn commit(&self, transaction: Transaction) -> Result<u64>;
-    /// Watches one key, beginning with its present value.
-    async fn watch(&self, key: &[u8]) -> Result<Watch>;
+    /// Does all writes if all checks hold. No key is written twice. Returns the version of the keys that were written.
+    async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64>;
 }

@@ -10,12 +10,12 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 type Slot = Arc<AsyncMutex<()>>;
 
 #[derive(Default)]
-pub(crate) struct KeyLocks {
+pub struct KeyLocks {
     slots: Mutex<HashMap<Bytes, Slot>>,
 }
 
 /// Holds the lock of a key, or waits for it.
-pub(crate) struct KeyGuard {
+pub struct KeyGuard {
     locks: Arc<KeyLocks>,
     key: Bytes,
     guard: Option<OwnedMutexGuard<()>>,
@@ -23,7 +23,7 @@ pub(crate) struct KeyGuard {
 
 impl KeyLocks {
     /// Waits for the locks of all keys. They are taken in order, so that no two callers wait for each other.
-    pub(crate) async fn lock(self: &Arc<Self>, keys: BTreeSet<Bytes>) -> Vec<KeyGuard> {
+    pub async fn lock(self: &Arc<Self>, keys: BTreeSet<Bytes>) -> Vec<KeyGuard> {
         let mut guards = Vec::with_capacity(keys.len());
         for key in keys {
             let slot = Arc::clone(self.slots.lock().entry(key.clone()).or_default());

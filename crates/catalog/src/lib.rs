@@ -1,6 +1,7 @@
 //! What the under store does not have yet: dirty objects, tombstones, transient objects, multipart uploads,
-//! policies. Held by an [`Engine`], a small transactional key-value store.
+//! policies. A [`Catalog`] is what the cache uses; that of a cluster stands on an [`Engine`], which all workers share.
 
+mod catalog;
 pub mod conformance;
 mod embedded;
 mod engine;
@@ -10,7 +11,10 @@ mod memory;
 pub mod records;
 mod watchers;
 
-pub use embedded::EmbeddedEngine;
-pub use engine::{Check, Engine, LocalChange, Transaction, Versioned, Watch};
+pub use catalog::{Catalog, Check, LocalChange, Transaction, Versioned, Watch};
+pub use embedded::{EmbeddedCatalog, keys_of, verify};
+pub use engine::Engine;
 pub use error::{Error, ErrorKind, Result};
+pub use key_locks::{KeyGuard, KeyLocks};
 pub use memory::MemoryEngine;
+pub use watchers::Watchers;

@@ -24,6 +24,7 @@ mod policy;
 mod upload;
 
 use bytes::Bytes;
+use forebay_types::Generation;
 use serde::{Deserialize, Serialize};
 
 pub use keys::*;
@@ -73,6 +74,18 @@ fn body<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
         Some((version, _)) => Err(corrupt(what, format!("has version {version}, which never was"))),
         None => Err(corrupt(what, "is empty".to_owned())),
     }
+}
+
+/// The generation whose bytes a record wants in the store, under the record's own key. `None` where it wants none.
+///
+/// # Errors
+/// `Corrupt` when the record is damaged or of a newer version.
+pub fn wanted_generation(key: &[u8], value: &[u8]) -> Result<Option<Generation>> {
+    if parse_object_key(key).is_none() {
+        return Ok(Some(PartRecord::decode(value)?.generation));
+    }
+    let record = ObjectRecord::decode(value)?;
+    Ok((record.state != State::Tombstone).then_some(record.generation))
 }
 
 /// Looks at the version of a record and at nothing else: quick enough for all records of a catalog, before a start changes

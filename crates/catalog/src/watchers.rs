@@ -9,13 +9,13 @@ use tokio::sync::watch::Sender;
 use crate::{Versioned, Watch};
 
 #[derive(Default)]
-pub(crate) struct Watchers {
+pub struct Watchers {
     senders: Mutex<HashMap<Bytes, Sender<Option<Versioned>>>>,
 }
 
 impl Watchers {
     /// Begins to watch `key`. `current` reads its value; it is called when no change can be missed any more.
-    pub(crate) fn watch(&self, key: &[u8], current: impl FnOnce() -> Option<Versioned>) -> Watch {
+    pub fn watch(&self, key: &[u8], current: impl FnOnce() -> Option<Versioned>) -> Watch {
         let mut senders = self.senders.lock();
         senders.retain(|_, sender| sender.receiver_count() > 0);
         match senders.get(key) {
@@ -29,7 +29,7 @@ impl Watchers {
     }
 
     /// Tells that `key` has changed. Called once readers see the change, and before another change of the key begins.
-    pub(crate) fn changed(&self, key: &[u8], current: impl FnOnce() -> Option<Versioned>) {
+    pub fn changed(&self, key: &[u8], current: impl FnOnce() -> Option<Versioned>) {
         if let Some(sender) = self.senders.lock().get(key) {
             sender.send_replace(current());
         }

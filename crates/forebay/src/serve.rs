@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_admin::{Admin, Notices, Running};
 use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
-use forebay_catalog::{EmbeddedEngine, records};
+use forebay_catalog::{EmbeddedCatalog, records};
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::disk::real::{DISK_CALLS_MAX, RealDisk};
 use forebay_env::{Background, Disk, Env, Task};
@@ -218,7 +218,7 @@ impl Worker {
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
         let parts = Parts {
             env: env.clone(),
-            engine: Arc::new(EmbeddedEngine::new(store.clone())),
+            catalog: Arc::new(EmbeddedCatalog::new(store.clone())),
             store: store.clone(),
             mounts,
             settings: config.cache.clone(),
@@ -317,7 +317,7 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
     let (store, _) = open_store(&env, disks, settings, &mut registry).await?;
     let parts = Parts {
         env: env.clone(),
-        engine: Arc::new(EmbeddedEngine::new(store.clone())),
+        catalog: Arc::new(EmbeddedCatalog::new(store.clone())),
         store,
         mounts: Mounts { mounts: std::collections::BTreeMap::new(), root: None, background_root: None },
         settings: forebay_cache::Settings::default(),

@@ -7,11 +7,12 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate with what it may know. A new crate or a new arrow is a decision: it's made here first.
-const MAY_KNOW: [(&str, &[&str]); 14] = [
+const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("forebay-types", &[]),
     ("forebay-env", &["forebay-types"]),
     ("forebay-store", &["forebay-types", "forebay-env"]),
     ("forebay-catalog", &["forebay-types", "forebay-env", "forebay-store"]),
+    ("forebay-cluster", &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog"]),
     ("forebay-ufs", &["forebay-types", "forebay-env"]),
     ("forebay-cache", &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog", "forebay-ufs"]),
     ("forebay-auth", &["forebay-types", "forebay-env"]),
@@ -38,7 +39,15 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     // Stands beside the binary: it is made of the same parts, on simulated disks and under stores.
     (
         "forebay-sim",
-        &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog", "forebay-ufs", "forebay-cache"],
+        &[
+            "forebay-types",
+            "forebay-env",
+            "forebay-store",
+            "forebay-catalog",
+            "forebay-cluster",
+            "forebay-ufs",
+            "forebay-cache",
+        ],
     ),
     // In tests/: it speaks to the server, and knows nothing of it.
     ("forebay-test-clients", &[]),

@@ -7,6 +7,7 @@ mod clock;
 mod content;
 mod directories;
 mod disk;
+mod engine;
 mod history;
 mod life;
 mod linear;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
-use forebay_catalog::EmbeddedEngine;
+use forebay_catalog::{Catalog, EmbeddedCatalog, Engine};
+use forebay_cluster::{HomeCatalog, HomeSettings};
 use forebay_env::{Clock, Disk};
 use forebay_store::{DirectoryId, Store};
 use forebay_types::{ByteSize, Durability, Period, PolicyRule};
@@ -16,12 +17,16 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
 use crate::disk::SimDisk;
-use crate::plan::{BUCKET, Config, PREFIXES, Sizes, bucket};
+use crate::engine::SimEngine;
+use crate::plan::{BUCKET, Config, EngineKind, PREFIXES, Sizes, bucket};
 use crate::under_store::SimRoot;
 use crate::world::World;
 
 /// Nothing that clients ask for takes longer, in simulated time: whatever fails is given up before.
 pub(crate) const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
+
+/// For how long a worker tries a transaction on an engine that does not answer.
+const ENGINE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The machine and what is behind it: all but the process.
 pub(crate) struct Machine {
@@ -39,6 +44,7 @@ pub(crate) struct Machine {
     /// Whether the last life has ended with a clean stop.
     pub(crate) has_closed: AtomicBool,
     pub(crate) root: SimRoot,
+    pub(crate) engine: SimEngine,
     pub(crate) starts: AtomicU64,
     /// The store's next sequence after the last start.
     pub(crate) counter: AtomicU64,
@@ -50,6 +56,8 @@ impl Machine {
             (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number, config.file_system)).collect();
         let root = SimRoot::new(Arc::clone(&world), config.keeps_listings);
         root.begin_with(&bucket(BUCKET));
+        let is_rude = config.engine == EngineKind::Remote { is_rude: true };
+        let engine = SimEngine::new(Arc::clone(&world), is_rude);
         Self {
             world,
             disks_made: AtomicUsize::new(config.disks),
@@ -60,6 +68,7 @@ impl Machine {
             forget: Mutex::default(),
             older_copy: Mutex::default(),
             has_closed: AtomicBool::new(false),
+            engine,
             root,
             starts: AtomicU64::new(0),
             counter: AtomicU64::new(0),
@@ -72,9 +81,9 @@ impl Machine {
         let disks = self.disks.lock().clone();
         let forget = self.forget.lock().clone();
         let store = self.open_store(&disks, &forget).await?;
-        let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+        let catalog = self.open_catalog(&store).await?;
         let (mounts, policies) = (self.mounts(&env), self.policies());
-        let parts = Parts { env, store: store.clone(), engine, mounts, settings: self.settings(), policies };
+        let parts = Parts { env, store: store.clone(), catalog, mounts, settings: self.settings(), policies };
         match Cache::open(parts, &mut Registry::default()).await {
             Ok(cache) => {
                 self.check_bytes(&cache);
@@ -82,6 +91,16 @@ impl Machine {
             }
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    async fn open_catalog(&self, store: &Store) -> Result<Arc<dyn Catalog>, String> {
+        if self.config.engine == EngineKind::Embedded {
+            return Ok(Arc::new(EmbeddedCatalog::new(store.clone())));
+        }
+        let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
+        let settings = HomeSettings { worker: "worker".to_owned(), patience: ENGINE_PATIENCE };
+        let catalog = HomeCatalog::open(self.world.env(), store.clone(), engine, settings).await;
+        Ok(Arc::new(catalog.map_err(|error| error.to_string())?))
     }
 
     /// Acknowledged bytes are missing only when a directory was lost.
@@ -180,6 +199,7 @@ impl Machine {
             }
         });
         self.root.crash(|| drop(runtime));
+        self.engine.crash();
         ended
     }
 }

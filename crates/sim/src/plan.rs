@@ -88,6 +88,27 @@ pub struct Config {
     pub pinned_full: PinnedFull,
     pub eviction: EvictionOrder,
     pub cache_reads: bool,
+    pub engine: EngineKind,
+}
+
+/// Where the catalog stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineKind {
+    /// In the store.
+    Embedded,
+    /// On the network. A rude one loses answers, does transactions late, and is gone for a while.
+    Remote { is_rude: bool },
+}
+
+impl EngineKind {
+    /// No draw of its own: seeds on record mean what they did, but for this.
+    fn of(seed: u64) -> Self {
+        match seed % 6 {
+            1 => Self::Remote { is_rude: false },
+            3 => Self::Remote { is_rude: true },
+            _ => Self::Embedded,
+        }
+    }
 }
 
 /// The condition of a write.
@@ -390,6 +411,7 @@ fn config(dice: &Dice, seed: u64) -> Config {
         pinned_full: dice.one_of(&[PinnedFull::Reject, PinnedFull::WriteThrough]),
         eviction: dice.one_of(&[EvictionOrder::Lru, EvictionOrder::Fifo, EvictionOrder::S3Fifo]),
         cache_reads: !dice.once_in(6),
+        engine: EngineKind::of(seed),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use forebay_env::sync::atomic::Ordering;
 use forebay_types::Durability;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -23,7 +24,7 @@ pub(crate) fn carrying_locks() -> Vec<RwLock<()>> {
 }
 
 impl Inner {
-    pub(crate) async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
+    pub(crate) async fn commit(&self, commit: &mut Commit, durability: Durability) -> Result<u64> {
         let until = match durability {
             Durability::Os => Until::Written,
             Durability::Fsync if commit.may_wait => Until::SyncedSoon,
@@ -33,10 +34,10 @@ impl Inner {
             self.sync_extents(&commit.publish).await?;
         }
         let directory = self.directory_of(&commit.publish)?;
-        let _uncarried = self.uncarried(&commit).await;
+        let _uncarried = self.uncarried(commit).await;
         let unprepared = commit.publish.iter().filter(|staged| staged.prepared.is_none());
         let mut drafts: Vec<_> = unprepared.map(|staged| staged.body.draft(staged.payload.clone())).collect();
-        let body = body_of(&commit);
+        let body = body_of(commit);
         drafts.push(body.draft());
         let change_bytes = body.change_bytes();
         // Not as long as the commit waits for its sync.
@@ -44,7 +45,7 @@ impl Inner {
         let appended = self.places[directory].log.append(drafts, until).await?;
         let version = *appended.sequences.last().expect("a commit has a record");
         let log_segment = appended.locations.last().expect("a commit has a record").segment;
-        self.apply(commit, &appended.locations, version, log_segment);
+        self.apply(std::mem::take(commit), &appended.locations, version, log_segment);
         self.count_changes(log_segment, change_bytes);
         drop(appended.applying);
         self.counters.lock().commits += 1;
@@ -52,8 +53,21 @@ impl Inner {
         Ok(version)
     }
 
+    /// Shows a commit that no log takes. Returns its version.
+    ///
+    /// # Panics
+    /// When an object of it is not prepared.
+    pub(crate) async fn commit_in_memory(&self, commit: Commit) -> u64 {
+        let _uncarried = self.uncarried(&commit).await;
+        let version = self.sequence.fetch_add(1, Ordering::SeqCst);
+        // No segment has this number: a start that finds it in a snapshot writes the value again.
+        let nowhere = SegmentKey { directory: self.places[0].directory.identity.number, number: 0 };
+        self.apply(commit, &[], version, nowhere);
+        version
+    }
+
     /// Changes the tables. One after the other: see [`Inner::applying`].
-    fn apply(&self, commit: Commit, locations: &[Location], version: u64, log_segment: SegmentKey) {
+    pub(crate) fn apply(&self, commit: Commit, locations: &[Location], version: u64, log_segment: SegmentKey) {
         let _applying = self.applying.read();
         let mut locations = locations.iter();
         for staged in &commit.publish {
@@ -86,7 +100,7 @@ impl Inner {
     }
 
     /// Waits until reclaim carries none of the keys that a commit changes in place, and keeps it so.
-    async fn uncarried(&self, commit: &Commit) -> Vec<RwLockReadGuard<'_, ()>> {
+    pub(crate) async fn uncarried(&self, commit: &Commit) -> Vec<RwLockReadGuard<'_, ()>> {
         let keys = commit.forget.iter().chain(commit.annotate.iter().map(|annotation| &annotation.key));
         // In order and once each, so that no two commits wait for each other.
         let locks: BTreeSet<usize> = keys.map(|key| self.carrying(key)).collect();
@@ -112,7 +126,7 @@ impl Inner {
     }
 }
 
-fn body_of(commit: &Commit) -> CommitBody {
+pub(crate) fn body_of(commit: &Commit) -> CommitBody {
     let annotate = commit.annotate.iter().map(|annotation| AnnotationBody {
         key: annotation.key.to_vec(),
         generation: annotation.generation,

@@ -82,6 +82,7 @@ pub struct Annotation {
 }
 
 /// One write to the table of values; `None` deletes.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueWrite {
     pub key: Bytes,
     pub value: Option<Bytes>,

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use forebay_env::sync::Mutex;
 use forebay_types::Generation;
 
+use crate::commit::body_of;
 use crate::inner::Inner;
 use crate::log::Until;
 use crate::record::location::Location;
 use crate::record::object::ObjectBody;
 use crate::table::Entry;
 use crate::writer::{Kept, Staged};
-use crate::{Error, ErrorKind, Result, Store};
+use crate::{Commit, Error, ErrorKind, Result, Store};
 
 type Id = (Bytes, Generation);
 
@@ -86,7 +87,8 @@ impl Inner {
 
 impl Store {
     /// Puts a staged object on stable storage, and shows it to nobody. A commit publishes it later. Dropped before, it becomes garbage;
-    /// after a crash [`Store::take_prepared`] has it.
+    /// after a crash [`Store::take_prepared`] has it. An object under the same key that may be evicted is dropped for good: whatever becomes of
+    /// that commit here, no start shows it again.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -97,7 +99,14 @@ impl Store {
         }
         self.inner.sync_extents(std::slice::from_ref(&staged)).await?;
         let place = &self.inner.places[staged.directory];
-        let appended = place.log.append(vec![staged.body.draft(staged.payload.clone())], Until::Synced).await?;
+        // Also when there is none: one that was evicted may still be in a segment.
+        let is_pinned = self.inner.object(&staged.key).is_some_and(|object| object.is_pinned());
+        let forget = if is_pinned { Vec::new() } else { vec![staged.key.clone()] };
+        let before = Commit { forget, ..Commit::default() };
+        let _uncarried = self.inner.uncarried(&before).await;
+        let body = body_of(&before);
+        let drafts = vec![staged.body.draft(staged.payload.clone()), body.draft()];
+        let appended = place.log.append(drafts, Until::Synced).await?;
         let location = appended.locations[0];
         let segment = place.directory.segment(location.segment.number);
         // The log is needed as long as its records are not applied.
@@ -107,6 +116,9 @@ impl Store {
         staged.kept.keep(segment, pin);
         staged.prepared = Some(self.inner.add_prepared(Arc::new(staged.entry(location))));
         staged.payload = Bytes::new();
+        let version = *appended.sequences.last().expect("there are two records");
+        self.inner.apply(before, &[], version, location.segment);
+        self.inner.count_changes(location.segment, body.change_bytes());
         drop(appended.applying);
         self.inner.note_log();
         Ok(staged)

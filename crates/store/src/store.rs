@@ -164,10 +164,27 @@ impl Store {
     /// # Errors
     /// `Failed` when the disk refused the write or the sync: the directory then takes no more
     /// writes, and whether the commit holds is known only after a restart. After `Full` and `Busy` it does not hold.
-    pub async fn commit(&self, commit: Commit, durability: Durability) -> Result<u64> {
+    pub async fn commit(&self, mut commit: Commit, durability: Durability) -> Result<u64> {
+        self.commit_or_keep(&mut commit, durability).await
+    }
+
+    /// As [`Store::commit`]. A commit that fails is still there, to be tried again; one that holds is taken.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub async fn commit_or_keep(&self, commit: &mut Commit, durability: Durability) -> Result<u64> {
         self.inner.check_open()?;
         let span = tracing::info_span!(target: forebay_env::SPANS, "store.commit", durability = ?durability);
         self.inner.commit(commit, durability).instrument(span).await
+    }
+
+    /// Shows a commit without a word of it on disk: what a start needs of it must be known elsewhere. For a catalog that stands elsewhere, when
+    /// the local logs take no more. Its objects must be prepared. Returns the version that its values have.
+    ///
+    /// # Panics
+    /// When an object of it is not prepared.
+    pub async fn commit_in_memory(&self, commit: Commit) -> u64 {
+        self.inner.commit_in_memory(commit).await
     }
 
     /// Returns when all that has begun to show of a commit shows. The tables change one after the other, so that whoever looks at both

@@ -10,7 +10,7 @@ use forebay_admin::api::UnderStoreStatus;
 use forebay_admin::{Admin, Running, UnderStores};
 use forebay_auth::{RootUser, Secret, Users};
 use forebay_cache::{Cache, Mount, Mounts, Parts};
-use forebay_catalog::EmbeddedEngine;
+use forebay_catalog::EmbeddedCatalog;
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
@@ -161,13 +161,13 @@ impl Server {
 async fn open_cache(env: &Env, registry: &mut Registry) -> Cache {
     let settings = forebay_store::Settings::new(vec![64 << 20]);
     let store = Store::open(env.clone(), vec![Arc::new(MemoryDisk::new(1 << 30))], settings, None).await.unwrap();
-    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
     let under = Arc::new(MemoryUnderStore::default());
     let mount = Mount { foreground: Arc::<MemoryUnderStore>::clone(&under), background: under };
     let mounts = BTreeMap::from([(BucketName::new(BUCKET).unwrap(), mount)]);
     let mounts = Mounts { mounts, root: None, background_root: None };
     let settings = forebay_cache::Settings::default();
-    let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies: vec![] };
+    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies: vec![] };
     Cache::open(parts, registry).await.unwrap()
 }
 

@@ -46,7 +46,7 @@ impl Worker {
             findings: 0,
             error: None,
         };
-        self.engine.commit(Transaction { writes: vec![job_write(&job)], ..Transaction::default() }).await?;
+        self.catalog.commit(Transaction { writes: vec![job_write(&job)], ..Transaction::default() }).await?;
         self.jobs.entries.lock().insert(job.id.clone(), Entry::new(job.clone()));
         self.jobs.observe(&self.metrics);
         self.jobs.wake.notify_one();
@@ -69,7 +69,7 @@ impl Worker {
                 value: Some(records::encode_json(finding)),
             };
             let writes = found.iter().map(finding_write).chain(is_last.then(|| job_write(&job))).collect();
-            self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+            self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
             let mut state = entry.state.lock();
             for (number, _) in found {
                 state.unsaved.remove(&number);
@@ -109,15 +109,15 @@ impl Worker {
     async fn remove_job(&self, id: &str) -> Result<()> {
         let (from, to) = records::job_findings_range(id);
         loop {
-            let found = self.engine.scan(&from, &to, REMOVE_BATCH).await?;
+            let found = self.catalog.scan(&from, &to, REMOVE_BATCH).await?;
             if found.is_empty() {
                 break;
             }
             let writes = found.into_iter().map(|(key, _)| ValueWrite { key, value: None }).collect();
-            self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+            self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         }
         let writes = vec![ValueWrite { key: records::job_key(id), value: None }];
-        self.engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         self.jobs.entries.lock().remove(id);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Worker {
         // Before the catalog: what is saved in between is in both.
         let mut found: BTreeMap<u64, JobFinding> = entry.state.lock().unsaved.clone();
         let (_, to) = records::job_findings_range(id);
-        for (key, value) in self.engine.scan(&records::job_finding_key(id, after), &to, limit).await? {
+        for (key, value) in self.catalog.scan(&records::job_finding_key(id, after), &to, limit).await? {
             let Some(number) = records::parse_job_finding_key(&key) else { continue };
             found.insert(number, records::decode_json("finding", &value.value)?);
         }

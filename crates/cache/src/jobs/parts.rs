@@ -43,7 +43,7 @@ impl Uploads {
         let Some((path, upload_id)) = self.waiting.pop_front() else { return Ok(None) };
         let (from, to) = records::parts_range(&upload_id);
         let mut parts = Vec::new();
-        for (key, found) in run.worker.engine.scan(&from, &to, usize::MAX).await? {
+        for (key, found) in run.worker.catalog.scan(&from, &to, usize::MAX).await? {
             let Some(number) = records::parse_part_key(&key) else { continue };
             let record = PartRecord::decode(&found.value)?;
             parts.push(Part { path: path.clone(), upload_id: upload_id.clone(), number, record });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use forebay_catalog::{Engine, records};
+use forebay_catalog::{Catalog, records};
 use forebay_env::sync::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio_util::sync::CancellationToken;
@@ -65,10 +65,10 @@ pub(crate) struct Jobs {
 
 impl Jobs {
     /// Jobs of earlier lives; those that had not ended wait for their turn again.
-    pub(crate) async fn load(engine: &dyn Engine) -> Result<Self> {
+    pub(crate) async fn load(catalog: &dyn Catalog) -> Result<Self> {
         let (from, to) = records::all_jobs_range();
         let mut entries = BTreeMap::new();
-        for (key, found) in engine.scan(&from, &to, usize::MAX).await? {
+        for (key, found) in catalog.scan(&from, &to, usize::MAX).await? {
             let mut job: Job = match records::decode_json("job", &found.value) {
                 Ok(job) => job,
                 Err(error) => {

@@ -61,7 +61,7 @@ pub(super) async fn run(run: &Run) -> Result<()> {
                 continue;
             }
             // A completion or an abort takes record and bytes away together, and another part of this number both anew.
-            let now = run.worker.engine.get(&key).await?.map(|found| PartRecord::decode(&found.value)).transpose()?;
+            let now = run.worker.catalog.get(&key).await?.map(|found| PartRecord::decode(&found.value)).transpose()?;
             if now.as_ref() == Some(&part.record) {
                 run.find(format!("/{}", part.path), "missing-bytes", format!("{} has no bytes here", part.name()));
             }
@@ -84,7 +84,7 @@ async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String
         let page = run.patiently(|| async { Ok(mount.background.list(&request).await?) }).await?;
         let page_end = page.next.as_ref().map_or(last.clone(), |next| records::successor(&key_of(bucket, next)));
         let mut end = page_end.clone();
-        let found = run.worker.engine.scan(&from, &end, PAGE).await?;
+        let found = run.worker.catalog.scan(&from, &end, PAGE).await?;
         if let (Some((key, _)), PAGE) = (found.last(), found.len()) {
             end = records::successor(key);
         }

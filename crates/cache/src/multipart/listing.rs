@@ -22,7 +22,7 @@ impl Worker {
         let mut from = records::part_key(&upload.upload_id, after + 1);
         let mut parts = Vec::new();
         while parts.len() < limit {
-            let found = self.engine.scan(&from, &to, SCAN_RECORDS.min(limit - parts.len())).await?;
+            let found = self.catalog.scan(&from, &to, SCAN_RECORDS.min(limit - parts.len())).await?;
             let Some((last, _)) = found.last() else { break };
             from = records::successor(last);
             for (key, versioned) in &found {
@@ -62,7 +62,7 @@ impl Worker {
         }
         let mut page = UploadPage::default();
         while from < to {
-            let found = self.engine.scan(&from, &to, SCAN_RECORDS).await?;
+            let found = self.catalog.scan(&from, &to, SCAN_RECORDS).await?;
             let Some((last, _)) = found.last() else { break };
             from = records::successor(last);
             for (key, versioned) in &found {

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_catalog::Engine;
+use forebay_catalog::Catalog;
 use forebay_catalog::records::SETTLED_KEY;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
@@ -40,8 +40,8 @@ pub(crate) struct Settle {
 impl Settle {
     /// # Errors
     /// Whatever the catalog answers.
-    pub(crate) async fn load(env: Env, period: Duration, engine: &dyn Engine, start: Generation) -> Result<Self> {
-        let noted = engine.get(SETTLED_KEY).await?.map(|found| found.value);
+    pub(crate) async fn load(env: Env, period: Duration, catalog: &dyn Catalog, start: Generation) -> Result<Self> {
+        let noted = catalog.get(SETTLED_KEY).await?.map(|found| found.value);
         Ok(Self::new(env, period, start, noted))
     }
 

@@ -21,7 +21,7 @@ impl Worker {
     ) -> Result<u64> {
         let set = check(rules)?;
         let _changing = self.policies.changing.lock().await;
-        let Some(found) = self.engine.get(&records::policy_key()).await? else {
+        let Some(found) = self.catalog.get(&records::policy_key()).await? else {
             return Err(Error::new(ErrorKind::Internal, "the catalog holds no path policies"));
         };
         let record = PolicyRecord::decode(&found.value)?;
@@ -43,7 +43,7 @@ impl Worker {
         let (by, reason) = (by.to_owned(), reason.to_owned());
         let entry = PolicyVersionRecord { revision, time_ms, by, reason, rules: rules.clone(), changes };
         let record = PolicyRecord { rules, configured: record.configured, revision };
-        store(self.engine.as_ref(), record, Some(entry), Some(found.version)).await?;
+        store(self.catalog.as_ref(), record, Some(entry), Some(found.version)).await?;
         self.put_in_force(set, revision);
         Ok(revision)
     }

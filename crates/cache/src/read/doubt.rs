@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use forebay_catalog::records::DOUBT_KEY;
-use forebay_catalog::{Engine, Transaction};
+use forebay_catalog::{Catalog, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_store::{Forgotten, Store, ValueWrite};
 use forebay_types::Generation;
@@ -33,8 +33,8 @@ struct Noted {
 impl Doubt {
     /// # Errors
     /// `Internal` when the note is damaged; whatever the catalog answers.
-    pub(crate) async fn load(engine: &dyn Engine, store: &Store, generations: &Generations) -> Result<Self> {
-        let noted = match engine.get(DOUBT_KEY).await? {
+    pub(crate) async fn load(catalog: &dyn Catalog, store: &Store, generations: &Generations) -> Result<Self> {
+        let noted = match catalog.get(DOUBT_KEY).await? {
             Some(found) => Noted::decode(&found.value)?,
             None => Noted { forgotten: 0, before: Generation(0) },
         };
@@ -47,7 +47,7 @@ impl Doubt {
         }
         if is_all_noted && !has_lost_changes {
             let doubt = Self { before: noted.before, unnoted: Mutex::new(Some(Noted { forgotten, ..noted })) };
-            doubt.note(engine).await?;
+            doubt.note(catalog).await?;
             return Ok(doubt);
         }
         let before = generations.next(store);
@@ -65,10 +65,10 @@ impl Doubt {
 
     /// # Errors
     /// Whatever the catalog answers.
-    pub(crate) async fn note(&self, engine: &dyn Engine) -> Result<()> {
+    pub(crate) async fn note(&self, catalog: &dyn Catalog) -> Result<()> {
         let Some(noted) = *self.unnoted.lock() else { return Ok(()) };
         let writes = vec![ValueWrite { key: Bytes::from_static(DOUBT_KEY), value: Some(noted.encode()) }];
-        engine.commit(Transaction { writes, ..Transaction::default() }).await?;
+        catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         *self.unnoted.lock() = None;
         Ok(())
     }

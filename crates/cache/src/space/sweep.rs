@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_catalog::records::{self, ObjectRecord, PartRecord, State, UploadRecord};
+use forebay_catalog::records::{self, PartRecord, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, Durability, Generation};
@@ -33,7 +33,7 @@ impl Worker {
         // Listings that have begun before may go on for a while.
         self.home.settle.sweep(|path| self.home.positions.changed(path, || Change::Unknown));
         if self.home.settle.is_earlier_over() {
-            self.home.doubt.note(self.engine.as_ref()).await?;
+            self.home.doubt.note(self.catalog.as_ref()).await?;
         }
         self.sweep_requests().await?;
         let removed = self.sweep_uploads().await?;
@@ -104,7 +104,7 @@ impl Worker {
             durability: Durability::Os,
             ..Transaction::default()
         };
-        self.engine.commit(transaction).await?;
+        self.catalog.commit(transaction).await?;
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Worker {
             if self.recorded_generation(&key).await? != Some(generation) {
                 tracing::warn!(key = %String::from_utf8_lossy(&key), "bytes without a record are removed");
                 let local = LocalChange { forget: vec![key], ..LocalChange::default() };
-                self.engine.commit(Transaction { local, ..Transaction::default() }).await?;
+                self.catalog.commit(Transaction { local, ..Transaction::default() }).await?;
             }
         }
         Ok(())
@@ -147,7 +147,7 @@ impl Worker {
                 tracing::warn!(parts = left.len(), "parts of multipart uploads that have ended are removed");
                 let writes = left.iter().map(|key| ValueWrite { key: key.clone(), value: None }).collect();
                 let local = LocalChange { forget: left, ..LocalChange::default() };
-                self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+                self.catalog.commit(Transaction { writes, local, ..Transaction::default() }).await?;
             }
         }
         Ok(())
@@ -170,11 +170,7 @@ impl Worker {
 
     /// The generation whose bytes the catalog wants under a key of the store.
     async fn recorded_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
-        let Some(found) = self.engine.get(key).await? else { return Ok(None) };
-        if records::parse_object_key(key).is_none() {
-            return Ok(Some(PartRecord::decode(&found.value)?.generation));
-        }
-        let record = ObjectRecord::decode(&found.value)?;
-        Ok((record.state != State::Tombstone).then_some(record.generation))
+        let Some(found) = self.catalog.get(key).await? else { return Ok(None) };
+        Ok(records::wanted_generation(key, &found.value)?)
     }
 }

@@ -32,7 +32,7 @@ impl Worker {
             transaction.writes.push(ValueWrite { key, value: after.map(ObjectRecord::encode) });
         }
         self.home.fence.advance(path);
-        let result = self.engine.commit(transaction).await;
+        let result = self.catalog.commit(transaction).await;
         self.home.fence.advance(path);
         result?;
         if let Some(time) = time {

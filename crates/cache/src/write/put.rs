@@ -285,7 +285,7 @@ impl Worker {
             local.forget.push(Self::store_key(path));
             writes.push(ValueWrite { key: records::object_key(path), value: None });
         }
-        self.engine.commit(Transaction { writes, local, ..Transaction::default() }).await?;
+        self.catalog.commit(Transaction { writes, local, ..Transaction::default() }).await?;
         Ok(())
     }
 
@@ -305,7 +305,7 @@ impl Worker {
     pub(crate) async fn end_request(&self, path: &ObjectPath) {
         let transaction =
             Transaction { writes: vec![end_intent(path)], durability: Durability::Os, ..Transaction::default() };
-        if let Err(error) = self.engine.commit(transaction).await {
+        if let Err(error) = self.catalog.commit(transaction).await {
             tracing::warn!(%path, %error, "the key will have to wait after the next start");
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::LAST_WRITE_KEY;
-use forebay_catalog::{Engine, Transaction};
+use forebay_catalog::{Catalog, Transaction};
 use forebay_env::Env;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_store::ValueWrite;
@@ -23,7 +23,7 @@ const BELIEVED_MS: u64 = 24 * 60 * 60 * 1000;
 
 pub(crate) struct WriteTimes {
     env: Env,
-    engine: Arc<dyn Engine>,
+    catalog: Arc<dyn Catalog>,
     /// The last time that was given.
     last_ms: AtomicU64,
     /// What is noted in the catalog: no time beyond it may be shown before that is.
@@ -34,8 +34,8 @@ pub(crate) struct WriteTimes {
 impl WriteTimes {
     /// # Errors
     /// Whatever the catalog answers.
-    pub(crate) async fn load(env: &Env, engine: &Arc<dyn Engine>) -> Result<Self> {
-        let noted_ms = match engine.get(LAST_WRITE_KEY).await? {
+    pub(crate) async fn load(env: &Env, catalog: &Arc<dyn Catalog>) -> Result<Self> {
+        let noted_ms = match catalog.get(LAST_WRITE_KEY).await? {
             Some(found) => decode(&found.value)?,
             None => 0,
         };
@@ -46,7 +46,7 @@ impl WriteTimes {
         }
         Ok(Self {
             env: env.clone(),
-            engine: Arc::clone(engine),
+            catalog: Arc::clone(catalog),
             last_ms: AtomicU64::new(if is_believed { noted_ms } else { 0 }),
             noted_ms: AtomicU64::new(if is_believed { noted_ms } else { 0 }),
             noting: AsyncMutex::default(),
@@ -70,7 +70,7 @@ impl WriteTimes {
     /// `Unavailable`, whatever the reason: the write itself may be done.
     pub(crate) async fn note(&self, time_ms: u64) -> Result<()> {
         let Some(note) = self.begin_note(time_ms).await else { return Ok(()) };
-        let committed = self.engine.commit(Transaction { writes: vec![note.write()], ..Transaction::default() }).await;
+        let committed = self.catalog.commit(Transaction { writes: vec![note.write()], ..Transaction::default() }).await;
         committed.map_err(|error| Error {
             source: Some(error.into()),
             ..Error::new(ErrorKind::Unavailable, "the time of a write could not be noted")

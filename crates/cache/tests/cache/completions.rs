@@ -2,7 +2,7 @@
 
 use forebay_cache::{CompletePart, CompleteUpload, CreateUpload, ErrorKind, Incoming, UploadRef};
 use forebay_catalog::records::{self, PartRecord};
-use forebay_catalog::{EmbeddedEngine, Engine, Transaction};
+use forebay_catalog::{Catalog, EmbeddedCatalog, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::OBJECT_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum, ChecksumKind, Generation, WriteMode};
@@ -61,8 +61,8 @@ async fn a_part_whose_bytes_are_another_version_is_not_taken() {
     let record = part_record(&bench, &upload, 1);
     let older = PartRecord { generation: Generation(record.generation.0 - 1), ..record };
     let writes = vec![ValueWrite { key: records::part_key(&upload.upload_id, 1), value: Some(older.encode()) }];
-    let engine = EmbeddedEngine::new(bench.store.clone());
-    engine.commit(Transaction { writes, ..Transaction::default() }).await.unwrap();
+    let catalog = EmbeddedCatalog::new(bench.store.clone());
+    catalog.commit(Transaction { writes, ..Transaction::default() }).await.unwrap();
     assert_eq!(kind(complete(&bench, &upload, &[part]).await), Some(ErrorKind::Corrupt));
     assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
 }

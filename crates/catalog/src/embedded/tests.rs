@@ -34,7 +34,7 @@ fn transaction(key: &'static str, value: &'static str, durability: Durability) -
 async fn keeps_the_promises_of_an_engine() {
     crate::conformance::run(async || {
         let store = open(&disk()).await;
-        Arc::new(EmbeddedEngine::new(store)) as Arc<dyn Engine>
+        Arc::new(EmbeddedCatalog::new(store)) as Arc<dyn Catalog>
     })
     .await;
 }
@@ -43,11 +43,11 @@ async fn keeps_the_promises_of_an_engine() {
 async fn commits_survive_a_power_loss_and_versions_go_on() {
     for seed in 0..10 {
         let disk = disk();
-        let engine = EmbeddedEngine::new(open(&disk).await);
+        let engine = EmbeddedCatalog::new(open(&disk).await);
         engine.commit(transaction("a", "old", Durability::Fsync)).await.unwrap();
         let last = engine.commit(transaction("a", "new", Durability::Fsync)).await.unwrap();
         disk.power_loss(seed);
-        let engine = EmbeddedEngine::new(open(&disk).await);
+        let engine = EmbeddedCatalog::new(open(&disk).await);
         let found = engine.get(b"a").await.unwrap();
         assert_eq!(found, Some(Versioned { value: "new".into(), version: last }), "seed {seed}");
         let next = engine.commit(transaction("b", "", Durability::Fsync)).await.unwrap();
@@ -59,19 +59,19 @@ async fn commits_survive_a_power_loss_and_versions_go_on() {
 async fn values_survive_a_clean_close() {
     let disk = disk();
     let store = open(&disk).await;
-    let engine = EmbeddedEngine::new(store.clone());
+    let engine = EmbeddedCatalog::new(store.clone());
     let version = engine.commit(transaction("a", "kept", Durability::Os)).await.unwrap();
     store.close().await.unwrap();
     let error = engine.commit(transaction("a", "late", Durability::Fsync)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
-    let engine = EmbeddedEngine::new(open(&disk).await);
+    let engine = EmbeddedCatalog::new(open(&disk).await);
     assert_eq!(engine.get(b"a").await.unwrap(), Some(Versioned { value: "kept".into(), version }));
 }
 
 #[tokio::test]
 async fn a_failed_sync_leaves_the_outcome_unknown() {
     let disk = disk();
-    let engine = EmbeddedEngine::new(open(&disk).await);
+    let engine = EmbeddedCatalog::new(open(&disk).await);
     disk.fail_syncs(1);
     let error = engine.commit(transaction("a", "1", Durability::Fsync)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unknown);
@@ -81,7 +81,7 @@ async fn a_failed_sync_leaves_the_outcome_unknown() {
 #[tokio::test]
 async fn commits_on_one_key_wait_for_each_other() {
     let disk = disk();
-    let engine = Arc::new(EmbeddedEngine::new(open(&disk).await));
+    let engine = Arc::new(EmbeddedCatalog::new(open(&disk).await));
     let base = engine.commit(transaction("a", "0", Durability::Fsync)).await.unwrap();
     disk.hold_syncs(true);
     let tasks = ["1", "2"].map(|value| {

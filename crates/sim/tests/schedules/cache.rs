@@ -8,7 +8,7 @@ use forebay_cache::{
     Attributes, Cache, Conditions, ErrorKind, GetObject, Incoming, Mount, Mounts, Parts, PutObject, RangeRequest,
     Result, Settings,
 };
-use forebay_catalog::EmbeddedEngine;
+use forebay_catalog::EmbeddedCatalog;
 use forebay_env::Env;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::sync::Mutex;
@@ -51,7 +51,7 @@ impl Bench {
         let parts = Parts {
             env,
             store: store.clone(),
-            engine: Arc::new(EmbeddedEngine::new(store.clone())),
+            catalog: Arc::new(EmbeddedCatalog::new(store.clone())),
             mounts: Mounts { mounts, root: None, background_root: None },
             settings,
             policies: vec![PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path("/") }],

@@ -1,9 +1,9 @@
-//! The embedded engine: one commit at a time for each key, and who watches it.
+//! The embedded catalog: one commit at a time for each key, and who watches it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_catalog::{Check, EmbeddedEngine, Engine, ErrorKind, Transaction};
+use forebay_catalog::{Catalog, Check, EmbeddedCatalog, ErrorKind, Transaction};
 use forebay_env::Env;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_store::ValueWrite;
@@ -19,8 +19,8 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// Adds one to the counter, if nobody else has since it was read, and writes a key that all others write too. Returns what it was set to.
-async fn add_one(engine: &dyn Engine, beside: &'static str) -> Option<u64> {
-    let before = engine.get(COUNTER).await.expect("readable");
+async fn add_one(catalog: &dyn Catalog, beside: &'static str) -> Option<u64> {
+    let before = catalog.get(COUNTER).await.expect("readable");
     let next = before.as_ref().map_or(0, |found| number(&found.value)) + 1;
     let check = Check { key: COUNTER.into(), version: before.map(|found| found.version) };
     let write = |key: &[u8]| ValueWrite {
@@ -29,7 +29,7 @@ async fn add_one(engine: &dyn Engine, beside: &'static str) -> Option<u64> {
     };
     let writes = vec![write(COUNTER), write(beside.as_bytes())];
     let transaction = Transaction { checks: vec![check], writes, durability: Durability::Os, ..Transaction::default() };
-    match engine.commit(transaction).await {
+    match catalog.commit(transaction).await {
         Ok(_) => Some(next),
         Err(error) if error.kind == ErrorKind::Conflict => None,
         Err(error) => panic!("{error}"),
@@ -39,22 +39,22 @@ async fn add_one(engine: &dyn Engine, beside: &'static str) -> Option<u64> {
 async fn count_together() {
     let (env, _) = Env::simulated(1);
     let store = open(&env, &[MemoryDisk::default()], small(1, 64)).await;
-    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
     let adders: Vec<_> = ["a", "z", "a"]
         .map(|beside| {
-            let engine = Arc::clone(&engine);
+            let catalog = Arc::clone(&catalog);
             forebay_env::spawn(async move {
                 let mut added = Vec::new();
                 for _ in 0..3 {
-                    added.extend(add_one(engine.as_ref(), beside).await);
+                    added.extend(add_one(catalog.as_ref(), beside).await);
                 }
                 added
             })
         })
         .into();
     let watcher = {
-        let engine = Arc::clone(&engine);
-        forebay_env::spawn(async move { engine.watch(COUNTER).await.expect("watched") })
+        let catalog = Arc::clone(&catalog);
+        forebay_env::spawn(async move { catalog.watch(COUNTER).await.expect("watched") })
     };
     let watch = watcher.join().await;
     let mut added = Vec::new();
@@ -76,18 +76,18 @@ fn a_check_holds_until_its_commit_shows() {
 async fn watch_beside_a_commit() {
     let (env, _) = Env::simulated(1);
     let store = open(&env, &[MemoryDisk::default()], small(1, 64)).await;
-    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
     let keys: Vec<_> = (0..8).map(|number| Bytes::from(format!("key {number}"))).collect();
     let watchers: Vec<_> = keys
         .iter()
         .map(|key| {
-            let (engine, key) = (Arc::clone(&engine), key.clone());
-            forebay_env::spawn(async move { engine.watch(&key).await.expect("watched") })
+            let (catalog, key) = (Arc::clone(&catalog), key.clone());
+            forebay_env::spawn(async move { catalog.watch(&key).await.expect("watched") })
         })
         .collect();
     let writes = keys.iter().map(|key| ValueWrite { key: key.clone(), value: Some(Bytes::from_static(b"new")) });
     let writes = writes.collect();
-    engine.commit(Transaction { writes, ..Transaction::default() }).await.expect("there is room");
+    catalog.commit(Transaction { writes, ..Transaction::default() }).await.expect("there is room");
     for watcher in watchers {
         let watch = watcher.join().await;
         assert!(watch.borrow().is_some(), "a watch has missed the commit");

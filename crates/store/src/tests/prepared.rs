@@ -2,6 +2,7 @@
 
 use super::reclaim::{churn, reclaim_now, tight};
 use super::*;
+use crate::Annotation;
 
 async fn prepare(store: &Store, key: &str, data: &Bytes) -> Staged {
     let staged = stage(store, key, data).await.unwrap();
@@ -144,4 +145,39 @@ async fn a_rebuild_knows_what_was_published_by_a_log_that_was_reclaimed() {
     let store = tight(&disk).await;
     assert_eq!(read(&store, "kept").await, Some(data));
     assert!(store.peek(b"deleted").is_none());
+}
+
+#[tokio::test]
+async fn an_older_clean_object_does_not_come_back_when_what_replaced_it_is_lost() {
+    for is_evicted in [false, true] {
+        let disk = MemoryDisk::default();
+        let store = open(&disk).await;
+        put(&store, "key", &pattern(1, 300)).await;
+        let (key, generation) = (Bytes::from_static(b"key"), generation(&store, "key"));
+        let annotation = Annotation { key, generation, annex: Bytes::new(), pinned: false };
+        store.commit(Commit { annotate: vec![annotation], ..Commit::default() }, Durability::Fsync).await.unwrap();
+        if is_evicted {
+            assert!(store.evict(b"key", generation));
+        }
+        let staged = prepare(&store, "key", &pattern(2, 300)).await;
+        store.commit(Commit { publish: vec![staged], ..Commit::default() }, Durability::Os).await.unwrap();
+        disk.power_loss(1);
+        let store = open(&disk).await;
+        drop(store.take_prepared());
+        assert_ne!(read(&store, "key").await, Some(pattern(1, 300)), "evicted: {is_evicted}");
+    }
+}
+
+#[tokio::test]
+async fn a_pinned_object_stays_until_what_replaces_it_is_published() {
+    let disk = MemoryDisk::default();
+    let store = open(&disk).await;
+    put(&store, "key", &pattern(1, 300)).await;
+    let staged = prepare(&store, "key", &pattern(2, 300)).await;
+    assert_eq!(read(&store, "key").await, Some(pattern(1, 300)));
+    disk.power_loss(1);
+    drop(staged);
+    let store = open(&disk).await;
+    drop(store.take_prepared());
+    assert_eq!(read(&store, "key").await, Some(pattern(1, 300)));
 }

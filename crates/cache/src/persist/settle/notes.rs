@@ -33,7 +33,7 @@ impl Worker {
                 () = self.env.clock.sleep(pause) => {}
             }
         }
-        if let Err(error) = self.home.doubt.note(self.engine.as_ref()).await {
+        if let Err(error) = self.home.doubt.note(self.catalog.as_ref()).await {
             tracing::warn!(%error, "the next start will have its doubts again");
         }
         self.stop.cancelled().await;
@@ -65,7 +65,7 @@ impl Worker {
 
     async fn note_settled(&self, note: Option<Bytes>, durability: Durability) -> Result<()> {
         let writes = vec![ValueWrite { key: Bytes::from_static(SETTLED_KEY), value: note }];
-        self.engine.commit(Transaction { writes, durability, ..Transaction::default() }).await?;
+        self.catalog.commit(Transaction { writes, durability, ..Transaction::default() }).await?;
         Ok(())
     }
 
@@ -93,7 +93,7 @@ impl Worker {
                 return Ok(false);
             }
             let writes = paths.iter().map(end_intent).collect();
-            self.engine.commit(Transaction { writes, durability: Durability::Os, ..Transaction::default() }).await?;
+            self.catalog.commit(Transaction { writes, durability: Durability::Os, ..Transaction::default() }).await?;
         }
         Ok(true)
     }

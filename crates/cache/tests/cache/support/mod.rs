@@ -12,7 +12,7 @@ use forebay_cache::{
     Attributes, ByteStream, Cache, Conditions, CreateUpload, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount,
     Mounts, ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
 };
-use forebay_catalog::{EmbeddedEngine, Engine, Transaction};
+use forebay_catalog::{Catalog, EmbeddedCatalog, Transaction};
 use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Disk, Env, Random};
@@ -112,7 +112,7 @@ async fn build(
     background: &Gate,
 ) -> (Cache, Registry, Store) {
     let store = open_store(setup, env, disk).await;
-    let (engine, kept) = (Arc::new(EmbeddedEngine::new(store.clone())), store.clone());
+    let (catalog, kept) = (Arc::new(EmbeddedCatalog::new(store.clone())), store.clone());
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
     let mut mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
     if let Some(store) = &setup.neighbour {
@@ -122,7 +122,7 @@ async fn build(
     }
     let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
-    let parts = Parts { env: env.clone(), store, engine, mounts, settings, policies };
+    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies };
     let mut registry = Registry::default();
     (Cache::open(parts, &mut registry).await.expect("cache"), registry, kept)
 }
@@ -181,7 +181,7 @@ impl Bench {
     pub(crate) async fn write_record(&self, key: Bytes, value: Option<Bytes>) {
         let store = open_store(&self.setup, &self.env, &self.disk).await;
         let writes = vec![ValueWrite { key, value }];
-        EmbeddedEngine::new(store.clone())
+        EmbeddedCatalog::new(store.clone())
             .commit(Transaction { writes, ..Transaction::default() })
             .await
             .expect("commit");

@@ -11,7 +11,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use forebay_auth::{RootUser, Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
-use forebay_catalog::EmbeddedEngine;
+use forebay_catalog::EmbeddedCatalog;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Disk, Env, Task};
 use forebay_s3::{S3Service, S3Settings};
@@ -65,12 +65,12 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new(capacity));
     let store =
         Store::open(env.clone(), vec![disk], forebay_store::Settings::new(vec![capacity]), None).await.expect("store");
-    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
     let asked = under_store::Asked::default();
     let root = under_store::root(BUCKET, Arc::clone(&asked));
     let mounts = Mounts { mounts: Default::default(), root: Some(Arc::clone(&root)), background_root: Some(root) };
     let policies = vec![PolicyRule { write_mode: Some(WriteMode::Transient), ..PolicyRule::for_path("/") }];
-    let parts = Parts { env: env.clone(), store, engine, mounts, settings: Default::default(), policies };
+    let parts = Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies };
     let cache = Cache::open(parts, &mut registry).await.expect("cache");
     let users_file = tempfile::tempdir().expect("directory");
     let path = users_file.path().join("users.toml");

@@ -1,0 +1,62 @@
+//! The catalog as the cache uses it: an ordered table of records with atomic batches, which change the local store too.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_store::{Annotation, Staged, ValueWrite};
+use forebay_types::Durability;
+
+use crate::Result;
+
+/// A value, and the version that its last write got. Versions grow with every commit.
+pub use forebay_store::Versioned;
+
+/// What must hold for a commit to be done.
+#[derive(Debug, Clone)]
+pub struct Check {
+    pub key: Bytes,
+    /// The version that the key must have; `None`: the key must not exist.
+    pub version: Option<u64>,
+}
+
+/// A batch: all of it happens, or nothing.
+#[derive(Default)]
+pub struct Transaction {
+    pub checks: Vec<Check>,
+    pub writes: Vec<ValueWrite>,
+    /// What changes in the local store together with it.
+    pub local: LocalChange,
+    /// When the commit counts as done.
+    pub durability: Durability,
+    /// See [`forebay_store::Commit::may_wait`].
+    pub may_wait: bool,
+}
+
+/// Changes to the objects of the local store that become visible with the commit. The embedded catalog appends them to
+/// the same log, so that data and commit share one `fdatasync`; one on a remote engine commits there once the staged
+/// bytes are durable, and applies the rest then.
+#[derive(Default)]
+pub struct LocalChange {
+    pub publish: Vec<Staged>,
+    pub forget: Vec<Bytes>,
+    pub annotate: Vec<Annotation>,
+}
+
+/// Tells of changes to a key. Changes may coalesce; the last one is always told.
+pub type Watch = tokio::sync::watch::Receiver<Option<Versioned>>;
+
+/// Promises of every catalog, checked by [`crate::conformance`]:
+///
+/// - commits are serializable; a reader sees all of a commit or nothing of it;
+/// - what `commit` returned `Ok` for is seen by every later `get` and `scan`, and survives a crash as
+///   the transaction's durability says;
+/// - `Conflict` means that a check failed and nothing changed.
+#[async_trait]
+pub trait Catalog: Send + Sync + 'static {
+    async fn get(&self, key: &[u8]) -> Result<Option<Versioned>>;
+    /// Values with `from <= key < to` in order, at most `limit`.
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>>;
+    /// Returns the version of the commit.
+    async fn commit(&self, transaction: Transaction) -> Result<u64>;
+    /// Watches one key, beginning with its present value.
+    async fn watch(&self, key: &[u8]) -> Result<Watch>;
+}

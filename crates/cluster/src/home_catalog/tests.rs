@@ -1,0 +1,219 @@
+use forebay_catalog::records::{Base, ObjectRecord, State};
+use forebay_catalog::{Check, LocalChange, MemoryEngine, conformance};
+use forebay_env::Disk;
+use forebay_env::disk::memory::MemoryDisk;
+use forebay_env::sync::atomic::Ordering;
+use forebay_store::{Class, NewObject, Settings, Staged};
+use forebay_types::{ByteRange, ETag, Generation, ObjectPath};
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::test_engine::{Fate, TestEngine};
+
+fn settings() -> HomeSettings {
+    HomeSettings { worker: "w1".to_owned(), patience: Duration::from_secs(30) }
+}
+
+async fn open_store(disk: &MemoryDisk) -> Store {
+    let disks: Vec<Arc<dyn Disk>> = vec![Arc::new(disk.for_one_life())];
+    let settings = Settings {
+        segment_bytes: 2 << 20,
+        inline_bytes_max: 64 << 10,
+        extent_bytes_max: 1 << 20,
+        ..Settings::new(vec![64 << 20])
+    };
+    Store::open(Env::real(), disks, settings, None).await.unwrap()
+}
+
+async fn open(disk: &MemoryDisk, engine: &Arc<dyn Engine>) -> (HomeCatalog, Store) {
+    let store = open_store(disk).await;
+    let catalog = HomeCatalog::open(Env::real(), store.clone(), Arc::clone(engine), settings()).await.unwrap();
+    (catalog, store)
+}
+
+fn memory() -> Arc<dyn Engine> {
+    Arc::<MemoryEngine>::default()
+}
+
+fn path() -> ObjectPath {
+    ObjectPath::parse("bucket", "key").unwrap()
+}
+
+fn record(generation: Generation) -> ObjectRecord {
+    ObjectRecord {
+        state: State::Dirty,
+        generation,
+        dirty_since_ms: 0,
+        dirty_since: generation,
+        size: 5,
+        etag: ETag::new("e"),
+        last_modified_ms: 0,
+        storage_class: None,
+        base: Base::Unknown,
+    }
+}
+
+async fn stage(store: &Store, data: &'static str) -> Staged {
+    let object = NewObject {
+        key: records::object_key(&path()),
+        generation: store.next_generation(),
+        metadata: Bytes::new(),
+        annex: Bytes::new(),
+        pinned: true,
+        group: 0,
+        size: data.len() as u64,
+    };
+    let mut writer = store.writer(Class::Durable, data.len() as u64).await.unwrap();
+    writer.append(Bytes::from_static(data.as_bytes())).await.unwrap();
+    writer.finish(object).await.unwrap()
+}
+
+fn write_of(staged: &Staged) -> ValueWrite {
+    ValueWrite { key: records::object_key(&path()), value: Some(record(staged.generation()).encode()) }
+}
+
+async fn put(catalog: &HomeCatalog, store: &Store, data: &'static str) -> Result<u64> {
+    let staged = stage(store, data).await;
+    let writes = vec![write_of(&staged)];
+    let local = LocalChange { publish: vec![staged], ..LocalChange::default() };
+    catalog.commit(Transaction { writes, local, ..Transaction::default() }).await
+}
+
+async fn read(store: &Store) -> Option<Bytes> {
+    let object = store.peek(&records::object_key(&path()))?;
+    Some(object.read(ByteRange::of_size(object.size())).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeps_the_promises_of_a_catalog() {
+    conformance::run(async || Arc::new(open(&MemoryDisk::default(), &memory()).await.0) as Arc<dyn Catalog>).await;
+}
+
+#[tokio::test]
+async fn a_commit_survives_a_power_cut_with_its_bytes() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (catalog, store) = open(&disk, &engine).await;
+    put(&catalog, &store, "first").await.unwrap();
+    put(&catalog, &store, "second").await.unwrap();
+    disk.power_loss(1);
+    let (catalog, store) = open(&disk, &engine).await;
+    let found = catalog.get(&records::object_key(&path())).await.unwrap().unwrap();
+    let object = store.peek(&records::object_key(&path())).unwrap();
+    assert_eq!(ObjectRecord::decode(&found.value).unwrap().generation, object.generation());
+    assert_eq!(read(&store).await, Some(Bytes::from_static(b"second")));
+}
+
+#[tokio::test]
+async fn the_store_shows_at_a_start_what_the_engine_has() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (catalog, _) = open(&disk, &engine).await;
+    let value = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
+    let many = (0..2500).map(|number| ValueWrite { key: format!("k{number:05}").into(), value: value("same") });
+    for writes in many.collect::<Vec<_>>().chunks(100) {
+        catalog.commit(Transaction { writes: writes.to_vec(), ..Transaction::default() }).await.unwrap();
+    }
+    disk.kill();
+    // What another life might have done, with another disk.
+    let change = |key: &'static str, value| ValueWrite { key: engine_key(key.as_bytes()), value };
+    let writes = [change("k00003", None), change("k01500", value("other")), change("new", value("new"))];
+    engine.commit(&[], &writes).await.unwrap();
+    let here = open_store(&disk).await;
+    let extra = ValueWrite { key: Bytes::from_static(b"extra"), value: value("extra") };
+    here.commit(Commit { writes: vec![extra], ..Commit::default() }, Durability::Fsync).await.unwrap();
+    disk.kill();
+    let (catalog, _) = open(&disk, &engine).await;
+    let all = catalog.scan(b"", BEHIND_ALL, 10_000).await.unwrap();
+    assert_eq!(all.len(), 2500, "one is gone, and one has come");
+    let text = async |key: &str| catalog.get(key.as_bytes()).await.unwrap().map(|found| found.value);
+    assert_eq!((text("k00003").await, text("extra").await), (None, None));
+    assert_eq!(
+        (text("k01500").await, text("new").await, text("k02499").await),
+        (value("other"), value("new"), value("same"))
+    );
+}
+
+#[tokio::test]
+async fn what_the_engine_names_is_published_and_the_rest_is_dropped() {
+    for is_named in [true, false] {
+        let (disk, engine) = (MemoryDisk::default(), memory());
+        let (catalog, store) = open(&disk, &engine).await;
+        put(&catalog, &store, "before").await.unwrap();
+        let staged = store.prepare(stage(&store, "after").await).await.unwrap();
+        if is_named {
+            let write = write_of(&staged);
+            engine.commit(&[], &[ValueWrite { key: engine_key(&write.key), ..write }]).await.unwrap();
+        }
+        disk.power_loss(1);
+        drop(staged);
+        let (_catalog, store) = open(&disk, &engine).await;
+        let expected: &[u8] = if is_named { b"after" } else { b"before" };
+        assert_eq!(read(&store).await.unwrap(), expected);
+        assert!(store.take_prepared().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_commit_without_an_answer_holds_its_keys_until_it_has_one() {
+    let engine = Arc::new(TestEngine::new(&[]));
+    let (catalog, store) = open(&MemoryDisk::default(), &(Arc::<TestEngine>::clone(&engine) as _)).await;
+    engine.expect(Fate::AnswerLost);
+    engine.expect(Fate::Lost);
+    put(&catalog, &store, "first").await.unwrap();
+    assert_eq!(read(&store).await.unwrap(), "first");
+    put(&catalog, &store, "second").await.unwrap();
+    assert_eq!(read(&store).await.unwrap(), "second");
+}
+
+#[tokio::test]
+async fn what_the_engine_has_is_shown_although_the_disk_has_no_room_for_it() {
+    let (disk, engine) = (MemoryDisk::default(), Arc::new(TestEngine::new(&[])));
+    let shared: Arc<dyn Engine> = Arc::<TestEngine>::clone(&engine);
+    let (catalog, store) = open(&disk, &shared).await;
+    put(&catalog, &store, "first").await.unwrap();
+    let (catalog, asked) = (Arc::new(catalog), engine.asked.load(Ordering::SeqCst));
+    engine.gate.forget_permits(Semaphore::MAX_PERMITS);
+    let second = {
+        let (catalog, store) = (Arc::clone(&catalog), store.clone());
+        forebay_env::spawn(async move { put(&catalog, &store, "second").await })
+    };
+    while engine.asked.load(Ordering::SeqCst) == asked {
+        tokio::task::yield_now().await;
+    }
+    disk.set_capacity(disk.used_bytes());
+    engine.gate.add_permits(Semaphore::MAX_PERMITS);
+    second.join().await.unwrap();
+    assert_eq!(read(&store).await.unwrap(), "second");
+    disk.set_capacity(u64::MAX / 2);
+    disk.power_loss(1);
+    let (_catalog, store) = open(&disk, &shared).await;
+    assert_eq!(read(&store).await.unwrap(), "second");
+}
+
+#[tokio::test]
+async fn nothing_is_read_or_written_when_an_outcome_is_not_known() {
+    let engine = Arc::new(TestEngine::new(&[]));
+    let store = open_store(&MemoryDisk::default()).await;
+    let settings = HomeSettings { patience: Duration::from_millis(50), ..settings() };
+    let shared: Arc<dyn Engine> = Arc::<TestEngine>::clone(&engine);
+    let catalog = HomeCatalog::open(Env::real(), store.clone(), shared, settings).await.unwrap();
+    put(&catalog, &store, "first").await.unwrap();
+    engine.expect(Fate::Silence);
+    assert_eq!(put(&catalog, &store, "second").await.unwrap_err().kind, ErrorKind::Unknown);
+    engine.hear_again();
+    let key = records::object_key(&path());
+    assert_eq!(catalog.get(&key).await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert_eq!(catalog.scan(b"", BEHIND_ALL, 1).await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert_eq!(put(&catalog, &store, "third").await.unwrap_err().kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_check_that_fails_reaches_no_engine() {
+    let engine = Arc::new(TestEngine::new(&[]));
+    let (catalog, _) = open(&MemoryDisk::default(), &(Arc::<TestEngine>::clone(&engine) as _)).await;
+    let before = engine.transactions.lock().len();
+    let checks = vec![Check { key: Bytes::from_static(b"key"), version: Some(1) }];
+    let writes = vec![ValueWrite { key: Bytes::from_static(b"key"), value: None }];
+    let refused = catalog.commit(Transaction { checks, writes, ..Transaction::default() }).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(engine.transactions.lock().len(), before);
+}

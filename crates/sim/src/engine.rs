@@ -1,0 +1,185 @@
+//! The engine of a catalog on the network: slow, losing answers, doing transactions late, gone for a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_catalog::{Check, Engine, Error, ErrorKind, MemoryEngine, Result, Versioned};
+use forebay_env::Clock;
+use forebay_store::ValueWrite;
+use futures::FutureExt;
+use parking_lot::Mutex;
+
+use crate::world::World;
+
+/// After so long a client gives up waiting for an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Of so many transactions of a rude engine, one begins an outage.
+const OUTAGE_RUNS: u64 = 150;
+
+/// What becomes of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    Refused,
+    /// Done, and the answer is lost.
+    AnswerLost,
+    /// Given up, and done later or never.
+    Late,
+}
+
+/// A transaction on its way.
+#[derive(Clone)]
+struct Sent {
+    checks: Vec<Check>,
+    writes: Vec<ValueWrite>,
+}
+
+/// Outlives the processes, like the machines that it would run on. Shared by clones.
+#[derive(Clone)]
+pub(crate) struct SimEngine {
+    memory: Arc<MemoryEngine>,
+    world: Arc<World>,
+    is_rude: bool,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// A worker has one at a time on its way.
+    in_flight: Option<Sent>,
+    /// Nothing is answered before.
+    gone_until: Duration,
+    /// Whether it has been gone since that was last asked for.
+    was_gone: bool,
+}
+
+impl SimEngine {
+    pub(crate) fn new(world: Arc<World>, is_rude: bool) -> Self {
+        Self { memory: Arc::default(), world, is_rude, state: Arc::default() }
+    }
+
+    /// The process has ended: what it has sent may still arrive.
+    pub(crate) fn crash(&self) {
+        let sent = self.state.lock().in_flight.take();
+        if let Some(sent) = sent {
+            self.may_land_later(sent);
+        }
+    }
+
+    /// Whether it has been out of reach since the last call.
+    pub(crate) fn was_gone(&self) -> bool {
+        std::mem::take(&mut self.state.lock().was_gone)
+    }
+
+    fn is_rude(&self) -> bool {
+        self.is_rude && !self.world.is_calm()
+    }
+
+    async fn delay(&self) {
+        let slow = self.is_rude() && self.world.once_in(50);
+        let micros = if slow { self.world.below(300_000) } else { self.world.below(3_000) };
+        self.world.clock.sleep(Duration::from_micros(300 + micros)).await;
+    }
+
+    /// Fails while the engine is gone.
+    async fn reach(&self) -> Result<()> {
+        self.delay().await;
+        let is_gone = self.is_rude() && self.world.clock.now() < self.state.lock().gone_until;
+        if is_gone {
+            return Err(Error::new(ErrorKind::Unavailable, "the simulated engine is gone"));
+        }
+        Ok(())
+    }
+
+    fn fate(&self) -> Fate {
+        if !self.is_rude() {
+            return Fate::Answered;
+        }
+        if self.world.once_in(OUTAGE_RUNS) {
+            // Some are longer than a worker waits.
+            let most = if self.world.once_in(4) { 90 } else { 10 };
+            let length = Duration::from_millis(self.world.below(most * 1000));
+            self.world.note(format_args!("engine: gone for {length:?}"));
+            let mut state = self.state.lock();
+            state.gone_until = self.world.clock.now() + length;
+            state.was_gone = true;
+            return Fate::Refused;
+        }
+        match self.world.below(60) {
+            0 => Fate::Refused,
+            1 => Fate::AnswerLost,
+            2 => Fate::Late,
+            _ => Fate::Answered,
+        }
+    }
+
+    fn apply(&self, sent: &Sent) -> Result<u64> {
+        let done = self.memory.commit(&sent.checks, &sent.writes).now_or_never();
+        let done = done.expect("an engine in memory keeps nobody waiting");
+        let failed = done.as_ref().err().map(|error| error.kind);
+        self.world.note(format_args!("engine: {} writes, {failed:?}", sent.writes.len()));
+        done
+    }
+
+    fn may_land_later(&self, sent: Sent) {
+        if self.world.once_in(3) {
+            return;
+        }
+        let (engine, millis) = (self.clone(), self.world.below(60_000));
+        self.world.clock.after(Duration::from_millis(millis), move || {
+            let result = engine.apply(&sent);
+            engine.world.note(format_args!("engine: landed late: {:?}", result.err().map(|error| error.kind)));
+        });
+    }
+
+    async fn send(&self, sent: Sent) -> Result<u64> {
+        self.reach().await?;
+        let unknown = || Error::new(ErrorKind::Unknown, "the simulated engine did not answer");
+        match self.fate() {
+            Fate::Answered => {
+                let done = self.apply(&sent);
+                // A process that dies in this moment does not hear of it.
+                self.state.lock().in_flight = None;
+                self.delay().await;
+                done
+            }
+            Fate::Refused => Err(Error::new(ErrorKind::Unavailable, "the simulated engine refuses")),
+            Fate::AnswerLost => {
+                let _lost = self.apply(&sent);
+                self.state.lock().in_flight = None;
+                self.world.clock.sleep(TIMEOUT).await;
+                Err(unknown())
+            }
+            Fate::Late => {
+                self.state.lock().in_flight = None;
+                self.may_land_later(sent);
+                self.world.clock.sleep(TIMEOUT).await;
+                Err(unknown())
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Engine for SimEngine {
+    async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
+        self.reach().await?;
+        self.memory.get(key).await
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>> {
+        self.reach().await?;
+        self.memory.scan(from, to, limit).await
+    }
+
+    async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64> {
+        let sent = Sent { checks: checks.to_vec(), writes: writes.to_vec() };
+        self.state.lock().in_flight = Some(sent.clone());
+        let result = self.send(sent).await;
+        self.state.lock().in_flight = None;
+        result
+    }
+}
