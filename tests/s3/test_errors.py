@@ -107,6 +107,12 @@ def hours(count):
     return datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=count)
 
 
+@error("AccessControlListNotSupported", 400, "an access list that grants anything to others than the owner of the bucket")
+def access_lists(scene):
+    yield scene.send("PUT", "/object", {"x-amz-acl": "public-read"}, b"x")
+    yield scene.send("PUT", "/kept?acl", {"x-amz-grant-read": "id=x"})
+
+
 @error("AccessDenied", 403, "no signature, one in both places, headers that are not signed, no right by any grant, an expired URL")
 def access_denied(scene):
     target = f"/{scene.bucket}/kept"

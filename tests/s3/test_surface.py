@@ -46,6 +46,8 @@ def plain(s3, server, bucket, operation):
         "PartNumber": 1,
         "Delete": {"Objects": [{"Key": key}]},
         "ObjectAttributes": ["ETag", "ObjectSize"],
+        "ACL": "bucket-owner-full-control",
+        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
         "Tagging": {"TagSet": [{"Key": "a", "Value": "b"}]},
         "MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": surface.ETAG}]},
     }

@@ -63,7 +63,7 @@ def work(server):
     server.wait_until_drained()
     answers, made = [], []
     for access_key, secret_key in (STRANGER, READER, WRITER, (server.access_key, "not-the-secret"), ("AKNOBODY", server.secret_key)):
-        for method, target in (("GET", "/bucket/object"), ("PUT", "/bucket/own/k"), ("GET", "/bucket?acl="), ("GET", "/mounted/k"), ("GET", "/")):
+        for method, target in (("GET", "/bucket/object"), ("PUT", "/bucket/own/k"), ("GET", "/bucket?cors="), ("GET", "/mounted/k"), ("GET", "/")):
             for sign in signing.WAYS.values():
                 signed = sign(server, signing.Request(method, target, {}, b""), access_key, secret_key)
                 made += re.findall(r"Signature=([^&]+)", signed.target + signed.headers.get("Authorization", ""))

@@ -36,14 +36,16 @@ enum Need {
 }
 
 /// The operations of the cache, by `s3s`'s names. What is not here needs administration of the path.
-const OPERATIONS: [(&str, Need); 29] = [
+const OPERATIONS: [(&str, Need); 35] = [
     ("GetObject", Need::Object(Action::Read)),
     ("HeadObject", Need::Object(Action::Read)),
     ("GetObjectAttributes", Need::Object(Action::Read)),
+    ("GetObjectAcl", Need::Object(Action::Read)),
     ("GetObjectTagging", Need::Object(Action::Read)),
     ("PutObject", Need::Object(Action::Write)),
     ("CopyObject", Need::Object(Action::Write)),
     ("DeleteObject", Need::Object(Action::Write)),
+    ("PutObjectAcl", Need::Object(Action::Write)),
     ("PutObjectTagging", Need::Object(Action::Write)),
     ("DeleteObjectTagging", Need::Object(Action::Write)),
     ("CreateMultipartUpload", Need::Object(Action::Write)),
@@ -60,9 +62,13 @@ const OPERATIONS: [(&str, Need); 29] = [
     ("ListObjectVersions", Need::ListInBucket),
     ("ListMultipartUploads", Need::ListInBucket),
     ("HeadBucket", Need::KnowBucket),
+    ("GetBucketAcl", Need::KnowBucket),
     ("GetBucketLocation", Need::KnowBucket),
+    ("GetBucketOwnershipControls", Need::KnowBucket),
     ("CreateBucket", Need::Admin),
     ("DeleteBucket", Need::Admin),
+    ("PutBucketAcl", Need::Admin),
+    ("PutBucketOwnershipControls", Need::Admin),
     ("GetBucketTagging", Need::Admin),
     ("PutBucketTagging", Need::Admin),
     ("DeleteBucketTagging", Need::Admin),

@@ -246,7 +246,8 @@ pub fn signature(data: &[u8]) {
 
 /// Documents: the verdict does not depend on how they arrive, and bytes are passed on as they are or not at all.
 pub fn document(mut data: &[u8]) {
-    let kind = [Kind::Delete, Kind::Tagging, Kind::Complete, Kind::Create][take(&mut data) % 4];
+    let kind =
+        [Kind::Delete, Kind::Tagging, Kind::Complete, Kind::Create, Kind::Acl, Kind::Ownership][take(&mut data) % 6];
     let size = take(&mut data) + 1;
     let verified = |headers: &HeaderMap, body: Pieces| {
         let expected = Expected::of(kind, headers).expect("these digests are well-formed");

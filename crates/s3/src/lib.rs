@@ -4,6 +4,7 @@
 //! goes through [`service`] (identity, checks before the signature), `s3s` (signature, routing), [`authorize`] (grants) and
 //! one function of [`operations`], which asks the cache. Plain reads pass `s3s` by: [`short_path`].
 
+mod access_list;
 mod authorize;
 mod buffers;
 mod connection;

@@ -1,5 +1,6 @@
 //! The operations of S3, each in terms of the cache.
 
+mod acl;
 mod buckets;
 mod copy;
 mod delete;
@@ -30,6 +31,8 @@ pub(crate) struct Operations {
     pub(crate) cache: Cache,
     pub(crate) tokens: Tokens,
     pub(crate) region: String,
+    /// Who owns all buckets.
+    pub(crate) owner_id: String,
 }
 
 /// Turns errors of the cache into answers to one request.
@@ -78,9 +81,9 @@ fn only_null_version(version_id: Option<&str>) -> S3Result<()> {
 }
 
 /// Refuses what would have to be done and is not: encryption (of forms; headers that ask for it, and for locks, are refused where
-/// access is checked) and access lists.
+/// access is checked) and access lists that grant anything to others.
 macro_rules! refuse_unsupported {
-    ($input:expr) => {{
+    ($input:expr, $headers:expr) => {{
         let input = &$input;
         if input.sse_customer_algorithm.is_some()
             || input.server_side_encryption.is_some()
@@ -88,12 +91,7 @@ macro_rules! refuse_unsupported {
         {
             return Err($crate::operations::not_implemented("Server-side encryption"));
         }
-        let public =
-            input.acl.as_ref().is_some_and(|acl| !matches!(acl.as_str(), "private" | "bucket-owner-full-control"));
-        let granted = [&input.grant_full_control, &input.grant_read, &input.grant_read_acp, &input.grant_write_acp];
-        if public || granted.iter().any(|grant| grant.is_some()) {
-            return Err($crate::operations::not_implemented("An access control list"));
-        }
+        $crate::access_list::check_new(input.acl.as_ref().map(|acl| acl.as_str()), &$headers)?;
     }};
 }
 use refuse_unsupported;
@@ -153,5 +151,11 @@ operations! {
     head_bucket(HeadBucketInput) -> HeadBucketOutput = describe_bucket;
     create_bucket(CreateBucketInput) -> CreateBucketOutput = make_bucket;
     delete_bucket(DeleteBucketInput) -> DeleteBucketOutput = remove_bucket;
+    get_bucket_acl(GetBucketAclInput) -> GetBucketAclOutput = read_bucket_acl;
+    put_bucket_acl(PutBucketAclInput) -> PutBucketAclOutput = write_bucket_acl;
+    get_object_acl(GetObjectAclInput) -> GetObjectAclOutput = read_object_acl;
+    put_object_acl(PutObjectAclInput) -> PutObjectAclOutput = write_object_acl;
+    get_bucket_ownership_controls(GetBucketOwnershipControlsInput) -> GetBucketOwnershipControlsOutput = read_ownership;
+    put_bucket_ownership_controls(PutBucketOwnershipControlsInput) -> PutBucketOwnershipControlsOutput = write_ownership;
     get_bucket_location(GetBucketLocationInput) -> GetBucketLocationOutput = locate_bucket;
 }

@@ -67,6 +67,9 @@ const SUBRESOURCES: [&str; 26] = [
     "website",
 ];
 
+/// Those of them that are answered here, but for the lists of versions that only the under store has.
+const ANSWERED_HERE: [&str; 2] = ["acl", "ownershipControls"];
+
 /// The route in front of the operations.
 pub(crate) struct PassThrough {
     pub(crate) cache: Cache,
@@ -78,7 +81,7 @@ pub(crate) struct PassThrough {
 #[async_trait]
 impl S3Route for PassThrough {
     fn is_match(&self, _method: &Method, uri: &Uri, _headers: &HeaderMap, _extensions: &mut http::Extensions) -> bool {
-        parameters(uri).any(|(name, value)| SUBRESOURCES.contains(&name) || (name == "versionId" && value != "null"))
+        passes(uri)
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -256,6 +259,11 @@ fn changes_object(method: &Method, uri: &Uri) -> bool {
         && parameters(uri).any(|(name, _)| matches!(name, "versionId" | "restore"))
 }
 
+fn passes(uri: &Uri) -> bool {
+    let is_behind = |name| SUBRESOURCES.contains(&name) && !ANSWERED_HERE.contains(&name);
+    parameters(uri).any(|(name, value)| is_behind(name) || (name == "versionId" && value != "null"))
+}
+
 /// The query's parameters as they stand: none of the names here needs decoding.
 fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
     let query = uri.query().unwrap_or_default();
@@ -326,16 +334,16 @@ mod tests {
 
     #[test]
     fn only_what_the_cache_has_no_opinion_on_matches() {
-        let matches = |uri: &str| {
-            let uri: Uri = uri.parse().unwrap();
-            parameters(&uri)
-                .any(|(name, value)| SUBRESOURCES.contains(&name) || (name == "versionId" && value != "null"))
-        };
-        for uri in ["/b?acl", "/b?lifecycle=", "/b/k?versionId=1", "/b/k?retention&versionId=1"] {
+        let matches = |uri: &str| passes(&uri.parse().unwrap());
+        for uri in
+            ["/b?cors", "/b?lifecycle=", "/b/k?acl&versionId=1", "/b/k?versionId=1", "/b/k?retention&versionId=1"]
+        {
             assert!(matches(uri), "{uri}");
         }
         for uri in [
             "/b",
+            "/b?acl",
+            "/b/k?acl&versionId=null",
             "/b/k?versionId=null",
             "/b?versions",
             "/b?location",

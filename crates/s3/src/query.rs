@@ -24,7 +24,7 @@ const READ: &[&str] = &[
 ];
 
 /// The operations of the cache.
-const OPERATIONS: [(&str, &[&str]); 29] = [
+const OPERATIONS: [(&str, &[&str]); 35] = [
     ("AbortMultipartUpload", &["uploadId"]),
     ("CompleteMultipartUpload", &["uploadId"]),
     ("CopyObject", &[]),
@@ -35,9 +35,12 @@ const OPERATIONS: [(&str, &[&str]); 29] = [
     ("DeleteObject", &[VERSION]),
     ("DeleteObjectTagging", &["tagging", VERSION]),
     ("DeleteObjects", &["delete"]),
+    ("GetBucketAcl", &["acl"]),
     ("GetBucketLocation", &["location"]),
+    ("GetBucketOwnershipControls", &["ownershipControls"]),
     ("GetBucketTagging", &["tagging"]),
     ("GetObject", READ),
+    ("GetObjectAcl", &["acl", VERSION]),
     ("GetObjectAttributes", &["attributes", VERSION]),
     ("GetObjectTagging", &["tagging", VERSION]),
     ("HeadBucket", &[]),
@@ -67,8 +70,11 @@ const OPERATIONS: [(&str, &[&str]); 29] = [
     ),
     ("ListParts", &["max-parts", "part-number-marker", "uploadId"]),
     ("PostObject", &[]),
+    ("PutBucketAcl", &["acl"]),
+    ("PutBucketOwnershipControls", &["ownershipControls"]),
     ("PutBucketTagging", &["tagging"]),
     ("PutObject", &[]),
+    ("PutObjectAcl", &["acl", VERSION]),
     ("PutObjectTagging", &["tagging", VERSION]),
     ("UploadPart", &["partNumber", "uploadId"]),
     ("UploadPartCopy", &["partNumber", "uploadId"]),

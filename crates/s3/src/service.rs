@@ -84,7 +84,8 @@ impl S3Service {
     ) -> Self {
         let tokens = Tokens::new(&settings.token_secret);
         let domain = || settings.domain.as_deref().map(Domain::new);
-        let operations = Operations { cache: cache.clone(), tokens, region: settings.region.clone() };
+        let (region, owner_id) = (settings.region.clone(), users.root().owner_id.clone());
+        let operations = Operations { cache: cache.clone(), tokens, region, owner_id };
         let builder = || {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
@@ -238,7 +239,12 @@ impl S3Service {
         watched: Watched,
         context: &Arc<RequestContext>,
     ) -> (Body, Option<Rest<TimedBody<Incoming>>>) {
-        if http_body::Body::is_end_stream(&body) && !matches!(watched, Watched::Chunks(_)) {
+        let may_be_empty = match &watched {
+            Watched::Plain | Watched::Form(_) => true,
+            Watched::Document(expected) => expected.allows_nothing(),
+            Watched::Chunks(_) => false,
+        };
+        if http_body::Body::is_end_stream(&body) && may_be_empty {
             return (Body::empty(), None);
         }
         let inner = &self.inner;

@@ -10,6 +10,7 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::{Failure, Operations, not_implemented};
+use crate::access_list::check_new;
 use crate::context::caller;
 use crate::convert;
 use crate::s3_error::error_with_status;
@@ -97,12 +98,9 @@ impl Operations {
         if input.object_lock_enabled_for_bucket == Some(true) {
             return Err(not_implemented("Object lock"));
         }
-        if input.acl.as_ref().is_some_and(|acl| acl.as_str() != "private") {
-            return Err(not_implemented("An access control list"));
-        }
-        let granted = request.headers.keys().any(|name| name.as_str().starts_with("x-amz-grant-"));
-        if granted || input.object_ownership.as_ref().is_some_and(|owner| owner.as_str() != "BucketOwnerEnforced") {
-            return Err(not_implemented("An access control list"));
+        check_new(input.acl.as_ref().map(|acl| acl.as_str()), &request.headers)?;
+        if input.object_ownership.as_ref().is_some_and(|owner| owner.as_str() != "BucketOwnerEnforced") {
+            return Err(not_implemented("A bucket with ACLs"));
         }
         let configuration = input.create_bucket_configuration.unwrap_or_default();
         if configuration.bucket.is_some() || configuration.location.is_some() {

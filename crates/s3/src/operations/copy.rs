@@ -22,7 +22,7 @@ impl Operations {
         let failure = Failure::of(&request, "CopyObject");
         let user = caller(&request)?;
         let input = &mut request.input;
-        refuse_unsupported!(input);
+        refuse_unsupported!(input, request.headers);
         let source = readable_source(&input.copy_source, &user)?;
         let target = convert::path(&input.bucket, &input.key)?;
         let replaces = |directive: Option<&str>, name: &str| match directive {

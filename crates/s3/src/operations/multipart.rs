@@ -30,7 +30,7 @@ impl Operations {
         let failure = Failure::of(&request, "CreateMultipartUpload");
         let user = caller(&request)?;
         let input = &mut request.input;
-        refuse_unsupported!(input);
+        refuse_unsupported!(input, request.headers);
         let create = CreateUpload {
             path: convert::path(&input.bucket, &input.key)?,
             attributes: convert::check_attributes(Attributes {

@@ -23,7 +23,7 @@ impl Operations {
         let location = if is_form { location(&request, Some(&request.input.key)) } else { None };
         let (trailing, signed) = (take_trailing(&mut request), is_signed(&request));
         let input = &mut request.input;
-        refuse_unsupported!(input);
+        refuse_unsupported!(input, request.headers);
         if input.write_offset_bytes.is_some() {
             return Err(not_implemented("Appending to an object"));
         }

@@ -35,12 +35,14 @@ pub(crate) enum BodyError {
     FormSignature,
     #[error("a field of the form is not implemented")]
     FormField,
+    #[error("the bucket does not allow ACLs")]
+    FormAcl,
     #[error("invalid according to Policy: Extra input fields: bucket")]
     FormPolicy,
 }
 
 impl BodyError {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -56,6 +58,7 @@ impl BodyError {
         Self::Form,
         Self::FormSignature,
         Self::FormField,
+        Self::FormAcl,
         Self::FormPolicy,
     ];
 
@@ -93,6 +96,7 @@ impl BodyError {
             Self::Busy => "SlowDown",
             Self::Form => "MalformedPOSTRequest",
             Self::FormField => "NotImplemented",
+            Self::FormAcl => "AccessControlListNotSupported",
             Self::FormPolicy => "AccessDenied",
         }
     }
@@ -112,6 +116,7 @@ impl BodyError {
             | Self::Checksum
             | Self::Document
             | Self::TooLong
+            | Self::FormAcl
             | Self::Form => StatusCode::BAD_REQUEST,
         }
     }

@@ -208,6 +208,8 @@ fn document(parts: &Parts, query: &Query, framing: Option<Framing>, hoisted: &He
         Method::POST if query.only("delete").is_some() => Kind::Delete,
         Method::POST if query.only("uploadId").is_some() => Kind::Complete,
         Method::PUT if query.only("tagging").is_some() => Kind::Tagging,
+        Method::PUT if query.only("acl").is_some() => Kind::Acl,
+        Method::PUT if query.only("ownershipControls").is_some() => Kind::Ownership,
         _ => return Ok(None),
     };
     if framing.is_some() {

@@ -166,7 +166,8 @@ impl<'a> Form<'a> {
         for (name, value) in &self.fields {
             match name.to_ascii_lowercase().as_str() {
                 "tagging" => return Err(BodyError::FormField),
-                "acl" if !HARMLESS_ACLS.contains(value) => return Err(BodyError::FormField),
+                "acl" if !HARMLESS_ACLS.contains(value) => return Err(BodyError::FormAcl),
+                name if name.starts_with("x-amz-grant-") => return Err(BodyError::FormAcl),
                 "policy" if names_bucket(value) == Some(false) => return Err(BodyError::FormPolicy),
                 name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") && !FIELDS.contains(&name) => {
                     return Err(BodyError::FormField);
