@@ -249,3 +249,23 @@ def test_the_tag_of_a_listing_names_the_object(server, s3, bucket, in_parts):
         s3.copy_object(Bucket=bucket, Key="copy", CopySource=f"{bucket}/object", CopySourceIfMatch=tag)
     refused("PreconditionFailed", s3.put_object, Bucket=bucket, Key="object", Body=b"new", IfMatch='"0"')
     s3.put_object(Bucket=bucket, Key="object", Body=b"new", IfMatch=listed)
+
+
+@pytest.mark.beyond_reference("it refuses some of them")
+@pytest.mark.parametrize("text", ["no tag at all", '"open', "open\"", "a/b=c", "W/x", "", ",", "a, b c"])
+def test_any_text_in_a_condition_is_a_tag_that_nothing_has(server, s3, bucket, etag, text):
+    target = f"/{bucket}/object"
+
+    def ask(method, name, body=b"", target=target, **more):
+        answer = send_signed(server, method, target, {name: text} | more, body)
+        return answer.status
+
+    for method in ("GET", "HEAD", "DELETE"):
+        assert ask(method, "If-Match") == 412, method
+    assert ask("PUT", "If-Match", b"x") == 412
+    for method in ("GET", "HEAD"):
+        assert ask(method, "If-None-Match") == 200, method
+    source = {"x-amz-copy-source": target}
+    assert ask("PUT", "x-amz-copy-source-if-match", target=f"/{bucket}/copy", **source) == 412
+    assert ask("PUT", "x-amz-copy-source-if-none-match", target=f"/{bucket}/copy", **source) == 200
+    assert s3.head_object(Bucket=bucket, Key="object")["ETag"] == etag

@@ -72,7 +72,7 @@ pub(crate) fn tag_condition(headers: &HeaderMap, name: &str) -> S3Result<Option<
         return Ok(Some(TagCondition::Any));
     }
     // A tag of S3 holds no comma.
-    let tags: Vec<ETag> = value
+    let mut tags: Vec<ETag> = value
         .split(',')
         .map(str::trim)
         .map(|tag| tag.strip_prefix("W/").unwrap_or(tag))
@@ -80,7 +80,8 @@ pub(crate) fn tag_condition(headers: &HeaderMap, name: &str) -> S3Result<Option<
         .map(ETag::new)
         .collect();
     if tags.is_empty() {
-        return Err(invalid_argument(format!("The header {name} is empty.")));
+        // Of no object.
+        tags.push(ETag::new(""));
     }
     Ok(Some(TagCondition::OneOf(tags)))
 }

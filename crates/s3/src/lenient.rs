@@ -1,4 +1,5 @@
-//! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, dates in older forms, an
+//! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, tags in conditions that are none,
+//! dates in older forms, an
 //! `Expires` that is no date, references to characters in a document, a `+` for a blank in the source of a copy.
 //!
 //! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that pass
@@ -7,20 +8,26 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
+use http::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE,
+};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use http_body_util::BodyExt;
-use s3s::dto::{Range, Timestamp, TimestampFormat};
+use s3s::dto::{ETagCondition, Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 
 use crate::context::{RequestContext, Verified};
 use crate::pass_through::{PassThrough, without_signature};
-use crate::s3_error::HideSource;
+use crate::s3_error::{HideSource, error_with_status};
+use crate::s3s_fixes::BodyError;
 use crate::s3s_fixes::documents::{IsDocument, plain_references};
 
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
+const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
+const COPY_SOURCE_IF_NONE_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-none-match");
+const TAG_CONDITIONS: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, COPY_SOURCE_IF_MATCH, COPY_SOURCE_IF_NONE_MATCH];
 
 /// All requests that do not go to the operations as they are.
 pub(crate) struct Routes {
@@ -57,7 +64,11 @@ impl S3Route for Routes {
                     let _ = context.requester.set(user);
                 }
                 let read = request.input.collect().await;
-                let document = read.map_err(|error| s3_error!(HideSource(error), InternalError))?;
+                // `s3s` compares the hash of the payload, and when no byte is to come does so without asking for the body.
+                let document = read.map_err(|error| {
+                    let wrong = BodyError::from_stream(&*error);
+                    error_with_status(wrong.code(), wrong.status(), wrong.message())
+                })?;
                 request.input = Body::from(plain_references(&document.to_bytes()));
                 request.headers.remove(CONTENT_LENGTH);
             }
@@ -88,6 +99,10 @@ fn needs_repair(method: &Method, headers: &HeaderMap) -> bool {
     let is_wrong = |name: &HeaderName, is_right: fn(&str) -> bool| {
         headers.get(name).is_some_and(|value| !value.to_str().is_ok_and(is_right))
     };
+    let is_form = *method == Method::POST && headers.get(CONTENT_TYPE).is_some_and(is_form);
+    if !is_form && TAG_CONDITIONS.iter().any(|name| headers.get(name).is_some_and(|value| !is_tag(value))) {
+        return true;
+    }
     match *method {
         Method::GET | Method::HEAD => {
             is_wrong(&RANGE, is_range)
@@ -96,7 +111,7 @@ fn needs_repair(method: &Method, headers: &HeaderMap) -> bool {
         }
         Method::PUT => is_wrong(&EXPIRES, is_date) || is_wrong(&COPY_SOURCE, has_no_plus),
         // The body of a form is parsed by now.
-        Method::POST => is_wrong(&EXPIRES, is_date) && !headers.get(CONTENT_TYPE).is_some_and(is_form),
+        Method::POST => is_wrong(&EXPIRES, is_date) && !is_form,
         _ => false,
     }
 }
@@ -113,6 +128,19 @@ fn has_no_plus(text: &str) -> bool {
     !text.contains('+')
 }
 
+/// As `s3s` has it: one tag, with quotes or of letters and digits alone.
+fn is_tag(value: &HeaderValue) -> bool {
+    ETagCondition::parse_http_header(value.as_bytes()).is_ok()
+}
+
+/// Any text is a tag, if of no object.
+fn as_tag(value: &HeaderValue) -> HeaderValue {
+    let text = String::from_utf8_lossy(value.as_bytes());
+    // Without what would end the tag, so that nothing becomes the tag of an object by it.
+    let plain = text.trim().replace(|c: char| !c.is_ascii() || c.is_ascii_control() || c == '"', "?");
+    HeaderValue::try_from(format!("\"{plain}\"")).expect("visible characters")
+}
+
 fn is_date(text: &str) -> bool {
     Timestamp::parse(TimestampFormat::HttpDate, text).is_ok()
 }
@@ -122,6 +150,10 @@ fn repair(headers: &mut HeaderMap) -> Option<String> {
     let text = |headers: &HeaderMap, name: &HeaderName| headers.get(name)?.to_str().map(str::to_owned).ok();
     if !text(headers, &RANGE).is_some_and(|range| is_range(&range)) {
         headers.remove(RANGE);
+    }
+    for name in TAG_CONDITIONS {
+        let Some(tag) = headers.get(&name).filter(|value| !is_tag(value)).map(as_tag) else { continue };
+        headers.insert(name, tag);
     }
     for name in [IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE] {
         let Some(given) = headers.remove(&name) else { continue };
@@ -172,10 +204,35 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_names_a_tag_whatever_it_says() {
+        for (given, read) in [
+            ("no tag", "\"no tag\""),
+            ("\"open", "\"?open\""),
+            ("", "\"\""),
+            ("a,b c", "\"a,b c\""),
+            ("\u{fc}", "\"?\""),
+            ("W/abc", "\"W/abc\""),
+        ] {
+            for name in TAG_CONDITIONS {
+                for method in [Method::GET, Method::PUT, Method::DELETE, Method::POST] {
+                    let mut headers = HeaderMap::from_iter([(name.clone(), HeaderValue::try_from(given).unwrap())]);
+                    assert!(needs_repair(&method, &headers), "{given}");
+                    repair(&mut headers);
+                    assert_eq!(headers[&name], read);
+                    assert!(!needs_repair(&method, &headers), "{given}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_right_is_left_alone() {
         for (name, value) in [
             (RANGE, "bytes=0-1"),
             (RANGE, "bytes=-1"),
+            (IF_MATCH, "*"),
+            (IF_MATCH, "0123abc-2"),
+            (IF_NONE_MATCH, "\"a\", \"b\""),
             (IF_MODIFIED_SINCE, "Sun, 06 Nov 1994 08:49:37 GMT"),
             (EXPIRES, "Sun, 06 Nov 1994 08:49:37 GMT"),
         ] {
