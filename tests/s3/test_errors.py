@@ -358,6 +358,12 @@ def signature_does_not_match(scene):
 def payload_hash_mismatch(scene):
     headers = sign(scene.server, "PUT", f"/{scene.bucket}/object", body=b"body")
     yield send(scene.server, "PUT", f"/{scene.bucket}/object", headers, b"ydob")
+    # Nor one that has not come, of an object or of a document.
+    for method, target in (("PUT", "/object"), ("PUT", "/kept?tagging"), ("PUT", "/kept?acl"), ("PUT", "?ownershipControls"), ("POST", "?delete"), ("PUT", f"/upload?partNumber=4&uploadId={scene.upload}"), ("POST", f"/upload?uploadId={scene.upload}")):
+        headers = sign(scene.server, method, f"/{scene.bucket}{target}", {"Content-MD5": md5_base64(b"")}, body=b"body")
+        yield send(scene.server, method, f"/{scene.bucket}{target}", headers)
+    headers = sign(scene.server, "PUT", "/another-bucket", body=b"body")
+    yield send(scene.server, "PUT", "/another-bucket", headers)
 
 
 @pytest.mark.deployments(("directory", "WRITE_THROUGH"), ("directory", "WRITE_BACK"), ("s3", "WRITE_BACK"), ("s3", "NO_CACHE"))

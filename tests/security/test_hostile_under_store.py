@@ -114,6 +114,17 @@ def test_that_our_keys_are_wrong_is_no_fault_of_a_client(worker, stores, status,
     assert send_signed(worker, "GET", f"{path}?versionId=7").status == expected
 
 
+def test_every_internal_error_has_a_line_in_the_log(worker, stores):
+    behind, _ = stores
+    # Nothing that a client could be told.
+    behind.fail_with(307, "TemporaryRedirect", TOLD)
+    answers = [send_signed(worker, method, path, body=body) for method, path, body in QUESTIONS]
+    ids = {answer.headers["x-amz-request-id"] for answer in answers if answer.status == 500}
+    assert ids
+    logged = lambda: {found for found in ids for line in worker.log.read_text().splitlines() if " ERROR " in line and found in line}  # noqa: E731
+    eventually("a line for each", lambda: logged() == ids)
+
+
 def test_nobody_gets_its_keys_or_hears_of_ours(worker, stores):
     """What is sent behind carries the signature of the worker, and nothing of the client's."""
     behind, _ = stores

@@ -148,6 +148,11 @@ impl S3Service {
         let took = inner.env.clock.monotonic().saturating_sub(began);
         let status = response.status().as_u16();
         inner.metrics.answered(context.operation(), status, took);
+        if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
+            // Who knows more has said so before.
+            let (request_id, operation) = (&context.id, context.operation());
+            tracing::error!(request_id, operation, "request answered with an internal error");
+        }
         if let Some((method, uri)) = told {
             let (request_id, operation, path) = (&context.id, context.operation(), uri.path());
             tracing::debug!(request_id, operation, %method, path, status, ?took, "request answered");
