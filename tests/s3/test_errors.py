@@ -181,7 +181,7 @@ def incomplete_body(scene):
         yield scene.chunked(kind, "no-end")
 
 
-@error("InvalidArgument", 400, "a continuation token of one's own, a part number outside 1 to 10,000, a negative limit, a bad copy source")
+@error("InvalidArgument", 400, "a continuation token or an upload id marker of one's own, a part number outside 1 to 10,000, a negative limit, a bad copy source, an attribute that is none")
 def invalid_argument(scene):
     yield scene.send("GET", "?list-type=2&continuation-token=nonsense")
     yield scene.send("GET", "?list-type=2&max-keys=-1")
@@ -189,6 +189,9 @@ def invalid_argument(scene):
     for number in ("0", "10001", "-1", "one"):
         yield scene.send("PUT", f"/upload?partNumber={number}&uploadId={scene.upload}", body=b"x")
     yield scene.send("PUT", "/object", {"x-amz-copy-source": "nonsense"})
+    for attributes in ("Etag", "ETag,Owner", "ETag,,ObjectSize"):
+        yield scene.send("GET", "/kept?attributes", {"x-amz-object-attributes": attributes})
+    yield scene.send("GET", "?uploads&key-marker=a&upload-id-marker=nonsense")
 
 
 @error("InvalidBucketName", 400, "CreateBucket with a name that S3 does not take")
@@ -226,11 +229,13 @@ def invalid_range(scene):
     yield scene.send("GET", "/kept", {"Range": "bytes=-0"})
 
 
-@error("InvalidRequest", 400, "what contradicts itself: headers given twice, two checksums, a trailer without a streaming payload")
+@error("InvalidRequest", 400, "what contradicts itself: headers given twice, two checksums, a trailer without a streaming payload; no attributes to tell")
 def invalid_request(scene):
     yield scene.send("PUT", "/object", {"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "AAAA"}, b"")
     yield scene.send("PUT", "/kept", {"x-amz-copy-source": f"/{scene.bucket}/kept"})
     yield scene.send("PUT", "/object", {"x-amz-sdk-checksum-algorithm": "CRC77"}, b"x")
+    yield scene.send("GET", "/kept?attributes")
+    yield scene.send("GET", "/kept?attributes", {"x-amz-object-attributes": ""})
 
 
 @error("InvalidStorageClass", 400, "a storage class that is none")
@@ -243,6 +248,16 @@ def invalid_tag(scene):
     yield scene.send("PUT", "/object", {"x-amz-tagging": "a!=1"}, b"x")
     body = b"<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag><Tag><Key>a</Key><Value>2</Value></Tag></TagSet></Tagging>"
     yield scene.send("PUT", "/kept?tagging", {"Content-MD5": md5_base64(body)}, body)
+    for tags in ("<Tag><Key>a!</Key><Value>1</Value></Tag>", "<Tag><Key>a</Key></Tag><Tag><Key>a</Key></Tag>", "<Tag><Key>aws:a</Key></Tag>"):
+        document = f"<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>".encode()
+        yield send_signed(scene.server, "PUT", "/another-bucket", body=document)
+
+
+@error("InvalidLocationConstraint", 400, "CreateBucket in another region, or in one that is none")
+def invalid_location_constraint(scene):
+    for location in ("eu-west-1", "nowhere", "US-EAST-1", " "):
+        document = f"<CreateBucketConfiguration><LocationConstraint>{location}</LocationConstraint></CreateBucketConfiguration>".encode()
+        yield send_signed(scene.server, "PUT", "/another-bucket", body=document)
 
 
 @error("KeyTooLongError", 400, "a key of more than 1,024 bytes")
@@ -276,6 +291,9 @@ def max_message_length(scene):
 def metadata_too_large(scene):
     yield scene.send("PUT", "/object", {"x-amz-meta-a": "v" * 2048}, b"x")
     yield scene.send("POST", "/object?uploads", {"x-amz-meta-a": "v" * 2048})
+    for directive in ("COPY", "REPLACE"):
+        headers = {"x-amz-copy-source": f"/{scene.bucket}/kept", "x-amz-metadata-directive": directive, "x-amz-meta-a": "v" * 2048}
+        yield scene.send("PUT", "/object", headers)
 
 
 @error("MethodNotAllowed", 405, "a method that S3 does not have")
@@ -296,6 +314,13 @@ def no_such_bucket(scene):
         yield send_signed(scene.server, method, "/no-such-bucket-here/key", body=b"x" if method == "PUT" else b"")
     yield send_signed(scene.server, "GET", "/no-such-bucket-here?list-type=2")
     yield send_signed(scene.server, "DELETE", "/no-such-bucket-here")
+    upload = f"/no-such-bucket-here/key?uploadId={scene.upload}"
+    for method in ("GET", "DELETE"):
+        yield send_signed(scene.server, method, upload)
+    part = b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>a</ETag></Part></CompleteMultipartUpload>"
+    yield send_signed(scene.server, "POST", upload, body=part)
+    yield send_signed(scene.server, "PUT", f"{upload}&partNumber=1", body=b"x")
+    yield send_signed(scene.server, "PUT", f"{upload}&partNumber=1", {"x-amz-copy-source": f"/{scene.bucket}/kept"})
 
 
 @error("NoSuchKey", 404, "a GET or a copy of an object that is not there, If-Match on one")
@@ -403,3 +428,15 @@ def test_a_client_of_another_region_learns_the_right_one(server, s3, bucket):
     error = refused("AuthorizationHeaderMalformed", elsewhere.list_buckets)["Error"]
     assert error["Region"] == REGION and "'eu-central-1' is wrong; expecting 'us-east-1'" in error["Message"]
     assert elsewhere.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"x"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
+def test_no_request_takes_a_longer_key(server, bucket, method):
+    answer = send_signed(server, method, f"/{bucket}/" + "k" * 1025, body=b"x" if method == "PUT" else b"")
+    assert answer.status == 400 and (method == "HEAD" or b"<Code>KeyTooLongError<" in answer.body), answer
+
+
+@pytest.mark.beyond_reference("it takes them")
+def test_a_new_bucket_has_no_tags(s3):
+    refused("NotImplemented", s3.create_bucket, Bucket="a-bucket-with-tags", CreateBucketConfiguration={"Tags": [{"Key": "a", "Value": "1"}]})
+    refused("404", s3.head_bucket, Bucket="a-bucket-with-tags")

@@ -1,5 +1,6 @@
 """Multipart uploads."""
 
+import datetime
 import hashlib
 import os
 
@@ -206,3 +207,43 @@ def test_a_completion_says_where_the_object_is(server, s3, bucket):
     upload = create(s3, bucket)
     location = complete(s3, bucket, upload, put_parts(s3, bucket, upload, [b"x"]))["Location"]
     assert location == f"{server.endpoint}/{bucket}/object"
+
+
+@pytest.mark.beyond_reference("it does not know the header")
+def test_an_upload_is_aborted_by_the_time_that_it_began(s3, bucket):
+    """https://docs.aws.amazon.com/AmazonS3/latest/API/API_AbortMultipartUpload.html: 412 for another time, 204 for that one, or for no upload."""
+    names = [{"Bucket": bucket, "Key": "object"} for _ in range(3)]
+    for upload in names:
+        upload["UploadId"] = s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]
+    began = {listed["UploadId"]: listed["Initiated"] for listed in s3.list_multipart_uploads(Bucket=bucket)["Uploads"]}
+    for upload in names:
+        time = began[upload["UploadId"]]
+        wrong = time - datetime.timedelta(seconds=1)
+        refused("PreconditionFailed", s3.abort_multipart_upload, IfMatchInitiatedTime=wrong, **upload)
+        assert s3.list_parts(**upload)["UploadId"] == upload["UploadId"]
+        s3.abort_multipart_upload(IfMatchInitiatedTime=time, **upload)
+        refused("NoSuchUpload", s3.list_parts, **upload)
+        s3.abort_multipart_upload(IfMatchInitiatedTime=time, **upload)
+        refused("NoSuchUpload", s3.abort_multipart_upload, **upload)
+
+
+@pytest.mark.beyond_reference("it lists them otherwise")
+def test_pages_of_uploads_have_both_markers(s3, bucket):
+    """As versitygw found it in Amazon S3: tests/integration/ListMultipartUploads.go, ListMultipartUploads_delimiter_truncated."""
+    keys = ["abc/something", "foo/bar/baz", "foo/quxx", "plain", "some/very/nested/object", "zzz"]
+    ids = [s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in keys]
+    page = s3.list_multipart_uploads(Bucket=bucket, Delimiter="/", MaxUploads=2)
+    assert [prefix["Prefix"] for prefix in page["CommonPrefixes"]] == ["abc/", "foo/"] and page["IsTruncated"]
+    assert page["NextKeyMarker"] == "foo/" and page["NextUploadIdMarker"] in ids[1:3]
+    markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+    page = s3.list_multipart_uploads(Bucket=bucket, Delimiter="/", MaxUploads=2, **markers)
+    assert page["UploadIdMarker"] == markers["UploadIdMarker"]
+    assert [prefix["Prefix"] for prefix in page["CommonPrefixes"]] == ["some/"] and [upload["Key"] for upload in page["Uploads"]] == ["plain"]
+    assert page["NextKeyMarker"] == "some/" and page["NextUploadIdMarker"] == ids[4]
+    markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+    page = s3.list_multipart_uploads(Bucket=bucket, Delimiter="/", MaxUploads=2, **markers)
+    assert [upload["UploadId"] for upload in page["Uploads"]] == [ids[5]] and not page["IsTruncated"]
+    assert "NextKeyMarker" not in page and "NextUploadIdMarker" not in page
+    refused("InvalidArgument", s3.list_multipart_uploads, Bucket=bucket, KeyMarker="foo/", UploadIdMarker="nonsense")
+    # Without a key to begin at it says nothing.
+    assert len(s3.list_multipart_uploads(Bucket=bucket, UploadIdMarker="nonsense")["Uploads"]) == len(keys)

@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import os
 import socket
+import urllib.parse
 
 import pytest
 
@@ -327,3 +328,13 @@ def test_a_put_must_say_how_long_it_is(server, s3, bucket):
         answer = connection.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 411 ") and b"<Code>MissingContentLength<" in answer, answer
     assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"
+
+
+@pytest.mark.beyond_reference("it refuses what is no date")
+@pytest.mark.parametrize("text", ["Thu, 01 Dec 1994 16:00:00 GMT", "in two days", "0", "-1", "1994-12-01T16:00:00Z"])
+def test_an_answer_expires_as_it_was_asked_to(server, s3, bucket, text):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x", Expires=datetime.datetime(2040, 1, 1))
+    for method in ("GET", "HEAD"):
+        answer = send_signed(server, method, f"/{bucket}/object?response-expires={urllib.parse.quote(text)}")
+        assert answer.status == 200 and answer.headers["expires"] == text, answer
+    assert send_signed(server, "GET", f"/{bucket}/object?response-expires=a%0Ab").status == 400

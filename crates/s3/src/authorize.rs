@@ -129,6 +129,12 @@ impl S3Access for Authorization {
             let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
             return Err(s3_error!(InvalidRequest, "{}", message));
         }
+        if name == "GetObjectAttributes"
+            && !request.headers().get_all("x-amz-object-attributes").iter().any(|value| !value.is_empty())
+        {
+            let message = "The x-amz-object-attributes header specifying the attributes to be retrieved is either missing or empty";
+            return Err(s3_error!(InvalidRequest, "{}", message));
+        }
         request.extensions_mut().insert(Caller(user));
         Ok(())
     }
@@ -144,11 +150,10 @@ impl S3Access for Authorization {
 }
 
 /// How headers begin that ask for what is not done here: whoever sends them relies on it.
-const REFUSED_HEADERS: [(&str, &str); 5] = [
+const REFUSED_HEADERS: [(&str, &str); 4] = [
     ("x-amz-server-side-encryption", "Server-side encryption"),
     ("x-amz-copy-source-server-side-encryption", "Server-side encryption"),
     ("x-amz-object-lock-", "Object lock"),
-    ("x-amz-if-match-initiated-time", "Aborting by time"),
     ("x-amz-bucket-namespace", "A namespace for buckets"),
 ];
 

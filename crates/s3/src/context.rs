@@ -126,6 +126,8 @@ pub(crate) struct Verified {
     pub(crate) trailing: Option<TrailingHeaders>,
     /// `Expires` as it was given.
     pub(crate) expires: Option<String>,
+    /// `response-expires` as it was given.
+    pub(crate) response_expires: Option<String>,
 }
 
 /// The user that [`crate::authorize`] found.

@@ -1,5 +1,6 @@
 //! Between `s3s`'s types and ours.
 
+use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
 use forebay_cache::{Attributes, Conditions, IfRange, TagCondition};
@@ -34,8 +35,12 @@ pub(crate) fn http_date(unix_ms: u64) -> String {
     at(unix_ms).format(&format).expect("a UTC time has all parts of the format")
 }
 
+pub(crate) fn unix_seconds(time: Timestamp) -> u64 {
+    u64::try_from(OffsetDateTime::from(time).unix_timestamp()).unwrap_or(0)
+}
+
 fn unix_ms(time: Timestamp) -> u64 {
-    u64::try_from(OffsetDateTime::from(time).unix_timestamp()).unwrap_or(0).saturating_mul(1000)
+    unix_seconds(time).saturating_mul(1000)
 }
 
 pub(crate) fn path(bucket: &str, key: &str) -> S3Result<ObjectPath> {
@@ -161,6 +166,11 @@ pub(crate) fn expires(expires: Option<Timestamp>) -> Option<String> {
     expires.map(|time| http_date(unix_ms(time)))
 }
 
+/// `response-expires` comes back as it was given.
+pub(crate) fn response_expires(extensions: &Extensions) -> Option<String> {
+    extensions.get::<Verified>().and_then(|verified| verified.response_expires.clone())
+}
+
 /// `Expires` is stored as it was given, whether it is a date or not.
 pub(crate) fn given_expires(expires: Option<Timestamp>, extensions: &Extensions) -> Option<String> {
     let text = || extensions.get::<Verified>().and_then(|verified| verified.expires.clone());
@@ -226,10 +236,15 @@ pub(crate) fn tags_of_header(header: Option<&str>) -> S3Result<Tags> {
 
 /// Tags within their limits, each key once.
 pub(crate) fn tags(pairs: Vec<(String, String)>) -> S3Result<Tags> {
-    let count = pairs.len();
-    if count > limits::TAGS_MAX {
+    if pairs.len() > limits::TAGS_MAX {
         return Err(error_with_status("BadRequest", StatusCode::BAD_REQUEST, "Object tags cannot be greater than 10"));
     }
+    check_tags(&pairs)?;
+    Ok(pairs.into_iter().collect())
+}
+
+/// Of objects and buckets.
+pub(crate) fn check_tags(pairs: &[(String, String)]) -> S3Result<()> {
     let fits = |(key, value): &(String, String)| {
         (1..=limits::TAG_KEY_CHARS_MAX).contains(&key.chars().count())
             && value.chars().count() <= limits::TAG_VALUE_CHARS_MAX
@@ -239,11 +254,11 @@ pub(crate) fn tags(pairs: Vec<(String, String)>) -> S3Result<Tags> {
     if !pairs.iter().all(fits) {
         return Err(s3_error!(InvalidTag, "The tag key or value that you provided is not valid."));
     }
-    let tags: Tags = pairs.into_iter().collect();
-    if tags.len() != count {
+    let keys: HashSet<&str> = pairs.iter().map(|(key, _)| key.as_str()).collect();
+    if keys.len() != pairs.len() {
         return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
     }
-    Ok(tags)
+    Ok(())
 }
 
 /// Letters, digits, spaces and `+ - = . _ : / @`, by the documentation of Amazon S3.

@@ -1,6 +1,6 @@
 //! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, tags in conditions that are none,
 //! dates in older forms, an
-//! `Expires` that is no date, references to characters in a document, a `+` for a blank in the source of a copy.
+//! `Expires` or a `response-expires` that is no date, references to characters in a document, a `+` for a blank in the source of a copy.
 //!
 //! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that pass
 //! through, a route of `s3s` gets the request then, and `s3s` parses it once more.
@@ -13,6 +13,7 @@ use http::header::{
 };
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use http_body_util::BodyExt;
+use percent_encoding::percent_decode_str;
 use s3s::dto::{ETagCondition, Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
@@ -40,7 +41,10 @@ pub(crate) struct Routes {
 impl S3Route for Routes {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &mut Extensions) -> bool {
         let passes = self.pass_through.is_match(method, uri, headers, extensions);
-        passes || needs_repair(method, headers) || extensions.get::<IsDocument>().is_some()
+        passes
+            || needs_repair(method, headers)
+            || has_response_expires(method, uri)
+            || extensions.get::<IsDocument>().is_some()
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -74,13 +78,18 @@ impl S3Route for Routes {
             }
         }
         let expires = repair(&mut request.headers);
+        let response_expires = if has_response_expires(&request.method, &request.uri) {
+            take_response_expires(&mut request.uri)
+        } else {
+            None
+        };
         let access_key = request.credentials.take().map(|credentials| credentials.access_key);
         if access_key.is_some() {
             // `s3s` has compared it; without a signature that is left to the operation.
             request.headers.remove("x-amz-content-sha256");
         }
         let trailing = request.trailing_headers.take();
-        request.extensions.insert(Verified { access_key, trailing, expires });
+        request.extensions.insert(Verified { access_key, trailing, expires, response_expires });
         let answer = self.operations.call(without_signature(request)?).await;
         let (parts, body) = answer.map_err(|error| s3_error!(HideSource(error.into()), InternalError))?.into_parts();
         let mut response = S3Response::with_headers(body, parts.headers);
@@ -93,6 +102,27 @@ impl Routes {
     fn passes(&self, request: &mut S3Request<Body>) -> bool {
         self.pass_through.is_match(&request.method, &request.uri, &request.headers, &mut request.extensions)
     }
+}
+
+/// The parameter of reads that `s3s` takes for a date, and S3 for any text.
+const RESPONSE_EXPIRES: &str = "response-expires";
+
+fn is_response_expires(parameter: &str) -> bool {
+    let name = parameter.split('=').next().unwrap_or_default();
+    percent_decode_str(name).eq(RESPONSE_EXPIRES.bytes())
+}
+
+fn has_response_expires(method: &Method, uri: &Uri) -> bool {
+    matches!(*method, Method::GET | Method::HEAD) && uri.query().unwrap_or_default().split('&').any(is_response_expires)
+}
+
+/// Its value, which the URI has no more afterwards.
+fn take_response_expires(uri: &mut Uri) -> Option<String> {
+    let (given, rest): (Vec<&str>, Vec<&str>) = uri.query()?.split('&').partition(|name| is_response_expires(name));
+    let value = given.first()?.split_once('=').map_or("", |(_, value)| value).replace('+', " ");
+    let value = percent_decode_str(&value).decode_utf8().ok()?.into_owned();
+    *uri = format!("{}?{}", uri.path(), rest.join("&")).parse().ok()?;
+    Some(value)
 }
 
 fn needs_repair(method: &Method, headers: &HeaderMap) -> bool {
@@ -223,6 +253,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_expiry_of_an_answer_is_any_text() {
+        let mut uri = Uri::from_static("/b/k?a=1&response-expires=in+two%20days&b");
+        assert!(has_response_expires(&Method::GET, &uri) && !has_response_expires(&Method::PUT, &uri));
+        assert_eq!(take_response_expires(&mut uri).unwrap(), "in two days");
+        assert_eq!(uri, "/b/k?a=1&b");
+        assert!(!has_response_expires(&Method::GET, &uri));
+        let mut uri = Uri::from_static("/b/k?response%2Dexpires");
+        assert!(has_response_expires(&Method::HEAD, &uri));
+        assert_eq!(take_response_expires(&mut uri).unwrap(), "");
     }
 
     #[test]

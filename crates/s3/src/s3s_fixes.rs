@@ -25,8 +25,9 @@
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id, and some of them words; unknown methods are 501, not 405; a list in several headers of one name is refused ([`checks`] joins them); a POST form that breaks its policy is answered with
 //!   InvalidPolicyDocument instead of AccessDenied; the answer to a form has the ETag without quotes, and no host in the Location;
 //!   GetObjectAttributes writes the ETag with quotes; the status of a HEAD cannot be set; carriage returns are not escaped.
-//! - A Range header that is no range or several, an If-Modified-Since in an older form of dates or none, and an Expires that is no
-//!   date are refused, where S3 ignores them, reads them, and stores it as it is; a `+` in `x-amz-copy-source` is a plus, not a
+//! - A Range header that is no range or several, an If-Modified-Since in an older form of dates or none, and an Expires or a
+//!   `response-expires` that is no date are refused, where S3 ignores them, reads them, and takes it as it is; so is a tag in a condition
+//!   that is not quoted or not of letters and digits; a `+` in `x-amz-copy-source` is a plus, not a
 //!   blank: see `lenient`.
 //! - Multipart forms are read into memory whole before access is checked; [`FORM_FILE_BYTES_MAX`] bounds one, and the service
 //!   bounds how many are read at once.

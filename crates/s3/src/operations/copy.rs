@@ -43,6 +43,8 @@ impl Operations {
             return Err(s3_error!(InvalidRequest, "{}", message));
         }
         let conditions = write_conditions(&request, &target)?;
+        // Too much of it is refused even where the object keeps what it has.
+        let metadata = convert::user_metadata(request.input.metadata.take())?;
         let input = &mut request.input;
         let copy = CopyObject {
             source_conditions: convert::read_conditions(
@@ -53,11 +55,7 @@ impl Operations {
             )?,
             storage_class: headers.storage_class.clone(),
             website_redirect_location: headers.website_redirect_location.clone(),
-            replace_metadata: if replace_metadata {
-                Some((headers, convert::user_metadata(input.metadata.take())?))
-            } else {
-                None
-            },
+            replace_metadata: replace_metadata.then_some((headers, metadata)),
             replace_tags: replace_tags.then(|| convert::tags_of_header(input.tagging.as_deref())).transpose()?,
             checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
             conditions,

@@ -1,6 +1,8 @@
 //! Multipart uploads: create, parts, complete, abort.
 
-use forebay_cache::{Attributes, CompletePart, CompleteUpload, CopyPart, CreateUpload, UploadRef};
+use forebay_cache::{
+    Attributes, CompletePart, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, ListUploads, UploadRef,
+};
 use forebay_types::{Algorithm, ETag, limits};
 use http::HeaderMap;
 use s3s::dto::{
@@ -8,7 +10,7 @@ use s3s::dto::{
     CompletedPart, CopyPartResult, CreateMultipartUploadInput, CreateMultipartUploadOutput, Range, UploadPartCopyInput,
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::copy::readable_source;
 use super::read::{hide, part_number};
@@ -23,6 +25,15 @@ pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<Upl
 }
 
 impl Operations {
+    /// What is not there is the bucket, when there is none.
+    pub(super) async fn answer_upload(&self, error: Error, upload: &UploadRef, failure: &Failure) -> S3Error {
+        let is_absent = error.kind == ErrorKind::NoSuchUpload;
+        if is_absent && matches!(self.cache.bucket_exists(&upload.path.bucket).await, Ok(false)) {
+            return failure.answer(Error::new(ErrorKind::NoSuchBucket, error.context));
+        }
+        failure.answer(error)
+    }
+
     pub(super) async fn begin_upload(
         &self,
         mut request: S3Request<CreateMultipartUploadInput>,
@@ -73,7 +84,10 @@ impl Operations {
             signed,
         };
         let body = incoming(input.body.take(), &request.headers, announced)?;
-        let written = self.cache.put_part(&upload, number, body).await.map_err(|error| failure.answer(error))?;
+        let written = match self.cache.put_part(&upload, number, body).await {
+            Ok(written) => written,
+            Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),
+        };
         let mut output = UploadPartOutput { e_tag: Some(convert::etag(&written.etag)), ..UploadPartOutput::default() };
         set_checksums!(output, &written.checksums, 0);
         Ok(S3Response::new(output))
@@ -99,7 +113,14 @@ impl Operations {
             range: input.copy_source_range.as_deref().map(copy_range).transpose()?,
             source: source.clone(),
         };
-        let written = self.cache.copy_part(copy).await.map_err(|error| hide(error, &user, &source, &failure))?;
+        let upload = copy.upload.clone();
+        let written = match self.cache.copy_part(copy).await {
+            Ok(written) => written,
+            Err(error) if error.kind == ErrorKind::NoSuchUpload => {
+                return Err(self.answer_upload(error, &upload, &failure).await);
+            }
+            Err(error) => return Err(hide(error, &user, &source, &failure)),
+        };
         let mut result = CopyPartResult {
             e_tag: Some(convert::etag(&written.etag)),
             last_modified: Some(convert::timestamp(written.last_modified_ms)),
@@ -134,7 +155,11 @@ impl Operations {
             conditions,
         };
         let parts = complete.parts.len();
-        let written = self.cache.complete_upload(complete).await.map_err(|error| failure.answer(error))?;
+        let upload = complete.upload.clone();
+        let written = match self.cache.complete_upload(complete).await {
+            Ok(written) => written,
+            Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),
+        };
         let mut output = CompleteMultipartUploadOutput {
             location,
             bucket: Some(input.bucket),
@@ -153,8 +178,38 @@ impl Operations {
         let failure = Failure::of(&request, "AbortMultipartUpload");
         let input = request.input;
         let upload = upload(&input.bucket, &input.key, input.upload_id)?;
-        self.cache.abort_upload(&upload).await.map_err(|error| failure.answer(error))?;
+        let wanted = input.if_match_initiated_time.map(convert::unix_seconds);
+        if let Some(wanted) = wanted
+            && let Some(created_ms) = self.created_ms(&upload).await.map_err(|error| failure.answer(error))?
+            && created_ms / 1000 != wanted
+        {
+            return Err(failure.answer(Error::new(ErrorKind::PreconditionFailed, "the upload began at another time")));
+        }
+        match self.cache.abort_upload(&upload).await {
+            Ok(()) => {}
+            Err(error) => match self.answer_upload(error, &upload, &failure).await {
+                // With a time, one that is gone is as wanted.
+                error if wanted.is_some() && error.code().as_str() == "NoSuchUpload" => {}
+                error => return Err(error),
+            },
+        }
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+
+    /// When an upload began, if it is there. That never changes.
+    async fn created_ms(&self, upload: &UploadRef) -> Result<Option<u64>, Error> {
+        let key = upload.path.key.as_str();
+        let limit = limits::LIST_KEYS_MAX as usize;
+        let mut list = ListUploads { prefix: key.to_owned(), limit, ..ListUploads::default() };
+        loop {
+            let page = self.cache.list_uploads(&upload.path.bucket, &list).await?;
+            let found = page.uploads.iter().find(|listed| listed.key == key && listed.upload_id == upload.upload_id);
+            let is_last = !page.is_truncated || page.next_key_marker.as_deref() != Some(key);
+            if found.is_some() || is_last {
+                return Ok(found.map(|listed| listed.created_ms));
+            }
+            (list.key_marker, list.upload_id_marker) = (page.next_key_marker, page.next_upload_id_marker);
+        }
     }
 }
 

@@ -22,6 +22,8 @@ use crate::convert::{self, set_checksums, set_checksums_and_type};
 
 /// What S3 calls an object that came without a type.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
+/// What GetObjectAttributes can be asked for.
+const ATTRIBUTES: [&str; 5] = ["Checksum", "ETag", "ObjectParts", "ObjectSize", "StorageClass"];
 /// Most parts that GetObjectAttributes shows at once.
 const PARTS_MAX: i32 = 1000;
 
@@ -49,15 +51,19 @@ macro_rules! get_request {
 
 /// What `response-*` parameters ask for; both inputs have the same fields.
 macro_rules! overrides {
-    ($input:expr) => {{
-        let input = &$input;
+    ($request:expr) => {{
+        let input = &$request.input;
         override_headers([
             (CACHE_CONTROL, input.response_cache_control.clone()),
             (CONTENT_DISPOSITION, input.response_content_disposition.clone()),
             (CONTENT_ENCODING, input.response_content_encoding.clone()),
             (CONTENT_LANGUAGE, input.response_content_language.clone()),
             (CONTENT_TYPE, input.response_content_type.clone()),
-            (EXPIRES, convert::expires(input.response_expires.clone())),
+            (
+                EXPIRES,
+                convert::response_expires(&$request.extensions)
+                    .or_else(|| convert::expires(input.response_expires.clone())),
+            ),
         ])?
     }};
 }
@@ -97,9 +103,12 @@ impl Operations {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let get = get_request!(request);
         let user = caller(&request)?;
-        refuse_anonymous(!is_signed(&request), &overrides!(request.input))?;
+        let overrides = overrides!(request);
+        refuse_anonymous(!is_signed(&request), &overrides)?;
         let failure = Failure::of(&request, "GetObject");
-        self.send_object(get, &user, failure, request.input.checksum_mode.is_some()).await
+        let mut response = self.send_object(get, &user, failure, request.input.checksum_mode.is_some()).await?;
+        response.headers.extend(overrides);
+        Ok(response)
     }
 
     /// GetObject of a user who may do it.
@@ -139,7 +148,8 @@ impl Operations {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let get = get_request!(request);
         let user = caller(&request)?;
-        refuse_anonymous(!is_signed(&request), &overrides!(request.input))?;
+        let overrides = overrides!(request);
+        refuse_anonymous(!is_signed(&request), &overrides)?;
         let (path, part) = (get.path.clone(), get.part_number);
         let failure = Failure::of(&request, "HeadObject");
         let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
@@ -147,7 +157,7 @@ impl Operations {
         let mut output = describe!(HeadObjectOutput, &head, part, checksum_mode);
         output.content_range = content_range(&head);
         let mut response = answer(output, &head);
-        response.headers.extend(overrides!(request.input));
+        response.headers.extend(overrides);
         if !head.info.tags.is_empty() {
             response.headers.insert("x-amz-tagging-count", head.info.tags.len().into());
         }
@@ -160,17 +170,18 @@ impl Operations {
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
         let input = &request.input;
         only_null_version(input.version_id.as_deref())?;
+        // One header with commas, or one for each.
+        let named = || input.object_attributes.iter().flat_map(|header| header.as_str().split(',')).map(str::trim);
+        if !named().all(|name| ATTRIBUTES.contains(&name)) {
+            return Err(convert::invalid_argument("Invalid attribute name specified."));
+        }
         let path = convert::path(&input.bucket, &input.key)?;
         let get = GetObject { path: path.clone(), range: None, part_number: None, conditions: Default::default() };
         let user = caller(&request)?;
         let failure = Failure::of(&request, "GetObjectAttributes");
         let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
         let info = &head.info;
-        let wants = |name: &str| {
-            // One header with commas, or one for each.
-            let mut named = input.object_attributes.iter().flat_map(|header| header.as_str().split(','));
-            named.any(|attribute| attribute.trim() == name)
-        };
+        let wants = |wanted: &str| named().any(|name| name == wanted);
         let checksum = (wants("Checksum") && !info.checksums.values.is_empty()).then(|| {
             let mut checksum = s3s::dto::Checksum::default();
             set_checksums_and_type!(checksum, &info.checksums, 0);

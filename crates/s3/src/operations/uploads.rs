@@ -1,6 +1,7 @@
 //! Listings of uploads and their parts.
 
 use forebay_cache::ListUploads;
+use forebay_types::BucketName;
 use s3s::dto::{
     Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload,
     Owner, Part,
@@ -25,7 +26,10 @@ impl Operations {
         let marker = input.part_number_marker.unwrap_or(0);
         let after =
             u32::try_from(marker).map_err(|_| convert::invalid_argument("part-number-marker must be 0 or more"))?;
-        let page = self.cache.list_parts(&upload, after, limit).await.map_err(|error| failure.answer(error))?;
+        let page = match self.cache.list_parts(&upload, after, limit).await {
+            Ok(page) => page,
+            Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),
+        };
         let parts: Vec<Part> = page
             .parts
             .iter()
@@ -79,7 +83,14 @@ impl Operations {
             upload_id_marker: input.upload_id_marker.clone().filter(|text| !text.is_empty()),
             limit,
         };
-        let page = self.cache.list_uploads(&bucket, &list).await.map_err(|error| failure.answer(error))?;
+        // Without a key to begin at it says nothing.
+        if list.key_marker.is_some() && !list.upload_id_marker.as_deref().is_none_or(is_upload_id) {
+            return Err(convert::invalid_argument("Invalid uploadId marker"));
+        }
+        let mut page = self.cache.list_uploads(&bucket, &list).await.map_err(|error| failure.answer(error))?;
+        if page.is_truncated && page.next_upload_id_marker.is_none() {
+            page.next_upload_id_marker = self.first_upload(&bucket, page.next_key_marker.as_deref(), &failure).await?;
+        }
         let uploads = page.uploads.into_iter().map(|upload| MultipartUpload {
             checksum_algorithm: upload.checksum_algorithm.map(convert::algorithm_name),
             checksum_type: upload.checksum_kind.map(convert::checksum_type),
@@ -107,4 +118,24 @@ impl Operations {
         };
         Ok(S3Response::new(output))
     }
+}
+
+impl Operations {
+    /// The first upload of a common prefix that ends a page: S3 gives both markers whatever the page ends with.
+    async fn first_upload(
+        &self,
+        bucket: &BucketName,
+        prefix: Option<&str>,
+        failure: &Failure,
+    ) -> S3Result<Option<String>> {
+        let Some(prefix) = prefix else { return Ok(None) };
+        let list = ListUploads { prefix: prefix.to_owned(), limit: 1, ..ListUploads::default() };
+        let page = self.cache.list_uploads(bucket, &list).await.map_err(|error| failure.answer(error))?;
+        Ok(page.uploads.into_iter().next().map(|upload| upload.upload_id))
+    }
+}
+
+/// Whether an upload may have this id: the cache makes them of 128 random bits.
+fn is_upload_id(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -27,6 +27,10 @@ pub(crate) enum BodyError {
     Document,
     #[error("your request was too big")]
     TooLong,
+    #[error("the tag that you provided is not valid")]
+    BucketTag,
+    #[error("tags of a bucket are not implemented")]
+    BucketTags,
     #[error("too many bodies that are held as a whole are under way")]
     Busy,
     #[error("the body of your POST request is not well-formed multipart/form-data")]
@@ -42,7 +46,7 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 19] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -54,6 +58,8 @@ impl BodyError {
         Self::Checksum,
         Self::Document,
         Self::TooLong,
+        Self::BucketTag,
+        Self::BucketTags,
         Self::Busy,
         Self::Form,
         Self::FormSignature,
@@ -93,9 +99,10 @@ impl BodyError {
             Self::Md5 | Self::Checksum => "BadDigest",
             Self::Document => "MalformedXML",
             Self::TooLong => "MaxMessageLengthExceeded",
+            Self::BucketTag => "InvalidTag",
             Self::Busy => "SlowDown",
             Self::Form => "MalformedPOSTRequest",
-            Self::FormField => "NotImplemented",
+            Self::FormField | Self::BucketTags => "NotImplemented",
             Self::FormAcl => "AccessControlListNotSupported",
             Self::FormPolicy => "AccessDenied",
         }
@@ -104,7 +111,7 @@ impl BodyError {
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Signature | Self::FormSignature | Self::FormPolicy => StatusCode::FORBIDDEN,
-            Self::FormField => StatusCode::NOT_IMPLEMENTED,
+            Self::FormField | Self::BucketTags => StatusCode::NOT_IMPLEMENTED,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooSlow
             | Self::Incomplete
@@ -116,6 +123,7 @@ impl BodyError {
             | Self::Checksum
             | Self::Document
             | Self::TooLong
+            | Self::BucketTag
             | Self::FormAcl
             | Self::Form => StatusCode::BAD_REQUEST,
         }

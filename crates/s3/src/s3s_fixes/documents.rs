@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use http::HeaderMap;
 use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 use s3s::{HttpResponse, S3Error, StdError};
 use sha2::{Digest, Sha256};
@@ -17,6 +18,7 @@ use sha2::{Digest, Sha256};
 use super::{BodyError, XML_BYTES_MAX, answer};
 use crate::buffers::Held;
 use crate::context::RequestContext;
+use crate::convert;
 use crate::incoming::{md5, payload_hash};
 use crate::s3_error::{error_with_status, invalid_request};
 
@@ -74,6 +76,10 @@ impl Kind {
                 "CreateBucketConfiguration/Bucket",
                 "CreateBucketConfiguration/Bucket/DataRedundancy",
                 "CreateBucketConfiguration/Bucket/Type",
+                "CreateBucketConfiguration/Tags",
+                "CreateBucketConfiguration/Tags/Tag",
+                "CreateBucketConfiguration/Tags/Tag/Key",
+                "CreateBucketConfiguration/Tags/Tag/Value",
             ],
             Self::Acl => &[
                 "AccessControlPolicy",
@@ -143,7 +149,11 @@ impl Expected {
         if document.is_empty() && matches!(self.kind, Kind::Create | Kind::Acl) {
             return Ok(());
         }
-        check_elements(self.kind, document).ok_or(BodyError::Document)
+        check_elements(self.kind, document).ok_or(BodyError::Document)?;
+        match self.kind {
+            Kind::Create => check_bucket_tags(document),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -212,6 +222,46 @@ fn check_elements(kind: Kind, document: &[u8]) -> Option<()> {
             Event::GeneralRef(_) if path.is_empty() => return None,
             Event::Eof => return has_ended.then_some(()),
             Event::Text(_) | Event::GeneralRef(_) | Event::Comment(_) | Event::PI(_) => {}
+        }
+    }
+}
+
+/// A new bucket can have no tags here; wrong ones are told apart.
+fn check_bucket_tags(document: &[u8]) -> Result<(), BodyError> {
+    let tags = bucket_tags(document).ok_or(BodyError::Document)?;
+    if tags.is_empty() {
+        return Ok(());
+    }
+    convert::check_tags(&tags).map_err(|_| BodyError::BucketTag)?;
+    Err(BodyError::BucketTags)
+}
+
+/// The tags in a document whose elements have been checked.
+fn bucket_tags(document: &[u8]) -> Option<Vec<(String, String)>> {
+    let mut reader = Reader::from_reader(document);
+    let (mut tags, mut name): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
+    loop {
+        let event = reader.read_event().ok()?;
+        if let Event::Start(element) | Event::Empty(element) = &event
+            && element.name().as_ref() == b"Tag"
+        {
+            tags.push(Default::default());
+        }
+        let field = tags.last_mut().and_then(|(key, value)| match name.as_slice() {
+            b"Key" => Some(key),
+            b"Value" => Some(value),
+            _ => None,
+        });
+        match (&event, field) {
+            (Event::Start(element), _) => name = element.name().as_ref().to_vec(),
+            (Event::End(_), _) => name.clear(),
+            (Event::Text(text), Some(field)) => field.push_str(std::str::from_utf8(text).ok()?),
+            (Event::GeneralRef(reference), Some(field)) => match reference.resolve_char_ref().ok()? {
+                Some(character) => field.push(character),
+                None => field.push_str(resolve_predefined_entity(std::str::from_utf8(reference).ok()?)?),
+            },
+            (Event::Eof, _) => return Some(tags),
+            _ => {}
         }
     }
 }
@@ -348,6 +398,25 @@ mod tests {
         assert_eq!(read(&[md5], other).await, Some(BodyError::Md5));
         assert_eq!(read(&[crc32], other).await, Some(BodyError::Checksum));
         assert_eq!(read(&[md5], "").await, Some(BodyError::Md5));
+    }
+
+    #[test]
+    fn a_new_bucket_has_no_tags_and_wrong_ones_are_told_apart() {
+        let checked = |tags: &str| {
+            let document = format!("<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>");
+            let expected = Expected::of(Kind::Create, &HeaderMap::new()).expect("no digests");
+            expected.check(document.as_bytes()).err()
+        };
+        let tag = |key: &str, value: &str| format!("<Tag><Key>{key}</Key><Value>{value}</Value></Tag>");
+        assert_eq!(checked(""), None);
+        assert_eq!(checked(&tag("a", "1")), Some(BodyError::BucketTags));
+        assert_eq!(checked(&(tag("a", "1") + &tag("b&#61;", "2"))), Some(BodyError::BucketTags));
+        for (wrong, value) in [("", "1"), ("a&amp;", "1"), ("aws:a", "1"), (&*"k".repeat(129), ""), ("a", "!")] {
+            assert_eq!(checked(&tag(wrong, value)), Some(BodyError::BucketTag), "{wrong} {value}");
+        }
+        assert_eq!(checked(&(tag("a", "1") + &tag("a", "2"))), Some(BodyError::BucketTag));
+        assert_eq!(checked("<Tag/>"), Some(BodyError::BucketTag));
+        assert_eq!(checked("<Tag><Kee>a</Kee></Tag>"), Some(BodyError::Document));
     }
 
     #[test]
