@@ -189,7 +189,7 @@ def test_a_changed_users_file_holds_without_a_restart(start, tmp_path):
         try:
             writer.put_object(Bucket="shared", Key="object", Body=b"x")
         except botocore.exceptions.ClientError as error:
-            return error.response["Error"]["Code"] == "SignatureDoesNotMatch"
+            return error.response["Error"]["Code"] == "InvalidAccessKeyId"
         return False
 
     eventually("the user is gone", is_refused)

@@ -117,5 +117,4 @@ def test_bad_input_is_refused_in_one_line(bench, worker):
         (["cosbench", "/none.xml"], "/none.xml"),
     ]:
         assert named in bench.refused(*words)
-    # The same answer as to a wrong secret: it does not tell which keys exist.
-    assert "SignatureDoesNotMatch" in bench.refused("get", *host, "--access-key", "nobody", code=1)
+    assert "InvalidAccessKeyId" in bench.refused("get", *host, "--access-key", "nobody", code=1)

@@ -12,7 +12,9 @@ import boto3
 import botocore.auth
 import pytest
 
-from harness import chunks
+from botocore.config import Config
+
+from harness import chunks, signing
 from harness.clients import Answer, md5_base64, refused, send, send_signed, sign
 from harness.servers import REGION
 
@@ -120,7 +122,6 @@ def access_denied(scene):
     headers = sign(scene.server, "GET", target)
     yield send(scene.server, "GET", f"{target}?X-Amz-Signature=0", headers)
     yield send(scene.server, "GET", target, headers | {"x-amz-meta-a": "1"})
-    yield send(scene.server, "GET", target, {"Authorization": f"AWS {scene.server.access_key}:c2lnbmF0dXJl"})
     yield send(scene.server, "GET", f"{target}?AWSAccessKeyId={scene.server.access_key}&Signature=c2ln&Expires=1&prefix=a")
 
 
@@ -128,15 +129,18 @@ def access_denied(scene):
 def authorization_header_malformed(scene):
     target = f"/{scene.bucket}/kept"
     headers = sign(scene.server, "GET", target)
-    for change in (("/us-east-1/", "/eu-west-1/"), ("Credential=", "Kredential="), ("SignedHeaders=", "Headers=")):
+    changes = (("/us-east-1/", "/eu-west-1/"), ("Credential=", "Kredential="), ("SignedHeaders=", "Headers="), ("Signature=", "Signatur="))
+    changes += (("/s3/", "/sqs/"), ("aws4_request", "aws5_request"), ("/s3/", "/"), ("SignedHeaders=", "SignedHeaders"))
+    for change in changes:
         yield send(scene.server, "GET", target, headers | {"Authorization": headers["Authorization"].replace(*change)})
 
 
-@error("AuthorizationQueryParametersError", 400, "a presigned URL that lacks a parameter, or holds for longer than 7 days")
+@error("AuthorizationQueryParametersError", 400, "a presigned URL that lacks a parameter, is for another region, or holds for longer than 7 days")
 def authorization_query_parameters(scene):
     url = scene.s3.generate_presigned_url("get_object", {"Bucket": scene.bucket, "Key": "kept"}).removeprefix(scene.server.endpoint)
     yield send(scene.server, "GET", url.replace("X-Amz-Expires=3600", "X-Amz-Expires=604801"))
-    yield send(scene.server, "GET", url.replace("X-Amz-Expires=3600", "X-Amz-Expires=-1"))
+    yield send(scene.server, "GET", url.replace("X-Amz-Expires=3600", "X-Amz-Expires=soon"))
+    yield send(scene.server, "GET", url.replace("us-east-1", "eu-west-1"))
     yield send(scene.server, "GET", url.replace("X-Amz-Date=", "X-Amz-Datum="))
 
 
@@ -181,7 +185,20 @@ def incomplete_body(scene):
         yield scene.chunked(kind, "no-end")
 
 
-@error("InvalidArgument", 400, "a continuation token or an upload id marker of one's own, a part number outside 1 to 10,000, a negative limit, a bad copy source, an attribute that is none")
+@error("InvalidAccessKeyId", 403, "an access key that is not there")
+def invalid_access_key(scene):
+    target, nobody = f"/{scene.bucket}/kept", ("AKNOBODY", scene.server.secret_key)
+    for sign_so in signing.WAYS.values():
+        signed = sign_so(scene.server, signing.Request("GET", target, {}, b""), *nobody)
+        yield send(scene.server, "GET", signed.target, signed.headers)
+    for version in ("s3v4", "s3"):
+        client = boto3.client("s3", endpoint_url=scene.server.endpoint, region_name=REGION, config=Config(signature_version=version), aws_access_key_id="AKNOBODY", aws_secret_access_key="no")
+        fields = client.generate_presigned_post(scene.bucket, "object", ExpiresIn=60)["fields"]
+        form = signing.form(f"/{scene.bucket}", fields, b"x")
+        yield send(scene.server, "POST", form.target, form.headers, form.body)
+
+
+@error("InvalidArgument", 400, "a continuation token or an upload id marker of one's own, a part number outside 1 to 10,000, a negative limit, a bad copy source, an attribute that is none, an Authorization header of another kind")
 def invalid_argument(scene):
     yield scene.send("GET", "?list-type=2&continuation-token=nonsense")
     yield scene.send("GET", "?list-type=2&max-keys=-1")
@@ -189,6 +206,8 @@ def invalid_argument(scene):
     for number in ("0", "10001", "-1", "one"):
         yield scene.send("PUT", f"/upload?partNumber={number}&uploadId={scene.upload}", body=b"x")
     yield scene.send("PUT", "/object", {"x-amz-copy-source": "nonsense"})
+    for authorization in ("Basic cm9vdDpyb290", "Bearer", "AWS4-HMAC-SHA256"):
+        yield send(scene.server, "GET", f"/{scene.bucket}/kept", {"Authorization": authorization})
     for attributes in ("Etag", "ETag,Owner", "ETag,,ObjectSize"):
         yield scene.send("GET", "/kept?attributes", {"x-amz-object-attributes": attributes})
     yield scene.send("GET", "?uploads&key-marker=a&upload-id-marker=nonsense")
@@ -367,14 +386,12 @@ def request_time_too_skewed(scene):
         yield scene.send("PUT", "/kept", body=b"x")
 
 
-@error("SignatureDoesNotMatch", 403, "a wrong secret, an access key that is not there, a request that was changed, a changed chunk")
+@error("SignatureDoesNotMatch", 403, "a wrong secret, a request that was changed, a changed chunk")
 def signature_does_not_match(scene):
     target = f"/{scene.bucket}/kept"
     headers = sign(scene.server, "PUT", target, {"x-amz-meta-a": "1"}, b"x")
     yield send(scene.server, "PUT", target, headers | {"x-amz-meta-a": "2"}, b"x")
     yield send(scene.server, "DELETE", target, headers, b"x")
-    authorization = headers["Authorization"].replace(scene.server.access_key, "AKNOBODY")
-    yield send(scene.server, "PUT", target, headers | {"Authorization": authorization}, b"x")
     for kind in ("signed", "signed-trailer"):
         yield scene.chunked(kind, "byte")
 
@@ -440,3 +457,47 @@ def test_no_request_takes_a_longer_key(server, bucket, method):
 def test_a_new_bucket_has_no_tags(s3):
     refused("NotImplemented", s3.create_bucket, Bucket="a-bucket-with-tags", CreateBucketConfiguration={"Tags": [{"Key": "a", "Value": "1"}]})
     refused("404", s3.head_bucket, Bucket="a-bucket-with-tags")
+
+
+MALFORMED = "The authorization header is malformed; "
+
+
+@pytest.mark.beyond_reference("its words differ")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("Credential=", "Kredential="), "missing Credential."),
+        (("SignedHeaders=", "Headers="), "missing SignedHeaders."),
+        (("Signature=", "Sign="), "missing Signature."),
+        (("SignedHeaders=", "SignedHeaders-"), 'the authorization component "SignedHeaders-{headers}" is malformed.'),
+        ((", Signature=", "Signature="), "the authorization header requires three components: Credential, SignedHeaders, and Signature."),
+        (("/s3/", "/"), 'the Credential is mal-formed; expecting "<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request".'),
+        (("/s3/", "/sqs/"), 'incorrect service "sqs". This endpoint belongs to "s3".'),
+        (("aws4_request", "aws5_request"), 'incorrect terminal "aws5_request". This endpoint uses "aws4_request".'),
+        (("{date}/", "tomorrow/"), 'incorrect date format "tomorrow". This date in the credential must be in the format "yyyyMMdd".'),
+        (("{date}/", "20010101/"), 'Invalid credential date "20010101". This date is not the same as X-Amz-Date: "{date}".'),
+    ],
+)
+def test_a_malformed_authorization_says_what_is_wrong(server, bucket, change, message):
+    """The words of Amazon S3: aws/aws-sdk-php#780, ex-aws/ex_aws#537, and those that versitygw has found (s3err/sigv4.go)."""
+    headers = sign(server, "GET", f"/{bucket}/object")
+    signed = headers["Authorization"].partition("SignedHeaders=")[2].partition(",")[0]
+    known = {"date": headers["X-Amz-Date"][:8], "headers": signed}
+    changed = headers["Authorization"].replace(change[0].format(**known), change[1])
+    answer = send(server, "GET", f"/{bucket}/object", headers | {"Authorization": changed})
+    document = ElementTree.fromstring(answer.body)
+    assert (answer.status, document.findtext("Code")) == (400, "AuthorizationHeaderMalformed"), answer
+    assert document.findtext("Message") == MALFORMED + message.format(**known)
+
+
+@pytest.mark.beyond_reference("its words differ")
+def test_a_presigned_url_that_is_over_is_forbidden_whatever_it_asks_for(server, s3, bucket, monkeypatch):
+    s3.put_object(Bucket=bucket, Key="kept", Body=b"kept as it is")
+    for method, query in (("GET", ""), ("HEAD", ""), ("PUT", ""), ("DELETE", ""), ("POST", "?uploads="), ("GET", "?acl="), ("PUT", "?tagging=")):
+        for seconds in ("0", "-1", "-1000", "-604801"):
+            monkeypatch.setattr(signing, "SECONDS", seconds)
+            signed = signing.in_query(server, signing.Request(method, f"/{bucket}/kept{query}", {}, b""), server.access_key, server.secret_key)
+            answer = send(server, method, signed.target, body=b"x" if method == "PUT" else b"")
+            assert answer.status == 403, (method, seconds, answer)
+            assert method == "HEAD" or b"<Code>AccessDenied</Code><Message>Request has expired</Message>" in answer.body, (method, seconds, answer)
+    assert s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"kept as it is"

@@ -145,4 +145,6 @@ def test_in_a_header_it_is_refused(server, s3, bucket):
     client = boto3.client("s3", endpoint_url=server.endpoint, region_name=REGION, config=Config(signature_version="s3"), **keys)
     with pytest.raises(client.exceptions.ClientError) as caught:
         client.list_objects_v2(Bucket=bucket)
-    assert caught.value.response["Error"]["Code"] == "AccessDenied"
+    error = caught.value.response["Error"]
+    message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+    assert (error["Code"], error["Message"]) == ("InvalidRequest", message)

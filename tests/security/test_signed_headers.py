@@ -63,7 +63,7 @@ def test_a_header_that_is_signed_cannot_be_changed(worker, way):
     for key, value in (("Authorization", None), ("X-Amz-Date", "20200101T000000Z"), ("Host", "other")):
         if way == "header":
             changed = {own: given for own, given in signed.headers.items() if own != key} | ({key: value} if value else {})
-            assert send(worker, "PUT", signed.target, changed).status == 403, key
+            assert send(worker, "PUT", signed.target, changed).status in (400, 403), key
     assert boto(worker).list_objects_v2(Bucket="bucket")["KeyCount"] == 1
 
 
@@ -89,9 +89,17 @@ def test_every_part_of_a_presigned_url_is_bound(worker):
     assert send(worker, "GET", good.target.replace("/bucket/", "/bucket//")).status == 403
 
 
-@pytest.mark.parametrize("seconds", ["0", "604801", "-1", "1e3", "", "9" * 30])
+@pytest.mark.parametrize("seconds", ["604801", "1e3", "", "9" * 30])
 def test_a_presigned_url_lives_for_a_week_at_most(worker, seconds, monkeypatch):
     monkeypatch.setattr(signing, "SECONDS", seconds)
     signed = signing.in_query(worker, signing.Request("GET", "/bucket/source", {}, b""), worker.access_key, worker.secret_key)
     answer = send(worker, "GET", signed.target)
     assert answer.status == 400 and b"AuthorizationQueryParametersError" in answer.body, answer
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "-604800", "-" + "9" * 30])
+def test_a_presigned_url_that_was_over_before_it_began(worker, seconds, monkeypatch):
+    monkeypatch.setattr(signing, "SECONDS", seconds)
+    signed = signing.in_query(worker, signing.Request("GET", "/bucket/source", {}, b""), worker.access_key, worker.secret_key)
+    answer = send(worker, "GET", signed.target)
+    assert answer.status == 403 and b"Request has expired" in answer.body, answer

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_auth::{Action, User, Users};
-use forebay_env::Random;
 use http::{Extensions, HeaderMap, HeaderName};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
@@ -14,6 +13,7 @@ use s3s::{S3Request, S3Result, s3_error};
 
 use crate::context::{Caller, RequestContext, Verified, caller};
 use crate::query;
+use crate::s3_error::unknown_access_key;
 use crate::s3s_fixes::documents::Expectations;
 use crate::shares::Place;
 use crate::trace;
@@ -77,21 +77,14 @@ const OPERATIONS: [(&str, Need); 35] = [
 
 /// Secrets for `s3s`'s signature check.
 pub(crate) struct Authentication {
-    users: Users,
-    /// Stands in for the secret of a key that does not exist: the check then takes as long and fails in the same way.
-    decoy: SecretKey,
-}
-
-impl Authentication {
-    pub(crate) fn new(users: Users, random: &dyn Random) -> Self {
-        Self { users, decoy: SecretKey::from(format!("{}{}", random.hex_id(), random.hex_id())) }
-    }
+    pub(crate) users: Users,
 }
 
 #[async_trait]
 impl S3Auth for Authentication {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        Ok(self.users.find(access_key).map_or_else(|| self.decoy.clone(), |user| user.secret.expose().into()))
+        let user = self.users.find(access_key).ok_or_else(unknown_access_key)?;
+        Ok(user.secret.expose().into())
     }
 }
 

@@ -17,6 +17,11 @@ pub(crate) fn denied(message: impl Into<Cow<'static, str>>) -> S3Error {
     error_with_status("AccessDenied", StatusCode::FORBIDDEN, message)
 }
 
+pub(crate) fn unknown_access_key() -> S3Error {
+    let message = "The AWS Access Key Id you provided does not exist in our records.";
+    error_with_status("InvalidAccessKeyId", StatusCode::FORBIDDEN, message)
+}
+
 pub(crate) fn invalid_request(message: impl Into<Cow<'static, str>>) -> S3Error {
     error_with_status("InvalidRequest", StatusCode::BAD_REQUEST, message)
 }

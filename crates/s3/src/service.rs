@@ -89,7 +89,7 @@ impl S3Service {
         let builder = || {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
-            builder.set_auth(Authentication::new(users.clone(), &*env.random));
+            builder.set_auth(Authentication { users: users.clone() });
             builder.set_access(Authorization { users: users.clone() });
             if let Some(domain) = domain() {
                 builder.set_host(domain);

@@ -10,7 +10,7 @@ pub(crate) mod signature;
 
 use std::sync::Arc;
 
-use forebay_auth::{Action, Secret, User, Users};
+use forebay_auth::{Action, User, Users};
 use forebay_cache::{Conditions, GetObject};
 use forebay_env::{Clock, Env};
 use forebay_types::ObjectPath;
@@ -60,8 +60,6 @@ pub(crate) struct ShortPath {
     domain: Option<Domain>,
     clock: Arc<dyn Clock>,
     keys: SigningKeys,
-    /// Stands in for a user who does not exist: who asks in the name of one learns nothing from the time that it takes.
-    decoy: Arc<User>,
 }
 
 /// A plain GetObject by somebody who may do it.
@@ -74,10 +72,8 @@ struct Plain {
 
 impl ShortPath {
     pub(crate) fn new(operations: Operations, users: Users, domain: Option<Domain>, env: &Env) -> Self {
-        let secret = Secret::new(&format!("{}{}", env.random.hex_id(), env.random.hex_id()));
-        let decoy = User { access_key: String::new(), grants: Vec::new(), secret, ..users.root().clone() };
         let (clock, keys) = (Arc::clone(&env.clock), SigningKeys::default());
-        Self { operations, users, domain, clock, keys, decoy: Arc::new(decoy) }
+        Self { operations, users, domain, clock, keys }
     }
 
     /// Answers a plain request without a body. `None`: it goes the long way.
@@ -112,7 +108,7 @@ impl ShortPath {
         };
         let path = object_path(uri.path())?;
         let claim = Claim::of(&parts.headers, &self.operations.region)?;
-        let user = self.users.find(claim.access_key).unwrap_or_else(|| Arc::clone(&self.decoy));
+        let user = self.users.find(claim.access_key)?;
         let holds = claim.holds(&user, &self.keys, uri.path(), &parts.headers, self.clock.unix_ms());
         if !holds || !user.may(Action::Read, &format!("/{path}")) {
             return None;

@@ -37,6 +37,8 @@ pub(crate) enum BodyError {
     Form,
     #[error("the request signature we calculated does not match the signature you provided")]
     FormSignature,
+    #[error("the AWS Access Key Id you provided does not exist in our records")]
+    FormAccessKey,
     #[error("a field of the form is not implemented")]
     FormField,
     #[error("the bucket does not allow ACLs")]
@@ -46,7 +48,7 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -63,6 +65,7 @@ impl BodyError {
         Self::Busy,
         Self::Form,
         Self::FormSignature,
+        Self::FormAccessKey,
         Self::FormField,
         Self::FormAcl,
         Self::FormPolicy,
@@ -103,6 +106,7 @@ impl BodyError {
             Self::Busy => "SlowDown",
             Self::Form => "MalformedPOSTRequest",
             Self::FormField | Self::BucketTags => "NotImplemented",
+            Self::FormAccessKey => "InvalidAccessKeyId",
             Self::FormAcl => "AccessControlListNotSupported",
             Self::FormPolicy => "AccessDenied",
         }
@@ -110,7 +114,7 @@ impl BodyError {
 
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::Signature | Self::FormSignature | Self::FormPolicy => StatusCode::FORBIDDEN,
+            Self::Signature | Self::FormSignature | Self::FormAccessKey | Self::FormPolicy => StatusCode::FORBIDDEN,
             Self::FormField | Self::BucketTags => StatusCode::NOT_IMPLEMENTED,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooSlow

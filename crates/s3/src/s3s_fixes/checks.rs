@@ -11,7 +11,7 @@ use s3s::S3Error;
 
 use super::XML_BYTES_MAX;
 use super::chunks::Framing;
-use super::credential_scope::check_scope;
+use super::credential_scope::{Place, check_scope};
 use super::documents::{Expected, Kind};
 use super::query_string::Query;
 use super::{forms, signature_2};
@@ -65,16 +65,12 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let in_header = parts.headers.contains_key(AUTHORIZATION);
     let is_version_2 = signature_2::is_claimed(&query);
-    if in_header && !is_version_4(&parts.headers) {
-        return Err(denied(
-            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
-        ));
-    }
     let presigned = query.has_signature_parameters();
     if usize::from(in_header) + usize::from(presigned) + usize::from(is_version_2) > 1 {
         return Err(denied("Only one auth mechanism allowed."));
     }
     if in_header {
+        check_mechanism(&parts.headers)?;
         check_header_signature(&parts.headers, region)?;
     } else if is_version_2 {
         signature_2::check(&query)?;
@@ -263,46 +259,86 @@ fn check_checksum_headers(headers: &HeaderMap) -> Check {
     }
 }
 
-fn is_version_4(headers: &HeaderMap) -> bool {
-    headers.get(AUTHORIZATION).is_some_and(|value| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256 "))
+/// Signature Version 4 is the only one that is taken in a header.
+fn check_mechanism(headers: &HeaderMap) -> Check {
+    let value = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+    let invalid = |message| error_with_status("InvalidArgument", StatusCode::BAD_REQUEST, message);
+    let Some(end) = value.iter().position(|byte| *byte == b' ') else {
+        return Err(invalid("Authorization header is invalid -- one and only one ' ' (space) required."));
+    };
+    match &value[..end] {
+        b"AWS4-HMAC-SHA256" => Ok(()),
+        b"AWS" => Err(invalid_request(
+            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
+        )),
+        _ => Err(invalid("Unsupported Authorization Type")),
+    }
 }
 
 fn check_header_signature(headers: &HeaderMap, region: &str) -> Check {
-    let malformed = || {
-        error_with_status(
-            "AuthorizationHeaderMalformed",
-            StatusCode::BAD_REQUEST,
-            "The authorization header is malformed.",
-        )
-    };
-    let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).ok_or_else(malformed)?;
-    let fields = value.strip_prefix("AWS4-HMAC-SHA256 ").ok_or_else(malformed)?;
+    let malformed = |what: &str| Place::Header.malformed(what);
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let fields = text("authorization").and_then(|value| value.strip_prefix("AWS4-HMAC-SHA256 ")).unwrap_or_default();
+    let fields: Vec<&str> = fields.split(',').map(str::trim).filter(|field| !field.is_empty()).collect();
+    if fields.len() != 3 {
+        let needed = "the authorization header requires three components: Credential, SignedHeaders, and Signature.";
+        return Err(malformed(needed));
+    }
+    if let Some(field) = fields.iter().find(|field| !field.contains('=')) {
+        return Err(malformed(&format!("the authorization component \"{field}\" is malformed.")));
+    }
+    // Of three none can be there twice, and so mean one thing here and another in the signature check.
     let field = |name: &str| {
-        let mut found = fields.split(',').filter_map(|field| field.trim().strip_prefix(name)?.strip_prefix('='));
-        // Given twice, it could mean one thing here and another in the signature check.
-        found.next().filter(|_| found.next().is_none())
+        let found = fields.iter().find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        found.ok_or_else(|| malformed(&format!("missing {name}.")))
     };
-    check_scope(field("Credential").ok_or_else(malformed)?, region)?;
-    check_signed_headers(field("SignedHeaders").ok_or_else(malformed)?, headers)
+    let (credential, signed_headers) = (field("Credential")?, field("SignedHeaders")?);
+    field("Signature")?;
+    check_scope(credential, text("x-amz-date"), region, Place::Header)?;
+    check_signed_headers(signed_headers, headers)
 }
 
+/// What a presigned URL of Version 4 cannot do without.
+const PRESIGNED: [&str; 6] =
+    ["X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Signature", "X-Amz-Date", "X-Amz-SignedHeaders", "X-Amz-Expires"];
+
 fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
-    let malformed = |what: &str| {
-        error_with_status(
-            "AuthorizationQueryParametersError",
-            StatusCode::BAD_REQUEST,
-            format!("The query parameter {what} is not right."),
-        )
+    let malformed = |message: &'static str| {
+        error_with_status("AuthorizationQueryParametersError", StatusCode::BAD_REQUEST, message)
     };
-    for name in ["X-Amz-Algorithm", "X-Amz-Date", "X-Amz-Signature"] {
-        query.only(name).ok_or_else(|| malformed(name))?;
+    let given = |name: &str| {
+        query.only(name).ok_or_else(|| {
+            malformed(
+                "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, \
+                 X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.",
+            )
+        })
+    };
+    for name in PRESIGNED {
+        given(name)?;
     }
-    let expires = query.only("X-Amz-Expires").filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    if !expires.and_then(|text| text.parse().ok()).is_some_and(|seconds| (1..=EXPIRES_SECONDS_MAX).contains(&seconds)) {
-        return Err(malformed("X-Amz-Expires"));
+    if given("X-Amz-Algorithm")? != "AWS4-HMAC-SHA256" {
+        return Err(malformed("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
     }
-    check_scope(query.only("X-Amz-Credential").ok_or_else(|| malformed("X-Amz-Credential"))?, region)?;
-    check_signed_headers(query.only("X-Amz-SignedHeaders").ok_or_else(|| malformed("X-Amz-SignedHeaders"))?, headers)
+    check_expires(given("X-Amz-Expires")?, malformed)?;
+    check_scope(given("X-Amz-Credential")?, query.only("X-Amz-Date"), region, Place::Query)?;
+    check_signed_headers(given("X-Amz-SignedHeaders")?, headers)
+}
+
+fn check_expires(text: &str, malformed: impl Fn(&'static str) -> S3Error) -> Check {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(malformed("X-Amz-Expires should be a number"));
+    }
+    match (text.starts_with('-'), digits.parse::<u32>()) {
+        // It was over before it began.
+        (true, _) | (_, Ok(0)) => Err(denied("Request has expired")),
+        (false, Ok(1..=EXPIRES_SECONDS_MAX)) => Ok(()),
+        (false, _) => Err(malformed(
+            "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than 604800 \
+             seconds",
+        )),
+    }
 }
 
 fn check_signed_headers(signed: &str, headers: &HeaderMap) -> Check {

@@ -1,29 +1,56 @@
-//! The credential scope of a signature of Version 4: where and when it holds.
+//! The credential of a signature of Version 4: whose it is, and where and when it holds.
 
 use http::StatusCode;
 use s3s::S3Error;
 
-use crate::s3_error::{denied, error_with_status};
+use crate::s3_error::error_with_status;
 
 /// How the message says that a request was signed for another region.
 pub(crate) const WRONG_REGION: &str = " is wrong; expecting ";
 
-/// `key/date/region/s3/aws4_request`; the date is checked with the signature.
-pub(crate) fn check_scope(credential: &str, region: &str) -> Result<(), S3Error> {
-    let mut parts = credential.rsplit('/');
-    let (end, service, given) = (parts.next(), parts.next(), parts.next());
-    if end != Some("aws4_request") || service != Some("s3") {
-        return Err(denied("The credential scope must end with s3/aws4_request."));
+/// Where a credential stands, for what is said of a wrong one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Header,
+    Query,
+}
+
+impl Place {
+    /// In the words of Amazon S3: aws/aws-sdk-php#780 and ex-aws/ex_aws#537 show some, the rest is in `s3err` of versitygw.
+    pub(crate) fn malformed(self, what: &str) -> S3Error {
+        let (code, beginning) = match self {
+            Self::Header => ("AuthorizationHeaderMalformed", "The authorization header is malformed; "),
+            Self::Query => ("AuthorizationQueryParametersError", "Error parsing the X-Amz-Credential parameter; "),
+        };
+        error_with_status(code, StatusCode::BAD_REQUEST, format!("{beginning}{what}"))
     }
-    match given {
-        Some(given) if given == region => Ok(()),
-        given => Err(error_with_status(
-            "AuthorizationHeaderMalformed",
-            StatusCode::BAD_REQUEST,
-            format!(
-                "The authorization header is malformed; the region '{}'{WRONG_REGION}'{region}'",
-                given.unwrap_or_default()
-            ),
-        )),
+}
+
+/// `key/date/region/s3/aws4_request`. `time`: the one of the request, whose day the credential must have.
+pub(crate) fn check_scope(credential: &str, time: Option<&str>, region: &str, place: Place) -> Result<(), S3Error> {
+    let parts: Vec<&str> = credential.split('/').collect();
+    let &[_, date, given, service, end] = &parts[..] else {
+        let expecting =
+            r#"the Credential is mal-formed; expecting "<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request"."#;
+        return Err(place.malformed(expecting));
+    };
+    if service != "s3" {
+        return Err(place.malformed(&format!(r#"incorrect service "{service}". This endpoint belongs to "s3"."#)));
+    }
+    if end != "aws4_request" {
+        return Err(place.malformed(&format!(r#"incorrect terminal "{end}". This endpoint uses "aws4_request"."#)));
+    }
+    if date.len() != 8 || !date.bytes().all(|byte| byte.is_ascii_digit()) {
+        let format = r#"This date in the credential must be in the format "yyyyMMdd"."#;
+        return Err(place.malformed(&format!(r#"incorrect date format "{date}". {format}"#)));
+    }
+    if given != region {
+        return Err(place.malformed(&format!("the region '{given}'{WRONG_REGION}'{region}'")));
+    }
+    match time.and_then(|time| time.get(..8)) {
+        Some(day) if day != date => Err(place.malformed(&format!(
+            r#"Invalid credential date "{date}". This date is not the same as X-Amz-Date: "{day}"."#
+        ))),
+        _ => Ok(()),
     }
 }

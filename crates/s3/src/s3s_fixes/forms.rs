@@ -6,14 +6,14 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use forebay_auth::{Users, equal_in_constant_time};
+use forebay_auth::{User, Users, equal_in_constant_time};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use hmac::{Hmac, KeyInit, Mac};
 use s3s::StdError;
 use sha2::Sha256;
 
-use super::credential_scope::check_scope;
+use super::credential_scope::{Place, check_scope};
 use super::{BodyError, signature_2};
 use crate::context::RequestContext;
 
@@ -187,6 +187,7 @@ impl<'a> Form<'a> {
     fn check_version_2(&self, users: &Users, signature: &str) -> Result<Signer, BodyError> {
         let access_key = self.field("AWSAccessKeyId").unwrap_or_default();
         let policy = self.field("policy").unwrap_or_default();
+        known(users, access_key)?;
         let is_right = signature_2::is_right(users, access_key, policy, signature);
         is_right.then(|| Signer::new(users, access_key, policy)).ok_or(BodyError::FormSignature)
     }
@@ -199,17 +200,17 @@ impl<'a> Form<'a> {
         let day = scope.split_once('/').map(|(day, _)| day).filter(|day| day.len() == 8);
         let is_of_its_day = day.is_some_and(|day| self.field("x-amz-date").is_some_and(|date| date.starts_with(day)));
         let is_known = self.field("x-amz-algorithm") == Some("AWS4-HMAC-SHA256") && is_of_its_day;
-        if !is_known || scope.split('/').count() != 4 || check_scope(credential, region).is_err() {
+        if !is_known || scope.split('/').count() != 4 || check_scope(credential, None, region, Place::Query).is_err() {
             return Err(BodyError::FormSignature);
         }
-        let user = users.find(access_key);
-        let mut key = format!("AWS4{}", user.as_ref().map_or("", |user| user.secret.expose())).into_bytes();
+        let user = known(users, access_key)?;
+        let mut key = format!("AWS4{}", user.secret.expose()).into_bytes();
         for word in scope.split('/').chain([policy]) {
             let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("a MAC takes keys of any length");
             mac.update(word.as_bytes());
             key = mac.finalize().into_bytes().to_vec();
         }
-        let is_right = equal_in_constant_time(&hex::encode(key), signature) && user.is_some();
+        let is_right = equal_in_constant_time(&hex::encode(key), signature);
         is_right.then(|| Signer::new(users, access_key, policy)).ok_or(BodyError::FormSignature)
     }
 
@@ -239,6 +240,10 @@ impl<'a> Form<'a> {
         written.extend_from_slice(b"\r\n\r\n");
         Ok(written)
     }
+}
+
+fn known(users: &Users, access_key: &str) -> Result<Arc<User>, BodyError> {
+    users.find(access_key).ok_or(BodyError::FormAccessKey)
 }
 
 fn write_field(written: &mut Vec<u8>, delimiter: &[u8], name: &str, value: &[u8]) -> Result<(), BodyError> {

@@ -21,7 +21,7 @@ use sha1::Sha1;
 
 use super::query_string::Query;
 use crate::host::Domain;
-use crate::s3_error::{denied, error_with_status};
+use crate::s3_error::{denied, error_with_status, unknown_access_key};
 
 /// The parameters that say whose signature it is.
 pub(crate) const OWN: [&str; 3] = ["AWSAccessKeyId", "Expires", "Signature"];
@@ -105,6 +105,9 @@ pub(crate) fn verify(parts: &mut Parts, domain: Option<&Domain>, users: &Users, 
     check_values(&query)?;
     let given = |name| query.only(name).unwrap_or_default();
     let text = text_to_sign(parts, &query, domain)?;
+    if users.find(given("AWSAccessKeyId")).is_none() {
+        return Err(unknown_access_key());
+    }
     if !is_right(users, given("AWSAccessKeyId"), &text, given("Signature")) {
         return Err(mismatch());
     }
