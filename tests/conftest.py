@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from harness.clients import boto  # noqa: E402
 from harness.everyday import DEPLOYMENTS, deployments_of, group_of, is_everyday, params_of, server_of  # noqa: E402
-from harness.servers import DOMAIN, Forebay, S3Server  # noqa: E402
+from harness.servers import ACCOUNT, DOMAIN, Forebay, S3Server  # noqa: E402
 
 # Client tests ask what is answered and not what a disk does. The servers of two processes hold less than this.
 MEMORY, MEMORY_BYTES_MIN = pathlib.Path("/dev/shm"), 8 << 30
@@ -111,7 +111,7 @@ def server(request, new_directory):
         started = S3Server(directory).start()
     else:
         behind = request.getfixturevalue("s3_server") if under_store == "s3" else None
-        started = Forebay(directory, mode, behind, config=f'[server]\ndomain = "{DOMAIN}"\n').start()
+        started = Forebay(directory, mode, behind, config=f'[server]\ndomain = "{DOMAIN}"\naccount_id = "{ACCOUNT}"\n').start()
     yield started
     code = started.stop()
     assert code == 0 or under_store == "reference", started.log.read_text()[-4000:]

@@ -17,6 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 REGION = "us-east-1"
 # The host name under which virtual-host style requests name their bucket.
 DOMAIN = "s3.forebay.test"
+# Of the owner of all buckets.
+ACCOUNT = "111122223333"
 # A start replays the tail of the store and binds two ports: far below this even on a busy machine.
 START_SECONDS = 60
 

@@ -14,7 +14,7 @@ import zlib
 BODY = b"the body of an object"
 ETAG = '"' + hashlib.md5(BODY).hexdigest() + '"'
 OTHER_ETAG = '"' + "0" * 32 + '"'
-OWNER = "111122223333"
+OTHER_OWNER = "999988887777"
 PAST = datetime.datetime(2001, 1, 1, tzinfo=datetime.timezone.utc)
 FUTURE = datetime.datetime(2040, 1, 1, tzinfo=datetime.timezone.utc)
 CUSTOMER_KEY = "k" * 32
@@ -144,8 +144,8 @@ PARAMETERS = {
     "CreateBucketConfiguration": yes({"LocationConstraint": "eu-west-1"}, "InvalidLocationConstraint"),
     "Delimiter": echoed("Delimiter", "b"),
     "EncodingType": echoed("EncodingType", "url"),
-    "ExpectedBucketOwner": ignored(OWNER),
-    "ExpectedSourceBucketOwner": ignored(OWNER),
+    "ExpectedBucketOwner": yes(OTHER_OWNER, "AccessDenied"),
+    "ExpectedSourceBucketOwner": yes(OTHER_OWNER, "AccessDenied"),
     "Expires": yes(FUTURE, lambda answer: answer["Expires"] == FUTURE),
     "FetchOwner": yes(True, lambda answer: answer["Contents"][0]["Owner"]["ID"]),
     "GrantFullControl": refused("AccessControlListNotSupported", 'id="x"'),

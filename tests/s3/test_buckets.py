@@ -2,7 +2,8 @@
 
 import pytest
 
-from harness.clients import refused
+from harness.clients import refused, send_signed
+from harness.servers import ACCOUNT
 
 
 def test_a_bucket_is_made_found_and_deleted(s3):
@@ -46,3 +47,22 @@ def test_nothing_is_found_in_a_missing_bucket(s3):
 @pytest.mark.parametrize("name", ["UPPER", "ab", "under_score", "dots..dots", "-dash", "192.168.1.1"])
 def test_names_that_no_bucket_can_have_are_refused(s3, name):
     refused("InvalidBucketName", s3.create_bucket, Bucket=name)
+
+
+@pytest.mark.beyond_reference("it does not compare them")
+def test_a_request_may_say_whose_the_bucket_must_be(server, s3, bucket):
+    """A safeguard of callers: https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucket-owner-condition.html."""
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept", ExpectedBucketOwner=ACCOUNT)
+    assert s3.get_object(Bucket=bucket, Key="object", ExpectedBucketOwner=ACCOUNT)["Body"].read() == b"kept"
+    for other in ("999988887777", "011122223333", "", "nobody"):
+        headers = {"x-amz-expected-bucket-owner": other}
+        for method, target in (("GET", "/object"), ("PUT", "/object"), ("DELETE", "/object"), ("GET", ""), ("GET", "?acl"), ("GET", "?policy"), ("DELETE", "")):
+            answer = send_signed(server, method, f"/{bucket}{target}", headers, b"x" if method == "PUT" else b"")
+            assert answer.status == 403 and b"<Code>AccessDenied<" in answer.body, (method, target, answer)
+        assert send_signed(server, "HEAD", f"/{bucket}/object", headers).status == 403
+        source = {"x-amz-copy-source": f"/{bucket}/object", "x-amz-source-expected-bucket-owner": other}
+        assert send_signed(server, "PUT", f"/{bucket}/copy", source).status == 403
+    assert [listed["Key"] for listed in s3.list_objects_v2(Bucket=bucket, ExpectedBucketOwner=ACCOUNT)["Contents"]] == ["object"]
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"
+    copied = {"CopySource": f"{bucket}/object", "ExpectedBucketOwner": ACCOUNT, "ExpectedSourceBucketOwner": ACCOUNT}
+    s3.copy_object(Bucket=bucket, Key="copy", **copied)

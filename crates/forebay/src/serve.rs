@@ -276,6 +276,7 @@ fn s3_settings(config: &Config, connections_max: usize, token_secret: Secret) ->
     S3Settings {
         domain: config.server.domain.clone(),
         region: config.server.region.clone(),
+        account_id: config.server.account_id.clone(),
         connections_max,
         connections_per_address_max: match config.server.connections_per_address_max {
             0 => connections_max.div_ceil(2),

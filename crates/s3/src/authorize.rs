@@ -91,6 +91,7 @@ impl S3Auth for Authentication {
 /// Checks grants, and notes the user for the operation.
 pub(crate) struct Authorization {
     pub(crate) users: Users,
+    pub(crate) account_id: Option<String>,
 }
 
 #[async_trait]
@@ -117,6 +118,7 @@ impl S3Access for Authorization {
         }
         query::check(request.s3_op().name(), request.method(), request.uri())?;
         refuse_headers(request.headers())?;
+        check_expected_owner(request.headers(), self.account_id.as_deref())?;
         if name == "DeleteObjects" && !Expectations::of(request.headers()).is_ok_and(|digests| !digests.is_empty()) {
             // S3 asks for it because of what a damaged list would do.
             let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
@@ -156,6 +158,16 @@ fn refuse_headers(headers: &HeaderMap) -> S3Result<()> {
         None => Ok(()),
         Some((_, what)) => Err(s3_error!(NotImplemented, "{what} is not implemented.")),
     }
+}
+
+/// Headers that say whose the buckets must be, as a safeguard against a bucket of somebody else under the name.
+pub(crate) const EXPECTED_OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
+
+/// All buckets are of one account.
+pub(crate) fn check_expected_owner(headers: &HeaderMap, account_id: Option<&str>) -> S3Result<()> {
+    let Some(account_id) = account_id else { return Ok(()) };
+    let is_other = |name: &&str| headers.get(*name).is_some_and(|expected| expected != account_id);
+    if EXPECTED_OWNERS.iter().any(is_other) { Err(access_denied()) } else { Ok(()) }
 }
 
 /// Refuses whoever has more than a share of the connections.

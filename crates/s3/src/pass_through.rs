@@ -23,7 +23,7 @@ use s3s::{Body, HttpRequest, HttpResponse, S3Request, S3Response, S3Result, s3_e
 use s3s_aws::Proxy;
 use sha2::{Digest, Sha256};
 
-use crate::authorize::{admit, require};
+use crate::authorize::{EXPECTED_OWNERS, admit, check_expected_owner, require};
 use crate::buffers::Buffers;
 use crate::context::{Caller, RequestContext, caller, request_id};
 use crate::convert;
@@ -74,6 +74,7 @@ const ANSWERED_HERE: [&str; 2] = ["acl", "ownershipControls"];
 pub(crate) struct PassThrough {
     pub(crate) cache: Cache,
     pub(crate) users: Users,
+    pub(crate) account_id: Option<String>,
     pub(crate) domain: Option<Domain>,
     pub(crate) buffers: Buffers,
 }
@@ -106,7 +107,15 @@ impl S3Route for PassThrough {
             S3Path::Root => Err(s3_error!(AccessDenied)),
             S3Path::Bucket { bucket } => require(&user, Action::Admin, &format!("/{bucket}")),
             S3Path::Object { bucket, key } => require(&user, action, &format!("/{bucket}/{key}")),
+        }?;
+        check_expected_owner(&request.headers, self.account_id.as_deref())?;
+        if self.account_id.is_some() {
+            // It has been compared, and the store behind may be of another.
+            for name in EXPECTED_OWNERS {
+                request.headers.remove(name);
+            }
         }
+        Ok(())
     }
 
     async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {

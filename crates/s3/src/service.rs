@@ -90,15 +90,20 @@ impl S3Service {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
             builder.set_auth(Authentication { users: users.clone() });
-            builder.set_access(Authorization { users: users.clone() });
+            builder.set_access(Authorization { users: users.clone(), account_id: settings.account_id.clone() });
             if let Some(domain) = domain() {
                 builder.set_host(domain);
             }
             builder
         };
         let buffers = Buffers::default();
-        let pass_through =
-            PassThrough { cache: cache.clone(), users: users.clone(), domain: domain(), buffers: buffers.clone() };
+        let pass_through = PassThrough {
+            cache: cache.clone(),
+            users: users.clone(),
+            account_id: settings.account_id.clone(),
+            domain: domain(),
+            buffers: buffers.clone(),
+        };
         let mut outer = builder();
         outer.set_route(Routes { pass_through, operations: builder().build() });
         let metrics = Arc::new(Metrics::register(registry));

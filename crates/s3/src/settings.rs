@@ -11,6 +11,8 @@ pub struct S3Settings {
     pub domain: Option<String>,
     /// The region of all buckets; credential scopes must name it.
     pub region: String,
+    /// Number of the account that owns all buckets, for callers who say which one they expect. `None`: any is right.
+    pub account_id: Option<String>,
     /// What continuation tokens are authenticated with: must be the same after a restart. The root user's secret does.
     pub token_secret: Secret,
     /// Most connections at once; others wait in the kernel's queue.
@@ -34,6 +36,7 @@ impl S3Settings {
         Self {
             domain: None,
             region: "us-east-1".to_owned(),
+            account_id: None,
             token_secret,
             connections_max: 4096,
             connections_per_address_max: 2048,

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Address,
     /// A host name, or nothing.
     Domain,
+    /// The number of an account, or nothing.
+    AccountId,
     Region,
     /// A level of logs, or levels by module.
     LogFilter,
@@ -67,6 +69,7 @@ impl Kind {
             Self::DirectoryIds => "ids with commas".into(),
             Self::Address => "IP:PORT".into(),
             Self::Domain => "host name".into(),
+            Self::AccountId => "12 digits".into(),
             Self::Region => "name of a region".into(),
             Self::LogFilter => "level or filter".into(),
             Self::Size { min, max } => format!("size{}", bounds(min, max)),
@@ -95,6 +98,7 @@ impl Kind {
             | Self::DirectoryIds
             | Self::Address
             | Self::Domain
+            | Self::AccountId
             | Self::Region
             | Self::LogFilter
             | Self::Size { .. }
@@ -120,6 +124,7 @@ impl Kind {
             }
             (Self::AccessKey, Value::String(text)) => names::check_access_key(text).map(|()| value),
             (Self::Domain, Value::String(text)) => names::check_domain(text).map(|()| value),
+            (Self::AccountId, Value::String(text)) => names::check_account_id(text).map(|()| value),
             (Self::Region, Value::String(text)) => names::check_region(text).map(|()| value),
             (Self::LogFilter, Value::String(text)) => filter::check(text).map(|()| value),
             (Self::Size { min, max }, _) => check_size(value, min, max),
@@ -141,6 +146,7 @@ impl Kind {
                 | Self::DirectoryIds
                 | Self::Address
                 | Self::Domain
+                | Self::AccountId
                 | Self::Region
                 | Self::LogFilter
                 | Self::Capacity
@@ -162,6 +168,7 @@ impl Kind {
             | Self::Path
             | Self::DirectoryIds
             | Self::Domain
+            | Self::AccountId
             | Self::Region
             | Self::LogFilter => "must be text in quotes".into(),
             Self::Paths => "must be a list of paths such as [\"/nvme0\", \"/nvme1\"]".into(),

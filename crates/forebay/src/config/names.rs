@@ -23,6 +23,12 @@ fn is_label(label: &str) -> bool {
     fits && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
+/// Nothing, or what Amazon calls an account.
+pub(super) fn check_account_id(text: &str) -> Result<(), String> {
+    let fits = text.is_empty() || text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if fits { Ok(()) } else { Err("must have 12 digits, such as \"111122223333\"".into()) }
+}
+
 /// Regions are a part of signatures, between slashes.
 pub(super) fn check_region(text: &str) -> Result<(), String> {
     let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));

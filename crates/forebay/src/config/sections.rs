@@ -44,6 +44,8 @@ pub(crate) struct Server {
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) domain: Option<String>,
     pub(crate) region: String,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) account_id: Option<String>,
     pub(crate) connections_max: usize,
     pub(crate) connections_per_address_max: usize,
     #[serde(deserialize_with = "empty_as_none")]

@@ -82,6 +82,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("server", "domain", Kind::Domain, "",
         "Domain of virtual-host style requests: with `s3.example.com`, `bucket.s3.example.com` names a bucket. Empty: path style only."),
     setting("server", "region", Kind::Region, "us-east-1", "Region that signatures and `GetBucketLocation` name."),
+    setting("server", "account_id", Kind::AccountId, "",
+        "Account number of the owner of all buckets: requests whose `x-amz-expected-bucket-owner` is another are refused with AccessDenied. Empty: nothing is compared."),
     setting("server", "connections_max", Kind::Number { min: 1, max: 1_000_000 }, "4096", "Most S3 connections at once, and fewer where the limit of open files leaves no more beside segments and under stores; others wait to be accepted. One access key gets 15 of 16 at most, and less when others want some: then its requests get 503 SlowDown."),
     setting("server", "connections_per_address_max", Kind::Number { min: 0, max: 1_000_000 }, "0",
         "Most S3 connections of one address at once, or of one /64 of IPv6; more are closed. `0`: half of `connections_max`. Behind a proxy, all come from its address."),

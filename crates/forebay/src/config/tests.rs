@@ -245,6 +245,17 @@ fn keys_and_endpoints_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn accounts_are_numbers() {
+    let load_account = |id: &str| load(&format!("[server]\naccount_id = {id:?}\n"));
+    assert_eq!(load_account("").unwrap().server.account_id, None);
+    assert_eq!(load_account("011122223333").unwrap().server.account_id.as_deref(), Some("011122223333"));
+    for id in ["11122223333", "1111222233334", "1111-2222-3333", "arn:aws:iam::1"] {
+        let problem = load_account(id).expect_err(id).to_string();
+        assert!(problem.starts_with("forebay.toml:2: server.account_id") && problem.contains("12 digits"), "{problem}");
+    }
+}
+
+#[test]
 fn domains_are_host_names() {
     let load_domain = |domain: &str| load(&format!("[server]\ndomain = {domain:?}\n"));
     for domain in ["", "localhost", "s3.example.com", "S3.Example.com:9700", "a-1.b2"] {
