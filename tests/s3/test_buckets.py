@@ -1,9 +1,10 @@
 """Buckets."""
 
+import boto3
 import pytest
 
 from harness.clients import refused, send_signed
-from harness.servers import ACCOUNT
+from harness.servers import ACCOUNT, Forebay
 
 
 def test_a_bucket_is_made_found_and_deleted(s3):
@@ -66,3 +67,26 @@ def test_a_request_may_say_whose_the_bucket_must_be(server, s3, bucket):
     assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"
     copied = {"CopySource": f"{bucket}/object", "ExpectedBucketOwner": ACCOUNT, "ExpectedSourceBucketOwner": ACCOUNT}
     s3.copy_object(Bucket=bucket, Key="copy", **copied)
+
+
+@pytest.mark.beyond_reference("it refuses it")
+def test_a_bucket_that_is_ours_is_made_once_more(s3, bucket):
+    """In us-east-1: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html, BucketAlreadyOwnedByYou."""
+    s3.put_object(Bucket=bucket, Key="object", Body=b"kept")
+    assert s3.create_bucket(Bucket=bucket)["Location"] == f"/{bucket}"
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"kept"
+
+
+@pytest.mark.beyond_reference("it is about Forebay")
+def test_elsewhere_a_bucket_is_made_once(tmp_path):
+    server = Forebay(tmp_path, config='[server]\nregion = "eu-west-1"\n').start()
+    keys = {"aws_access_key_id": server.access_key, "aws_secret_access_key": server.secret_key}
+    try:
+        client = boto3.client("s3", endpoint_url=server.endpoint, region_name="eu-west-1", **keys)
+        there = {"Bucket": "elsewhere", "CreateBucketConfiguration": {"LocationConstraint": "eu-west-1"}}
+        client.create_bucket(**there)
+        error = refused("BucketAlreadyOwnedByYou", client.create_bucket, **there)
+    finally:
+        server.stop()
+    assert error["ResponseMetadata"]["HTTPStatusCode"] == 409
+    assert error["Error"]["Message"] == "Your previous request to create the named bucket succeeded and you already own it."

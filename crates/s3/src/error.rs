@@ -26,9 +26,11 @@ fn row(kind: ErrorKind) -> Row {
             "The specified multipart upload does not exist. The upload ID might be invalid, or the multipart upload might have \
              been aborted or completed.",
         ),
-        ErrorKind::BucketAlreadyExists => {
-            ("BucketAlreadyOwnedByYou", 409, "The bucket that you tried to create already exists.")
-        }
+        ErrorKind::BucketAlreadyExists => (
+            "BucketAlreadyOwnedByYou",
+            409,
+            "Your previous request to create the named bucket succeeded and you already own it.",
+        ),
         ErrorKind::BucketNotEmpty => ("BucketNotEmpty", 409, "The bucket that you tried to delete is not empty."),
         ErrorKind::BucketBusy => (
             "OperationAborted",

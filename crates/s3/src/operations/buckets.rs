@@ -17,6 +17,8 @@ use crate::s3_error::error_with_status;
 
 /// Scope of continuation tokens for buckets; no bucket has this name.
 const TOKEN_SCOPE: &str = "*";
+/// The first region of S3, where some things are as they were.
+const FIRST_REGION: &str = "us-east-1";
 /// Most buckets of one page, as S3 has it.
 const BUCKETS_MAX: i32 = 10_000;
 
@@ -83,8 +85,8 @@ impl Operations {
         request: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
         self.need_bucket(&request.input.bucket, &Failure::of(&request, "GetBucketLocation")).await?;
-        // The first region of S3 has the empty name here.
-        let region = if self.region == "us-east-1" { String::new() } else { self.region.clone() };
+        // It has the empty name here.
+        let region = if self.region == FIRST_REGION { String::new() } else { self.region.clone() };
         let location_constraint = Some(BucketLocationConstraint::from(region));
         Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
     }
@@ -112,7 +114,14 @@ impl Operations {
             return Err(error_with_status("InvalidLocationConstraint", StatusCode::BAD_REQUEST, message));
         }
         let name = convert::bucket(&input.bucket)?;
-        self.cache.create_bucket(&name).await.map_err(|error| failure.answer(error))?;
+        if let Err(error) = self.cache.create_bucket(&name).await {
+            // There, and nowhere else, it succeeds once more: "Errors" of CreateBucket, Amazon S3 API Reference. A name that only
+            // others have in the store behind is none of ours.
+            let is_again = error.kind == ErrorKind::BucketAlreadyExists && self.region == FIRST_REGION;
+            if !(is_again && matches!(self.cache.bucket_exists(&name).await, Ok(true))) {
+                return Err(failure.answer(error));
+            }
+        }
         Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
     }
 
