@@ -408,6 +408,39 @@ def payload_hash_mismatch(scene):
     yield send(scene.server, "PUT", "/another-bucket", headers)
 
 
+# Amazon's words, to the letter. Sources: aws/aws-cli#987 (NoSuchUpload), versity/versitygw#1526 (InvalidDigest), floci-io/floci#3510 (InvalidArgument of
+# max-keys), and what versitygw has found in Amazon S3 (its package s3err).
+MESSAGES = {
+    "AccessControlListNotSupported": ["The bucket does not allow ACLs"],
+    "BucketNotEmpty": ["The bucket you tried to delete is not empty"],
+    "EntityTooLarge": ["Your proposed upload exceeds the maximum allowed size"],
+    "EntityTooSmall": ["Your proposed upload is smaller than the minimum allowed size"],
+    "InvalidAccessKeyId": ["The AWS Access Key Id you provided does not exist in our records."],
+    "InvalidBucketName": ["The specified bucket is not valid."],
+    "InvalidDigest": ["The Content-MD5 you specified was invalid."],
+    "InvalidLocationConstraint": ["The specified location-constraint is not valid"],
+    "InvalidPart": [
+        "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified entity tag may not match "
+        "the part's entity tag."
+    ],
+    "InvalidPartNumber": ["The requested partnumber is not satisfiable"],
+    "InvalidPartOrder": ["The list of parts was not in ascending order. Parts must be ordered by part number."],
+    "InvalidRange": ["The requested range is not satisfiable"],
+    "InvalidStorageClass": ["The storage class you specified is not valid"],
+    "KeyTooLongError": ["Your key is too long"],
+    "MalformedXML": ["The XML you provided was not well-formed or did not validate against our published schema"],
+    "MetadataTooLarge": ["Your metadata headers exceed the maximum allowed metadata size"],
+    "MethodNotAllowed": ["The specified method is not allowed against this resource."],
+    "MissingContentLength": ["You must provide the Content-Length HTTP header."],
+    "NoSuchBucket": ["The specified bucket does not exist"],
+    "NoSuchKey": ["The specified key does not exist."],
+    "NoSuchUpload": ["The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."],
+    "PreconditionFailed": ["At least one of the pre-conditions you specified did not hold"],
+    "RequestTimeTooSkewed": ["The difference between the request time and the current time is too large."],
+    "XAmzContentSHA256Mismatch": ["The provided 'x-amz-content-sha256' header does not match what was computed."],
+}
+
+
 @pytest.mark.deployments(("directory", "WRITE_THROUGH"), ("directory", "WRITE_BACK"), ("s3", "WRITE_BACK"), ("s3", "NO_CACHE"))
 @pytest.mark.beyond_reference("its codes differ")
 @pytest.mark.parametrize("name", ERRORS)
@@ -421,6 +454,7 @@ def test_error(server, s3, bucket, monkeypatch, name):
         document = ElementTree.fromstring(answer.body)
         found = {child.tag: child.text for child in document}
         assert (document.tag, found["Code"]) == ("Error", code), f"{number}: {answer}"
+        assert found["Message"] in MESSAGES.get(code, [found["Message"]]), f"{number}: {answer}"
         assert found["Message"] and found["RequestId"] == answer.headers["x-amz-request-id"], f"{number}: {answer}"
     monkeypatch.undo()
     assert scene.state() == before
@@ -501,3 +535,20 @@ def test_a_presigned_url_that_is_over_is_forbidden_whatever_it_asks_for(server, 
             assert answer.status == 403, (method, seconds, answer)
             assert method == "HEAD" or b"<Code>AccessDenied</Code><Message>Request has expired</Message>" in answer.body, (method, seconds, answer)
     assert s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"kept as it is"
+
+
+@pytest.mark.beyond_reference("its words differ")
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("?list-type=2&max-keys=-1", "Argument maxKeys must be an integer between 0 and 2147483647"),
+        ("?max-keys=-1", "Argument maxKeys must be an integer between 0 and 2147483647"),
+        ("?list-type=2&continuation-token=x", "The continuation token provided is incorrect"),
+        ("?encoding-type=xml", "Invalid Encoding Method specified in Request"),
+        ("/kept?partNumber=0", "Part number must be an integer between 1 and 10000, inclusive"),
+    ],
+)
+def test_what_is_wrong_with_an_argument(server, bucket, target, message):
+    answer = send_signed(server, "GET", f"/{bucket}{target}")
+    document = ElementTree.fromstring(answer.body)
+    assert (answer.status, document.findtext("Code"), document.findtext("Message")) == (400, "InvalidArgument", message)

@@ -47,7 +47,7 @@ pub(crate) fn path(bucket: &str, key: &str) -> S3Result<ObjectPath> {
     use forebay_types::InvalidName;
     ObjectPath::parse(bucket, key).map_err(|error| match error {
         InvalidName::Bucket(_) => s3_error!(InvalidBucketName, "The specified bucket is not valid."),
-        InvalidName::LongKey(_) => s3_error!(KeyTooLongError, "Your key is too long."),
+        InvalidName::LongKey(_) => s3_error!(KeyTooLongError, "Your key is too long"),
         InvalidName::EmptyKey | InvalidName::NulInKey => invalid_argument(error.to_string()),
     })
 }
@@ -139,7 +139,7 @@ pub(crate) fn user_metadata(metadata: Option<dto::Metadata>) -> S3Result<UserMet
     }
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + sent_bytes(value)).sum();
     if bytes > limits::USER_METADATA_BYTES_MAX {
-        let message = "Your metadata headers exceed the maximum allowed metadata size.";
+        let message = "Your metadata headers exceed the maximum allowed metadata size";
         return Err(s3_error!(MetadataTooLarge, "{}", message));
     }
     Ok(metadata)
@@ -185,7 +185,7 @@ pub(crate) fn storage_class(class: Option<dto::StorageClass>) -> S3Result<Option
     match class.as_ref().map(dto::StorageClass::as_str) {
         None | Some("STANDARD") => Ok(None),
         Some(class) if STORAGE_CLASSES.contains(&class) => Ok(Some(class.to_owned())),
-        Some(_) => Err(s3_error!(InvalidStorageClass, "The storage class that you specified is not valid.")),
+        Some(_) => Err(s3_error!(InvalidStorageClass, "The storage class you specified is not valid")),
     }
 }
 
@@ -231,7 +231,7 @@ pub(crate) fn tags_of_header(header: Option<&str>) -> S3Result<Tags> {
             Ok((decode(key)?, decode(value)?))
         })
         .collect();
-    tags(pairs.map_err(|_| invalid_argument("The header x-amz-tagging is not valid."))?)
+    tags(pairs.map_err(|_| invalid_argument("The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."))?)
 }
 
 /// Tags within their limits, each key once.
@@ -245,14 +245,14 @@ pub(crate) fn tags(pairs: Vec<(String, String)>) -> S3Result<Tags> {
 
 /// Of objects and buckets.
 pub(crate) fn check_tags(pairs: &[(String, String)]) -> S3Result<()> {
-    let fits = |(key, value): &(String, String)| {
-        (1..=limits::TAG_KEY_CHARS_MAX).contains(&key.chars().count())
-            && value.chars().count() <= limits::TAG_VALUE_CHARS_MAX
-            && key.chars().chain(value.chars()).all(is_tag_char)
-            && !key.starts_with("aws:")
-    };
-    if !pairs.iter().all(fits) {
-        return Err(s3_error!(InvalidTag, "The tag key or value that you provided is not valid."));
+    for (key, value) in pairs {
+        let is_length = (1..=limits::TAG_KEY_CHARS_MAX).contains(&key.chars().count());
+        if !is_length || !key.chars().all(is_tag_char) || key.starts_with("aws:") {
+            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
+        }
+        if value.chars().count() > limits::TAG_VALUE_CHARS_MAX || !value.chars().all(is_tag_char) {
+            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+        }
     }
     let keys: HashSet<&str> = pairs.iter().map(|(key, _)| key.as_str()).collect();
     if keys.len() != pairs.len() {

@@ -19,23 +19,22 @@ struct Row {
 fn row(kind: ErrorKind) -> Row {
     let (code, status, message) = match kind {
         ErrorKind::NotFound => ("NoSuchKey", 404, "The specified key does not exist."),
-        ErrorKind::NoSuchBucket => ("NoSuchBucket", 404, "The specified bucket does not exist."),
+        ErrorKind::NoSuchBucket => ("NoSuchBucket", 404, "The specified bucket does not exist"),
         ErrorKind::NoSuchUpload => (
             "NoSuchUpload",
             404,
-            "The specified multipart upload does not exist. The upload ID might be invalid, or the multipart upload might have \
-             been aborted or completed.",
+            "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.",
         ),
         ErrorKind::BucketAlreadyExists => (
             "BucketAlreadyOwnedByYou",
             409,
             "Your previous request to create the named bucket succeeded and you already own it.",
         ),
-        ErrorKind::BucketNotEmpty => ("BucketNotEmpty", 409, "The bucket that you tried to delete is not empty."),
+        ErrorKind::BucketNotEmpty => ("BucketNotEmpty", 409, "The bucket you tried to delete is not empty"),
         ErrorKind::BucketBusy => (
             "OperationAborted",
             409,
-            "A conflicting conditional operation is currently in progress against this resource. Try again.",
+            "A conflicting conditional operation is currently in progress against this resource. Please try again.",
         ),
         ErrorKind::PreconditionFailed => {
             ("PreconditionFailed", 412, "At least one of the pre-conditions you specified did not hold")
@@ -44,47 +43,43 @@ fn row(kind: ErrorKind) -> Row {
         ErrorKind::Conflict => (
             "ConditionalRequestConflict",
             409,
-            "A conflicting operation occurred during the processing of your request. Try again.",
+            "The conditional request cannot succeed due to a conflicting operation against this resource.",
         ),
         ErrorKind::InvalidArgument => ("InvalidArgument", 400, "Invalid argument."),
         ErrorKind::InvalidKey => {
             ("InvalidArgument", 400, "The storage behind this cache refuses the key: it has no such names.")
         }
         ErrorKind::InvalidRequest => ("InvalidRequest", 400, "Invalid request."),
-        ErrorKind::BadDigest => {
-            ("BadDigest", 400, "The Content-MD5 that you specified did not match what we received.")
-        }
+        ErrorKind::BadDigest => ("BadDigest", 400, "The Content-MD5 you specified did not match what we received."),
         ErrorKind::PayloadHashMismatch => (
             "XAmzContentSHA256Mismatch",
             400,
             "The provided 'x-amz-content-sha256' header does not match what was computed.",
         ),
         ErrorKind::ChecksumMismatch => {
-            ("BadDigest", 400, "The checksum that you specified did not match the calculated checksum.")
+            ("BadDigest", 400, "The checksum you specified did not match the calculated checksum.")
         }
         ErrorKind::IncompleteBody | ErrorKind::Body => (
             "IncompleteBody",
             400,
-            "You did not provide the number of bytes specified by the Content-Length HTTP header.",
+            "You did not provide the number of bytes specified by the Content-Length HTTP header",
         ),
         ErrorKind::EntityTooSmall => {
-            ("EntityTooSmall", 400, "Your proposed upload is smaller than the minimum allowed object size.")
+            ("EntityTooSmall", 400, "Your proposed upload is smaller than the minimum allowed size")
         }
-        ErrorKind::EntityTooLarge => {
-            ("EntityTooLarge", 400, "Your proposed upload exceeds the maximum allowed object size.")
-        }
+        ErrorKind::EntityTooLarge => ("EntityTooLarge", 400, "Your proposed upload exceeds the maximum allowed size"),
         ErrorKind::InvalidPart => (
             "InvalidPart",
             400,
-            "One or more of the specified parts could not be found. The part might not have been uploaded, or the specified \
-             entity tag might not have matched the part's entity tag.",
+            "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified \
+             entity tag may not match the part's entity tag.",
         ),
         ErrorKind::InvalidPartOrder => (
             "InvalidPartOrder",
             400,
             "The list of parts was not in ascending order. Parts must be ordered by part number.",
         ),
-        ErrorKind::InvalidRange => ("InvalidRange", 416, "The requested range is not satisfiable."),
+        ErrorKind::InvalidRange => ("InvalidRange", 416, "The requested range is not satisfiable"),
         ErrorKind::InvalidPartNumber => ("InvalidPartNumber", 416, "The requested partnumber is not satisfiable"),
         ErrorKind::AccessDenied => ("AccessDenied", 403, "Access Denied"),
         ErrorKind::SlowDown => ("SlowDown", 503, "Please reduce your request rate."),
@@ -120,14 +115,7 @@ pub(crate) fn from_cache(error: Error, request_id: &str, operation: &'static str
 /// Our own words for what the client did wrong, when no other system had a say in them.
 fn message(error: &Error, row: &Row) -> String {
     match error.kind {
-        ErrorKind::InvalidArgument
-        | ErrorKind::InvalidRequest
-        | ErrorKind::EntityTooSmall
-        | ErrorKind::EntityTooLarge
-            if error.source.is_none() =>
-        {
-            error.context.clone()
-        }
+        ErrorKind::InvalidArgument | ErrorKind::InvalidRequest if error.source.is_none() => error.context.clone(),
         ErrorKind::InvalidArgument => {
             "The storage behind this cache refuses the request for its headers or its size.".to_owned()
         }

@@ -67,7 +67,7 @@ fn size(body: Option<&StreamingBlob>, headers: &HeaderMap, announced: &Announced
         return Err(s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header."));
     };
     if size > limits::PUT_BYTES_MAX {
-        return Err(s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size."));
+        return Err(s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size"));
     }
     Ok(size)
 }
@@ -76,7 +76,7 @@ pub(crate) fn md5(base64: &str) -> S3Result<[u8; 16]> {
     use base64::Engine as _;
     let bytes = base64::engine::general_purpose::STANDARD.decode(base64).ok();
     let md5 = bytes.and_then(|bytes| bytes.try_into().ok());
-    md5.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 that you specified is not valid."))
+    md5.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."))
 }
 
 pub(crate) fn payload_hash(headers: &HeaderMap) -> Option<[u8; 32]> {

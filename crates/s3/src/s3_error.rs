@@ -13,6 +13,9 @@ pub(crate) fn error_with_status(code: &str, status: StatusCode, message: impl In
     error
 }
 
+pub(crate) const MALFORMED_XML: &str =
+    "The XML you provided was not well-formed or did not validate against our published schema";
+
 pub(crate) fn denied(message: impl Into<Cow<'static, str>>) -> S3Error {
     error_with_status("AccessDenied", StatusCode::FORBIDDEN, message)
 }

@@ -39,7 +39,7 @@ impl Operations {
         };
         let max = input.max_buckets.unwrap_or(BUCKETS_MAX);
         if !(1..=BUCKETS_MAX).contains(&max) {
-            return Err(convert::invalid_argument("max-buckets must be between 1 and 10000"));
+            return Err(convert::invalid_argument("Argument max-buckets must be an integer between 1 and 10000."));
         }
         let prefix = input.prefix.as_deref().unwrap_or_default();
         let mut all = self.cache.buckets().await.map_err(|error| failure.answer(error))?;

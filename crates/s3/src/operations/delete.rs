@@ -16,6 +16,7 @@ use super::{Failure, Operations, check_tags, not_implemented, only_null_version,
 use crate::authorize::require;
 use crate::context::{RequestContext, caller};
 use crate::convert;
+use crate::s3_error::MALFORMED_XML;
 
 /// Deletes of one request that run at once: they share group commits.
 const DELETES_AT_ONCE: usize = 32;
@@ -48,7 +49,7 @@ impl Operations {
         self.need_bucket(&bucket, &failure).await?;
         let delete = request.input.delete;
         if delete.objects.is_empty() || delete.objects.len() > limits::DELETE_KEYS_MAX {
-            return Err(s3_error!(MalformedXML, "The XML you provided must name 1 to 1000 keys."));
+            return Err(s3_error!(MalformedXML, "{MALFORMED_XML}"));
         }
         let quiet = delete.quiet.unwrap_or(false);
         let outcomes: Vec<(ObjectIdentifier, S3Result<()>)> = stream::iter(delete.objects)

@@ -49,9 +49,11 @@ impl Encoding {
 pub(super) fn page_limit(requested: Option<i32>, name: &str) -> S3Result<usize> {
     match requested {
         None => Ok(limits::LIST_KEYS_MAX as usize),
-        Some(number) => usize::try_from(number)
-            .map(|number| number.min(limits::LIST_KEYS_MAX as usize))
-            .map_err(|_| convert::invalid_argument(format!("{name} must be 0 or more"))),
+        Some(number) => {
+            usize::try_from(number).map(|number| number.min(limits::LIST_KEYS_MAX as usize)).map_err(|_| {
+                convert::invalid_argument(format!("Argument {name} must be an integer between 0 and 2147483647"))
+            })
+        }
     }
 }
 
@@ -84,7 +86,7 @@ impl Operations {
         let failure = Failure::of(&request, "ListObjects");
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
-        let limit = page_limit(input.max_keys, "max-keys")?;
+        let limit = page_limit(input.max_keys, "maxKeys")?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let list = ListObjects {
             prefix,
@@ -117,7 +119,7 @@ impl Operations {
         let failure = Failure::of(&request, "ListObjectsV2");
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
-        let limit = page_limit(input.max_keys, "max-keys")?;
+        let limit = page_limit(input.max_keys, "maxKeys")?;
         let start_after = match input.continuation_token.as_deref() {
             Some(token) => Some(self.open_token(&input.bucket, token)?),
             None => given(input.start_after.clone()),
@@ -153,7 +155,7 @@ impl Operations {
         let failure = Failure::of(&request, "ListObjectVersions");
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
-        let limit = page_limit(input.max_keys, "max-keys")?;
+        let limit = page_limit(input.max_keys, "maxKeys")?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let start_after = given(input.key_marker.clone());
         let list = ListObjects { prefix, delimiter: given(input.delimiter.clone()), start_after, limit };

@@ -19,6 +19,7 @@ use crate::context::{caller, is_signed, take_trailing};
 use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
 use crate::incoming::{Announced, incoming};
 use crate::object_url::location;
+use crate::s3_error::MALFORMED_XML;
 
 pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<UploadRef> {
     Ok(UploadRef { path: convert::path(bucket, key)?, upload_id })
@@ -142,7 +143,7 @@ impl Operations {
         let checksums = given_checksums!(input)?;
         let given = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         if given.is_empty() || given.len() > limits::PART_NUMBER_MAX as usize {
-            return Err(s3_error!(MalformedXML, "The XML you provided must name 1 to 10000 parts."));
+            return Err(s3_error!(MalformedXML, "{MALFORMED_XML}"));
         }
         check_part_count(&headers, given.len())?;
         let size = input.mpu_object_size.map(u64::try_from).transpose();
@@ -227,8 +228,8 @@ fn check_part_count(headers: &HeaderMap, parts: usize) -> S3Result<()> {
 
 fn complete_part(part: CompletedPart) -> S3Result<CompletePart> {
     let checksums = given_checksums!(part)?;
-    let number = part.part_number.ok_or_else(|| s3_error!(MalformedXML, "A part has no PartNumber."))?;
-    let etag = part.e_tag.ok_or_else(|| s3_error!(MalformedXML, "A part has no ETag."))?;
+    let number = part.part_number.ok_or_else(|| s3_error!(MalformedXML, "{MALFORMED_XML}"))?;
+    let etag = part.e_tag.ok_or_else(|| s3_error!(MalformedXML, "{MALFORMED_XML}"))?;
     Ok(CompletePart { number: part_number(number)?, etag: ETag::new(etag.value()), checksums })
 }
 
@@ -236,7 +237,10 @@ fn complete_part(part: CompletedPart) -> S3Result<CompletePart> {
 fn copy_range(text: &str) -> S3Result<(u64, u64)> {
     match Range::parse(text) {
         Ok(Range::Int { first, last: Some(last) }) => Ok((first, last)),
-        _ => Err(convert::invalid_argument("The x-amz-copy-source-range value must be of the form bytes=first-last")),
+        _ => Err(convert::invalid_argument(
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based \
+             offsets of the first and last bytes to copy",
+        )),
     }
 }
 

@@ -24,8 +24,9 @@ impl Operations {
         let upload = upload(&input.bucket, &input.key, input.upload_id.clone())?;
         let limit = page_limit(input.max_parts, "max-parts")?;
         let marker = input.part_number_marker.unwrap_or(0);
-        let after =
-            u32::try_from(marker).map_err(|_| convert::invalid_argument("part-number-marker must be 0 or more"))?;
+        let after = u32::try_from(marker).map_err(|_| {
+            convert::invalid_argument("Argument part-number-marker must be an integer between 0 and 2147483647")
+        })?;
         let page = match self.cache.list_parts(&upload, after, limit).await {
             Ok(page) => page,
             Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),

@@ -68,7 +68,14 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
         return;
     };
     let mut completed = start.to_owned();
-    if !start.contains("<Message>") {
+    if code == "RequestTimeTooSkewed"
+        && let Some((before, (_, behind))) =
+            start.split_once("<Message>").and_then(|(before, rest)| Some((before, rest.split_once("</Message>")?)))
+    {
+        // `s3s` has words of its own.
+        completed = format!("{before}{behind}");
+    }
+    if !completed.contains("<Message>") {
         completed.push_str(&format!("<Message>{}</Message>", message_of(code)));
     }
     if !start.contains("<RequestId>") {

@@ -15,13 +15,13 @@ pub(crate) enum BodyError {
     ChunkTooLarge,
     #[error("the signature of a chunk does not match")]
     Signature,
-    #[error("the body's SHA-256 does not match")]
+    #[error("the provided 'x-amz-content-sha256' header does not match what was computed")]
     PayloadHash,
     #[error("the trailing headers are not those announced")]
     Trailers,
-    #[error("the Content-MD5 that you specified did not match what we received")]
+    #[error("the Content-MD5 you specified did not match what we received")]
     Md5,
-    #[error("the checksum that you specified did not match the calculated checksum")]
+    #[error("the checksum you specified did not match the calculated checksum")]
     Checksum,
     #[error("the XML you provided was not well-formed or did not validate against our published schema")]
     Document,
@@ -136,6 +136,8 @@ impl BodyError {
     /// A sentence for the client.
     pub(crate) fn message(self) -> String {
         let text = self.to_string();
-        format!("{}{}.", text[..1].to_uppercase(), &text[1..])
+        // As Amazon S3 has them.
+        let end = if matches!(self, Self::Document | Self::FormAcl) { "" } else { "." };
+        format!("{}{}{end}", text[..1].to_uppercase(), &text[1..])
     }
 }
