@@ -10,7 +10,8 @@ use forebay_catalog::{
     Catalog, Engine, ErrorKind, KeyLocks, Result, Transaction, Versioned, Watch, Watchers, keys_of, records, verify,
 };
 use forebay_env::Env;
-use forebay_store::{Commit, Store, ValueWrite};
+use forebay_env::sync::Mutex;
+use forebay_store::{Commit, Staged, Store, ValueWrite};
 use forebay_types::Durability;
 use tracing::Instrument;
 
@@ -46,6 +47,8 @@ struct Inner {
     /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the engine.
     locks: Arc<KeyLocks>,
     watchers: Watchers,
+    /// Prepared for commits that failed, and kept until the next start.
+    undecided: Mutex<Vec<Staged>>,
 }
 
 impl HomeCatalog {
@@ -58,7 +61,8 @@ impl HomeCatalog {
         let stream_key = Bytes::from(format!("stream/{worker}"));
         // First: what an earlier life has sent is done by now, or never.
         let stream = Stream::take_over(&env, Arc::clone(&engine), stream_key, patience).await?;
-        let inner = Inner { env, store, stream, locks: Arc::default(), watchers: Watchers::default() };
+        let (locks, watchers, undecided) = (Arc::default(), Watchers::default(), Mutex::default());
+        let inner = Inner { env, store, stream, locks, watchers, undecided };
         inner.load(engine.as_ref()).await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
@@ -171,7 +175,11 @@ impl Inner {
             self.store.commit(commit, durability).await?;
         }
         let on_engine = writes.iter().map(|write| ValueWrite { key: engine_key(&write.key), ..write.clone() });
-        self.stream.commit(on_engine.collect()).await?;
+        if let Err(error) = self.stream.commit(on_engine.collect()).await {
+            // The engine may have it: then the next start publishes them.
+            self.undecided.lock().extend(publish);
+            return Err(error);
+        }
         // It holds. A start that misses some of the rest makes it up.
         let written: Vec<Bytes> = writes.iter().map(|write| write.key.clone()).collect();
         let commit = Commit { publish, forget: pinned, annotate: local.annotate, writes, may_wait };

@@ -125,13 +125,13 @@ impl Stream {
     /// Returns when the engine has these writes.
     ///
     /// # Errors
-    /// `Unavailable` when nothing was sent, `Unknown` when they may be done or not: the worker has lost its keys then.
+    /// `Unavailable` when they are not done, `Unknown` when they may be or not. The worker has lost its keys then.
     pub(crate) async fn commit(&self, writes: Vec<ValueWrite>) -> Result<()> {
         self.check()?;
         let (done, answer) = oneshot::channel();
         let ended = |_| Error::new(ErrorKind::Unavailable, "the catalog is closed");
         self.sender.send(Request { writes, done }).await.map_err(|_| ended(()))?;
-        answer.await.map_err(|_| ended(()))?
+        answer.await.map_err(|_| Error::new(ErrorKind::Unknown, "the catalog was closed meanwhile"))?
     }
 }
 
@@ -188,11 +188,12 @@ impl Committer {
     }
 
     /// # Errors
-    /// `Unavailable` when the stream was taken over: the writes are not done. `Unknown` when the engine did not answer for too long.
+    /// `Unavailable` when the stream was taken over and the writes are not done. `Unknown` when they may be: the engine did not answer for too
+    /// long, or had not when the stream was taken over.
     async fn try_until_answered(&self, writes: &[ValueWrite], place: Place) -> Result<u64> {
         let checks = [Check { key: self.key.clone(), version: Some(self.version) }];
         let until = self.clock.monotonic() + self.patience;
-        let mut pause = RETRY_MIN;
+        let (mut pause, mut is_in_doubt) = (RETRY_MIN, false);
         loop {
             let result = match self.engine.commit(&checks, writes).await {
                 Err(error) if error.kind == ErrorKind::Conflict => self.look(place).await,
@@ -201,12 +202,13 @@ impl Committer {
             match result {
                 Ok(version) => return Ok(version),
                 Err(error) if error.kind == ErrorKind::Conflict => {
-                    return Err(Error::new(ErrorKind::Unavailable, "another process has taken its place"));
+                    let kind = if is_in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+                    return Err(Error::new(kind, "another process has taken its place"));
                 }
                 Err(error) if self.clock.monotonic() >= until => {
                     return Err(Error::new(ErrorKind::Unknown, format!("the engine does not answer: {error}")));
                 }
-                Err(_) => {}
+                Err(error) => is_in_doubt |= error.kind == ErrorKind::Unknown,
             }
             self.clock.sleep(pause).await;
             pause = (2 * pause).min(RETRY_MAX);

@@ -52,8 +52,8 @@ struct State {
     in_flight: Option<Sent>,
     /// Nothing is answered before.
     gone_until: Duration,
-    /// Whether it has been gone since that was last asked for.
-    was_gone: bool,
+    /// Whether somebody found it gone since that was last asked for.
+    was_missed: bool,
 }
 
 impl SimEngine {
@@ -69,9 +69,9 @@ impl SimEngine {
         }
     }
 
-    /// Whether it has been out of reach since the last call.
-    pub(crate) fn was_gone(&self) -> bool {
-        std::mem::take(&mut self.state.lock().was_gone)
+    /// Whether a worker has missed it since the last call.
+    pub(crate) fn was_missed(&self) -> bool {
+        std::mem::take(&mut self.state.lock().was_missed)
     }
 
     fn is_rude(&self) -> bool {
@@ -87,8 +87,9 @@ impl SimEngine {
     /// Fails while the engine is gone.
     async fn reach(&self) -> Result<()> {
         self.delay().await;
-        let is_gone = self.is_rude() && self.world.clock.now() < self.state.lock().gone_until;
-        if is_gone {
+        let mut state = self.state.lock();
+        if self.is_rude() && self.world.clock.now() < state.gone_until {
+            state.was_missed = true;
             return Err(Error::new(ErrorKind::Unavailable, "the simulated engine is gone"));
         }
         Ok(())
@@ -103,9 +104,7 @@ impl SimEngine {
             let most = if self.world.once_in(4) { 90 } else { 10 };
             let length = Duration::from_millis(self.world.below(most * 1000));
             self.world.note(format_args!("engine: gone for {length:?}"));
-            let mut state = self.state.lock();
-            state.gone_until = self.world.clock.now() + length;
-            state.was_gone = true;
+            self.state.lock().gone_until = self.world.clock.now() + length;
             return Fate::Refused;
         }
         match self.world.below(60) {

@@ -9,7 +9,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
 use crate::log::Until;
-use crate::prepare::PreparedEntry;
+use crate::prepared::PreparedEntry;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
 use crate::record::location::Location;
 use crate::writer::Staged;

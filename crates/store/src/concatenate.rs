@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_types::ByteRange;
 
+use crate::kept::Kept;
 use crate::object::Object;
 use crate::record::object::{Extent, extent_at};
 use crate::room::Room;
 use crate::store::Store;
-use crate::writer::{Kept, Staged, Writer};
+use crate::writer::{Staged, Writer};
 use crate::{Class, Error, ErrorKind, NewObject, Piece, Result};
 
 impl Store {

@@ -15,7 +15,7 @@ use crate::ids::SegmentKey;
 use crate::log::Log;
 use crate::log::voids::Voids;
 use crate::permits::Permits;
-use crate::prepare::Prepared;
+use crate::prepared::Prepared;
 use crate::record::location::Position;
 use crate::room::wishes::Wishes;
 use crate::segment::{Segment, SegmentKind};
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) fills: Arc<Fills>,
     pub(crate) voids: Arc<Voids>,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: Arc<Prepared>,
     /// By key: reclaim holds one while it writes the record of an object again, commits hold those of the keys that
     /// they forget or annotate. So the copy stands in a log before the change, or shows it.
     pub(crate) carrying: Vec<tokio::sync::RwLock<()>>,

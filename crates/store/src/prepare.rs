@@ -1,71 +1,20 @@
 //! Prepared objects: durable, and shown to nobody before a commit publishes them, in this life of the store or in a later one. For catalogs
 //! that are elsewhere: they name an object only when its bytes are safe here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_env::sync::Mutex;
-use forebay_types::Generation;
 
 use crate::commit::body_of;
 use crate::inner::Inner;
+use crate::kept::Kept;
 use crate::log::Until;
-use crate::record::location::Location;
 use crate::record::object::ObjectBody;
 use crate::table::Entry;
-use crate::writer::{Kept, Staged};
+use crate::writer::Staged;
 use crate::{Commit, Error, ErrorKind, Result, Store};
 
-type Id = (Bytes, Generation);
-
-/// What is prepared and not published yet. Snapshots show it.
-#[derive(Default)]
-pub(crate) struct Prepared {
-    objects: Mutex<BTreeMap<Id, Arc<Entry>>>,
-    /// Found at the start, with what keeps reclaim from their segments.
-    found: Mutex<Vec<(Arc<Entry>, Kept)>>,
-}
-
-/// Keeps a prepared object among those that snapshots show.
-pub(crate) struct PreparedEntry {
-    inner: Arc<Inner>,
-    entry: Arc<Entry>,
-}
-
-impl PreparedEntry {
-    pub(crate) fn location(&self) -> Location {
-        self.entry.record
-    }
-
-    pub(crate) fn entry(&self) -> &Arc<Entry> {
-        &self.entry
-    }
-}
-
-impl Drop for PreparedEntry {
-    fn drop(&mut self) {
-        self.inner.prepared.objects.lock().remove(&id_of(&self.entry));
-    }
-}
-
-fn id_of(entry: &Entry) -> Id {
-    (Bytes::copy_from_slice(entry.key()), entry.generation)
-}
-
-impl Prepared {
-    /// In order.
-    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
-        self.objects.lock().values().cloned().collect()
-    }
-}
-
 impl Inner {
-    fn add_prepared(self: &Arc<Self>, entry: Arc<Entry>) -> PreparedEntry {
-        self.prepared.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
-        PreparedEntry { inner: Arc::clone(self), entry }
-    }
-
     /// At a start: what earlier lives have prepared. What has lost bytes is nothing that anybody was told of.
     pub(crate) fn find_prepared(&self, entries: Vec<Entry>) {
         for entry in entries {
@@ -78,8 +27,7 @@ impl Inner {
                 is_there
             });
             if is_kept && entry.cached_bytes() == entry.size() {
-                self.prepared.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
-                self.prepared.found.lock().push((entry, kept));
+                self.prepared.found(entry, kept);
             }
         }
     }
@@ -114,7 +62,7 @@ impl Store {
             return Err(Error::new(ErrorKind::Busy, "the log of a prepared object goes away"));
         };
         staged.kept.keep(segment, pin);
-        staged.prepared = Some(self.inner.add_prepared(Arc::new(staged.entry(location))));
+        staged.prepared = Some(self.inner.prepared.add(Arc::new(staged.entry(location))));
         staged.payload = Bytes::new();
         let version = *appended.sequences.last().expect("there are two records");
         self.inner.apply(before, &[], version, location.segment);
@@ -126,7 +74,7 @@ impl Store {
 
     /// What earlier lives have prepared and not published, once: whoever opens the catalog publishes what that names, and drops the rest.
     pub fn take_prepared(&self) -> Vec<Staged> {
-        let found = std::mem::take(&mut *self.inner.prepared.found.lock());
+        let found = self.inner.prepared.take_found();
         found.into_iter().filter_map(|(entry, kept)| self.staged_again(entry, kept)).collect()
     }
 
@@ -146,7 +94,7 @@ impl Store {
         };
         let (key, is_inline) = (Bytes::copy_from_slice(entry.key()), entry.is_inline());
         let (inner, payload) = (Arc::clone(&self.inner), Bytes::new());
-        let prepared = Some(self.inner.add_prepared(entry));
+        let prepared = Some(self.inner.prepared.add(entry));
         Some(Staged { body, key, payload, is_inline, directory, kept, prepared, inner })
     }
 }

@@ -20,13 +20,13 @@ use futures::stream::FuturesUnordered;
 use crate::directory::Directory;
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
+use crate::kept::Kept;
 use crate::object::Object;
 use crate::record::extent::ExtentBody;
 use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody, extent_at};
 use crate::segment::{Segment, SegmentKind};
 use crate::table::Entry;
-use crate::writer::Kept;
 use crate::{ErrorKind, Piece, Result};
 use choose::{Tried, Victim};
 

@@ -17,7 +17,7 @@ use crate::log::voids::Voids;
 use crate::log::{Log, LogParts};
 use crate::object::Object;
 use crate::permits::Permits;
-use crate::prepare::Prepared;
+use crate::prepared::Prepared;
 use crate::record::extent::ExtentBody;
 use crate::record::object::{ObjectBody, extent_at};
 use crate::room::wishes::Wishes;
@@ -87,7 +87,7 @@ impl Store {
             sequence,
             fills: Arc::clone(&fills),
             voids: Arc::clone(&voids),
-            prepared: Prepared::default(),
+            prepared: Arc::<Prepared>::default(),
             carrying: crate::commit::carrying_locks(),
             applying: RwLock::default(),
             counters,

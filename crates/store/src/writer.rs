@@ -9,14 +9,15 @@ use forebay_types::Generation;
 
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
+use crate::kept::Kept;
 use crate::object::{Object, Unwritten};
-use crate::prepare::PreparedEntry;
+use crate::prepared::PreparedEntry;
 use crate::record::extent::ExtentBody;
 use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody, extent_at};
 use crate::record::{HEAD_BYTES_MAX, encode_body};
 use crate::room::Room;
-use crate::segment::{ReadSegment, Segment, SegmentKind, SegmentPin};
+use crate::segment::{ReadSegment, SegmentKind};
 use crate::table::{Entry, entry_of};
 use crate::{Class, Error, ErrorKind, NewObject, Result};
 use waiting::Waiting;
@@ -40,22 +41,6 @@ pub struct Writer {
     /// The bytes of the extents, when all are to be had at the end.
     whole: Option<Vec<Bytes>>,
     kept: Kept,
-}
-
-/// The segments that an object to be refers to.
-#[derive(Default)]
-pub(crate) struct Kept {
-    pub(crate) segments: Vec<Arc<Segment>>,
-    pub(crate) pins: Vec<SegmentPin>,
-}
-
-impl Kept {
-    pub(crate) fn keep(&mut self, segment: Arc<Segment>, pin: SegmentPin) {
-        if self.segments.iter().all(|kept| kept.key() != segment.key()) {
-            self.segments.push(segment);
-            self.pins.push(pin);
-        }
-    }
 }
 
 /// An object whose bytes are on their way and that nobody sees before a [`crate::Commit`] publishes it. Dropped, it

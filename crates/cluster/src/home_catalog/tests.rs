@@ -207,6 +207,22 @@ async fn nothing_is_read_or_written_when_an_outcome_is_not_known() {
 }
 
 #[tokio::test]
+async fn the_bytes_of_an_outcome_that_is_not_known_stay_until_it_is() {
+    let (disk, engine) = (MemoryDisk::default(), Arc::new(TestEngine::new(&[])));
+    let shared: Arc<dyn Engine> = Arc::<TestEngine>::clone(&engine);
+    let store = open_store(&disk).await;
+    let hasty = HomeSettings { patience: Duration::ZERO, ..settings() };
+    let catalog = HomeCatalog::open(Env::real(), store.clone(), Arc::clone(&shared), hasty).await.unwrap();
+    engine.expect(Fate::AnswerLost);
+    assert_eq!(put(&catalog, &store, "done").await.unwrap_err().kind, ErrorKind::Unknown);
+    // Its last snapshot, from which the next start begins.
+    store.close().await.unwrap();
+    disk.kill();
+    let (_catalog, store) = open(&disk, &shared).await;
+    assert_eq!(read(&store).await.unwrap(), "done");
+}
+
+#[tokio::test]
 async fn a_check_that_fails_reaches_no_engine() {
     let engine = Arc::new(TestEngine::new(&[]));
     let (catalog, _) = open(&MemoryDisk::default(), &(Arc::<TestEngine>::clone(&engine) as _)).await;

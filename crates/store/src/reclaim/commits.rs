@@ -78,7 +78,7 @@ impl Inner {
             })
         });
         let counts = !(publish.is_empty() && forget.is_empty() && annotate.is_empty() && writes.is_empty());
-        counts.then(|| CommitBody { publish, forget, annotate, writes, as_of: Some(as_of) })
+        counts.then_some(CommitBody { publish, forget, annotate, writes, as_of: Some(as_of) })
     }
 
     fn is_needed(&self, victim: &Segment, oldest: &Oldest, write: &WriteBody, version: u64) -> bool {

@@ -1,0 +1,71 @@
+//! What is prepared and not published yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_env::sync::Mutex;
+use forebay_types::Generation;
+
+use crate::kept::Kept;
+use crate::record::location::Location;
+use crate::table::Entry;
+
+type Id = (Bytes, Generation);
+
+/// Snapshots show it.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    objects: Mutex<BTreeMap<Id, Arc<Entry>>>,
+    /// Found at the start, with what keeps reclaim from their segments.
+    found: Mutex<Vec<(Arc<Entry>, Kept)>>,
+}
+
+/// Keeps a prepared object among those that snapshots show.
+pub(crate) struct PreparedEntry {
+    prepared: Arc<Prepared>,
+    entry: Arc<Entry>,
+}
+
+impl PreparedEntry {
+    pub(crate) fn location(&self) -> Location {
+        self.entry.record
+    }
+
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+}
+
+impl Drop for PreparedEntry {
+    fn drop(&mut self) {
+        self.prepared.objects.lock().remove(&id_of(&self.entry));
+    }
+}
+
+fn id_of(entry: &Entry) -> Id {
+    (Bytes::copy_from_slice(entry.key()), entry.generation)
+}
+
+impl Prepared {
+    /// In order.
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.objects.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn add(self: &Arc<Self>, entry: Arc<Entry>) -> PreparedEntry {
+        self.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
+        PreparedEntry { prepared: Arc::clone(self), entry }
+    }
+
+    /// At a start: what an earlier life has prepared.
+    pub(crate) fn found(&self, entry: Arc<Entry>, kept: Kept) {
+        self.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
+        self.found.lock().push((entry, kept));
+    }
+
+    /// All that was found, once.
+    pub(crate) fn take_found(&self) -> Vec<(Arc<Entry>, Kept)> {
+        std::mem::take(&mut *self.found.lock())
+    }
+}
