@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use forebay_auth::{RootUser, Secret, Users};
 use forebay_cache::{Cache, Mount, Mounts, Parts};
-use forebay_catalog::EmbeddedEngine;
+use forebay_catalog::EmbeddedCatalog;
 use forebay_env::Env;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_logs::Logs;
@@ -81,7 +81,7 @@ async fn service() -> S3Service {
     let mut registry = Registry::default();
     let disk = Arc::new(MemoryDisk::new(CAPACITY_BYTES));
     let store = Store::open(env.clone(), vec![disk], Settings::new(vec![CAPACITY_BYTES]), None).await.expect("a disk");
-    let engine = Arc::new(EmbeddedEngine::new(store.clone()));
+    let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
     let under_store = MemoryUnderStore::default();
     under_store.put_outside("seed", Bytes::from_static(b"bytes of the under store"));
     let lane = Arc::new(under_store);
@@ -90,7 +90,7 @@ async fn service() -> S3Service {
     let mounts = Mounts { mounts: BTreeMap::from([(bucket, mount)]), root: None, background_root: None };
     let rule = |path, mode| PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path(path) };
     let policies = vec![rule("/bucket/t", WriteMode::Transient), rule("/bucket/b", WriteMode::WriteBack)];
-    let parts = Parts { env: env.clone(), store, engine, mounts, settings: Default::default(), policies };
+    let parts = Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies };
     let cache = Cache::open(parts, &mut registry).await.expect("a new store");
     let root = RootUser { access_key: "root".to_owned(), secret_key: Secret::new("root secret") };
     let users = Users::open(root, Some(users_file().clone())).expect("a valid file");
