@@ -328,12 +328,14 @@ impl Worker {
             let context = format!("the under store has {path}, and only a restart tells whether that could be noted");
             return Err(Error::new(ErrorKind::Unavailable, context).into());
         }
-        let noted = self.note_request(path).await;
+        let passing = self.passing_write(path).await?;
+        let noted = self.note_request(path, passing).await || passing.is_some();
         let (current, object) = self.dirty(path).await?;
         let Some(record) = &current.record else { return Ok(true) };
         *tried = Some(record.generation);
         let started = self.env.clock.monotonic();
-        let result = match (self.look_when_in_doubt(path, record, object.as_ref(), &mount).await, record.state) {
+        let result = match (self.look_when_in_doubt(path, record, object.as_ref(), passing, &mount).await, record.state)
+        {
             (Ok(Some(done)), _) => Ok(done),
             (Err(failure), _) => Err(failure),
             (Ok(None), State::Dirty) => self.upload(path, record, object, &mount).await,
@@ -393,12 +395,12 @@ impl Worker {
     }
 
     /// A record that a power cut may take tells nobody that a request was under way. Whether a note was needed instead.
-    async fn note_request(&self, path: &ObjectPath) -> bool {
+    async fn note_request(&self, path: &ObjectPath, passing: Option<Generation>) -> bool {
         if !self.policies.may_hold_unsynced(path) {
             return false;
         }
-        let transaction =
-            Transaction { writes: vec![intent(path, self.home.settle.start())], ..Transaction::default() };
+        let writes = vec![intent(path, self.home.settle.start(), passing)];
+        let transaction = Transaction { writes, ..Transaction::default() };
         if let Err(error) = self.catalog.commit(transaction).await {
             // The disk takes no more writes: bytes that are still read had better go where they are safe.
             tracing::warn!(%path, %error, "sent without a note of it");
@@ -407,17 +409,19 @@ impl Worker {
     }
 
     /// What need not be sent, since the under store has it or something newer. It is asked only where the record may be out of date, or the bytes
-    /// are gone: a directory was forgotten, or a file is missing.
+    /// are gone (a directory was forgotten, or a file is missing), and where a write went past what waits, `passing` or one before.
     async fn look_when_in_doubt(
         &self,
         path: &ObjectPath,
         record: &ObjectRecord,
         object: Option<&Object>,
+        passing: Option<Generation>,
         mount: &Mount,
     ) -> Result<Option<Done>, Failure> {
         let lacks_bytes = record.state == State::Dirty && !object.is_some_and(Object::is_whole);
         let is_doubtful = self.home.doubt.is_about(record.generation);
-        if !is_doubtful && !lacks_bytes {
+        let passing = passing.filter(|passing| *passing > record.generation);
+        if !is_doubtful && !lacks_bytes && passing.is_none() {
             return Ok(None);
         }
         let remote = match mount.background.head(&path.key).await {
@@ -432,6 +436,10 @@ impl Worker {
             Some(stamped) if stamped == record.generation && record.state == State::Dirty => {
                 mount.background.make_durable(&path.key).await.map_err(Failure::UnderStore)?;
                 Some(Done::Stored(remote.remote_etag))
+            }
+            Some(stamped) if stamped > record.generation && passing.is_some_and(|passing| stamped <= passing) => {
+                tracing::info!(%path, generation = record.generation.0, newer = stamped.0, "a write whose answer was lost has reached the under store past this one");
+                Some(Done::Superseded)
             }
             Some(stamped) if is_doubtful && !is_replaced && stamped > record.generation => {
                 tracing::warn!(%path, generation = record.generation.0, newer = stamped.0, "a newer version is in the under store: a directory that was forgotten had known of it");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_cache::{Attributes, Cache, Conditions, ErrorKind, GetObject, ListUploads, PutObject, Settings, UploadRef};
 use forebay_env::Clock;
 use forebay_store::Store;
-use forebay_types::{BucketName, Generation, ObjectPath, StorageState};
+use forebay_types::{BucketName, Generation, ObjectPath, StorageState, WriteMode};
 use forebay_ufs::memory::Applied;
 
 use crate::client::{Client, collect, path};
@@ -102,8 +102,13 @@ async fn give_up_missing(machine: &Machine, cache: &Cache, keys: &[String]) {
             Err(error) => Err(error),
         };
         if read.is_err_and(|error| matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Corrupt)) {
-            let delete = Step { pause_ms: 0, op: Op::Delete { key: key.clone(), when: When::Always } };
-            Client::new(&machine.root, cache.clone(), 98).run(vec![delete]).await;
+            // What allowed to write it may be lost, too.
+            let prefix = PREFIXES.iter().position(|prefix| key.starts_with(&format!("{BUCKET}/{prefix}")));
+            let policy = prefix.map(|prefix| Op::Policy { prefix, mode: WriteMode::WriteBack });
+            let policy = policy.filter(|_| machine.world.reverted.load(Ordering::Relaxed));
+            let delete = Op::Delete { key: key.clone(), when: When::Always };
+            let steps = policy.into_iter().chain([delete]).map(|op| Step { pause_ms: 0, op }).collect();
+            Client::new(&machine.root, cache.clone(), 98).run(steps).await;
         }
     }
 }

@@ -207,7 +207,8 @@ impl Client {
         let has = |what: &AtomicBool| !self.world.is_calm() && what.load(Ordering::Relaxed);
         let excused = match error.kind {
             ErrorKind::Corrupt => self.world.is_flipped() || has(&self.world.unreadable) || has(&self.world.lost),
-            ErrorKind::Internal => self.world.is_flipped(),
+            // The last record of a log is lost with the bit, and the engine still has what it was for.
+            ErrorKind::Internal | ErrorKind::Unavailable => self.world.is_flipped(),
             _ => false,
         };
         if !excused {

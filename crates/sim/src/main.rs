@@ -177,11 +177,12 @@ fn run_one(seed: u64, options: &Options) -> ExitCode {
 
 /// Shows a failure and, unless that is not wanted, the smallest plan that fails as well.
 fn explain(seed: u64, failure: &Failure, no_shrink: bool) {
-    println!("seed {seed} failed: {}", failure.what);
+    let what = format!("seed {seed} failed: {}", failure.what);
+    println!("{what}");
     if no_shrink {
         return;
     }
-    println!("again: forebay-sim --seed {seed}; looking for the smallest plan that fails");
+    println!("looking for the smallest plan that fails");
     let plan = shrink(&Plan::new(seed));
     let report = run(&plan, true);
     let from = report.lines.len().saturating_sub(LINES_SHOWN);
@@ -191,4 +192,6 @@ fn explain(seed: u64, failure: &Failure, no_shrink: bool) {
         "the smallest plan fails so: {}",
         report.failure.map_or("not any more".to_owned(), |failure| failure.what)
     );
+    // Again at the end: of a long output only that may be kept.
+    println!("{what}\nagain: forebay-sim --seed {seed}");
 }

@@ -495,6 +495,9 @@ fn picky(dice: &Dice, mut life: Life) -> Life {
             step.pause_ms += dice.below(3000);
             if dice.once_in(5) {
                 step.op = Op::GiveUp { keep: dice.once_in(3) };
+            } else if dice.once_in(8) {
+                // What comes next goes past what is refused.
+                step.op = Op::Policy { prefix: dice.below(4) as usize, mode: WriteMode::WriteThrough };
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::record::location::Position;
 use crate::segment::SegmentKind;
 use crate::table::{Entry, Row};
 use crate::{Error, ErrorKind, Result};
-use copies::{Copies, count_snapshots, drop_older_snapshots};
+use copies::{COPIES, Copies, count_snapshots, drop_older_snapshots};
 use format::{Chunk, ObjectRow, ValueRow};
 
 /// After this long there is a new snapshot of what changed, where several directories are: what one of them alone knows of the others is
@@ -124,18 +124,24 @@ impl Inner {
         self.bytes_of_copies().max(self.settings.snapshot_log_bytes)
     }
 
-    /// Estimates how long the next snapshot will be, from the last one and the rows that came or went since.
+    /// Estimates how long the next snapshot will be, from the last one and the rows that came or went since. The first one needs room,
+    /// too: a stop writes it.
     pub(crate) fn expect_snapshots(&self) {
         let rows = self.objects.count.load(Ordering::Relaxed) + self.values.len() as u64;
         let shown = self.shown_rows.load(Ordering::SeqCst);
+        let bytes_of = |place: &Place| place.directory.snapshot_bytes.load(Ordering::SeqCst);
+        let last = self.places.iter().map(bytes_of).max().unwrap_or(0);
+        let next = if rows < shown {
+            (last as f64 * (rows as f64 / shown as f64)) as u64
+        } else {
+            last + (rows - shown) * ROW_BYTES
+        };
+        let mut copies = 0;
         for place in &self.places {
-            let last = place.directory.snapshot_bytes.load(Ordering::SeqCst);
-            let next = match last {
-                0 => 0,
-                _ if rows < shown => (last as f64 * (rows as f64 / shown as f64)) as u64,
-                _ => last + (rows - shown) * ROW_BYTES,
-            };
-            place.directory.next_snapshot_bytes.store(next, Ordering::SeqCst);
+            let has_next = copies < COPIES && place.directory.failed().is_none();
+            copies += usize::from(has_next);
+            let expected = if has_next || bytes_of(place) > 0 { next } else { 0 };
+            place.directory.next_snapshot_bytes.store(expected, Ordering::SeqCst);
         }
     }
 

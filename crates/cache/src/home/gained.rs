@@ -6,7 +6,7 @@ use forebay_types::ObjectPath;
 use crate::Result;
 use crate::persist::Entry;
 use crate::worker::Worker;
-use crate::write::change::decode_intent;
+use crate::write::change::Intent;
 
 impl Worker {
     /// Takes up what the home of all keys has to do. At a start, before the first request.
@@ -63,7 +63,7 @@ impl Worker {
         while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some(path) = records::parse_request_key(key) else { continue };
-                self.home.settle.mark_earlier(&path, decode_intent(&versioned.value));
+                self.home.settle.mark_earlier_request(path, Intent::decode(&versioned.value).start);
             }
         }
         Ok(())

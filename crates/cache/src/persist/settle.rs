@@ -4,7 +4,7 @@
 mod earlier;
 mod notes;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub(crate) struct Settle {
     start: Generation,
     unsettled: Mutex<HashMap<ObjectPath, Duration>>,
     earlier: Mutex<Earlier>,
+    /// Keys that a client's request of an earlier process was noted for, until it can land no more.
+    earlier_requests: Mutex<BTreeSet<ObjectPath>>,
     hasher: HashState,
     /// Generations that the under store has, and whose record may be gone after a restart or not: a disk has failed.
     left: Mutex<HashMap<ObjectPath, Generation>>,
@@ -48,8 +50,17 @@ impl Settle {
     fn new(env: Env, period: Duration, start: Generation, noted: Option<Bytes>) -> Self {
         let hasher = HashState::new(env.random.as_ref());
         let earlier = Mutex::new(Earlier::new(env.clock.monotonic(), period, start, noted));
-        let (unsettled, left) = (Mutex::default(), Mutex::default());
-        Self { env, period, start, unsettled, earlier, hasher, left, is_closed: AtomicBool::new(false) }
+        Self {
+            env,
+            period,
+            start,
+            unsettled: Mutex::default(),
+            earlier,
+            earlier_requests: Mutex::default(),
+            hasher,
+            left: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     /// What a request for a key is noted with. The next start knows by it which process has sent it.
@@ -60,6 +71,12 @@ impl Settle {
     /// An earlier process may have sent a request for this key: when it gave out `generation`, or later. `None`: nobody knows when.
     pub(crate) fn mark_earlier(&self, path: &ObjectPath, generation: Option<Generation>) {
         self.earlier.lock().mark(self.hasher.hash_one(path), generation);
+    }
+
+    /// The same for a request of a client. Nothing but the under store shows what it has changed.
+    pub(crate) fn mark_earlier_request(&self, path: ObjectPath, generation: Option<Generation>) {
+        self.mark_earlier(&path, generation);
+        self.earlier_requests.lock().insert(path);
     }
 
     /// An earlier process may have sent a request for any key.
@@ -108,6 +125,11 @@ impl Settle {
         let now = self.env.clock.monotonic();
         let mut unsettled = self.unsettled.lock();
         let mut settled: Vec<_> = unsettled.extract_if(|_, until| *until <= now).map(|(path, _)| path).collect();
+        drop(unsettled);
+        let earlier = self.earlier.lock();
+        let is_over = |path: &ObjectPath| earlier.until(|| self.hasher.hash_one(path), now).is_none();
+        settled.extend(self.earlier_requests.lock().extract_if(.., |path| is_over(path)));
+        drop(earlier);
         settled.sort_unstable();
         settled.iter().for_each(tell);
     }
@@ -115,7 +137,9 @@ impl Settle {
     /// Keys of a bucket with a request that may have landed, and nobody knows when.
     pub(crate) fn unsettled_in(&self, bucket: &BucketName) -> Vec<ObjectPath> {
         let mut found: Vec<_> = self.unsettled.lock().keys().filter(|path| path.bucket == *bucket).cloned().collect();
+        found.extend(self.earlier_requests.lock().iter().filter(|path| path.bucket == *bucket).cloned());
         found.sort_unstable();
+        found.dedup();
         found
     }
 

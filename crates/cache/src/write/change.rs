@@ -1,6 +1,5 @@
 //! The commit that changes what the catalog says of a key, and the write intents that go with it.
 
-use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{Check, Transaction};
 use forebay_store::ValueWrite;
@@ -11,6 +10,12 @@ use crate::write::write_times::Note;
 use crate::{Error, ErrorKind, Result};
 
 impl Worker {
+    /// Of the writes that went past what waits of a key, and whose answer was lost, the newest.
+    pub(crate) async fn passing_write(&self, path: &ObjectPath) -> Result<Option<Generation>> {
+        let found = self.catalog.get(&records::request_key(path)).await?;
+        Ok(found.and_then(|found| Intent::decode(&found.value).passing))
+    }
+
     /// Commits the change of a key's record to `after`, and what else is in the transaction. The caller holds the key's lock since it read
     /// `current`.
     pub(crate) async fn change_record(
@@ -44,15 +49,31 @@ impl Worker {
     }
 }
 
-/// Notes that a request for the key is about to go to the under store, see [`Worker::announce`] and [`Settle::start`](crate::persist::settle::Settle::start).
-pub(crate) fn intent(path: &ObjectPath, start: Generation) -> ValueWrite {
-    let value = Some(Bytes::copy_from_slice(&start.0.to_be_bytes()));
-    ValueWrite { key: records::request_key(path), value }
+/// A request for a key that is about to go to the under store, as the catalog has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Intent {
+    /// See [`Settle::start`](crate::persist::settle::Settle::start). `None` where an older release has noted it.
+    pub(crate) start: Option<Generation>,
+    /// Of a write that goes past what waits for the under store, and may get there first.
+    pub(crate) passing: Option<Generation>,
 }
 
-/// The start of the process that has noted it; older releases did not.
-pub(crate) fn decode_intent(value: &[u8]) -> Option<Generation> {
-    value.try_into().ok().map(|bytes| Generation(u64::from_be_bytes(bytes)))
+/// Notes it, before it is sent.
+pub(crate) fn intent(path: &ObjectPath, start: Generation, passing: Option<Generation>) -> ValueWrite {
+    let numbers = [start].into_iter().chain(passing);
+    let value = numbers.flat_map(|generation| generation.0.to_be_bytes()).collect();
+    ValueWrite { key: records::request_key(path), value: Some(value) }
+}
+
+impl Intent {
+    pub(crate) fn decode(value: &[u8]) -> Self {
+        let generation = |bytes: &[u8]| bytes.try_into().ok().map(|bytes| Generation(u64::from_be_bytes(bytes)));
+        match value.split_at_checked(8) {
+            Some((start, [])) => Self { start: generation(start), passing: None },
+            Some((start, passing)) => Self { start: generation(start), passing: generation(passing) },
+            None => Self { start: None, passing: None },
+        }
+    }
 }
 
 /// The end of an [`intent`]: the under store has answered.

@@ -38,7 +38,7 @@ impl Worker {
             return Ok(None);
         }
         self.check_settled(&path)?;
-        self.announce(&path, &current).await?;
+        self.announce(&path, &current, None).await?;
         Ok(Some(PassingChange { worker: self, path, has_ended: false, _locks: (lock, upload) }))
     }
 }

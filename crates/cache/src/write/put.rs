@@ -239,7 +239,7 @@ impl Worker {
         info.last_modified_ms = self.home.write_times.next();
         let staged = source.stage(&self.store, new_object(&path, &policy, generation, &info, false)).await?;
         self.home.write_times.note(info.last_modified_ms).await?;
-        self.announce(&path, &current).await?;
+        self.announce(&path, &current, Some(generation)).await?;
         let info = Arc::new(info);
         let upload_source = Arc::new(StoreSource::new(staged.object()));
         let upload = Upload { generation, info: Arc::clone(&info), source: upload_source, condition };
@@ -277,9 +277,17 @@ impl Worker {
     /// version back. Also when no copy is here: one that was evicted is still in a log, where the next start would find it.
     /// And notes the request: after a crash, nothing follows it before it can no longer land. Where no record is, that is said too: one of
     /// a write that got no answer, because its disk could not sync, may be there after the next start.
-    pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current) -> Result<()> {
+    ///
+    /// `write` is what is sent, if it is an object. Where something else waits that the under store refuses, it is told by that whether this
+    /// one has landed.
+    pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current, write: Option<Generation>) -> Result<()> {
         self.home.fence.advance(path);
-        let mut writes = vec![intent(path, self.home.settle.start())];
+        let passing = match (current.waits(), write) {
+            (false, _) => None,
+            (true, Some(write)) => Some(write),
+            (true, None) => self.passing_write(path).await?,
+        };
+        let mut writes = vec![intent(path, self.home.settle.start(), passing)];
         let mut local = LocalChange::default();
         if current.record.is_none() {
             local.forget.push(Self::store_key(path));
@@ -303,11 +311,21 @@ impl Worker {
 
     /// Nothing is on its way any more. Losing this makes the key's next write wait, and no more.
     pub(crate) async fn end_request(&self, path: &ObjectPath) {
+        match self.is_still_told_by(path).await {
+            Ok(false) => {}
+            Ok(true) => return,
+            Err(error) => return tracing::warn!(%path, %error, "the end of a request could not be noted"),
+        }
         let transaction =
             Transaction { writes: vec![end_intent(path)], durability: Durability::Os, ..Transaction::default() };
         if let Err(error) = self.catalog.commit(transaction).await {
             tracing::warn!(%path, %error, "the key will have to wait after the next start");
         }
+    }
+
+    /// Whether what waits for the under store has to know which writes went past it.
+    pub(crate) async fn is_still_told_by(&self, path: &ObjectPath) -> Result<bool> {
+        Ok(self.passing_write(path).await?.is_some() && self.current(path).await?.waits())
     }
 
     /// # Errors

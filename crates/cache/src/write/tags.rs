@@ -56,7 +56,7 @@ impl Worker {
                     return Err(Error::not_found(path));
                 }
                 self.check_settled(path)?;
-                self.announce(path, &current).await?;
+                self.announce(path, &current, None).await?;
                 if let Err(error) = mount.foreground.set_tags(&path.key, &tags).await {
                     return Err(self.write_failed(path, error).await);
                 }

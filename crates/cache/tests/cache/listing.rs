@@ -403,6 +403,39 @@ async fn later_pages_ask_for_what_may_have_landed_late() {
     }
 }
 
+/// The same where an earlier process has sent it.
+#[tokio::test]
+async fn later_pages_ask_for_what_an_earlier_process_may_have_sent() {
+    for is_settled in [false, true] {
+        let mut bench = Bench::new(WriteMode::WriteThrough).await;
+        bench.under.keep_listings();
+        for n in 0..6 {
+            bench.under.put_outside(&format!("{n}"), "out".into());
+        }
+        bench.foreground.set(Way::Late);
+        assert_eq!(bench.put("3/late", "written").await.unwrap_err().kind, ErrorKind::Unavailable);
+        let dead = bench.foreground.clone();
+        bench.kill().await;
+        let bucket = BucketName::new(BUCKET).expect("a bucket");
+        let mut request = ListObjects { limit: 2, ..ListObjects::default() };
+        request.start_after = bench.cache.list(&bucket, &request).await.unwrap().next;
+        dead.land().await.unwrap();
+        if is_settled {
+            bench.clock.advance(SETTLED);
+            // When it is over for writes it is for the sweep.
+            bench.delete("another").await.unwrap();
+            bench.cache.sweep().await.unwrap();
+        }
+        let mut keys: Vec<String> = Vec::new();
+        while request.start_after.is_some() {
+            let page = bench.cache.list(&bucket, &request).await.unwrap();
+            keys.extend(page.objects.into_iter().map(|object| object.key));
+            request.start_after = page.next;
+        }
+        assert_eq!(keys, ["2", "3", "3/late", "4", "5"], "settled: {is_settled}");
+    }
+}
+
 /// However few names are asked for.
 #[tokio::test]
 async fn a_name_behind_thousands_of_deletes_takes_few_requests() {

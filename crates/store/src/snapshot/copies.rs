@@ -13,7 +13,7 @@ const NAME_NEW: &str = "snapshot.new";
 
 /// So many directories get a snapshot, where there are as many: one that is lost does not take along what is known of
 /// the others.
-const COPIES: usize = 2;
+pub(super) const COPIES: usize = 2;
 
 /// The files of a snapshot that is being written. A directory that refuses it does without.
 pub(super) struct Copies {

@@ -79,7 +79,7 @@ impl Worker {
         if !is_answered || !self.end_requests(now).await? {
             return Ok(());
         }
-        let quiet = self.generations.next(&self.store);
+        let quiet = self.next_generation();
         let note = self.home.settle.earlier.lock().note(now, Some(quiet));
         self.note_settled(note, Durability::Fsync).await
     }
@@ -92,7 +92,12 @@ impl Worker {
             if paths.iter().any(|path| self.home.settle.is_open(path, now)) {
                 return Ok(false);
             }
-            let writes = paths.iter().map(end_intent).collect();
+            let mut writes = Vec::with_capacity(paths.len());
+            for path in &paths {
+                if !self.is_still_told_by(path).await? {
+                    writes.push(end_intent(path));
+                }
+            }
             self.catalog.commit(Transaction { writes, durability: Durability::Os, ..Transaction::default() }).await?;
         }
         Ok(true)
