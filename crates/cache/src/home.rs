@@ -6,13 +6,12 @@ mod gained;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_catalog::Catalog;
 use forebay_catalog::records::ObjectRecord;
+use forebay_catalog::{Catalog, Generations};
 use forebay_env::{Env, HashState};
 use forebay_store::Store;
 use forebay_types::{BucketName, ObjectPath};
 
-use crate::generations::Generations;
 use crate::list::positions::Positions;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::metrics::Metrics;
@@ -57,7 +56,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
     pub(crate) catalog: &'a Arc<dyn Catalog>,
-    pub(crate) generations: &'a Generations,
+    pub(crate) generations: &'a dyn Generations,
     pub(crate) metrics: &'a Metrics,
     pub(crate) hasher: &'a HashState,
     /// Buckets with an under store of their own.
@@ -72,7 +71,7 @@ impl Home {
     pub(crate) async fn load(ground: Ground<'_>) -> Result<Self> {
         let Ground { env, settings, store, catalog, generations, metrics, hasher, mounted } = ground;
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
-        let start = generations.next(store);
+        let start = generations.next();
         Ok(Self {
             locks: KeyLocks::new(hasher.clone()),
             upload_locks: KeyLocks::new(hasher.clone()),

@@ -8,7 +8,6 @@ mod fair_share;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
-mod generations;
 mod home;
 mod inspect;
 mod jobs;

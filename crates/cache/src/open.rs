@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::Buckets;
-use crate::generations::Generations;
 use crate::home::{Ground, Home};
 use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::metrics::Metrics;
@@ -65,14 +64,14 @@ impl Cache {
     pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
         let Parts { env, store, catalog, mounts, settings, policies } = parts;
         let hasher = HashState::new(env.random.as_ref());
-        let generations = Generations::load(&env, catalog.as_ref(), &store).await?;
+        let generations = catalog.generations(env.clock.unix_ms()).await?;
         let metrics = Metrics::register(registry);
         let home = Home::load(Ground {
             env: &env,
             settings: &settings,
             store: &store,
             catalog: &catalog,
-            generations: &generations,
+            generations: generations.as_ref(),
             metrics: &metrics,
             hasher: &hasher,
             mounted: mounts.mounts.keys().cloned().collect(),

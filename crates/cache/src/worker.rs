@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
-use forebay_catalog::{Catalog, Versioned};
+use forebay_catalog::{Catalog, Generations, Versioned};
 use forebay_env::Env;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::Buckets;
-use crate::generations::Generations;
 use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::metadata::{Annex, decode_info};
@@ -45,7 +44,7 @@ pub(crate) struct Worker {
     pub(crate) jobs: Jobs,
     pub(crate) fetches: Fetches,
     pub(crate) read_ahead: ReadAhead,
-    pub(crate) generations: Generations,
+    pub(crate) generations: Arc<dyn Generations>,
     /// Tells changes that wait that some disk does not answer.
     pub(crate) disk_stalled: Notify,
     pub(crate) home: Home,
@@ -76,9 +75,9 @@ impl Current {
 }
 
 impl Worker {
-    /// See [`Generations::next`].
+    /// See [`forebay_catalog::Generations::next`].
     pub(crate) fn next_generation(&self) -> Generation {
-        self.generations.next(&self.store)
+        self.generations.next()
     }
 
     /// The next records of a range of the catalog, which begins behind them afterwards. `None` at its end.

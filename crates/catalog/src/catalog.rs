@@ -1,11 +1,13 @@
 //! The catalog as the cache uses it: an ordered table of records with atomic batches, which change the local store too.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_store::{Annotation, Staged, ValueWrite};
 use forebay_types::Durability;
 
-use crate::Result;
+use crate::{Generations, Result};
 
 /// A value, and the version that its last write got. Versions grow with every commit.
 pub use forebay_store::Versioned;
@@ -59,4 +61,6 @@ pub trait Catalog: Send + Sync + 'static {
     async fn commit(&self, transaction: Transaction) -> Result<u64>;
     /// Watches one key, beginning with its present value.
     async fn watch(&self, key: &[u8]) -> Result<Watch>;
+    /// The generations of a start, above those of all starts before. A new catalog begins to count at `now_ms`, the time since 1970.
+    async fn generations(&self, now_ms: u64) -> Result<Arc<dyn Generations>>;
 }

@@ -1,4 +1,4 @@
-//! What every catalog, and every catalog, must do.
+//! What every catalog and every engine must do.
 
 use std::sync::Arc;
 

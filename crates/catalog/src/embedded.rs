@@ -1,5 +1,7 @@
 //! The catalog of one machine: the store's table of values, so that data and catalog share one log and one `fdatasync`.
 
+mod generations;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use tracing::Instrument;
 use crate::catalog::{Catalog, Check, Transaction, Versioned, Watch};
 use crate::key_locks::KeyLocks;
 use crate::watchers::Watchers;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Generations, Result};
+use generations::StoreGenerations;
 
 pub struct EmbeddedCatalog {
     inner: Arc<Inner>,
@@ -97,6 +100,10 @@ impl Catalog for EmbeddedCatalog {
 
     async fn watch(&self, key: &[u8]) -> Result<Watch> {
         Ok(self.inner.watchers.watch(key, || self.inner.store.value(key)))
+    }
+
+    async fn generations(&self, now_ms: u64) -> Result<Arc<dyn Generations>> {
+        Ok(Arc::new(StoreGenerations::load(self, self.inner.store.clone(), now_ms).await?))
     }
 }
 

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `o/{bucket}\0{key}` | [`ObjectRecord`]: what the under store does not have yet |
 //! | `b/{bucket}` | empty: a bucket that has been seen, so that it takes writes when the under store is out of reach |
-//! | `r/{bucket}\0{key}` | eight bytes, big-endian: the start that has sent a client's request, which may be on its way to the under store |
+//! | `r/{bucket}\0{key}` | eight bytes, big-endian: the start that has sent a client's request, which may be on its way to the under store. Eight more: the generation of a write that goes past what waits for the under store |
 //! | `u/{bucket}\0{key}\0{upload id}` | [`UploadRecord`]: a multipart upload |
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
 //! | `policy/{revision, twenty digits}` | [`PolicyVersionRecord`]: a version of them |
 //! | `j/{job id}` | a job of an operator, in the words of the cache |
 //! | `jf/{job id}/{number, ten digits}` | what it has found |
-//! | `generation_base` | eight bytes, big-endian: see the cache's `generations.rs` |
+//! | `generation_base` | eight bytes, big-endian: see `embedded/generations.rs` |
 //! | `settled` | for how long nothing was sent for what the last starts have found: see the cache's `settle/earlier.rs` |
 //! | `last_write_ms` | eight bytes, big-endian: a time in milliseconds that no write has been given a later one than |
 //!

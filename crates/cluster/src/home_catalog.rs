@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_catalog::{
-    Catalog, Engine, ErrorKind, KeyLocks, Result, Transaction, Versioned, Watch, Watchers, keys_of, records, verify,
+    Catalog, Engine, ErrorKind, Generations, KeyLocks, Result, Transaction, Versioned, Watch, Watchers, keys_of,
+    records, verify,
 };
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
@@ -15,6 +16,7 @@ use forebay_store::{Commit, Staged, Store, ValueWrite};
 use forebay_types::Durability;
 use tracing::Instrument;
 
+use crate::generations::Blocks;
 use crate::stream::Stream;
 
 /// Values that are compared, or written, in one go at a start.
@@ -43,6 +45,7 @@ pub struct HomeCatalog {
 struct Inner {
     env: Env,
     store: Store,
+    engine: Arc<dyn Engine>,
     stream: Stream,
     /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the engine.
     locks: Arc<KeyLocks>,
@@ -62,8 +65,8 @@ impl HomeCatalog {
         // First: what an earlier life has sent is done by now, or never.
         let stream = Stream::take_over(&env, Arc::clone(&engine), stream_key, patience).await?;
         let (locks, watchers, undecided) = (Arc::default(), Watchers::default(), Mutex::default());
-        let inner = Inner { env, store, stream, locks, watchers, undecided };
-        inner.load(engine.as_ref()).await?;
+        let inner = Inner { env, store, engine, stream, locks, watchers, undecided };
+        inner.load().await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -82,11 +85,11 @@ fn engine_range(after: Option<&Bytes>) -> (Bytes, Bytes) {
 
 impl Inner {
     /// Makes the store's values those of the engine.
-    async fn load(&self, engine: &dyn Engine) -> Result<()> {
+    async fn load(&self) -> Result<()> {
         let mut after: Option<Bytes> = None;
         loop {
             let (from, to) = engine_range(after.as_ref());
-            let found = self.tried(|| engine.scan(&from, &to, LOADED_VALUES)).await?;
+            let found = self.tried(|| self.engine.scan(&from, &to, LOADED_VALUES)).await?;
             let prefix = engine_key(b"").len();
             let found: Vec<_> = found.into_iter().map(|(key, found)| (key.slice(prefix..), found.value)).collect();
             // All that the store has up to the last of them.
@@ -223,6 +226,12 @@ impl Catalog for HomeCatalog {
 
     async fn watch(&self, key: &[u8]) -> Result<Watch> {
         Ok(self.inner.watchers.watch(key, || self.inner.store.value(key)))
+    }
+
+    async fn generations(&self, now_ms: u64) -> Result<Arc<dyn Generations>> {
+        let engine = Arc::clone(&self.inner.engine);
+        let blocks = self.inner.tried(|| Blocks::take(&self.inner.env, &engine, now_ms)).await?;
+        Ok(Arc::new(blocks))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! So far one worker stands on an engine, and is the home of all keys ([`HomeCatalog`]).
 
+mod generations;
 mod home_catalog;
 mod stream;
 #[cfg(test)]

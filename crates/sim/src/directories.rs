@@ -10,7 +10,7 @@ use futures::executor::block_on;
 
 use crate::disk::SimDisk;
 use crate::machine::{LIFE_MAX, Machine};
-use crate::plan::{Change, EngineKind};
+use crate::plan::Change;
 
 /// Bytes that a disk reads or fails to read as a whole.
 const SECTOR: usize = 512;
@@ -34,9 +34,6 @@ impl Machine {
                     self.disks.lock().push(added);
                 }
                 Change::Miss { disk } => self.miss(*disk),
-                // Generations follow the store's sequence, of which a lost directory may have known most. Nothing else tells a catalog on an
-                // engine, which goes on as if nothing was lost.
-                Change::Lose { .. } if self.config.engine != EngineKind::Embedded => {}
                 Change::Lose { disk, is_replaced } => self.lose(*disk, *is_replaced),
                 Change::Return => self.bring_back(),
                 Change::OlderCopy { disk } => self.put_back_older_copy(&self.disk(*disk)),

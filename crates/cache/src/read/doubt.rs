@@ -7,12 +7,11 @@
 
 use bytes::Bytes;
 use forebay_catalog::records::DOUBT_KEY;
-use forebay_catalog::{Catalog, Transaction};
+use forebay_catalog::{Catalog, Generations, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_store::{Forgotten, Store, ValueWrite};
 use forebay_types::Generation;
 
-use crate::generations::Generations;
 use crate::{Error, ErrorKind, Result};
 
 pub(crate) struct Doubt {
@@ -33,7 +32,7 @@ struct Noted {
 impl Doubt {
     /// # Errors
     /// `Internal` when the note is damaged; whatever the catalog answers.
-    pub(crate) async fn load(catalog: &dyn Catalog, store: &Store, generations: &Generations) -> Result<Self> {
+    pub(crate) async fn load(catalog: &dyn Catalog, store: &Store, generations: &dyn Generations) -> Result<Self> {
         let noted = match catalog.get(DOUBT_KEY).await? {
             Some(found) => Noted::decode(&found.value)?,
             None => Noted { forgotten: 0, before: Generation(0) },
@@ -50,7 +49,7 @@ impl Doubt {
             doubt.note(catalog).await?;
             return Ok(doubt);
         }
-        let before = generations.next(store);
+        let before = generations.next();
         Ok(Self { before, unnoted: Mutex::new(Some(Noted { forgotten, before })) })
     }
 

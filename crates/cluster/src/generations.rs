@@ -1,0 +1,116 @@
+//! Generations of a worker on an engine: from blocks that one counter of the engine hands out, so that no two workers and no two lives give
+//! the same. A life begins with a new block, above all that were taken before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_catalog::{Check, Engine, Error, ErrorKind, Generations, Result, first_generation};
+use forebay_env::sync::Mutex;
+use forebay_env::{Clock, Env};
+use forebay_store::ValueWrite;
+use forebay_types::Generation;
+
+/// Where the next block begins: eight bytes, big-endian.
+const KEY: &[u8] = b"generations";
+
+/// Generations of a block. Of 64 bits, as many blocks are left when the counter begins at the time of today.
+const BLOCK: u64 = 1 << 32;
+
+/// With so many left the next block is taken: more than a worker uses before it gives up an engine that does not answer.
+const LEFT_MIN: u64 = BLOCK / 2;
+
+/// Pause before the engine is asked again for the next block.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Shared by the worker and whoever takes its next block.
+pub(crate) struct Blocks(Arc<Inner>);
+
+struct Inner {
+    engine: Arc<dyn Engine>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+struct State {
+    next: u64,
+    end: u64,
+    /// Where the block behind it begins, once that is taken.
+    spare: Option<u64>,
+    is_taking: bool,
+}
+
+/// Takes a block, and says where it begins.
+///
+/// # Errors
+/// `Corrupt` when the counter is damaged; whatever the engine answers. No block is taken then, and another try is safe: what an earlier one has
+/// written makes the next begin behind it.
+async fn take(engine: &dyn Engine, now_ms: u64) -> Result<u64> {
+    let key = Bytes::from_static(KEY);
+    loop {
+        let found = engine.get(KEY).await?;
+        let begin = found.as_ref().map_or(Ok(first_generation(now_ms)), |found| decode(&found.value))?;
+        let end = begin.checked_add(BLOCK).ok_or_else(|| Error::new(ErrorKind::Corrupt, "no generations are left"))?;
+        let checks = [Check { key: key.clone(), version: found.map(|found| found.version) }];
+        let value = Some(Bytes::copy_from_slice(&end.to_be_bytes()));
+        match engine.commit(&checks, &[ValueWrite { key: key.clone(), value }]).await {
+            Ok(_) => return Ok(begin),
+            // Somebody else has taken it.
+            Err(error) if error.kind == ErrorKind::Conflict => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn decode(value: &[u8]) -> Result<u64> {
+    let damaged = |_| Error::new(ErrorKind::Corrupt, "the engine's counter of generations is damaged");
+    value.try_into().map(u64::from_be_bytes).map_err(damaged)
+}
+
+impl Blocks {
+    /// Begins with a block of its own.
+    ///
+    /// # Errors
+    /// As [`take`].
+    pub(crate) async fn take(env: &Env, engine: &Arc<dyn Engine>, now_ms: u64) -> Result<Self> {
+        let begin = take(engine.as_ref(), now_ms).await?;
+        let state = Mutex::new(State { next: begin, end: begin + BLOCK, spare: None, is_taking: false });
+        Ok(Self(Arc::new(Inner { engine: Arc::clone(engine), clock: Arc::clone(&env.clock), state })))
+    }
+}
+
+impl Generations for Blocks {
+    fn next(&self) -> Generation {
+        let mut state = self.0.state.lock();
+        if state.next == state.end {
+            let begin = state.spare.take().expect("the engine gives the next block in time");
+            (state.next, state.end) = (begin, begin + BLOCK);
+        }
+        let generation = Generation(state.next);
+        state.next += 1;
+        if state.end - state.next < LEFT_MIN && state.spare.is_none() && !state.is_taking {
+            state.is_taking = true;
+            forebay_env::spawn(Arc::clone(&self.0).take_spare());
+        }
+        generation
+    }
+}
+
+impl Inner {
+    async fn take_spare(self: Arc<Self>) {
+        loop {
+            match take(self.engine.as_ref(), self.clock.unix_ms()).await {
+                Ok(begin) => {
+                    let mut state = self.state.lock();
+                    (state.spare, state.is_taking) = (Some(begin), false);
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "no block of generations could be taken"),
+            }
+            self.clock.sleep(PAUSE).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
