@@ -380,14 +380,15 @@ async fn later_pages_ask_for_what_may_have_landed_late() {
     for is_settled in [false, true] {
         let bench = Bench::new(WriteMode::WriteThrough).await;
         bench.under.keep_listings();
-        for n in 0..6 {
-            bench.under.put_outside(&format!("{n}"), "out".into());
+        // More than the under store is asked for at once.
+        for n in 0..30 {
+            bench.under.put_outside(&format!("{n:02}"), "out".into());
         }
         let bucket = BucketName::new(BUCKET).expect("a bucket");
-        let mut request = ListObjects { limit: 2, ..ListObjects::default() };
+        let mut request = ListObjects { limit: 12, ..ListObjects::default() };
         request.start_after = bench.cache.list(&bucket, &request).await.unwrap().next;
         bench.under.set_mood(Mood::LoseAnswers);
-        assert_eq!(bench.put("3/late", "written").await.unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(bench.put("15/late", "written").await.unwrap_err().kind, ErrorKind::Unavailable);
         bench.under.set_mood(Mood::Well);
         if is_settled {
             bench.clock.advance(SETTLED);
@@ -399,7 +400,9 @@ async fn later_pages_ask_for_what_may_have_landed_late() {
             keys.extend(page.objects.into_iter().map(|object| object.key));
             request.start_after = page.next;
         }
-        assert_eq!(keys, ["2", "3", "3/late", "4", "5"], "settled: {is_settled}");
+        let mut expected: Vec<_> = (12..30).map(|n| n.to_string()).collect();
+        expected.insert(4, "15/late".to_owned());
+        assert_eq!(keys, expected, "settled: {is_settled}");
     }
 }
 
@@ -409,15 +412,16 @@ async fn later_pages_ask_for_what_an_earlier_process_may_have_sent() {
     for is_settled in [false, true] {
         let mut bench = Bench::new(WriteMode::WriteThrough).await;
         bench.under.keep_listings();
-        for n in 0..6 {
-            bench.under.put_outside(&format!("{n}"), "out".into());
+        // More than the under store is asked for at once.
+        for n in 0..30 {
+            bench.under.put_outside(&format!("{n:02}"), "out".into());
         }
         bench.foreground.set(Way::Late);
-        assert_eq!(bench.put("3/late", "written").await.unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(bench.put("15/late", "written").await.unwrap_err().kind, ErrorKind::Unavailable);
         let dead = bench.foreground.clone();
         bench.kill().await;
         let bucket = BucketName::new(BUCKET).expect("a bucket");
-        let mut request = ListObjects { limit: 2, ..ListObjects::default() };
+        let mut request = ListObjects { limit: 12, ..ListObjects::default() };
         request.start_after = bench.cache.list(&bucket, &request).await.unwrap().next;
         dead.land().await.unwrap();
         if is_settled {
@@ -432,7 +436,9 @@ async fn later_pages_ask_for_what_an_earlier_process_may_have_sent() {
             keys.extend(page.objects.into_iter().map(|object| object.key));
             request.start_after = page.next;
         }
-        assert_eq!(keys, ["2", "3", "3/late", "4", "5"], "settled: {is_settled}");
+        let mut expected: Vec<_> = (12..30).map(|n| n.to_string()).collect();
+        expected.insert(4, "15/late".to_owned());
+        assert_eq!(keys, expected, "settled: {is_settled}");
     }
 }
 
