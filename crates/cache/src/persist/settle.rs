@@ -120,15 +120,16 @@ impl Settle {
         self.left.lock().get(path) == Some(&generation)
     }
 
-    /// Drops what is settled by now, and tells it before: its request has landed or not.
+    /// Drops what is settled by now, and tells it before anybody sees that: its request has landed or not.
     pub(crate) fn sweep(&self, tell: impl Fn(&ObjectPath)) {
         let now = self.env.clock.monotonic();
+        // Both are held until all is told: a listing looks here first, and then at what was told.
         let mut unsettled = self.unsettled.lock();
+        let mut earlier_requests = self.earlier_requests.lock();
         let mut settled: Vec<_> = unsettled.extract_if(|_, until| *until <= now).map(|(path, _)| path).collect();
-        drop(unsettled);
         let earlier = self.earlier.lock();
         let is_over = |path: &ObjectPath| earlier.until(|| self.hasher.hash_one(path), now).is_none();
-        settled.extend(self.earlier_requests.lock().extract_if(.., |path| is_over(path)));
+        settled.extend(earlier_requests.extract_if(.., |path| is_over(path)));
         drop(earlier);
         settled.sort_unstable();
         settled.iter().for_each(tell);
