@@ -52,7 +52,7 @@ impl Worker {
             checksum_kind: checksum_algorithm.map(|_| kind),
             completed: None,
         };
-        let upload_id = self.env.random.hex_id();
+        let upload_id = records::upload_id(&self.env.random.hex_id(), &path);
         let key = records::upload_key(&path, &upload_id);
         let writes = vec![ValueWrite { key, value: Some(record.encode()) }];
         self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;

@@ -61,6 +61,7 @@ pub trait Catalog: Send + Sync + 'static {
     async fn commit(&self, transaction: Transaction) -> Result<u64>;
     /// Watches one key, beginning with its present value.
     async fn watch(&self, key: &[u8]) -> Result<Watch>;
-    /// The generations of a start, above those of all starts before. A new catalog begins to count at `now_ms`, the time since 1970.
+    /// The generations of a start, above those of all starts before. A new catalog begins to count at `now_ms`, the
+    /// time since 1970.
     async fn generations(&self, now_ms: u64) -> Result<Arc<dyn Generations>>;
 }

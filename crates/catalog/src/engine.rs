@@ -1,4 +1,5 @@
-//! The seam under the catalog of a cluster: an ordered key-value store that all workers share, as etcd and FoundationDB are.
+//! The seam under the catalog of a cluster: an ordered key-value store that all workers share, as etcd and FoundationDB
+//! are.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -8,10 +9,11 @@ use crate::{Check, Result, Versioned};
 
 /// Promises of every engine, checked by [`crate::conformance::run_engine`]:
 ///
-/// - transactions are serializable, reads linearizable: what `commit` returned `Ok` for is seen by every later `get` and `scan`, on any
-///   worker, and survives crashes;
+/// - transactions are serializable, reads linearizable: what `commit` returned `Ok` for is seen by every later `get`
+///   and `scan`, on any worker, and survives crashes;
 /// - `Conflict` means that a check did not hold and nothing changed; `Busy` and `Unavailable` that nothing changed;
-/// - after `Unknown` the transaction may have been done, or may yet be, at any later time, as long as its checks hold then.
+/// - after `Unknown` the transaction may have been done, or may yet be, at any later time, as long as its checks hold
+///   then.
 #[async_trait]
 pub trait Engine: Send + Sync + 'static {
     async fn get(&self, key: &[u8]) -> Result<Option<Versioned>>;

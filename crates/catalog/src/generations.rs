@@ -1,5 +1,5 @@
-//! The numbers of writes: of two writes of a key the later one has the higher generation, whichever worker took it and after however many
-//! starts.
+//! The numbers of writes: of two writes of a key the later one has the higher generation, whichever worker took it and
+//! after however many starts.
 
 use forebay_types::Generation;
 
@@ -12,9 +12,10 @@ pub trait Generations: Send + Sync {
     fn next(&self) -> Generation;
 }
 
-/// Where a new catalog begins to count: at the time, in milliseconds since 1970, times 2^16. So generations grow without another look at a
-/// clock, and those of a catalog that begins anew are above those that its predecessor left as stamps in the under store, unless that made
-/// more than 65 million writes a second. In the year 2100 it is below 2^58.
+/// Where a new catalog begins to count: at the time, in milliseconds since 1970, times 2^16. So generations grow
+/// without another look at a clock, and those of a catalog that begins anew are above those that its predecessor left
+/// as stamps in the under store, unless that made more than 65 million writes a second. In the year 2100 it is below
+/// 2^58.
 pub fn first_generation(now_ms: u64) -> u64 {
     now_ms << 16
 }

@@ -21,6 +21,7 @@ mod keys;
 mod object;
 mod part;
 mod policy;
+mod scope;
 mod upload;
 
 use bytes::Bytes;
@@ -31,6 +32,7 @@ pub use keys::*;
 pub use object::{Base, ObjectRecord, State};
 pub use part::PartRecord;
 pub use policy::{PolicyRecord, PolicyVersionRecord};
+pub use scope::{Scope, path_hash, scope, upload_id};
 pub use upload::{CompletedUpload, UploadRecord};
 
 use crate::{Error, ErrorKind, Result};
@@ -38,12 +40,15 @@ use crate::{Error, ErrorKind, Result};
 /// Version 1 is the first.
 const VERSION: u8 = 1;
 
-fn encode<T: Serialize>(record: &T) -> Bytes {
+/// For records that gain no fields.
+pub fn encode<T: Serialize>(record: &T) -> Bytes {
     let bytes = postcard::to_extend(record, vec![VERSION]).expect("memory takes every record that derives Serialize");
     bytes.into()
 }
 
-fn decode<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
+/// # Errors
+/// `Corrupt` when the bytes are damaged or of a newer version.
+pub fn decode<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
     match postcard::take_from_bytes(body(what, bytes)?) {
         Ok((record, [])) => Ok(record),
         Ok((_, rest)) => Err(corrupt(what, format!("has {} bytes too many", rest.len()))),
@@ -88,8 +93,8 @@ pub fn wanted_generation(key: &[u8], value: &[u8]) -> Result<Option<Generation>>
     Ok((record.state != State::Tombstone).then_some(record.generation))
 }
 
-/// Looks at the version of a record and at nothing else: quick enough for all records of a catalog, before a start changes
-/// anything. Jobs are passed over: one of a newer release is left out and keeps nothing from being served.
+/// Looks at the version of a record and at nothing else: quick enough for all records of a catalog, before a start
+/// changes anything. Jobs are passed over: one of a newer release is left out and keeps nothing from being served.
 ///
 /// # Errors
 /// What is wrong with the version.

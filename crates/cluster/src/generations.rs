@@ -1,5 +1,5 @@
-//! Generations of a worker on an engine: from blocks that one counter of the engine hands out, so that no two workers and no two lives give
-//! the same. A life begins with a new block, above all that were taken before.
+//! Generations of a worker on an engine: from blocks that one counter of the engine hands out, so that no two workers
+//! and no two lives give the same. A life begins with a new block, above all that were taken before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ const KEY: &[u8] = b"generations";
 /// Generations of a block. Of 64 bits, as many blocks are left when the counter begins at the time of today.
 const BLOCK: u64 = 1 << 32;
 
-/// With so many left the next block is taken: more than a worker uses before it gives up an engine that does not answer.
+/// With so many left the next block is taken: more than a worker uses before its lease ends, should the engine not
+/// answer.
 const LEFT_MIN: u64 = BLOCK / 2;
 
 /// Pause before the engine is asked again for the next block.
@@ -43,8 +44,8 @@ struct State {
 /// Takes a block, and says where it begins.
 ///
 /// # Errors
-/// `Corrupt` when the counter is damaged; whatever the engine answers. No block is taken then, and another try is safe: what an earlier one has
-/// written makes the next begin behind it.
+/// `Corrupt` when the counter is damaged; whatever the engine answers. No block is taken then, and another try is safe:
+/// what an earlier one has written makes the next begin behind it.
 async fn take(engine: &dyn Engine, now_ms: u64) -> Result<u64> {
     let key = Bytes::from_static(KEY);
     loop {

@@ -1,11 +1,13 @@
-//! The catalog of a worker that is at home on an engine. The store's table of values shows what the engine has, so that lookups stay local;
-//! every commit is done on the engine first, when the bytes that it names are safe here.
+//! The catalog of a worker that is at home on an engine. The store's table of values shows what the engine has, so that
+//! lookups stay local; every commit is done on the engine first, when the bytes that it names are safe here.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_catalog::records::Scope;
 use forebay_catalog::{
     Catalog, Engine, ErrorKind, Generations, KeyLocks, Result, Transaction, Versioned, Watch, Watchers, keys_of,
     records, verify,
@@ -16,25 +18,38 @@ use forebay_store::{Commit, Staged, Store, ValueWrite};
 use forebay_types::Durability;
 use tracing::Instrument;
 
+use crate::ClusterSettings;
 use crate::generations::Blocks;
+use crate::layout::{self, WorkerId};
+use crate::ownership::take_all_slots;
+use crate::slots::Slot;
 use crate::stream::Stream;
 
 /// Values that are compared, or written, in one go at a start.
 const LOADED_VALUES: usize = 1000;
 
-/// Pause before the engine is asked again at a start.
+/// Slots that are compared in one go at a start: all their records are in memory meanwhile.
+const LOADED_SLOTS: usize = 64;
+
+/// Tries of a question at a start, and the pause between two.
+const LOAD_TRIES: usize = 10;
 const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// Behind all keys of the catalog, which are text.
 const BEHIND_ALL: &[u8] = &[0xff];
 
+/// The lives that had this store, the last ones: eight bytes each, big-endian. In the store alone, behind the keys of
+/// the catalog.
+const LIVES_KEY: &[u8] = b"\xfflives";
+
+/// Of those the last but one is on the engine, unless starts have failed since.
+const LIVES_MAX: usize = 100;
+
 #[derive(Debug, Clone)]
 pub struct HomeSettings {
-    /// Names the worker's records in the engine.
-    pub worker: String,
-    /// For how long a transaction is tried on an engine that does not answer. Then the worker has lost its keys: nothing is read or
-    /// written any more until it starts again.
-    pub patience: Duration,
+    pub worker: WorkerId,
+    /// For a new cluster. One that is there keeps its own.
+    pub cluster: ClusterSettings,
 }
 
 /// A [`Catalog`] on an [`Engine`].
@@ -46,88 +61,173 @@ struct Inner {
     env: Env,
     store: Store,
     engine: Arc<dyn Engine>,
+    worker: WorkerId,
+    cluster: ClusterSettings,
     stream: Stream,
-    /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the engine.
+    /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the
+    /// engine.
     locks: Arc<KeyLocks>,
     watchers: Watchers,
-    /// Prepared for commits that failed, and kept until the next start.
+    /// Prepared for commits of which it is not known what became, and kept until the next start.
     undecided: Mutex<Vec<Staged>>,
 }
 
 impl HomeCatalog {
-    /// Takes over what the worker has on the engine, and makes the store show that: its values, and the prepared objects that these name.
+    /// Takes all slots, and makes the store show what the engine has: its values, and the prepared objects that these
+    /// name.
     ///
     /// # Errors
-    /// `Unavailable` when the engine does not answer in time; `Corrupt` for records that can't be decoded; whatever the store answers.
+    /// `Unavailable` when the engine does not answer in time, or another worker of the cluster lives; `Corrupt` for
+    /// records that can't be decoded; whatever the store answers.
     pub async fn open(env: Env, store: Store, engine: Arc<dyn Engine>, settings: HomeSettings) -> Result<Self> {
-        let HomeSettings { worker, patience } = settings;
-        let stream_key = Bytes::from(format!("stream/{worker}"));
-        // First: what an earlier life has sent is done by now, or never.
-        let stream = Stream::take_over(&env, Arc::clone(&engine), stream_key, patience).await?;
+        let HomeSettings { worker, cluster } = settings;
+        let cluster = tried(&env, || ClusterSettings::load(engine.as_ref(), cluster)).await?;
+        let lives = Lives::begin(&env, &store).await;
+        // What an earlier life has sent is done by now, or never.
+        let lease = Duration::from_millis(cluster.lease_ms);
+        let stream =
+            Stream::begin(&env, Arc::clone(&engine), &worker, lives.own, lease, |life| lives.had(life)).await?;
+        take_all_slots(&env, engine.as_ref(), &stream, &worker, cluster).await?;
         let (locks, watchers, undecided) = (Arc::default(), Watchers::default(), Mutex::default());
-        let inner = Inner { env, store, engine, stream, locks, watchers, undecided };
+        let inner = Inner { env, store, engine, worker, cluster, stream, locks, watchers, undecided };
         inner.load().await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
     }
+
+    /// Tells the others that this worker has stopped, so that they need not wait for the end of its lease. Nothing is
+    /// read or written any more.
+    ///
+    /// # Errors
+    /// `Unavailable` when the slots are lost.
+    pub async fn leave(&self) -> Result<()> {
+        self.inner.stream.leave().await
+    }
 }
 
-/// Where a record of the catalog stands in the engine.
-fn engine_key(key: &[u8]) -> Bytes {
-    [b"catalog/", key].concat().into()
+/// Asks the engine again until it answers, as often as a start can bear.
+async fn tried<T, F: Future<Output = Result<T>>>(env: &Env, ask: impl Fn() -> F) -> Result<T> {
+    for _ in 1..LOAD_TRIES {
+        match ask().await {
+            Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown) => {}
+            result => return result,
+        }
+        env.clock.sleep(LOAD_PAUSE).await;
+    }
+    ask().await
 }
 
-/// All records, and behind a key all that follow.
-fn engine_range(after: Option<&Bytes>) -> (Bytes, Bytes) {
-    let from = after.map_or_else(|| engine_key(b""), |key| engine_key(&records::successor(key)));
-    (from, engine_key(BEHIND_ALL))
+/// The processes that had this store: they have ended, for the store has one at a time.
+struct Lives {
+    own: u64,
+    before: Vec<u64>,
+}
+
+impl Lives {
+    /// Notes a new one before the engine hears of it. Without the note, the next start must wait for the end of a
+    /// lease.
+    async fn begin(env: &Env, store: &Store) -> Self {
+        let noted = store.value(LIVES_KEY).map(|found| found.value).unwrap_or_default();
+        let (lives, _) = noted.as_chunks::<8>();
+        let before: Vec<u64> = lives.iter().map(|life| u64::from_be_bytes(*life)).collect();
+        let own = env.random.next_u64();
+        let kept = before.iter().skip((before.len() + 1).saturating_sub(LIVES_MAX)).chain([&own]);
+        let value: Vec<u8> = kept.flat_map(|life| life.to_be_bytes()).collect();
+        let write = ValueWrite { key: Bytes::from_static(LIVES_KEY), value: Some(value.into()) };
+        if let Err(error) = store.commit(Commit { writes: vec![write], ..Commit::default() }, Durability::Fsync).await {
+            tracing::warn!(%error, "the next start has to wait for the end of this worker's lease");
+        }
+        Self { own, before }
+    }
+
+    fn had(&self, life: u64) -> bool {
+        self.before.contains(&life)
+    }
 }
 
 impl Inner {
     /// Makes the store's values those of the engine.
     async fn load(&self) -> Result<()> {
-        let mut after: Option<Bytes> = None;
-        loop {
-            let (from, to) = engine_range(after.as_ref());
-            let found = self.tried(|| self.engine.scan(&from, &to, LOADED_VALUES)).await?;
-            let prefix = engine_key(b"").len();
-            let found: Vec<_> = found.into_iter().map(|(key, found)| (key.slice(prefix..), found.value)).collect();
-            // All that the store has up to the last of them.
-            let is_last = found.len() < LOADED_VALUES;
-            let end = match found.last() {
-                Some((last, _)) if !is_last => records::successor(last),
-                Some(_) | None => Bytes::from_static(BEHIND_ALL),
-            };
-            let begin = after.as_deref().map_or_else(Bytes::new, records::successor);
-            self.replace_values(&begin, &end, &found).await?;
-            after = found.into_iter().next_back().map(|(key, _)| key);
-            if is_last {
-                return Ok(());
+        let slots: Vec<Slot> = self.cluster.slots.all().collect();
+        for slots in slots.chunks(LOADED_SLOTS) {
+            let mut found = HashMap::new();
+            for slot in slots {
+                self.read_all(&layout::slot_prefix(*slot), &mut found).await?;
             }
+            let is_asked = |slot: Slot| slots.contains(&slot);
+            self.replace_values(found, |scope| matches!(scope, Scope::Path(hash) if is_asked(self.slot_of(hash))))
+                .await?;
+        }
+        let mut found = HashMap::new();
+        self.read_all(layout::SHARED_PREFIX, &mut found).await?;
+        self.replace_values(found, |scope| scope == Scope::Cluster).await?;
+        let mut found = HashMap::new();
+        self.read_all(&layout::own_prefix(&self.worker), &mut found).await?;
+        found.extend(self.last_write_of_all().await?.map(|time| (Bytes::from_static(records::LAST_WRITE_KEY), time)));
+        self.replace_values(found, |scope| scope == Scope::Worker).await
+    }
+
+    fn slot_of(&self, hash: u64) -> Slot {
+        self.cluster.slots.slot_of(hash)
+    }
+
+    /// Reads all records behind a prefix, by their keys here.
+    async fn read_all(&self, prefix: &[u8], found: &mut HashMap<Bytes, Bytes>) -> Result<()> {
+        let each = async |page: Vec<(Bytes, Versioned)>| {
+            found.extend(page.into_iter().map(|(key, record)| (key.slice(prefix.len()..), record.value)));
+        };
+        self.for_each_page(prefix, each).await
+    }
+
+    async fn for_each_page(&self, prefix: &[u8], mut each: impl AsyncFnMut(Vec<(Bytes, Versioned)>)) -> Result<()> {
+        let (mut from, to) = layout::range_of(prefix);
+        loop {
+            let page = tried(&self.env, || self.engine.scan(&from, &to, LOADED_VALUES)).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            from = records::successor(last);
+            each(page).await;
         }
     }
 
-    /// Writes what differs of a range.
-    async fn replace_values(&self, from: &[u8], to: &[u8], values: &[(Bytes, Bytes)]) -> Result<()> {
-        let is = |key: &Bytes| values.binary_search_by(|(other, _)| other.cmp(key)).is_ok();
+    /// No write of any worker has been given a later time: the slots may have been at home anywhere.
+    async fn last_write_of_all(&self) -> Result<Option<Bytes>> {
+        let mut last: Option<Bytes> = None;
+        let each = async |page: Vec<(Bytes, Versioned)>| {
+            let times = page.into_iter().filter(|(key, _)| key.ends_with(records::LAST_WRITE_KEY));
+            // Big-endian numbers of one length compare as their bytes do.
+            last = times.map(|(_, found)| found.value).chain(last.take()).max();
+        };
+        self.for_each_page(layout::ALL_OWN_PREFIX, each).await?;
+        Ok(last)
+    }
+
+    /// Makes the store's values of some scope `wanted`: writes what differs, and removes what is not there.
+    async fn replace_values(&self, mut wanted: HashMap<Bytes, Bytes>, is_asked: impl Fn(Scope) -> bool) -> Result<()> {
         let mut writes: Vec<ValueWrite> = Vec::new();
-        let mut begin = Bytes::copy_from_slice(from);
+        let mut from = Bytes::new();
         loop {
-            let here = self.store.scan(&begin, to, LOADED_VALUES);
+            let here = self.store.scan(&from, BEHIND_ALL, LOADED_VALUES);
             let Some((last, _)) = here.last() else { break };
-            begin = records::successor(last);
-            writes.extend(here.into_iter().filter(|(key, _)| !is(key)).map(|(key, _)| ValueWrite { key, value: None }));
+            from = records::successor(last);
+            for (key, found) in here.into_iter().filter(|(key, _)| is_asked(records::scope(key))) {
+                match wanted.remove(&key) {
+                    Some(value) if value == found.value => {}
+                    value => writes.push(ValueWrite { key, value }),
+                }
+            }
         }
-        let differs = |key: &Bytes, value: &Bytes| self.store.value(key).is_none_or(|found| found.value != *value);
-        let changed = values.iter().filter(|(key, value)| differs(key, value));
-        writes.extend(changed.map(|(key, value)| ValueWrite { key: key.clone(), value: Some(value.clone()) }));
+        let mut missing: Vec<_> =
+            wanted.into_iter().map(|(key, value)| ValueWrite { key, value: Some(value) }).collect();
+        missing.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        writes.append(&mut missing);
         for writes in writes.chunks(LOADED_VALUES) {
             self.apply(Commit { writes: writes.to_vec(), ..Commit::default() }).await;
         }
         Ok(())
     }
 
-    /// What the engine names of the prepared objects was acknowledged, or may have been. No transaction can name the others any more.
+    /// What the engine names of the prepared objects was acknowledged, or may have been. No transaction can name the
+    /// others any more.
     async fn publish_prepared(&self) -> Result<()> {
         for staged in self.store.take_prepared() {
             let wanted = match self.store.value(staged.key()) {
@@ -141,17 +241,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks the engine again until it answers, as often as a start can bear.
-    async fn tried<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
-        const TRIES: usize = 10;
-        for _ in 1..TRIES {
-            match ask().await {
-                Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown) => {}
-                result => return result,
-            }
-            self.env.clock.sleep(LOAD_PAUSE).await;
-        }
-        ask().await
+    /// Where a record stands in the engine.
+    fn engine_key(&self, key: &[u8]) -> Bytes {
+        layout::record_key(key, &self.worker, self.cluster.slots)
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<u64> {
@@ -170,17 +262,20 @@ impl Inner {
         for staged in local.publish {
             publish.push(self.store.prepare(staged).await?);
         }
-        // A clean copy that came back after a crash would be served while the under store is out of reach. So it goes first, for good.
+        // A clean copy that came back after a crash would be served while the under store is out of reach. So it goes
+        // first, for good.
         let is_pinned = |key: &Bytes| self.store.peek(key).is_some_and(|object| object.is_pinned());
         let (pinned, clean): (Vec<_>, Vec<_>) = local.forget.into_iter().partition(is_pinned);
         if !clean.is_empty() {
             let commit = Commit { forget: clean, may_wait, ..Commit::default() };
             self.store.commit(commit, durability).await?;
         }
-        let on_engine = writes.iter().map(|write| ValueWrite { key: engine_key(&write.key), ..write.clone() });
+        let on_engine = writes.iter().map(|write| ValueWrite { key: self.engine_key(&write.key), ..write.clone() });
         if let Err(error) = self.stream.commit(on_engine.collect()).await {
-            // The engine may have it: then the next start publishes them.
-            self.undecided.lock().extend(publish);
+            if error.kind == ErrorKind::Unknown {
+                // The engine may have it: then the next start publishes them.
+                self.undecided.lock().extend(publish);
+            }
             return Err(error);
         }
         // It holds. A start that misses some of the rest makes it up.
@@ -193,8 +288,8 @@ impl Inner {
         Ok(version)
     }
 
-    /// Shows here what the engine has. Where the logs take no more, in memory alone: a start finds values and prepared objects again, and
-    /// takes pinned objects without a record away.
+    /// Shows here what the engine has. Where the logs take no more, in memory alone: a start finds values and prepared
+    /// objects again, and takes pinned objects without a record away.
     async fn apply(&self, mut commit: Commit) -> u64 {
         match self.store.commit_or_keep(&mut commit, Durability::Os).await {
             Ok(version) => version,
@@ -230,7 +325,7 @@ impl Catalog for HomeCatalog {
 
     async fn generations(&self, now_ms: u64) -> Result<Arc<dyn Generations>> {
         let engine = Arc::clone(&self.inner.engine);
-        let blocks = self.inner.tried(|| Blocks::take(&self.inner.env, &engine, now_ms)).await?;
+        let blocks = tried(&self.inner.env, || Blocks::take(&self.inner.env, &engine, now_ms)).await?;
         Ok(Arc::new(blocks))
     }
 }

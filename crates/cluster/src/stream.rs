@@ -1,21 +1,27 @@
 //! The transactions of one worker, one after the other: a group commit on the engine.
 //!
-//! Each transaction checks the record of the stream, and writes it anew with the next number. So a transaction whose answer was lost is told
-//! from one that was not done, is done once however often it is sent, and can't be done after a later one. Whoever begins the stream again
-//! takes it over: what its former owner has sent and is not done by then is never done.
+//! Each transaction checks the version of the worker's record, and writes it with the next number. So a transaction
+//! whose answer was lost is told from one that was not done, is done once however often it is sent, and can't be done
+//! after a later one. Whoever else writes the record takes the stream over: what the worker has sent and is not done by
+//! then is never done. That makes a check of each slot needless: a slot changes its home by a transaction of the home,
+//! or after the home's record was written by somebody else.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_catalog::{Check, Engine, Error, ErrorKind, Result};
-use forebay_env::sync::Mutex;
+use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Versioned};
 use forebay_env::{Clock, Env};
 use forebay_store::ValueWrite;
 use tokio::sync::{mpsc, oneshot};
 
-/// Writes in one transaction, with that of the stream: etcd takes 128 by default.
-const WRITES_MAX: usize = 120;
+use crate::layout::{WorkerId, worker_key};
+use crate::lease::Lease;
+use crate::silence::{START_MAX, Sign, Silence};
+use crate::worker_record::{WorkerRecord, WorkerState};
+
+/// Writes in one transaction, with that of the worker's record: etcd takes 128 by default.
+pub(crate) const WRITES_MAX: usize = 120;
 
 /// Bytes of keys and values in one transaction: etcd takes 1.5 MiB by default.
 const BYTES_MAX: usize = 1 << 20;
@@ -28,204 +34,300 @@ const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
 struct Request {
+    /// Of records that others change, too.
+    checks: Vec<Check>,
     writes: Vec<ValueWrite>,
+    state: WorkerState,
     done: oneshot::Sender<Result<()>>,
 }
 
 /// The handle.
 pub(crate) struct Stream {
     sender: mpsc::Sender<Request>,
-    lost: Arc<Lost>,
-}
-
-/// Why the worker is the home of nothing any more.
-#[derive(Default)]
-pub(crate) struct Lost(Mutex<Option<String>>);
-
-impl Lost {
-    /// The first reason counts.
-    fn set(&self, reason: &str) {
-        let mut lost = self.0.lock();
-        if lost.is_none() {
-            tracing::error!(reason, "this worker has lost its keys until it starts again");
-            *lost = Some(reason.to_owned());
-        }
-    }
-
-    /// # Errors
-    /// `Unavailable` from the loss on.
-    fn check(&self) -> Result<()> {
-        match &*self.0.lock() {
-            None => Ok(()),
-            Some(reason) => Err(Error::new(ErrorKind::Unavailable, format!("this worker has lost its keys: {reason}"))),
-        }
-    }
-}
-
-/// The record of the stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
-    /// Of the life that owns the stream.
-    life: u64,
-    /// Of the last transaction.
-    number: u64,
-}
-
-impl Place {
-    fn encode(self) -> Bytes {
-        [self.life, self.number].map(u64::to_be_bytes).concat().into()
-    }
+    lease: Arc<Lease>,
 }
 
 struct Committer {
     engine: Arc<dyn Engine>,
     clock: Arc<dyn Clock>,
-    lost: Arc<Lost>,
+    lease: Arc<Lease>,
     key: Bytes,
-    /// The last transaction that is done, and the version that it got.
-    place: Place,
+    /// As the last transaction that is done has left it, and the version that it got.
+    record: WorkerRecord,
     version: u64,
-    /// For how long a transaction is tried.
-    patience: Duration,
+}
+
+/// What became of a transaction.
+enum Outcome {
+    /// With this record, and at this version. Nobody has seen the version earlier than at this time.
+    Done { record: WorkerRecord, version: u64, since: Duration },
+    /// It was not done. When it is in doubt, it may still be.
+    Refused { error: Error, is_in_doubt: bool },
+    /// Somebody else has written the worker's record.
+    TakenOver { is_in_doubt: bool },
 }
 
 impl Stream {
-    /// Takes the stream over from whoever has it.
+    /// Makes this process the worker, when no other process is.
+    ///
+    /// `is_own` tells a life of a process that has ended: whoever has the data directories of a worker knows that. Any
+    /// other must have been silent for a lease.
     ///
     /// # Errors
-    /// `Unavailable` when the engine does not answer for as long as `patience`.
-    pub(crate) async fn take_over(env: &Env, engine: Arc<dyn Engine>, key: Bytes, patience: Duration) -> Result<Self> {
-        let (clock, lost) = (Arc::clone(&env.clock), Arc::<Lost>::default());
-        let place = Place { life: env.random.next_u64(), number: 0 };
-        let version = {
-            let until = clock.monotonic() + patience;
-            let mut pause = RETRY_MIN;
-            loop {
-                match begin(engine.as_ref(), &key, place).await {
-                    Ok(version) => break version,
-                    Err(error) if clock.monotonic() >= until => return Err(error),
-                    Err(_) => {}
+    /// `Unavailable` when another process is this worker; whatever the engine answers after [`START_MAX`].
+    pub(crate) async fn begin(
+        env: &Env,
+        engine: Arc<dyn Engine>,
+        worker: &WorkerId,
+        life: u64,
+        length: Duration,
+        is_own: impl Fn(u64) -> bool,
+    ) -> Result<Self> {
+        let clock = Arc::clone(&env.clock);
+        let lease = Arc::new(Lease::new(Arc::clone(&clock), length));
+        let record = WorkerRecord { life, number: 0, state: WorkerState::Live };
+        let key = worker_key(worker);
+        let until = clock.monotonic() + START_MAX;
+        let mut silence = Silence::new(length);
+        let mut is_alive = false;
+        let version = loop {
+            let is_over = |version| {
+                let sign = silence.sign(worker, version, clock.monotonic());
+                is_alive = sign == Sign::Lives;
+                sign == Sign::Over
+            };
+            let begun = begin(engine.as_ref(), &key, record, &is_own, is_over).await;
+            let error = match begun {
+                Ok(Some(version)) => break version,
+                Ok(None) => {
+                    Error::new(ErrorKind::Unavailable, format!("another process is worker {worker} of this cluster"))
                 }
-                clock.sleep(pause).await;
-                pause = (2 * pause).min(RETRY_MAX);
+                Err(error) => error,
+            };
+            if is_alive || clock.monotonic() >= until {
+                return Err(error);
             }
+            clock.sleep(length / 20).await;
         };
-        let committer = Committer { engine, clock, lost: Arc::clone(&lost), key, place, version, patience };
+        let stream = Self::run(engine, clock, lease, key, record, version);
+        // The first renewal of the lease.
+        stream.commit(Vec::new()).await?;
+        Ok(stream)
+    }
+
+    fn run(
+        engine: Arc<dyn Engine>,
+        clock: Arc<dyn Clock>,
+        lease: Arc<Lease>,
+        key: Bytes,
+        record: WorkerRecord,
+        version: u64,
+    ) -> Self {
+        let committer = Committer { engine, clock, lease: Arc::clone(&lease), key, record, version };
         let (sender, requests) = mpsc::channel(QUEUE_MAX);
         forebay_env::spawn(committer.run(requests));
-        Ok(Self { sender, lost })
+        Self { sender, lease }
     }
 
     /// # Errors
-    /// `Unavailable` when the worker has lost its keys.
+    /// `Unavailable` when the lease is over.
     pub(crate) fn check(&self) -> Result<()> {
-        self.lost.check()
+        self.lease.check()
     }
 
-    /// Returns when the engine has these writes.
+    /// Returns when the engine has these writes: however long that takes, unless the slots are lost.
     ///
     /// # Errors
-    /// `Unavailable` when they are not done, `Unknown` when they may be or not. The worker has lost its keys then.
+    /// `Unavailable` when they are not done, `Unknown` when they may be or not: the worker has lost its slots then.
+    /// `Busy` when the engine refuses them.
     pub(crate) async fn commit(&self, writes: Vec<ValueWrite>) -> Result<()> {
-        self.check()?;
+        self.send(Vec::new(), writes, WorkerState::Live).await
+    }
+
+    /// The same, when all checks hold, which are of records that others change, too.
+    ///
+    /// # Errors
+    /// `Conflict` when one does not hold.
+    pub(crate) async fn commit_checked(&self, checks: Vec<Check>, writes: Vec<ValueWrite>) -> Result<()> {
+        self.send(checks, writes, WorkerState::Live).await
+    }
+
+    /// Ends the stream: others need not wait for the end of the lease.
+    ///
+    /// # Errors
+    /// As [`Stream::commit`].
+    pub(crate) async fn leave(&self) -> Result<()> {
+        self.send(Vec::new(), Vec::new(), WorkerState::Left).await
+    }
+
+    async fn send(&self, checks: Vec<Check>, writes: Vec<ValueWrite>, state: WorkerState) -> Result<()> {
+        self.lease.check_not_lost()?;
         let (done, answer) = oneshot::channel();
         let ended = |_| Error::new(ErrorKind::Unavailable, "the catalog is closed");
-        self.sender.send(Request { writes, done }).await.map_err(|_| ended(()))?;
+        self.sender.send(Request { checks, writes, state, done }).await.map_err(|_| ended(()))?;
         answer.await.map_err(|_| Error::new(ErrorKind::Unknown, "the catalog was closed meanwhile"))?
     }
 }
 
-/// Writes the first record of a life over whatever is there. Returns its version.
-async fn begin(engine: &dyn Engine, key: &Bytes, place: Place) -> Result<u64> {
+/// Tries to become a worker. Returns the version of its record; `None` when another process may be the worker.
+async fn begin(
+    engine: &dyn Engine,
+    key: &Bytes,
+    record: WorkerRecord,
+    is_own: impl Fn(u64) -> bool,
+    is_over: impl FnOnce(u64) -> bool,
+) -> Result<Option<u64>> {
     let found = engine.get(key).await?;
-    if let Some(found) = found.as_ref().filter(|found| found.value == place.encode()) {
-        return Ok(found.version);
+    if let Some(found) = &found {
+        if found.value == record.encode() {
+            return Ok(Some(found.version));
+        }
+        let former = WorkerRecord::decode(&found.value)?;
+        let has_ended = former.state != WorkerState::Live || is_own(former.life);
+        if !has_ended && !is_over(found.version) {
+            return Ok(None);
+        }
     }
     let checks = [Check { key: key.clone(), version: found.map(|found| found.version) }];
-    engine.commit(&checks, &[ValueWrite { key: key.clone(), value: Some(place.encode()) }]).await
+    engine.commit(&checks, &[write(key, record)]).await.map(Some)
+}
+
+fn write(key: &Bytes, record: WorkerRecord) -> ValueWrite {
+    ValueWrite { key: key.clone(), value: Some(record.encode()) }
 }
 
 impl Committer {
     async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
-        let mut next = requests.recv().await;
-        while let Some(first) = next.take() {
-            let mut size = Size::default();
-            size.add(&first.writes);
-            let mut batch = vec![first];
-            while let Ok(request) = requests.try_recv() {
-                if !size.takes(&request.writes) {
-                    next = Some(request);
-                    break;
-                }
-                size.add(&request.writes);
-                batch.push(request);
-            }
+        let mut next: Option<Request> = None;
+        loop {
+            let first = match next.take() {
+                Some(request) => Some(request),
+                None => tokio::select! {
+                    biased;
+                    request = requests.recv() => match request {
+                        Some(request) => Some(request),
+                        None => return,
+                    },
+                    () = self.clock.sleep(self.lease.renewal()) => None,
+                },
+            };
+            let batch;
+            (batch, next) = fill(first, &mut requests);
             self.commit(batch).await;
-            if next.is_none() {
-                next = requests.recv().await;
-            }
         }
     }
 
+    /// One transaction; without requests it renews the lease.
     async fn commit(&mut self, batch: Vec<Request>) {
-        if let Err(error) = self.lost.check() {
+        if let Err(error) = self.lease.check_not_lost() {
             batch.into_iter().for_each(|request| answer(request, Err(copy(&error))));
             return;
         }
-        let place = Place { number: self.place.number + 1, ..self.place };
-        let of_stream = ValueWrite { key: self.key.clone(), value: Some(place.encode()) };
-        let writes = batch.iter().flat_map(|request| &request.writes).cloned().chain([of_stream]).collect::<Vec<_>>();
-        match self.try_until_answered(&writes, place).await {
-            Ok(version) => {
-                (self.place, self.version) = (place, version);
-                batch.into_iter().for_each(|request| answer(request, Ok(())));
+        let state = batch.last().map_or(WorkerState::Live, |request| request.state);
+        let record = WorkerRecord { number: self.record.number + 1, state, ..self.record };
+        let checks: Vec<_> = batch.iter().flat_map(|request| &request.checks).cloned().collect();
+        let writes: Vec<_> = batch.iter().flat_map(|request| &request.writes).cloned().collect();
+        let mut result = self.transact(&checks, &writes, record, None).await;
+        if let Outcome::Refused { is_in_doubt: true, error } = result {
+            // Once another transaction is done in its place, it can't be any more.
+            let instead = WorkerRecord { number: record.number + 1, ..self.record };
+            result = match self.transact(&[], &[], instead, Some(record)).await {
+                Outcome::Done { record: done, version, since } if done == instead => {
+                    self.done(done, version, since);
+                    Outcome::Refused { error, is_in_doubt: false }
+                }
+                other => other,
+            };
+        }
+        let result = match result {
+            Outcome::Done { record, version, since } => {
+                self.done(record, version, since);
+                Ok(())
             }
-            Err(error) => {
-                self.lost.set(&error.to_string());
-                batch.into_iter().for_each(|request| answer(request, Err(copy(&error))));
+            Outcome::Refused { error, .. } => Err(error),
+            Outcome::TakenOver { is_in_doubt } => {
+                let kind = if is_in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+                let error = Error::new(kind, "another process has taken its place");
+                self.lease.lose(&error.to_string());
+                Err(error)
             }
+        };
+        batch.into_iter().for_each(|request| answer(request, result.as_ref().copied().map_err(copy)));
+    }
+
+    fn done(&mut self, record: WorkerRecord, version: u64, since: Duration) {
+        (self.record, self.version) = (record, version);
+        match record.state {
+            WorkerState::Live => self.lease.renew(since),
+            WorkerState::Left | WorkerState::Lost => self.lease.lose("it has left the cluster"),
         }
     }
 
-    /// # Errors
-    /// `Unavailable` when the stream was taken over and the writes are not done. `Unknown` when they may be: the engine did not answer for too
-    /// long, or had not when the stream was taken over.
-    async fn try_until_answered(&self, writes: &[ValueWrite], place: Place) -> Result<u64> {
-        let checks = [Check { key: self.key.clone(), version: Some(self.version) }];
-        let until = self.clock.monotonic() + self.patience;
-        let (mut pause, mut is_in_doubt) = (RETRY_MIN, false);
+    /// Tries until it is known what became of it. `before` is another transaction in the same place, of which that is
+    /// not known.
+    async fn transact(
+        &self,
+        checks: &[Check],
+        writes: &[ValueWrite],
+        record: WorkerRecord,
+        before: Option<WorkerRecord>,
+    ) -> Outcome {
+        let of_worker = Check { key: self.key.clone(), version: Some(self.version) };
+        let checks: Vec<_> = [of_worker].into_iter().chain(checks.iter().cloned()).collect();
+        let writes: Vec<_> = writes.iter().cloned().chain([write(&self.key, record)]).collect();
+        let (begun, mut pause, mut is_in_doubt) = (self.lease.now(), RETRY_MIN, before.is_some());
         loop {
-            let result = match self.engine.commit(&checks, writes).await {
-                Err(error) if error.kind == ErrorKind::Conflict => self.look(place).await,
-                result => result,
-            };
-            match result {
-                Ok(version) => return Ok(version),
-                Err(error) if error.kind == ErrorKind::Conflict => {
-                    let kind = if is_in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-                    return Err(Error::new(kind, "another process has taken its place"));
+            let sent = self.lease.now();
+            match self.engine.commit(&checks, &writes).await {
+                Ok(version) => return Outcome::Done { record, version, since: sent },
+                Err(error) if error.kind == ErrorKind::Conflict => match self.engine.get(&self.key).await {
+                    Ok(Some(found)) if found.value == record.encode() => {
+                        return Outcome::Done { record, version: found.version, since: begun };
+                    }
+                    Ok(Some(Versioned { value, version }))
+                        if let Some(record) = before.filter(|before| value == before.encode()) =>
+                    {
+                        // It was sent before this one, and nobody knows when.
+                        return Outcome::Done { record, version, since: Duration::ZERO };
+                    }
+                    Ok(Some(found)) if found.version == self.version => return Outcome::Refused { error, is_in_doubt },
+                    Ok(_) => return Outcome::TakenOver { is_in_doubt },
+                    Err(error) => tracing::debug!(%error, "the engine does not tell what became of a transaction"),
+                },
+                Err(error) if error.kind == ErrorKind::Busy && !is_in_doubt => {
+                    return Outcome::Refused { error, is_in_doubt };
                 }
-                Err(error) if self.clock.monotonic() >= until => {
-                    return Err(Error::new(ErrorKind::Unknown, format!("the engine does not answer: {error}")));
+                Err(error) => {
+                    is_in_doubt |= error.kind == ErrorKind::Unknown;
+                    tracing::debug!(%error, "a transaction is tried again");
                 }
-                Err(error) => is_in_doubt |= error.kind == ErrorKind::Unknown,
             }
             self.clock.sleep(pause).await;
             pause = (2 * pause).min(RETRY_MAX);
         }
     }
+}
 
-    /// The check of the stream did not hold: an earlier try of the same transaction was done, or somebody else has the stream.
-    async fn look(&self, place: Place) -> Result<u64> {
-        match self.engine.get(&self.key).await? {
-            Some(found) if found.value == place.encode() => Ok(found.version),
-            Some(_) | None => Err(Error::new(ErrorKind::Conflict, "the stream has moved on")),
+/// What is sent in one transaction, and a request that waits for the next one. One with checks fails alone, and nothing
+/// follows the last.
+fn fill(first: Option<Request>, requests: &mut mpsc::Receiver<Request>) -> (Vec<Request>, Option<Request>) {
+    let Some(first) = first else { return (Vec::new(), None) };
+    let is_alone = |request: &Request| !request.checks.is_empty() || request.state != WorkerState::Live;
+    let mut size = Size::of(&first.writes);
+    let mut batch = vec![first];
+    while !is_alone(&batch[0])
+        && let Ok(request) = requests.try_recv()
+    {
+        if is_alone(&request) || !size.takes(&request.writes) {
+            return (batch, Some(request));
         }
+        size.add(&request.writes);
+        batch.push(request);
     }
+    (batch, None)
 }
 
 /// What a transaction holds.
-#[derive(Default)]
 struct Size {
     writes: usize,
     bytes: usize,

@@ -1,6 +1,7 @@
 //! An engine that loses answers as it is told to.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,7 +20,7 @@ pub(crate) enum Fate {
     Lost,
     /// Not done before [`TestEngine::deliver`].
     Late,
-    /// Every one from here on gets no answer.
+    /// Nothing is done or answered from here on.
     Silence,
 }
 
@@ -27,7 +28,7 @@ pub(crate) enum Fate {
 type Held = (Vec<Check>, Vec<ValueWrite>);
 
 pub(crate) struct TestEngine {
-    inner: MemoryEngine,
+    inner: Arc<MemoryEngine>,
     fates: Mutex<VecDeque<Fate>>,
     late: Mutex<Vec<Held>>,
     /// Transactions that have come.
@@ -39,8 +40,17 @@ pub(crate) struct TestEngine {
 
 impl TestEngine {
     pub(crate) fn new(fates: &[Fate]) -> Self {
+        Self::on(Arc::default(), fates)
+    }
+
+    /// The same engine, as another worker reaches it.
+    pub(crate) fn beside(&self) -> Self {
+        Self::on(Arc::clone(&self.inner), &[])
+    }
+
+    fn on(inner: Arc<MemoryEngine>, fates: &[Fate]) -> Self {
         Self {
-            inner: MemoryEngine::default(),
+            inner,
             fates: Mutex::new(fates.iter().copied().collect()),
             late: Mutex::default(),
             asked: AtomicUsize::new(0),
@@ -56,6 +66,13 @@ impl TestEngine {
     /// Ends a silence.
     pub(crate) fn hear_again(&self) {
         self.fates.lock().clear();
+    }
+
+    fn hear(&self) -> Result<()> {
+        match self.fates.lock().front() {
+            Some(Fate::Silence) => Err(Error::new(ErrorKind::Unavailable, "nothing is heard")),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Does what came late, in order. Returns what became of each.
@@ -77,10 +94,12 @@ impl TestEngine {
 #[async_trait]
 impl Engine for TestEngine {
     async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
+        self.hear()?;
         self.inner.get(key).await
     }
 
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>> {
+        self.hear()?;
         self.inner.scan(from, to, limit).await
     }
 

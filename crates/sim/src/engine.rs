@@ -1,5 +1,6 @@
 //! The engine of a catalog on the network: slow, losing answers, doing transactions late, gone for a while.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,12 +49,13 @@ pub(crate) struct SimEngine {
 
 #[derive(Default)]
 struct State {
-    /// A worker has one at a time on its way.
-    in_flight: Option<Sent>,
+    in_flight: BTreeMap<u64, Sent>,
+    /// Transactions so far.
+    sent: u64,
     /// Nothing is answered before.
     gone_until: Duration,
-    /// Whether somebody found it gone since that was last asked for.
-    was_missed: bool,
+    /// Whether somebody found it gone or got no answer, or something came late, since that was last asked for.
+    has_hindered: bool,
 }
 
 impl SimEngine {
@@ -63,15 +65,13 @@ impl SimEngine {
 
     /// The process has ended: what it has sent may still arrive.
     pub(crate) fn crash(&self) {
-        let sent = self.state.lock().in_flight.take();
-        if let Some(sent) = sent {
-            self.may_land_later(sent);
-        }
+        let in_flight = std::mem::take(&mut self.state.lock().in_flight);
+        in_flight.into_values().for_each(|sent| self.may_land_later(sent));
     }
 
-    /// Whether a worker has missed it since the last call.
-    pub(crate) fn was_missed(&self) -> bool {
-        std::mem::take(&mut self.state.lock().was_missed)
+    /// Whether it has given a worker a reason not to start since the last call.
+    pub(crate) fn has_hindered(&self) -> bool {
+        std::mem::take(&mut self.state.lock().has_hindered)
     }
 
     fn is_rude(&self) -> bool {
@@ -89,7 +89,7 @@ impl SimEngine {
         self.delay().await;
         let mut state = self.state.lock();
         if self.is_rude() && self.world.clock.now() < state.gone_until {
-            state.was_missed = true;
+            state.has_hindered = true;
             return Err(Error::new(ErrorKind::Unavailable, "the simulated engine is gone"));
         }
         Ok(())
@@ -130,32 +130,45 @@ impl SimEngine {
         let (engine, millis) = (self.clone(), self.world.below(60_000));
         self.world.clock.after(Duration::from_millis(millis), move || {
             let result = engine.apply(&sent);
+            // Whoever waits for the end of a lease sees it go on.
+            engine.state.lock().has_hindered |= result.is_ok();
             engine.world.note(format_args!("engine: landed late: {:?}", result.err().map(|error| error.kind)));
         });
     }
 
-    async fn send(&self, sent: Sent) -> Result<u64> {
+    /// The lease of a worker may end meanwhile.
+    async fn give_up(&self) {
+        self.state.lock().has_hindered = true;
+        self.world.clock.sleep(TIMEOUT).await;
+    }
+
+    /// It is not on its way any more.
+    fn arrived(&self, number: u64) {
+        self.state.lock().in_flight.remove(&number);
+    }
+
+    async fn send(&self, number: u64, sent: Sent) -> Result<u64> {
         self.reach().await?;
         let unknown = || Error::new(ErrorKind::Unknown, "the simulated engine did not answer");
         match self.fate() {
             Fate::Answered => {
                 let done = self.apply(&sent);
                 // A process that dies in this moment does not hear of it.
-                self.state.lock().in_flight = None;
+                self.arrived(number);
                 self.delay().await;
                 done
             }
             Fate::Refused => Err(Error::new(ErrorKind::Unavailable, "the simulated engine refuses")),
             Fate::AnswerLost => {
                 let _lost = self.apply(&sent);
-                self.state.lock().in_flight = None;
-                self.world.clock.sleep(TIMEOUT).await;
+                self.arrived(number);
+                self.give_up().await;
                 Err(unknown())
             }
             Fate::Late => {
-                self.state.lock().in_flight = None;
+                self.arrived(number);
                 self.may_land_later(sent);
-                self.world.clock.sleep(TIMEOUT).await;
+                self.give_up().await;
                 Err(unknown())
             }
         }
@@ -176,9 +189,15 @@ impl Engine for SimEngine {
 
     async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64> {
         let sent = Sent { checks: checks.to_vec(), writes: writes.to_vec() };
-        self.state.lock().in_flight = Some(sent.clone());
-        let result = self.send(sent).await;
-        self.state.lock().in_flight = None;
+        let number = {
+            let mut state = self.state.lock();
+            state.sent += 1;
+            let number = state.sent;
+            state.in_flight.insert(number, sent.clone());
+            number
+        };
+        let result = self.send(number, sent).await;
+        self.arrived(number);
         result
     }
 }

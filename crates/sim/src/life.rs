@@ -11,7 +11,7 @@ use crate::checks;
 use crate::client::Client;
 use crate::disk::SimDisk;
 use crate::machine::{LIFE_MAX, Machine};
-use crate::plan::{End, Fault, Life};
+use crate::plan::{End, EngineKind, Fault, Life};
 
 /// How a life went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,8 @@ impl Machine {
             forebay_env::spawn(client.run(steps.clone())).join()
         });
         let clients = futures::future::join(faults, futures::future::join_all(clients));
-        futures::future::select(std::pin::pin!(clients), std::pin::pin!(self.watch_readers())).await;
+        let beside = futures::future::join(self.watch_readers(), self.stall());
+        futures::future::select(std::pin::pin!(clients), std::pin::pin!(beside)).await;
         if cache.has_failed() {
             self.world.broken("background work has ended by itself".to_owned());
         }
@@ -96,7 +97,30 @@ impl Machine {
                 let closed = cache.close().await;
                 self.has_closed.store(closed.is_ok(), Ordering::Relaxed);
                 self.world.note(format_args!("closed: {:?}", closed.err().map(|error| error.kind)));
+                self.leave().await;
             }
+        }
+    }
+
+    /// As a server that stops does; one that does not leaves the others waiting.
+    async fn leave(&self) {
+        let catalog = self.catalog.lock().clone();
+        if let Some(catalog) = catalog.filter(|_| self.world.once_in(2)) {
+            let left = catalog.leave().await;
+            self.world.note(format_args!("left the cluster: {:?}", left.err().map(|error| error.kind)));
+        }
+    }
+
+    /// Stops the process now and then, as SIGSTOP does, for longer than its lease. Never ends.
+    async fn stall(&self) {
+        if self.config.engine == EngineKind::Embedded {
+            return std::future::pending().await;
+        }
+        loop {
+            self.world.clock.sleep(Duration::from_millis(self.world.below(60_000))).await;
+            let stalled = Duration::from_millis(self.world.below(2 * self.config.lease_ms));
+            self.world.note(format_args!("stalled for {stalled:?}"));
+            self.world.clock.pass(stalled);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
 use forebay_catalog::{Catalog, EmbeddedCatalog, Engine};
-use forebay_cluster::{HomeCatalog, HomeSettings};
+use forebay_cluster::{ClusterSettings, HomeCatalog, HomeSettings, SlotCount, WorkerId};
 use forebay_env::{Clock, Disk};
 use forebay_store::{DirectoryId, Store};
 use forebay_types::{ByteSize, Durability, Period, PolicyRule};
@@ -25,8 +25,11 @@ use crate::world::World;
 /// Nothing that clients ask for takes longer, in simulated time: whatever fails is given up before.
 pub(crate) const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
 
-/// For how long a worker tries a transaction on an engine that does not answer.
-const ENGINE_PATIENCE: Duration = Duration::from_secs(30);
+/// Few, so that each has several keys.
+const SLOTS: u16 = 8;
+
+/// One start in so many is that of a worker with another name, on the same disks.
+const RENAMED_RUNS: u64 = 5;
 
 /// The machine and what is behind it: all but the process.
 pub(crate) struct Machine {
@@ -45,6 +48,8 @@ pub(crate) struct Machine {
     pub(crate) has_closed: AtomicBool,
     pub(crate) root: SimRoot,
     pub(crate) engine: SimEngine,
+    /// On the engine, of the process that runs.
+    pub(crate) catalog: Mutex<Option<Arc<HomeCatalog>>>,
     pub(crate) starts: AtomicU64,
     /// The store's next sequence after the last start.
     pub(crate) counter: AtomicU64,
@@ -70,6 +75,7 @@ impl Machine {
             has_closed: AtomicBool::new(false),
             engine,
             root,
+            catalog: Mutex::default(),
             starts: AtomicU64::new(0),
             counter: AtomicU64::new(0),
         }
@@ -98,9 +104,14 @@ impl Machine {
             return Ok(Arc::new(EmbeddedCatalog::new(store.clone())));
         }
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
-        let settings = HomeSettings { worker: "worker".to_owned(), patience: ENGINE_PATIENCE };
+        let name = if self.world.once_in(RENAMED_RUNS) { "renamed" } else { "worker" };
+        let worker = WorkerId::new(name).map_err(|error| error.to_string())?;
+        let slots = SlotCount::new(SLOTS).map_err(|error| error.to_string())?;
+        let settings = HomeSettings { worker, cluster: ClusterSettings { slots, lease_ms: self.config.lease_ms } };
         let catalog = HomeCatalog::open(self.world.env(), store.clone(), engine, settings).await;
-        Ok(Arc::new(catalog.map_err(|error| error.to_string())?))
+        let catalog = Arc::new(catalog.map_err(|error| error.to_string())?);
+        *self.catalog.lock() = Some(Arc::clone(&catalog));
+        Ok(catalog)
     }
 
     /// Acknowledged bytes are missing only when a directory was lost.
@@ -199,6 +210,7 @@ impl Machine {
             }
         });
         self.root.crash(|| drop(runtime));
+        self.catalog.lock().take();
         self.engine.crash();
         ended
     }

@@ -89,6 +89,8 @@ pub struct Config {
     pub eviction: EvictionOrder,
     pub cache_reads: bool,
     pub engine: EngineKind,
+    /// Of a worker on an engine.
+    pub lease_ms: u64,
 }
 
 /// Where the catalog stands.
@@ -412,6 +414,7 @@ fn config(dice: &Dice, seed: u64) -> Config {
         eviction: dice.one_of(&[EvictionOrder::Lru, EvictionOrder::Fifo, EvictionOrder::S3Fifo]),
         cache_reads: !dice.once_in(6),
         engine: EngineKind::of(seed),
+        lease_ms: if seed.is_multiple_of(5) { 10_000 } else { 2_000 },
     }
 }
 

@@ -75,7 +75,7 @@ fn go(plan: &Plan, world: &Arc<World>) -> u32 {
         match machine.live(life) {
             Ending::AsPlanned => {}
             Ending::Refused if world.is_flipped() => return 0,
-            Ending::Refused if machine.engine.was_missed() => {}
+            Ending::Refused if machine.engine.has_hindered() => {}
             Ending::Refused if !has_disk_faults(life) => {
                 world.broken("the worker does not start, although nothing is damaged".to_owned());
             }

@@ -1,7 +1,8 @@
 //! Generations of a worker alone: the base of the catalog plus the store's next sequence number.
 //!
-//! The store counts from 1 in a new directory. The base is the time at which the catalog began: see [`first_generation`]. Each start takes
-//! 2^32 sequence numbers, a million writes a second take 2^45 a year. 64 bits do for a billion starts and for a thousand years.
+//! The store counts from 1 in a new directory. The base is the time at which the catalog began: see
+//! [`first_generation`]. Each start takes 2^32 sequence numbers, a million writes a second take 2^45 a year. 64 bits do
+//! for a billion starts and for a thousand years.
 
 use bytes::Bytes;
 use forebay_store::{Store, ValueWrite};
@@ -33,8 +34,8 @@ impl Generations for StoreGenerations {
 }
 
 impl StoreGenerations {
-    /// Reads the base, or chooses one for a new catalog. Where an old release has used up the numbers, goes on above the highest that is in
-    /// use.
+    /// Reads the base, or chooses one for a new catalog. Where an old release has used up the numbers, goes on above
+    /// the highest that is in use.
     ///
     /// # Errors
     /// `Corrupt` when the base is damaged; whatever the catalog answers.
@@ -56,8 +57,9 @@ impl StoreGenerations {
         next.is_some_and(|next| next < u64::MAX - ROOM_MIN)
     }
 
-    /// Up to version 0.1.0 each unclean start raised the store's sequence to a generation, so that each added the base once more: after some
-    /// 156 of them the sum did not fit into 64 bits. The sequence is above all generations in the log then, and goes on without a base.
+    /// Up to version 0.1.0 each unclean start raised the store's sequence to a generation, so that each added the base
+    /// once more: after some 156 of them the sum did not fit into 64 bits. The sequence is above all generations in the
+    /// log then, and goes on without a base.
     async fn repaired(self, catalog: &dyn Catalog) -> Result<Self> {
         let highest = highest_in_use(catalog, &self.store).await?;
         let sequence = self.store.next_generation().0;

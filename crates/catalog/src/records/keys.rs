@@ -6,7 +6,8 @@ use forebay_types::{BucketName, ObjectKey, ObjectPath};
 /// Holds the number that generations begin after.
 pub const GENERATION_BASE_KEY: &[u8] = b"generation_base";
 
-/// How many directories were forgotten, and the first generation that is newer than all that they may have known: two numbers of eight bytes.
+/// How many directories were forgotten, and the first generation that is newer than all that they may have known: two
+/// numbers of eight bytes.
 pub const DOUBT_KEY: &[u8] = b"doubt";
 
 /// How long nothing was sent for what earlier starts have found: see the cache's `settle/earlier.rs`.

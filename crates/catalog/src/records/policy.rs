@@ -1,5 +1,5 @@
-//! The path policies and their history. JSON behind the version byte: rules gain fields, and people may have to read them. A
-//! new field has a default, so that records of before are read; a reader of before passes it over.
+//! The path policies and their history. JSON behind the version byte: rules gain fields, and people may have to read
+//! them. A new field has a default, so that records of before are read; a reader of before passes it over.
 
 use bytes::Bytes;
 use forebay_types::{PolicyChange, PolicyRule};

@@ -9,9 +9,12 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::test_engine::{Fate, TestEngine};
+use crate::worker_record::{WorkerRecord, WorkerState};
+
+const CLUSTER: ClusterSettings = ClusterSettings { lease_ms: 60_000, ..ClusterSettings::DEFAULT };
 
 fn settings() -> HomeSettings {
-    HomeSettings { worker: "w1".to_owned(), patience: Duration::from_secs(30) }
+    HomeSettings { worker: WorkerId::new("w1").unwrap(), cluster: CLUSTER }
 }
 
 async fn open_store(disk: &MemoryDisk) -> Store {
@@ -33,6 +36,10 @@ async fn open(disk: &MemoryDisk, engine: &Arc<dyn Engine>) -> (HomeCatalog, Stor
 
 fn memory() -> Arc<dyn Engine> {
     Arc::<MemoryEngine>::default()
+}
+
+fn on_engine(key: &[u8]) -> Bytes {
+    layout::record_key(key, &settings().worker, CLUSTER.slots)
 }
 
 fn path() -> ObjectPath {
@@ -114,7 +121,7 @@ async fn the_store_shows_at_a_start_what_the_engine_has() {
     }
     disk.kill();
     // What another life might have done, with another disk.
-    let change = |key: &'static str, value| ValueWrite { key: engine_key(key.as_bytes()), value };
+    let change = |key: &'static str, value| ValueWrite { key: on_engine(key.as_bytes()), value };
     let writes = [change("k00003", None), change("k01500", value("other")), change("new", value("new"))];
     engine.commit(&[], &writes).await.unwrap();
     let here = open_store(&disk).await;
@@ -141,7 +148,7 @@ async fn what_the_engine_names_is_published_and_the_rest_is_dropped() {
         let staged = store.prepare(stage(&store, "after").await).await.unwrap();
         if is_named {
             let write = write_of(&staged);
-            engine.commit(&[], &[ValueWrite { key: engine_key(&write.key), ..write }]).await.unwrap();
+            engine.commit(&[], &[ValueWrite { key: on_engine(&write.key), ..write }]).await.unwrap();
         }
         disk.power_loss(1);
         drop(staged);
@@ -190,36 +197,89 @@ async fn what_the_engine_has_is_shown_although_the_disk_has_no_room_for_it() {
 }
 
 #[tokio::test]
-async fn nothing_is_read_or_written_when_an_outcome_is_not_known() {
+async fn nothing_is_read_or_written_while_the_lease_is_over() {
     let engine = Arc::new(TestEngine::new(&[]));
     let store = open_store(&MemoryDisk::default()).await;
-    let settings = HomeSettings { patience: Duration::from_millis(50), ..settings() };
+    let cluster = ClusterSettings { lease_ms: 200, ..CLUSTER };
     let shared: Arc<dyn Engine> = Arc::<TestEngine>::clone(&engine);
-    let catalog = HomeCatalog::open(Env::real(), store.clone(), shared, settings).await.unwrap();
+    let settings = HomeSettings { cluster, ..settings() };
+    let catalog = Arc::new(HomeCatalog::open(Env::real(), store.clone(), shared, settings).await.unwrap());
     put(&catalog, &store, "first").await.unwrap();
     engine.expect(Fate::Silence);
-    assert_eq!(put(&catalog, &store, "second").await.unwrap_err().kind, ErrorKind::Unknown);
-    engine.hear_again();
+    let second = {
+        let (catalog, store) = (Arc::clone(&catalog), store.clone());
+        forebay_env::spawn(async move { put(&catalog, &store, "second").await })
+    };
     let key = records::object_key(&path());
+    while catalog.get(&key).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(catalog.get(&key).await.unwrap_err().kind, ErrorKind::Unavailable);
     assert_eq!(catalog.scan(b"", BEHIND_ALL, 1).await.unwrap_err().kind, ErrorKind::Unavailable);
-    assert_eq!(put(&catalog, &store, "third").await.unwrap_err().kind, ErrorKind::Unavailable);
+    let other = vec![ValueWrite { key: Bytes::from_static(b"other"), value: None }];
+    let refused = catalog.commit(Transaction { writes: other, ..Transaction::default() }).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::Unavailable);
+    assert!(!second.is_finished());
+    engine.hear_again();
+    second.join().await.unwrap();
+    catalog.get(&key).await.unwrap();
+    assert_eq!(read(&store).await.unwrap(), "second");
 }
 
+/// Another process takes the worker's place before it has heard what became of its commit.
 #[tokio::test]
 async fn the_bytes_of_an_outcome_that_is_not_known_stay_until_it_is() {
     let (disk, engine) = (MemoryDisk::default(), Arc::new(TestEngine::new(&[])));
     let shared: Arc<dyn Engine> = Arc::<TestEngine>::clone(&engine);
-    let store = open_store(&disk).await;
-    let hasty = HomeSettings { patience: Duration::ZERO, ..settings() };
-    let catalog = HomeCatalog::open(Env::real(), store.clone(), Arc::clone(&shared), hasty).await.unwrap();
+    let (catalog, store) = open(&disk, &shared).await;
     engine.expect(Fate::AnswerLost);
-    assert_eq!(put(&catalog, &store, "done").await.unwrap_err().kind, ErrorKind::Unknown);
+    engine.expect(Fate::Silence);
+    let catalog = Arc::new(catalog);
+    let put = {
+        let (catalog, store) = (Arc::clone(&catalog), store.clone());
+        forebay_env::spawn(async move { put(&catalog, &store, "done").await })
+    };
+    while engine.transactions.lock().last() != Some(&2) {
+        tokio::task::yield_now().await;
+    }
+    engine.hear_again();
+    let key = layout::worker_key(&settings().worker);
+    let found = engine.get(&key).await.unwrap().unwrap().value;
+    let lost = WorkerRecord { state: WorkerState::Lost, ..WorkerRecord::decode(&found).unwrap() };
+    engine.commit(&[], &[ValueWrite { key, value: Some(lost.encode()) }]).await.unwrap();
+    assert_eq!(put.join().await.unwrap_err().kind, ErrorKind::Unknown);
     // Its last snapshot, from which the next start begins.
     store.close().await.unwrap();
     disk.kill();
     let (_catalog, store) = open(&disk, &shared).await;
     assert_eq!(read(&store).await.unwrap(), "done");
+}
+
+/// A worker on other disks: what it is the home of is what the engine has.
+#[tokio::test]
+async fn another_worker_takes_over_from_one_that_has_left() {
+    let engine = memory();
+    let (first, store) = open(&MemoryDisk::default(), &engine).await;
+    put(&first, &store, "bytes").await.unwrap();
+    let writes =
+        vec![ValueWrite { key: Bytes::copy_from_slice(records::LAST_WRITE_KEY), value: Some("00000007".into()) }];
+    first.commit(Transaction { writes, ..Transaction::default() }).await.unwrap();
+    let writes = vec![
+        ValueWrite { key: Bytes::copy_from_slice(records::SETTLED_KEY), value: Some("its own".into()) },
+        ValueWrite { key: records::policy_key(), value: Some("of all".into()) },
+    ];
+    first.commit(Transaction { writes, ..Transaction::default() }).await.unwrap();
+    first.leave().await.unwrap();
+    let other = HomeSettings { worker: WorkerId::new("w2").unwrap(), ..settings() };
+    let second = HomeCatalog::open(Env::real(), open_store(&MemoryDisk::default()).await, Arc::clone(&engine), other);
+    let second = second.await.unwrap();
+    let value = async |key: &[u8]| second.get(key).await.unwrap().map(|found| found.value);
+    assert!(value(&records::object_key(&path())).await.is_some());
+    assert_eq!(value(records::LAST_WRITE_KEY).await, Some("00000007".into()), "times of writes go on");
+    assert_eq!(value(records::SETTLED_KEY).await, None);
+    assert_eq!(value(&records::policy_key()).await, Some("of all".into()));
+    let generations = [first.generations(0).await.unwrap().next(), second.generations(0).await.unwrap().next()];
+    assert!(generations[0] < generations[1]);
 }
 
 #[tokio::test]

@@ -1,21 +1,30 @@
-use forebay_catalog::MemoryEngine;
+use forebay_env::sync::atomic::Ordering;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::test_engine::{Fate, TestEngine};
+use crate::test_engine::Fate;
+use crate::test_ground::{Ground, LEASE};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+impl Ground {
+    async fn begun(fates: &[Fate]) -> (Self, Arc<Stream>) {
+        let ground = Self::new();
+        let stream = ground.begin("w1", 1, true).await.unwrap();
+        ground.engine.transactions.lock().clear();
+        fates.iter().for_each(|fate| ground.engine.expect(*fate));
+        (ground, stream)
+    }
 
-async fn stream_with(engine: &Arc<TestEngine>, patience: Duration) -> Stream {
-    let engine: Arc<dyn Engine> = Arc::<TestEngine>::clone(engine);
-    Stream::take_over(&Env::real(), engine, Bytes::from_static(b"stream"), patience).await.unwrap()
-}
+    async fn commit(&self, stream: &Arc<Stream>, key: &str, value: &str) -> Result<()> {
+        let (stream, writes) = (Arc::clone(stream), write(key, value));
+        self.wait(async move { stream.commit(writes).await }).await
+    }
 
-async fn begun(fates: &[Fate]) -> (Arc<TestEngine>, Stream) {
-    let engine = Arc::new(TestEngine::new(&[]));
-    let stream = stream_with(&engine, PATIENCE).await;
-    fates.iter().for_each(|fate| engine.expect(*fate));
-    (engine, stream)
+    /// If `checked` does not exist.
+    async fn commit_checked(&self, stream: &Arc<Stream>, key: &str, checked: &str) -> Result<()> {
+        let (stream, writes) = (Arc::clone(stream), write(key, "checked"));
+        let checks = vec![Check { key: Bytes::from(checked.to_owned()), version: None }];
+        self.wait(async move { stream.commit_checked(checks, writes).await }).await
+    }
 }
 
 fn write(key: &str, value: &str) -> Vec<ValueWrite> {
@@ -24,10 +33,9 @@ fn write(key: &str, value: &str) -> Vec<ValueWrite> {
 
 #[tokio::test]
 async fn what_waits_meanwhile_shares_a_transaction() {
-    let (engine, stream) = begun(&[]).await;
-    engine.transactions.lock().clear();
+    let (ground, stream) = Ground::begun(&[]).await;
+    let engine = &ground.engine;
     engine.gate.forget_permits(Semaphore::MAX_PERMITS);
-    let stream = Arc::new(stream);
     let commits: Vec<_> = (0..300)
         .map(|number| {
             let stream = Arc::clone(&stream);
@@ -51,68 +59,168 @@ async fn what_waits_meanwhile_shares_a_transaction() {
 async fn a_transaction_whose_answer_is_lost_is_done_once() {
     for fates in [[Fate::AnswerLost, Fate::AnswerLost], [Fate::Lost, Fate::AnswerLost], [Fate::AnswerLost, Fate::Lost]]
     {
-        let (engine, stream) = begun(&fates).await;
-        stream.commit(write("key", "1")).await.unwrap();
-        assert_eq!(engine.value("key").await.as_deref(), Some("1"), "{fates:?}");
-        stream.commit(write("key", "2")).await.unwrap();
-        assert_eq!(engine.value("key").await.as_deref(), Some("2"), "{fates:?}");
+        let (ground, stream) = Ground::begun(&fates).await;
+        ground.commit(&stream, "key", "1").await.unwrap();
+        assert_eq!(ground.engine.value("key").await.as_deref(), Some("1"), "{fates:?}");
+        ground.commit(&stream, "key", "2").await.unwrap();
+        assert_eq!(ground.engine.value("key").await.as_deref(), Some("2"), "{fates:?}");
     }
 }
 
 #[tokio::test]
 async fn a_transaction_that_comes_late_does_not_replace_what_came_after_it() {
-    let (engine, stream) = begun(&[Fate::Late, Fate::AnswerLost]).await;
-    stream.commit(write("key", "1")).await.unwrap();
-    stream.commit(write("key", "2")).await.unwrap();
-    let late = engine.deliver().await;
+    let (ground, stream) = Ground::begun(&[Fate::Late, Fate::AnswerLost]).await;
+    ground.commit(&stream, "key", "1").await.unwrap();
+    ground.commit(&stream, "key", "2").await.unwrap();
+    let late = ground.engine.deliver().await;
     assert!(matches!(late.as_slice(), [Err(error)] if error.kind == ErrorKind::Conflict), "{late:?}");
-    assert_eq!(engine.value("key").await.as_deref(), Some("2"));
-    stream.commit(write("key", "3")).await.unwrap();
-    assert_eq!(engine.value("key").await.as_deref(), Some("3"));
+    assert_eq!(ground.engine.value("key").await.as_deref(), Some("2"));
+    ground.commit(&stream, "key", "3").await.unwrap();
+    assert_eq!(ground.engine.value("key").await.as_deref(), Some("3"));
 }
 
 #[tokio::test]
 async fn whoever_is_taken_over_commits_nothing_any_more() {
-    let (engine, former) = begun(&[Fate::Late, Fate::Silence]).await;
-    let former = Arc::new(former);
+    let (ground, former) = Ground::begun(&[Fate::Late, Fate::Silence]).await;
     let pending = {
         let former = Arc::clone(&former);
         forebay_env::spawn(async move { former.commit(write("key", "former")).await })
     };
-    // The first try is on its way.
-    while engine.transactions.lock().len() < 2 {
-        tokio::task::yield_now().await;
+    while ground.engine.transactions.lock().len() < 2 {
+        ground.pass(RETRY_MIN).await;
     }
-    engine.hear_again();
-    let stream = stream_with(&engine, PATIENCE).await;
-    stream.commit(write("key", "new")).await.unwrap();
-    let late = engine.deliver().await;
+    ground.engine.hear_again();
+    let stream = ground.begin("w1", 2, true).await.unwrap();
+    ground.commit(&stream, "key", "new").await.unwrap();
+    let late = ground.engine.deliver().await;
     assert!(late.iter().all(|done| matches!(done, Err(error) if error.kind == ErrorKind::Conflict)), "{late:?}");
-    assert_eq!(pending.join().await.unwrap_err().kind, ErrorKind::Unknown, "its first try might have been done");
-    assert_eq!(former.commit(write("key", "former")).await.unwrap_err().kind, ErrorKind::Unavailable);
+    let pending = ground.wait(pending.join()).await;
+    assert_eq!(pending.unwrap_err().kind, ErrorKind::Unknown, "its first try might have been done");
+    assert_eq!(ground.commit(&former, "key", "former").await.unwrap_err().kind, ErrorKind::Unavailable);
     assert_eq!(former.check().unwrap_err().kind, ErrorKind::Unavailable);
-    assert_eq!(engine.value("key").await.as_deref(), Some("new"));
+    assert_eq!(ground.engine.value("key").await.as_deref(), Some("new"));
+}
+
+/// Nothing is lost with a lease that nobody else has ended.
+#[tokio::test]
+async fn an_engine_that_is_silent_for_long_keeps_commits_waiting_and_ends_the_lease() {
+    let (ground, stream) = Ground::begun(&[Fate::Silence]).await;
+    let pending = {
+        let stream = Arc::clone(&stream);
+        forebay_env::spawn(async move { stream.commit(write("key", "1")).await })
+    };
+    for _ in 0..4 {
+        ground.pass(LEASE / 5).await;
+        stream.check().unwrap();
+    }
+    ground.pass(LEASE / 5).await;
+    assert_eq!(stream.check().unwrap_err().kind, ErrorKind::Unavailable);
+    for _ in 0..100 {
+        ground.pass(LEASE).await;
+    }
+    assert!(!pending.is_finished());
+    ground.engine.hear_again();
+    ground.wait(pending.join()).await.unwrap();
+    stream.check().unwrap();
+    assert_eq!(ground.engine.value("key").await.as_deref(), Some("1"));
 }
 
 #[tokio::test]
-async fn an_engine_that_does_not_answer_takes_the_keys_away() {
-    let engine = Arc::new(TestEngine::new(&[]));
-    let stream = stream_with(&engine, Duration::from_millis(50)).await;
-    engine.expect(Fate::Silence);
-    assert_eq!(stream.commit(write("key", "1")).await.unwrap_err().kind, ErrorKind::Unknown);
-    engine.hear_again();
-    assert_eq!(stream.commit(write("key", "2")).await.unwrap_err().kind, ErrorKind::Unavailable);
-    assert_eq!(engine.value("key").await, None);
+async fn a_worker_without_work_renews_its_lease() {
+    let (ground, stream) = Ground::begun(&[]).await;
+    for _ in 0..100 {
+        ground.pass(LEASE / 5).await;
+        stream.check().unwrap();
+    }
+    assert!(ground.engine.transactions.lock().iter().all(|writes| *writes == 1));
+}
+
+/// The moment when it was sent counts, not that of the answer: others may have seen the change long before.
+#[tokio::test]
+async fn a_late_answer_renews_a_lease_from_the_time_of_its_question() {
+    let (ground, stream) = Ground::begun(&[]).await;
+    ground.engine.gate.forget_permits(Semaphore::MAX_PERMITS);
+    let pending = {
+        let stream = Arc::clone(&stream);
+        forebay_env::spawn(async move { stream.commit(write("key", "1")).await })
+    };
+    while ground.engine.asked.load(Ordering::SeqCst) < 3 {
+        tokio::task::yield_now().await;
+    }
+    ground.pass(LEASE * 7 / 10).await;
+    ground.engine.gate.add_permits(1);
+    pending.join().await.unwrap();
+    ground.pass(LEASE * 2 / 10).await;
+    assert!(stream.check().is_err());
+}
+
+#[tokio::test]
+async fn a_check_that_does_not_hold_fails_one_request_alone() {
+    let (ground, stream) = Ground::begun(&[]).await;
+    ground.commit(&stream, "there", "1").await.unwrap();
+    let refused = ground.commit_checked(&stream, "key", "there").await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(ground.engine.value("key").await, None);
+    ground.commit_checked(&stream, "key", "not there").await.unwrap();
+    assert_eq!(ground.engine.value("key").await.as_deref(), Some("checked"));
+    stream.check().unwrap();
+}
+
+/// A try without an answer may still come, when the check holds again.
+#[tokio::test]
+async fn a_refused_transaction_is_not_done_later() {
+    let (ground, stream) = Ground::begun(&[Fate::Late]).await;
+    let pending = {
+        let stream = Arc::clone(&stream);
+        let checks = vec![Check { key: Bytes::from_static(b"taken"), version: None }];
+        forebay_env::spawn(async move { stream.commit_checked(checks, write("key", "1")).await })
+    };
+    while ground.engine.transactions.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    ground.engine.commit(&[], &write("taken", "by another")).await.unwrap();
+    assert_eq!(ground.wait(pending.join()).await.unwrap_err().kind, ErrorKind::Conflict);
+    let gone = [ValueWrite { key: Bytes::from_static(b"taken"), value: None }];
+    ground.engine.commit(&[], &gone).await.unwrap();
+    let late = ground.engine.deliver().await;
+    assert!(matches!(late.as_slice(), [Err(error)] if error.kind == ErrorKind::Conflict), "{late:?}");
+    assert_eq!(ground.engine.value("key").await, None);
+    ground.commit(&stream, "key", "2").await.unwrap();
+}
+
+/// It was done, and its own write makes its check fail.
+#[tokio::test]
+async fn a_checked_transaction_without_an_answer_is_done_once() {
+    let (ground, stream) = Ground::begun(&[Fate::AnswerLost]).await;
+    ground.commit_checked(&stream, "key", "key").await.unwrap();
+    ground.commit(&stream, "other", "1").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_stream_begins_although_answers_are_lost() {
-    let engine = Arc::new(TestEngine::new(&[Fate::AnswerLost, Fate::Lost, Fate::Late]));
-    let stream = stream_with(&engine, PATIENCE).await;
-    stream.commit(write("key", "1")).await.unwrap();
-    let silent = Arc::new(TestEngine::new(&[Fate::Silence]));
-    let refused = Stream::take_over(&Env::real(), silent, Bytes::from_static(b"stream"), Duration::ZERO).await;
-    assert!(refused.is_err());
-    let memory: Arc<dyn Engine> = Arc::<MemoryEngine>::default();
-    assert!(Stream::take_over(&Env::real(), memory, Bytes::from_static(b"stream"), Duration::ZERO).await.is_ok());
+    let ground = Ground::new();
+    [Fate::AnswerLost, Fate::Lost, Fate::Late].iter().for_each(|fate| ground.engine.expect(*fate));
+    let stream = ground.begin("w1", 1, true).await.unwrap();
+    ground.commit(&stream, "key", "1").await.unwrap();
+    ground.engine.expect(Fate::Silence);
+    assert!(ground.begin("w1", 2, true).await.is_err());
+}
+
+#[tokio::test]
+async fn nobody_takes_the_place_of_a_worker_that_lives() {
+    let (ground, stream) = Ground::begun(&[]).await;
+    let refused = ground.begin("w1", 2, false).await.map(drop).unwrap_err();
+    assert!(refused.context.contains("another process is worker w1"), "{refused}");
+    ground.commit(&stream, "key", "1").await.unwrap();
+    // One that has left need not be waited for, and one that is silent must be.
+    stream.leave().await.unwrap();
+    assert_eq!(ground.commit(&stream, "key", "2").await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert!(stream.check().is_err());
+    drop(ground.begin("w1", 3, false).await.unwrap());
+    tokio::task::yield_now().await;
+    let silent_from = ground.clock.monotonic();
+    let third = ground.begin("w1", 4, false).await.unwrap();
+    let waited = ground.clock.monotonic() - silent_from;
+    assert!(waited >= LEASE && waited < 2 * LEASE, "{waited:?}");
+    ground.commit(&third, "key", "3").await.unwrap();
 }

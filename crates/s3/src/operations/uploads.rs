@@ -136,7 +136,8 @@ impl Operations {
     }
 }
 
-/// Whether an upload may have this id: the cache makes them of 128 random bits.
+/// Whether an upload may have this id: the cache makes them of 128 random bits and a hash of the path. Older releases
+/// left out the hash.
 fn is_upload_id(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    matches!(text.len(), 32 | 48) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,0 +1,100 @@
+//! Which records belong together in a cluster: those of a path have one home.
+
+use forebay_types::ObjectPath;
+use twox_hash::XxHash3_64;
+
+use super::keys::{DOUBT_KEY, GENERATION_BASE_KEY, LAST_WRITE_KEY, SETTLED_KEY};
+
+/// Who changes a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The home of a path, which this hash stands for: see [`path_hash`].
+    Path(u64),
+    /// The worker that has written it.
+    Worker,
+    /// Any worker.
+    Cluster,
+}
+
+/// A stable hash of a path, by which the homes of a cluster share the paths: XXH3, without a seed.
+pub fn path_hash(path: &ObjectPath) -> u64 {
+    hash(format!("{}\0{}", path.bucket, path.key).as_bytes())
+}
+
+/// An id of a new upload: `random`, and then the hash of its path, so that its parts are found where the path is. Both
+/// in hex.
+pub fn upload_id(random: &str, path: &ObjectPath) -> String {
+    format!("{random}{:0width$x}", path_hash(path), width = HASH_DIGITS)
+}
+
+/// Hex digits of a hash.
+const HASH_DIGITS: usize = 16;
+
+fn hash(path: &[u8]) -> u64 {
+    XxHash3_64::oneshot(path)
+}
+
+/// Who changes the record of this key.
+pub fn scope(key: &[u8]) -> Scope {
+    match key {
+        [b'o' | b'r', b'/', path @ ..] => Scope::Path(hash(path)),
+        [b'u', b'/', rest @ ..] => Scope::Path(hash(without_last(rest, 0))),
+        [b'p', b'/', rest @ ..] => Scope::Path(hash_of_upload(without_last(rest, b'/'))),
+        GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY => Scope::Worker,
+        _ => Scope::Cluster,
+    }
+}
+
+/// What is before the last separator.
+fn without_last(text: &[u8], separator: u8) -> &[u8] {
+    text.iter().rposition(|byte| *byte == separator).map_or(text, |position| &text[..position])
+}
+
+/// Ids of older releases hold no hash. They are in no cluster.
+fn hash_of_upload(upload_id: &[u8]) -> u64 {
+    let digits =
+        upload_id.len().checked_sub(HASH_DIGITS).filter(|random| *random > 0).map(|random| &upload_id[random..]);
+    let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+    digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_else(|| hash(upload_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::*;
+    use super::*;
+
+    /// The hash decides where records lie: it must stay what it is. Values of the reference implementation,
+    /// `xxhsum -H3`.
+    #[test]
+    fn the_hash_is_xxh3() {
+        assert_eq!(hash(b""), 0x2d06_8005_38d3_94c2);
+        assert_eq!(hash(b"a"), 0xe6c6_32b6_1e96_4e1f);
+        assert_eq!(hash(b"abc"), 0x78af_5f94_892f_3950);
+    }
+
+    #[test]
+    fn records_of_a_path_have_its_hash() {
+        let path = ObjectPath::parse("bucket", "some/key").unwrap();
+        let id = upload_id("0123456789abcdef0123456789abcdef", &path);
+        assert_eq!(id.len(), 48);
+        let here = Scope::Path(path_hash(&path));
+        for key in [object_key(&path), request_key(&path), upload_key(&path, &id), part_key(&id, 7)] {
+            assert_eq!(scope(&key), here, "{}", key.escape_ascii());
+        }
+        let other = ObjectPath::parse("bucket", "some/kez").unwrap();
+        assert_ne!(scope(&object_key(&other)), here);
+        assert_ne!(scope(&part_key("0123456789abcdef0123456789abcdef", 7)), here);
+    }
+
+    #[test]
+    fn the_rest_is_of_a_worker_or_of_all() {
+        for key in [GENERATION_BASE_KEY, DOUBT_KEY, SETTLED_KEY, LAST_WRITE_KEY] {
+            assert_eq!(scope(key), Scope::Worker);
+        }
+        for key in [policy_key(), policy_version_key(3), job_key("id"), job_finding_key("id", 3)] {
+            assert_eq!(scope(&key), Scope::Cluster);
+        }
+        assert_eq!(scope(b""), Scope::Cluster);
+        assert_eq!(scope(b"p/"), Scope::Path(hash(b"")));
+    }
+}

@@ -1,0 +1,50 @@
+//! What all workers of a cluster must agree on.
+
+use bytes::Bytes;
+use forebay_catalog::{Check, Engine, ErrorKind, Result, records};
+use forebay_store::ValueWrite;
+use serde::{Deserialize, Serialize};
+
+use crate::layout::CLUSTER_KEY;
+use crate::slots::SlotCount;
+
+/// Chosen when the cluster is created, and kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterSettings {
+    /// Shards of the paths. Many more than workers, so that each can have its share.
+    pub slots: SlotCount,
+    /// Milliseconds that a worker may be silent before others take its place.
+    pub lease_ms: u64,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl ClusterSettings {
+    pub const DEFAULT: Self = Self { slots: SlotCount::DEFAULT, lease_ms: 10_000 };
+
+    /// Creates the cluster, or takes it as it was created.
+    ///
+    /// # Errors
+    /// `Corrupt` when the record is damaged or of a newer version; whatever the engine answers, and then another try is
+    /// safe.
+    pub(crate) async fn load(engine: &dyn Engine, new: Self) -> Result<Self> {
+        loop {
+            if let Some(found) = engine.get(CLUSTER_KEY).await? {
+                return records::decode("cluster", &found.value);
+            }
+            let key = Bytes::from_static(CLUSTER_KEY);
+            let value = Some(records::encode(&new));
+            let checks = [Check { key: key.clone(), version: None }];
+            match engine.commit(&checks, &[ValueWrite { key, value }]).await {
+                Ok(_) => return Ok(new),
+                // Another worker was first.
+                Err(error) if error.kind == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Where everything stands in the engine.
+//!
+//! | key | value |
+//! |---|---|
+//! | `cluster` | [`ClusterSettings`](crate::ClusterSettings): what all workers must agree on |
+//! | `generations` | where the next block of generations begins: see `generations.rs` |
+//! | `worker/{worker}` | [`WorkerRecord`](crate::worker_record::WorkerRecord): the lease of a worker, written with each of its transactions |
+//! | `slot/{slot, five digits}` | [`SlotRecord`](crate::slots::SlotRecord): the home of a slot |
+//! | `catalog/{slot, five digits}/{key}` | a record of a path: see [`forebay_catalog::records`] |
+//! | `own/{worker}/{key}` | a record that is of one worker alone |
+//! | `shared/{key}` | a record of the whole cluster |
+
+use std::fmt;
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, Scope};
+use forebay_catalog::{Error, ErrorKind, Result};
+
+use crate::slots::{Slot, SlotCount};
+
+pub(crate) const CLUSTER_KEY: &[u8] = b"cluster";
+
+/// Names a worker for as long as its cluster lives: 1 to 64 letters, digits, `-`, `_` and `.`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(String);
+
+impl WorkerId {
+    /// # Errors
+    /// `Unavailable` when the name is too long or holds anything else.
+    pub fn new(name: impl Into<String>) -> Result<Self> {
+        let name = name.into();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if name.is_empty() || name.len() > 64 || !name.bytes().all(is_plain) {
+            let problem = format!("{name:?} is no worker id: give 1 to 64 letters, digits, '-', '_' and '.'");
+            return Err(Error::new(ErrorKind::Unavailable, problem));
+        }
+        Ok(Self(name))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+pub(crate) fn worker_key(worker: &WorkerId) -> Bytes {
+    format!("worker/{worker}").into()
+}
+
+pub(crate) fn parse_worker_key(key: &[u8]) -> Option<WorkerId> {
+    WorkerId::new(std::str::from_utf8(key).ok()?.strip_prefix("worker/")?).ok()
+}
+
+pub(crate) fn slot_key(slot: Slot) -> Bytes {
+    format!("slot/{slot}").into()
+}
+
+pub(crate) fn parse_slot_key(key: &[u8]) -> Option<Slot> {
+    std::str::from_utf8(key).ok()?.strip_prefix("slot/")?.parse().ok().map(Slot)
+}
+
+/// Before the keys of records of a slot.
+pub(crate) fn slot_prefix(slot: Slot) -> Bytes {
+    format!("catalog/{slot}/").into()
+}
+
+/// Before the keys of records of one worker.
+pub(crate) fn own_prefix(worker: &WorkerId) -> Bytes {
+    format!("own/{worker}/").into()
+}
+
+pub(crate) const ALL_OWN_PREFIX: &[u8] = b"own/";
+pub(crate) const SHARED_PREFIX: &[u8] = b"shared/";
+pub(crate) const WORKERS_PREFIX: &[u8] = b"worker/";
+pub(crate) const SLOTS_PREFIX: &[u8] = b"slot/";
+
+/// Where a record of the catalog stands.
+pub(crate) fn record_key(key: &[u8], worker: &WorkerId, slots: SlotCount) -> Bytes {
+    let prefix = match records::scope(key) {
+        Scope::Path(hash) => slot_prefix(slots.slot_of(hash)),
+        Scope::Worker => own_prefix(worker),
+        Scope::Cluster => Bytes::from_static(SHARED_PREFIX),
+    };
+    [&prefix, key].concat().into()
+}
+
+/// All keys that begin with a prefix: from the first up to, not including, the second. Prefixes here end in a slash.
+pub(crate) fn range_of(prefix: &[u8]) -> (Bytes, Bytes) {
+    let mut end = prefix.to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    (Bytes::copy_from_slice(prefix), end.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_types::ObjectPath;
+
+    use super::*;
+
+    #[test]
+    fn names_of_workers_are_plain() {
+        for name in ["w1", "a", "node-7.rack_2", &"x".repeat(64)] {
+            assert_eq!(WorkerId::new(name).unwrap().as_str(), name);
+        }
+        for name in ["", "a b", "a/b", "ä", &"x".repeat(65)] {
+            assert!(WorkerId::new(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_are_read_back() {
+        let worker = WorkerId::new("w-1").unwrap();
+        assert_eq!(parse_worker_key(&worker_key(&worker)), Some(worker));
+        for slot in [Slot(0), Slot(77), Slot(u16::MAX)] {
+            assert_eq!(parse_slot_key(&slot_key(slot)), Some(slot));
+        }
+        assert_eq!(parse_slot_key(b"slot/x"), None);
+        assert_eq!(parse_worker_key(b"slot/00001"), None);
+    }
+
+    /// A slot is read by its range, and so is what a worker has of its own.
+    #[test]
+    fn a_record_lies_in_the_range_of_its_slot() {
+        let (worker, slots) = (WorkerId::new("w1").unwrap(), SlotCount::new(1024).unwrap());
+        let path = ObjectPath::parse("bucket", "key").unwrap();
+        let slot = slots.slot_of(records::path_hash(&path));
+        let is_in = |key: &[u8], prefix: &[u8]| {
+            let (key, (from, to)) = (record_key(key, &worker, slots), range_of(prefix));
+            from <= key && key < to
+        };
+        assert!(is_in(&records::object_key(&path), &slot_prefix(slot)));
+        assert!(!is_in(&records::object_key(&path), &slot_prefix(Slot(slot.0 ^ 1))));
+        assert!(is_in(records::SETTLED_KEY, &own_prefix(&worker)));
+        assert!(is_in(&records::policy_key(), SHARED_PREFIX));
+    }
+}

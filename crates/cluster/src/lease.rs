@@ -1,0 +1,88 @@
+//! For how long a worker may take it that it is the home of its slots.
+//!
+//! Each transaction of a worker renews its lease, from the moment before it was sent. Others take its slots no earlier
+//! than a whole lease after they have seen the last change of its record, each by its own monotonic clock. So the
+//! worker ends its lease early by what clocks may differ. Nothing is lost with a lease: if nobody has taken the slots,
+//! the next transaction renews it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_catalog::{Error, ErrorKind, Result};
+use forebay_env::Clock;
+use forebay_env::sync::Mutex;
+
+/// Clocks of two machines differ by less than one part in so many: ten times what crystals do.
+const DRIFT: u32 = 1000;
+
+/// What a worker needs to notice that its lease is over, and to end what it was doing.
+const MARGIN_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) struct Lease {
+    clock: Arc<dyn Clock>,
+    length: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    until: Duration,
+    /// Why the worker is the home of nothing any more, until it starts again.
+    lost: Option<String>,
+}
+
+impl Lease {
+    /// One that is over.
+    pub(crate) fn new(clock: Arc<dyn Clock>, length: Duration) -> Self {
+        Self { clock, length, state: Mutex::new(State { until: Duration::ZERO, lost: None }) }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    /// How long after its last transaction a worker sends the next one, whether it has anything to write or not.
+    pub(crate) fn renewal(&self) -> Duration {
+        self.length / 4
+    }
+
+    /// A transaction that was sent at this time is done.
+    pub(crate) fn renew(&self, sent: Duration) {
+        let margin = MARGIN_MAX.min(self.length / 4) + self.length / DRIFT;
+        let mut state = self.state.lock();
+        state.until = state.until.max(sent + self.length - margin);
+    }
+
+    /// The first reason counts.
+    pub(crate) fn lose(&self, reason: &str) {
+        let mut state = self.state.lock();
+        if state.lost.is_none() {
+            tracing::error!(reason, "this worker has lost its slots until it starts again");
+            state.lost = Some(reason.to_owned());
+        }
+    }
+
+    /// # Errors
+    /// `Unavailable` when the lease is over, and for good when the slots are lost.
+    pub(crate) fn check(&self) -> Result<()> {
+        let unavailable = |problem: String| Err(Error::new(ErrorKind::Unavailable, problem));
+        let state = self.state.lock();
+        match &state.lost {
+            Some(reason) => unavailable(format!("this worker has lost its slots: {reason}")),
+            None if self.now() >= state.until => {
+                unavailable("the engine does not renew this worker's lease".to_owned())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// `Unavailable` when the slots are lost.
+    pub(crate) fn check_not_lost(&self) -> Result<()> {
+        match &self.state.lock().lost {
+            Some(reason) => {
+                Err(Error::new(ErrorKind::Unavailable, format!("this worker has lost its slots: {reason}")))
+            }
+            None => Ok(()),
+        }
+    }
+}

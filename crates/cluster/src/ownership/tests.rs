@@ -1,0 +1,132 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_env::Clock;
+
+use super::*;
+use crate::slots::SlotCount;
+use crate::test_engine::Fate;
+use crate::test_ground::{Ground, LEASE};
+
+/// More slots than fit into one transaction.
+const SLOTS: u16 = 300;
+
+fn cluster() -> ClusterSettings {
+    ClusterSettings { slots: SlotCount::new(SLOTS).unwrap(), lease_ms: LEASE.as_millis() as u64 }
+}
+
+fn id(worker: &str) -> WorkerId {
+    WorkerId::new(worker).unwrap()
+}
+
+async fn take(ground: &Ground, stream: &Arc<Stream>, worker: &str) -> Result<()> {
+    let (env, engine, stream, worker) = (ground.env.clone(), ground.engine(), Arc::clone(stream), id(worker));
+    let take = async move { take_all_slots(&env, engine.as_ref(), &stream, &worker, cluster()).await };
+    ground.wait(take).await
+}
+
+/// The homes of the slots, each once.
+async fn homes(ground: &Ground) -> Vec<(String, u64)> {
+    let seen = Seen::read(ground.engine().as_ref()).await.unwrap();
+    assert_eq!(seen.slots.len(), usize::from(SLOTS));
+    let mut homes: Vec<_> = seen.slots.into_values().map(|(record, _)| (record.home, record.epoch)).collect();
+    homes.dedup();
+    homes
+}
+
+#[tokio::test]
+async fn a_first_worker_takes_all_slots_and_has_them_after_a_restart() {
+    let ground = Ground::new();
+    let stream = ground.begin("w1", 1, true).await.unwrap();
+    take(&ground, &stream, "w1").await.unwrap();
+    assert_eq!(homes(&ground).await, [("w1".to_owned(), 1)]);
+    assert!(ground.engine.transactions.lock().iter().all(|writes| *writes <= WRITES_MAX));
+    let stream = ground.begin("w1", 2, true).await.unwrap();
+    let before = ground.engine.transactions.lock().len();
+    take(&ground, &stream, "w1").await.unwrap();
+    assert_eq!((homes(&ground).await, ground.engine.transactions.lock().len()), (vec![("w1".to_owned(), 1)], before));
+}
+
+#[tokio::test]
+async fn slots_of_a_worker_that_lives_stay_where_they_are() {
+    let ground = Ground::new();
+    let first = ground.begin("w1", 1, true).await.unwrap();
+    take(&ground, &first, "w1").await.unwrap();
+    let second = ground.begin("w2", 2, true).await.unwrap();
+    let refused = take(&ground, &second, "w2").await.unwrap_err();
+    assert!(refused.context.contains("worker w1 of this cluster lives"), "{refused}");
+    assert_eq!(homes(&ground).await, [("w1".to_owned(), 1)]);
+    first.check().unwrap();
+}
+
+#[tokio::test]
+async fn slots_of_a_worker_that_has_left_are_taken_at_once() {
+    let ground = Ground::new();
+    let first = ground.begin("w1", 1, true).await.unwrap();
+    take(&ground, &first, "w1").await.unwrap();
+    first.leave().await.unwrap();
+    let second = ground.begin("w2", 2, true).await.unwrap();
+    let begun = ground.clock.monotonic();
+    take(&ground, &second, "w2").await.unwrap();
+    assert!(ground.clock.monotonic() - begun < LEASE / 10);
+    assert_eq!(homes(&ground).await, [("w2".to_owned(), 2)]);
+}
+
+/// It is cut off from the engine, with a transaction on its way.
+#[tokio::test]
+async fn a_silent_worker_loses_its_slots_when_its_lease_is_over_and_changes_nothing_more() {
+    let ground = Ground::new();
+    let first = ground.begin("w1", 1, true).await.unwrap();
+    take(&ground, &first, "w1").await.unwrap();
+    let others = ground.beside();
+    let second = others.begin("w2", 2, true).await.unwrap();
+    [Fate::Late, Fate::Silence].into_iter().for_each(|fate| ground.engine.expect(fate));
+    let late = {
+        let (first, key) = (Arc::clone(&first), Bytes::from_static(b"key"));
+        let write = ValueWrite { key, value: Some(Bytes::from_static(b"late")) };
+        forebay_env::spawn(async move { first.commit(vec![write]).await })
+    };
+    let begun = ground.clock.monotonic();
+    let taking = {
+        let (env, engine, second) = (others.env.clone(), others.engine(), Arc::clone(&second));
+        forebay_env::spawn(async move { take_all_slots(&env, engine.as_ref(), &second, &id("w2"), cluster()).await })
+    };
+    while !taking.is_finished() {
+        others.pass(LEASE / 100).await;
+        let is_served = first.check().is_ok();
+        assert!(!is_served || homes(&others).await == [("w1".to_owned(), 1)], "served by two");
+    }
+    taking.join().await.unwrap();
+    let waited = ground.clock.monotonic() - begun;
+    assert!(waited >= LEASE && waited < LEASE * 3 / 2, "{waited:?}");
+    assert_eq!(homes(&others).await, [("w2".to_owned(), 2)]);
+    let late_answers = ground.engine.deliver().await;
+    assert!(matches!(late_answers.as_slice(), [Err(error)] if error.kind == ErrorKind::Conflict), "{late_answers:?}");
+    ground.engine.hear_again();
+    assert_eq!(ground.wait(late.join()).await.unwrap_err().kind, ErrorKind::Unknown);
+    assert_eq!(others.engine.value("key").await, None);
+    assert!(first.check().is_err());
+    // It may come back as another life, and has nothing then.
+    let first = ground.begin("w1", 3, true).await.unwrap();
+    assert!(take(&ground, &first, "w1").await.is_err(), "the other one lives");
+    second.check().unwrap();
+}
+
+/// Of two that want the slots of the same worker one has them, and the other one knows.
+#[tokio::test]
+async fn one_of_two_takes_a_slot() {
+    let ground = Ground::new();
+    let streams = [ground.begin("w1", 1, true).await.unwrap(), ground.begin("w2", 2, true).await.unwrap()];
+    let tasks = streams.iter().zip(["w1", "w2"]).map(|(stream, worker)| {
+        let (env, engine, stream) = (ground.env.clone(), ground.engine(), Arc::clone(stream));
+        forebay_env::spawn(async move { take_all_slots(&env, engine.as_ref(), &stream, &id(worker), cluster()).await })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut taken = Vec::new();
+    for (task, worker) in tasks.into_iter().zip(["w1", "w2"]) {
+        taken.extend(ground.wait(task.join()).await.is_ok().then(|| (worker.to_owned(), 1)));
+    }
+    assert!(taken.len() <= 1, "{taken:?}");
+    let homes = homes(&ground).await;
+    assert!(taken.is_empty() || homes == taken, "{taken:?}, {homes:?}");
+}

@@ -1,0 +1,78 @@
+//! Which leases of others are over, as seen from here.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::layout::WorkerId;
+
+/// For how long a start asks an engine that does not answer, or waits for the end of a lease.
+pub(crate) const START_MAX: Duration = Duration::from_secs(60);
+
+/// One transaction of a process that has ended may come late. Whoever writes more often lives.
+const LATE_MAX: u32 = 1;
+
+/// What is seen of a worker that may have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// It renews its lease.
+    Lives,
+    /// Nobody knows.
+    None,
+    /// Its lease is over.
+    Over,
+}
+
+/// Remembers since when the record of each worker has not changed. A worker that lives renews its lease by a change:
+/// see `lease.rs`.
+pub(crate) struct Silence {
+    lease: Duration,
+    seen: HashMap<WorkerId, Seen>,
+}
+
+struct Seen {
+    version: u64,
+    since: Duration,
+    changes: u32,
+}
+
+impl Silence {
+    pub(crate) fn new(lease: Duration) -> Self {
+        Self { lease, seen: HashMap::new() }
+    }
+
+    /// Its record has this version. `now` is a time after it was read.
+    pub(crate) fn sign(&mut self, worker: &WorkerId, version: u64, now: Duration) -> Sign {
+        let first = || Seen { version, since: now, changes: 0 };
+        let seen = self.seen.entry(worker.clone()).or_insert_with(first);
+        if seen.version != version {
+            *seen = Seen { version, since: now, changes: seen.changes + 1 };
+        }
+        match now >= seen.since + self.lease {
+            true => Sign::Over,
+            false if seen.changes > LATE_MAX => Sign::Lives,
+            false => Sign::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_begins_a_lease_and_many_are_a_sign_of_life() {
+        let (worker, other) = (WorkerId::new("w1").unwrap(), WorkerId::new("w2").unwrap());
+        let mut silence = Silence::new(Duration::from_secs(10));
+        let mut sign = |worker, version, seconds| silence.sign(worker, version, Duration::from_secs(seconds));
+        assert_eq!(sign(&worker, 1, 100), Sign::None);
+        assert_eq!(sign(&worker, 1, 109), Sign::None);
+        assert_eq!(sign(&other, 1, 109), Sign::None);
+        assert_eq!(sign(&worker, 1, 110), Sign::Over);
+        assert_eq!(sign(&worker, 2, 111), Sign::None);
+        assert_eq!(sign(&worker, 2, 120), Sign::None);
+        assert_eq!(sign(&worker, 2, 121), Sign::Over);
+        assert_eq!(sign(&worker, 3, 122), Sign::Lives);
+        assert_eq!(sign(&worker, 3, 132), Sign::Over);
+        assert_eq!(sign(&other, 1, 121), Sign::Over);
+    }
+}
