@@ -1,8 +1,10 @@
 //! The mark that Forebay leaves on the objects that it writes.
 //!
-//! On S3 it is one piece of user metadata, which clients of Forebay do not see: `1;g=<generation>;s=<size>;t=<last
-//! modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;p=<count>x<size>,…`. It is believed only when it fits the
-//! object's size: other tools copy metadata to other bytes.
+//! On S3 it is one piece of user metadata, which clients of Forebay do not see:
+//!
+//! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;p=<count>x<size>,…`
+//!
+//! It is believed only when it fits the object's size: other tools copy metadata to other bytes.
 
 use forebay_types::limits::USER_METADATA_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, PartInfo};
