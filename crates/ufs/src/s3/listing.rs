@@ -26,7 +26,8 @@ impl S3Store {
         if let (Some(group), None) = (group_around(request), &request.token) {
             return self.list_behind(group, request).await;
         }
-        // Where MinIO finds an object of exactly that name, it shows one name and says that nothing follows.
+        // With a limit of one, MinIO shows only the object whose name is the prefix, if there is one, and says that
+        // nothing follows.
         if request.limit == 1 {
             let two = ListRequest { limit: 2, ..request.clone() };
             return Ok(first_of(Box::pin(self.list_page(&two)).await?));
