@@ -40,7 +40,7 @@ impl Inner {
         let body = body_of(commit);
         drafts.push(body.draft());
         let change_bytes = body.change_bytes();
-        // It need not be in memory while the commit waits for its sync.
+        // The body need not stay in memory while the commit waits for its sync.
         drop(body);
         let appended = self.places[directory].log.append(drafts, until).await?;
         let version = *appended.sequences.last().expect("a commit has a record");

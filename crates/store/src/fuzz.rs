@@ -138,7 +138,7 @@ pub fn segment(mut data: &[u8]) {
         let mut scan = Scan::new(&segment, SEGMENT_HEADER_BYTES).await.expect("a disk in memory");
         let mut offset = scan.offset();
         loop {
-            // Continues behind damage as recovery does. `Invalid` means a newer version, which no damage produces.
+            // Continues after damage as recovery does. `Invalid` means a newer version, which no damage produces.
             let found = match scan.next().await.expect("no newer version") {
                 Some(found) => Some(found),
                 None => scan.resume().await.expect("no newer version"),
@@ -252,7 +252,7 @@ async fn open(disk: &MemoryDisk) -> Result<Store> {
     Store::open(Env::simulated(1).0, vec![Arc::new(disk.clone())], settings(), None).await
 }
 
-/// One image without a snapshot, and one with a snapshot and some log behind it.
+/// One image without a snapshot, and one with a snapshot and some log after it.
 fn images() -> &'static [Image; 2] {
     static IMAGES: OnceLock<[Image; 2]> = OnceLock::new();
     IMAGES.get_or_init(|| [false, true].map(image))

@@ -108,7 +108,7 @@ pub(crate) struct Log {
     sender: Mutex<Option<mpsc::Sender<Request>>>,
     task: Mutex<Option<Task<()>>>,
     marks: Arc<Marks>,
-    /// The next record goes here or further behind.
+    /// The next record goes here or later.
     end: Arc<Mutex<Position>>,
 }
 
@@ -205,7 +205,7 @@ impl Log {
 
     /// Where a replay must begin to include everything that the tables do not show yet.
     pub(crate) fn replay_from(&self) -> Position {
-        // Read the end first: what is appended later is marked, or lies behind it.
+        // Read the end first: what is appended later is marked, or comes after it.
         let end = *self.end.lock();
         let first = self.marks.applying.lock().first().map(|(position, _)| *position);
         first.map_or(end, |first| first.min(end))
@@ -410,9 +410,9 @@ impl Appender {
         Ok(appended)
     }
 
-    /// Handles a failed write up to `end`. What it left behind the end of the log is cut off; when that is not
-    /// possible, the directory takes no more writes. The records may then be there after a restart, so they are
-    /// declared void: neither later commits in other directories nor snapshots know of them.
+    /// Handles a failed write up to `end`. What it left after the end of the log is cut off; when that is not possible,
+    /// the directory takes no more writes. The records may then be there after a restart, so they are declared void:
+    /// neither later commits in other directories nor snapshots know of them.
     async fn give_up(&self, error: std::io::Error, end: Position, appended: Vec<Appended>) -> Error {
         let error = self.directory.refused("could not append to the log", error);
         let cut = match &self.open {
@@ -465,7 +465,7 @@ impl Appender {
     }
 }
 
-/// The padding behind records from `start` to `end`, so that the next record begins a page. `None` when it is not worth
+/// The padding after records from `start` to `end`, so that the next record begins a page. `None` when it is not worth
 /// it.
 fn filler(start: u64, end: u64, segment_bytes: u64) -> Option<Draft> {
     let next = end.next_multiple_of(PAGE_BYTES);

@@ -1,7 +1,7 @@
 //! Recovery at a start: from files to tables.
 //!
-//! It loads the last snapshot and replays the logs behind it in the order of sequences. An object record counts when a
-//! later commit publishes it, or when it stands alone. Without a sound snapshot, everything is replayed.
+//! It loads the last snapshot and replays the logs from there on in the order of sequences. An object record counts
+//! when a later commit publishes it, or when it stands alone. Without a sound snapshot, everything is replayed.
 
 mod members;
 mod replay;

@@ -18,7 +18,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"FBSG");
 /// Version of the format of segments. Readers refuse a newer one.
 const VERSION: u32 = 1;
 
-/// Bytes of the segment's header. Records begin behind it.
+/// Bytes of the segment's header. Records begin after it.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 
 /// What goes into a segment.

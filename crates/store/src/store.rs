@@ -37,8 +37,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the directories, of which there must be at least one. Loads the last snapshot, replays the log behind it,
-    /// and starts group commit, snapshots and reclaim.
+    /// Opens the directories, of which there must be at least one. Loads the last snapshot, replays the log from there
+    /// on, and starts group commit, snapshots and reclaim.
     ///
     /// # Errors
     /// `Corrupt` when acknowledged records are damaged in a way that a crash cannot explain. `Invalid` for a format

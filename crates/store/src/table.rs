@@ -47,8 +47,8 @@ impl Pair {
     }
 }
 
-/// A published object. It takes some 110 bytes beside its key and annex, including its place in the table. A large one
-/// takes 56 more, and 32 for each of its extents.
+/// A published object. It takes some 110 bytes in addition to its key and annex, including its place in the table. A
+/// large one takes 56 more, and 32 for each of its extents.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) generation: Generation,
@@ -337,8 +337,8 @@ impl Objects {
     }
 }
 
-/// A key, its value, its version, and where it was last written. It takes some 65 bytes beside key and value, including
-/// its place in the table.
+/// A key, its value, its version, and where it was last written. It takes some 65 bytes in addition to key and value,
+/// including its place in the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pair: Pair,
@@ -428,7 +428,7 @@ impl Values {
         table.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))).take(limit).map(look).collect()
     }
 
-    /// The first `limit` rows behind `after`.
+    /// The first `limit` rows after the key `after`.
     pub(crate) fn after(&self, after: Option<&[u8]>, limit: usize) -> Vec<Row> {
         let table = self.table.read();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -18,7 +18,7 @@ pub struct Stamp {
     pub generation: Generation,
 }
 
-/// The stamp's text, beside metadata of `used` bytes. What does not fit is left out: first the part list, then the
+/// The stamp's text, next to metadata of `used` bytes. What does not fit is left out: first the part list, then the
 /// whole stamp.
 pub(crate) fn write(generation: Generation, info: &ObjectInfo, used: usize) -> Option<String> {
     let room = USER_METADATA_BYTES_MAX.checked_sub(used + STAMP_NAME.len())?;

@@ -74,7 +74,7 @@ fn percentile_axis() -> Axis {
 }
 
 fn nines(percentile: f64) -> f64 {
-    // The maximum is drawn a little behind the last percentile.
+    // The maximum is drawn a little after the last percentile.
     -(1.0 - percentile / 100.0).max(5e-5).log10()
 }
 

@@ -92,7 +92,7 @@ impl<'a> Scan<'a> {
         Ok(Some(Scanned { head, offset }))
     }
 
-    /// Continues at the next sound record behind damage. `None` when there is none.
+    /// Continues at the next sound record after damage. `None` when there is none.
     pub(crate) async fn resume(&mut self) -> Result<Option<Scanned>> {
         let mut offset = self.offset + ALIGNMENT as u64;
         while offset + HEADER_BYTES as u64 <= self.end {
@@ -113,7 +113,7 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// Whether a record behind the damage at the current offset says that the damaged bytes were durable when it was
+    /// Whether a record after the damage at the current offset says that the damaged bytes were durable when it was
     /// written. If so, they were acknowledged, and no crash explains their loss.
     pub(crate) async fn was_durable_here(&mut self) -> Result<bool> {
         let damage = self.offset;

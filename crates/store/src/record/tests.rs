@@ -130,7 +130,7 @@ proptest! {
         let bytes = Bytes::from(garbage);
         prop_assert_eq!(Head::decode(&bytes).unwrap_err().kind, ErrorKind::Corrupt);
         prop_assert!(SegmentHeader::decode(&bytes).is_err());
-        // Behind a valid checksum there is no garbage, but these must not panic anyway.
+        // Data with a valid checksum is never garbage, but these must not panic anyway.
         let _ = (ObjectBody::decode(&bytes), ExtentBody::decode(&bytes), CommitBody::decode(&bytes));
     }
 

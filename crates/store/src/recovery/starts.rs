@@ -1,5 +1,5 @@
 //! Which start of the store each directory has seen last. This tells an older copy of a directory, which lacks later
-//! changes, from the newest one, when it stands beside the others.
+//! changes, from the newest one, when it is given together with the others.
 //!
 //! A start announces itself in all directories. It then records in all of them which directories have the announcement,
 //! and changes nothing before that. So when a directory has such a record, every directory that the record names either

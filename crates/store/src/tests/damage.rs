@@ -33,7 +33,7 @@ async fn a_torn_end_is_cut_at_every_byte() {
             disk.edit(LOG, |bytes| if zeroed { bytes[at..].fill(0) } else { bytes.truncate(at) });
             let store = open(&disk).await;
             check_puts(&store, 0..2).await;
-            // Only the padding behind the last record may be missing without it.
+            // Only the padding after the last record may be missing without it.
             let is_there = store.peek(b"o2").is_some();
             assert!(!is_there || whole[at..].iter().all(|byte| *byte == 0), "byte {at}");
             put(&store, "next", &pattern(9, 10)).await;

@@ -171,7 +171,7 @@ async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() 
     }
 }
 
-/// A part of a commit still found room. It is cut off before anything is appended behind it.
+/// A part of a commit still found room. It is cut off before anything is appended after it.
 #[tokio::test]
 async fn half_a_commit_that_filled_the_disk_is_cut_off() {
     let disk = MemoryDisk::default();

@@ -147,7 +147,7 @@ async fn a_log_shorter_than_a_snapshot_shows_is_refused_and_nothing_changes() {
     }
 }
 
-/// Somebody else's file, or one whose name is damaged. The numbers behind it would soon be used up.
+/// Somebody else's file, or one whose name is damaged. The few higher numbers would soon be used up.
 #[tokio::test]
 async fn a_segment_that_no_store_gets_to_is_refused_by_its_name() {
     for name in ["4294967290.log", "4294967295.log", "4294967295.bulk"] {

@@ -34,7 +34,7 @@ const DIRECTORIES_MAX: usize = 64;
 const STEADY: Duration = Duration::from_secs(3);
 
 /// File systems that change the times of a directory with its names. Others may not, such as those in front of an
-/// object store, and network file systems may show old times beside new names. The numbers are from statfs(2).
+/// object store, and network file systems may show old times with new names. The numbers are from statfs(2).
 const TRUSTED: [u64; 7] = [
     0xEF53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -495,7 +495,7 @@ mod tests {
         for begin in (0..2 * 20).map(|at| at / 2 * RULE.stretch) {
             kept.keep((2, 1), times, Duration::ZERO, Some(stretch(begin)));
         }
-        // Behind the last name there is nothing, wherever a stretch begins.
+        // There is nothing after the last name, wherever a stretch begins.
         for number in 0..100 {
             let from = "z".repeat(1000 - number);
             let nothing = Stretch::new(&from, Vec::new(), false);

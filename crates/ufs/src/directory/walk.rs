@@ -76,7 +76,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether this key and all later ones are behind the prefix.
+    /// Whether this key and all later ones come after the prefix.
     fn is_behind(&self, key: &str) -> bool {
         let prefix = self.request.prefix.as_str();
         key > prefix && !key.starts_with(prefix)
@@ -169,7 +169,7 @@ mod tests {
                 }
             }
         }
-        // Files beside directories of the same name.
+        // Files next to directories of the same name.
         keys.extend(["a-3".to_owned(), "b-3".to_owned(), format!("{long}-3")]);
         for key in &keys {
             let place = make_place(&tree, key).unwrap();

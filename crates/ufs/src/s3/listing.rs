@@ -66,8 +66,8 @@ impl S3Store {
         }
     }
 
-    /// A page that begins inside a common prefix. Amazon S3 shows the prefix if it has keys behind `start_after`;
-    /// others leave it out.
+    /// A page that begins inside a common prefix. Amazon S3 shows the prefix if it has keys after `start_after`; others
+    /// leave it out.
     async fn list_behind(&self, group: &str, request: &ListRequest) -> Result<ListPage> {
         let inside = ListRequest { prefix: group.to_owned(), delimiter: None, limit: 1, ..request.clone() };
         let has_keys = !Box::pin(self.list_page(&inside)).await?.objects.is_empty();
@@ -108,7 +108,7 @@ impl S3Store {
         }
     }
 
-    /// The page that a token of the under store stands for, or else the one behind `start_after`.
+    /// The page that a token of the under store stands for, or else the one after `start_after`.
     async fn list_from(&self, request: &ListRequest, token: Option<&str>) -> Result<ListObjectsV2Output> {
         let after = request.start_after.as_ref().filter(|_| token.is_none());
         let call = self.client.sdk.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
@@ -143,7 +143,7 @@ impl S3Store {
         };
         let after = request.start_after.as_deref();
         let is_behind = |name: &str| after.is_none_or(|after| name > after);
-        // A common prefix that contains `start_after` may have keys behind it.
+        // A common prefix that contains `start_after` may have keys after it.
         let has_keys_behind = |prefix: &String| {
             is_behind(prefix) || after.is_some_and(|after| after != prefix && after.starts_with(prefix.as_str()))
         };
@@ -161,7 +161,7 @@ impl S3Store {
 }
 
 /// # Errors
-/// `Unavailable` when the page behind the one at `from` begins at the same place: the listing would never end.
+/// `Unavailable` when the page after the one at `from` begins at the same place: the listing would never end.
 pub(super) fn must_go_on<T: PartialEq>(from: &T, next: &T, context: impl FnOnce() -> String) -> Result<()> {
     match from == next {
         false => Ok(()),
@@ -208,7 +208,7 @@ fn before_odd_name(name: &str) -> Option<(&str, String)> {
         let before = match component {
             // The character that sorts before a dot.
             "." | ".." => '-',
-            // The character that sorts before a slash. Behind a slash at the end there is nothing that could be a name.
+            // The character that sorts before a slash. After a slash at the end there is nothing that could be a name.
             "" if start < name.len() => '.',
             _ => {
                 start += component.len() + 1;
