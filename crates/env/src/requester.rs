@@ -18,8 +18,8 @@ tokio::task_local! {
     static PRESENT: Requester;
 }
 
-/// Who is behind a request: the work of disks and directories for it counts as this requester's. It is a hash of the
-/// name. Two names with the same hash are likely only among some 2^32 of them.
+/// On whose behalf a request runs: the work of disks and directories for the request counts as this requester's. It is
+/// a hash of the name. Two names with the same hash are likely only among some 2^32 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requester(u64);
 

@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Busy,
     /// Stored bytes do not match their checksum.
     Corrupt,
-    /// The object was overwritten, deleted or evicted while somebody read it, and its room was needed.
+    /// The object was overwritten, deleted or evicted during a read, and its room was needed.
     Gone,
     /// The disk failed. The directory takes no more writes.
     Failed,

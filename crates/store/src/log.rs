@@ -211,7 +211,7 @@ impl Log {
         first.map_or(end, |first| first.min(end))
     }
 
-    /// Where the next record goes, or before that.
+    /// The next record goes here or later.
     pub(crate) fn end(&self) -> Position {
         *self.end.lock()
     }

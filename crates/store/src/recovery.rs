@@ -34,7 +34,7 @@ pub use members::Forgotten;
 /// them reaches the disk, so numbers that a power cut took away are never reused.
 pub const SEQUENCES_OF_A_LIFE: u64 = 1 << 32;
 
-/// How many lives may have left traces only in a directory that is gone.
+/// How many earlier processes may have left traces only in a directory that is gone.
 const LIVES_FORGOTTEN: u64 = 1 << 16;
 
 /// Bytes of a log's end that are rewritten at once.
@@ -151,7 +151,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         directory.give_numbers_above(last_numbers.get(&directory.identity.number).copied().unwrap_or(0));
     }
     let used = next_sequence.max(first_free);
-    // Lives of which only a forgotten directory has a trace took numbers, too.
+    // Earlier processes of which only a forgotten directory has a trace took numbers, too.
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
     let forgotten = roll.forgotten(was_closed);

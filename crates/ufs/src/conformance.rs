@@ -215,7 +215,8 @@ async fn check_list(
     for by in [By::Name, By::Token, By::EarlierToken] {
         assert_eq!(walk(store, model, &first, by).await, expected, "{first:?}, by {by:?}");
     }
-    // A page that begins inside a common prefix shows the prefix for what comes after the name. One page each.
+    // A page that begins at a name inside a common prefix shows that prefix if it has more keys after the name. One
+    // page each.
     let ListRequest { prefix, delimiter, .. } = &first;
     let is_inside = |name: &str| limit == 100 && delimiter.as_ref().is_some_and(|delimiter| !name.ends_with(delimiter));
     for after in model.keys().filter(|name| name.starts_with(prefix) && is_inside(name)) {

@@ -58,7 +58,7 @@ impl Tree {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         match rustix::fs::openat2(&self.root, path, flags, mode, beneath) {
-            // Kernels before 5.6, and sandboxes, do not know the call.
+            // Kernels before 5.6, and some sandboxes, do not know the call.
             Err(Errno::NOSYS | Errno::PERM) => self.resolve_by_steps(path, flags, mode),
             opened => Ok(opened?),
         }
