@@ -6,7 +6,7 @@ use crate::grant::Grant;
 use crate::secret::Secret;
 use crate::user::{User, owner_id_of};
 
-/// Why a users file was refused: one line with the place.
+/// Why a users file was refused, in one line with the place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("users file {path}: {problem}")]
 pub struct InvalidFile {
@@ -41,7 +41,7 @@ pub(crate) struct Parsed {
     pub(crate) anonymous: Vec<Grant>,
 }
 
-/// Parses and checks the text. The error is one line for an operator and holds no secret.
+/// Parses and checks the text. The error is one line for an operator, and contains no secret.
 pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
     let file: UsersFile = toml::from_str(text).map_err(|error| describe(text, &error))?;
     if let Some(problem) = file.anonymous.iter().find_map(Grant::problem) {
@@ -61,7 +61,7 @@ fn check_user(entry: UserEntry) -> Result<User, String> {
     if entry.name.is_empty() {
         return fail("the name is empty");
     }
-    // The same lower limits as MinIO's, so that keys move over; the upper one keeps a credential scope short.
+    // The lower limits are those of MinIO, so that keys can move over. The upper one keeps a credential scope short.
     if !(3..=128).contains(&entry.access_key.len()) || !entry.access_key.bytes().all(is_key_byte) {
         return fail("access_key must have 3 to 128 letters, digits or any of -_.+=@");
     }
@@ -84,11 +84,12 @@ fn is_key_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.+=@".contains(&byte)
 }
 
-/// One line: the place, what is wrong, and what was probably meant. The source line is left out, it may hold a secret.
+/// One line: the place, what is wrong, and what was probably meant. The source line is left out, because it may contain
+/// a secret.
 fn describe(text: &str, error: &toml::de::Error) -> String {
     let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     let message = match error.message() {
-        // What was given stands in front of what is expected, and may be a secret without its quotes.
+        // The given value comes before what is expected, and may be a secret without its quotes.
         message if message.starts_with("invalid type") || message.starts_with("invalid value") => {
             message.find("expected ").map_or("a value that it can't have", |at| &message[at..])
         }

@@ -1,9 +1,9 @@
-//! A fuzz target: the users file. It takes any bytes and panics where a promise is broken.
+//! A fuzz target for the users file. It takes arbitrary bytes, and panics when a promise is broken.
 
 use crate::file::parse;
 use crate::grant::Action;
 
-/// Users, or one line that says why not.
+/// The text gives users, or one line that says why not.
 pub fn users_file(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let parsed = match parse(text) {
@@ -15,7 +15,7 @@ pub fn users_file(data: &[u8]) {
         assert!(others().all(|other| other.access_key != user.access_key && other.name != user.name));
         assert!(!user.access_key.is_empty() && !user.name.is_empty() && user.secret.expose().len() >= 8);
         assert!(user.owner_id.len() == 64 && user.owner_id.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        // A grant on some path is one in its bucket.
+        // A grant on some path is a grant in its bucket.
         for grant in &user.grants {
             assert!(grant.path.starts_with('/') && !grant.allow.is_empty());
             let bucket = grant.path[1..].split('/').next().unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-/// What a request does to the objects under a path. The four stand side by side: `read` does not include `list`, so that
-/// a bucket can be readable by name without showing its names; only `admin` includes the others.
+/// What a request does to the objects under a path. The four are independent: `read` does not include `list`, so a
+/// bucket can be readable by name without showing its names. Only `admin` includes the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -11,7 +11,7 @@ pub enum Action {
     Read,
     /// Puts, copies to here, deletes, multipart uploads, tags.
     Write,
-    /// Names: listings of objects and uploads; tells "no such key" from "access denied".
+    /// Names: listings of objects and uploads. Without it, a client can't tell "no such key" from "access denied".
     List,
     /// Buckets themselves, their configuration, and everything else.
     Admin,
@@ -21,9 +21,9 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// `/` for everything, `/bucket`, or `/bucket/key/prefix`. Without a trailing `/` it covers the name itself and what is
-    /// below it (`/b/p` covers the keys `p` and `p/x`, not `px`); with one, only what is below it.
-    /// Keys are compared as they are stored, byte by byte.
+    /// `/` for everything, `/bucket`, or `/bucket/key/prefix`. Without a trailing `/`, it covers the name itself and
+    /// what is below it (`/b/p` covers the keys `p` and `p/x`, not `px`). With one, it covers only what is below. Keys
+    /// are compared as they are stored, byte by byte.
     pub path: String,
     pub allow: Vec<Action>,
 }
@@ -44,7 +44,7 @@ impl Grant {
         }
     }
 
-    /// Whether all is covered that begins with a path, character by character: `/b/p` begins `/b/px` too.
+    /// Whether every path is covered that begins with `path`, character by character: `/b/px` begins with `/b/p`, too.
     pub(crate) fn covers_all_that_begins_with(&self, path: &str) -> bool {
         match path.strip_prefix(self.path.as_str()) {
             Some(rest) => self.path.ends_with('/') || rest.starts_with('/'),
@@ -58,7 +58,7 @@ impl Grant {
         rest.is_empty() || rest.split('/').next() == Some(bucket)
     }
 
-    /// Why the grant can't be right, if it can't.
+    /// Why the grant can't be right. `None` when it can.
     pub(crate) fn problem(&self) -> Option<String> {
         if !self.path.starts_with('/') {
             return Some(format!("the grant path {:?} must begin with \"/\"", self.path));

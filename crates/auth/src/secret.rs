@@ -4,7 +4,7 @@ use std::fmt;
 
 use subtle::ConstantTimeEq;
 
-/// A secret access key: shown as `***`, overwritten when dropped.
+/// A secret access key. It is shown as `***`, and overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -22,7 +22,7 @@ impl Secret {
 impl Drop for Secret {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Keeps the compiler from dropping the writes above as dead.
+        // Keeps the compiler from removing the writes above as dead stores.
         std::hint::black_box(&self.0);
     }
 }
@@ -33,7 +33,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether two strings are equal, in a time that depends on their lengths only.
+/// Whether two strings are equal, in a time that depends only on their lengths.
 pub fn equal_in_constant_time(left: &str, right: &str) -> bool {
     left.as_bytes().ct_eq(right.as_bytes()).into()
 }

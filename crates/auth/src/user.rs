@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use crate::grant::{Action, Grant};
 use crate::secret::Secret;
 
-/// A user, or whoever sends requests without a signature.
+/// A user, or the sender of requests without a signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -19,7 +19,7 @@ pub struct User {
 }
 
 impl User {
-    /// Whose work it is that a request of this user makes. All who send no signature are one.
+    /// On whose behalf this user's requests do their work. All clients without a signature are one requester.
     pub fn requester(&self) -> Requester {
         Requester::named(&self.access_key)
     }
@@ -29,8 +29,8 @@ impl User {
         self.grants.iter().any(|grant| grant.allows(action, path))
     }
 
-    /// Whether a grant allows this for all paths that begin with `path`, as the names of a listing do: a grant for `/b/p` covers `/b/p/x`, and not
-    /// `/b/px`.
+    /// Whether a grant allows this for all paths that begin with `path`, as the names in a listing do: a grant for
+    /// `/b/p` covers `/b/p/x` but not `/b/px`.
     pub fn may_for_all_that_begins_with(&self, action: Action, path: &str) -> bool {
         self.grants.iter().any(|grant| grant.gives(action) && grant.covers_all_that_begins_with(path))
     }

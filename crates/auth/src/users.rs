@@ -1,4 +1,4 @@
-//! Who there is.
+//! The table of all users.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::secret::Secret;
 use crate::user::{RootUser, User, owner_id_of};
 use crate::watch::WatchedFile;
 
-/// How often the file is looked at.
+/// How often the file is checked.
 const WATCH_PERIOD: Duration = Duration::from_secs(2);
 
-/// All users, shared by clones; a change of the file shows in all of them.
+/// All users. Clones share them, so a change of the file shows in all.
 #[derive(Clone)]
 pub struct Users {
     shared: Arc<Shared>,
@@ -35,7 +35,10 @@ struct Table {
 }
 
 impl Users {
-    /// The root user and, when a file is given, the users in it. Errors when the file can't be read or is not right.
+    /// The root user and, when a file is given, the users in it.
+    ///
+    /// # Errors
+    /// When the file can't be read or is not valid.
     pub fn open(root: RootUser, file: Option<PathBuf>) -> Result<Self, InvalidFile> {
         let root = Arc::new(User {
             name: "root".to_owned(),
@@ -61,12 +64,12 @@ impl Users {
         &self.shared.root
     }
 
-    /// The one without a name: its grants are those of `[[anonymous]]`.
+    /// The user without a name. Its grants are those of `[[anonymous]]`.
     pub fn anonymous(&self) -> Arc<User> {
         Arc::clone(&self.shared.table.read().anonymous)
     }
 
-    /// Reads the file now. Returns whether anything changed; an error keeps the users as they were.
+    /// Reads the file now. Returns whether anything changed. After an error, the users stay as they were.
     pub fn reload(&self) -> Result<bool, InvalidFile> {
         let Some(file) = &self.shared.file else { return Ok(false) };
         let Some(parsed) = file.load_if_changed()? else { return Ok(false) };
@@ -84,7 +87,7 @@ impl Table {
     fn new(root: &Arc<User>, parsed: Parsed) -> Self {
         let mut by_access_key: HashMap<_, _> =
             parsed.users.into_iter().map(|user| (user.access_key.clone(), Arc::new(user))).collect();
-        // Last, so that no entry of the file takes the root user's place.
+        // Last, so that no entry of the file can replace the root user.
         by_access_key.insert(root.access_key.clone(), Arc::clone(root));
         let anonymous = Arc::new(User {
             name: "anonymous".to_owned(),
@@ -97,7 +100,7 @@ impl Table {
     }
 }
 
-/// Looks at the file for ever. A bad file leaves the users as they were.
+/// Checks the file for ever. A bad file leaves the users as they were.
 async fn watch(clock: Arc<dyn Clock>, users: Users) {
     let mut last_error = None;
     loop {

@@ -9,7 +9,7 @@ use crate::file::{self, InvalidFile, Parsed};
 
 pub(crate) struct WatchedFile {
     path: PathBuf,
-    /// Hash of what was read last, good or bad: one bad file is reported once. The file is small, so reading it
+    /// Hash of what was read last, valid or not, so that a bad file is reported once. The file is small: reading it
     /// costs no more than its metadata would, and no change within the resolution of its time is missed.
     seen: Mutex<[u8; 32]>,
 }
@@ -26,7 +26,7 @@ impl WatchedFile {
         file::parse(&text).map_err(|problem| self.refuse(problem))
     }
 
-    /// As [`WatchedFile::load`], `None` when the content is what was read last.
+    /// As [`WatchedFile::load`], but `None` when the content is what was read last.
     pub(crate) fn load_if_changed(&self) -> Result<Option<Parsed>, InvalidFile> {
         let text = std::fs::read_to_string(&self.path).map_err(|error| self.refuse(error.to_string()))?;
         let hash = Sha256::digest(&text).into();

@@ -1,5 +1,5 @@
-//! A server that keeps nothing: hyper with one answer from memory, to compare real servers with, and to stand behind them as a
-//! distant S3 that bears only so many requests.
+//! A server that keeps nothing: hyper with one answer from memory. Real servers are compared with it, and it can stand
+//! behind them as a distant S3 that accepts only a limited number of requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,20 +25,20 @@ use tokio::runtime::Builder;
 use crate::cli::BareServerOptions;
 use crate::failure::Failure;
 
-/// What one answer holds at most, since it's in memory.
+/// Most bytes of one answer, since it is in memory.
 const SIZE_MAX: u64 = 1 << 30;
 
-/// As S3 answers who asks too often.
+/// What S3 answers to a client that sends too many requests.
 const SLOW_DOWN: &[u8] = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>";
 
-/// The one upload in parts, of which nothing is kept either.
+/// The only multipart upload. Nothing of it is kept, either.
 const UPLOAD: &[u8] = b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>";
 const UPLOADED: &[u8] = b"<CompleteMultipartUploadResult><ETag>&quot;5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a&quot;</ETag></CompleteMultipartUploadResult>";
 
-/// Every object has this one: nothing is kept, so nothing changes.
+/// The ETag of every object: nothing is kept, so nothing changes.
 const TAG: &str = "\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"";
 
-/// Serves until the process is ended: GET gives the same bytes for every key, bodies of PUT are received and dropped.
+/// Serves until the process is ended. GET returns the same bytes for every key; bodies of PUT are received and dropped.
 ///
 /// # Errors
 /// When the address can't be listened on, or an option is wrong.
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &BareServerOptions) -> Result<(), Failure> {
     })
 }
 
-/// Of a body that may be one of two kinds.
+/// The error of a body that may be one of two kinds.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What each request is answered with, and when.
@@ -75,16 +75,16 @@ struct BareServer {
     env: Env,
     body: Bytes,
     delay: Duration,
-    /// Bytes a second of one body; 0 is no limit.
+    /// Bytes per second of one body. 0 is no limit.
     stream_bandwidth: u64,
-    /// Between two requests that are served; zero is no limit.
+    /// Time between two requests that are served. Zero is no limit.
     interval: Duration,
-    /// When the next request may be served. Time that was not used is not saved up for longer than [`BURST`].
+    /// When the next request may be served. Unused time is not saved up for longer than [`BURST`].
     next: Mutex<Duration>,
 }
 
 impl BareServer {
-    /// As fast as it can be.
+    /// A server without any limits.
     fn new(body: Bytes) -> Self {
         let (delay, interval) = (Duration::ZERO, Duration::ZERO);
         Self { env: Env::real(), body, delay, stream_bandwidth: 0, interval, next: Mutex::default() }
@@ -100,13 +100,13 @@ impl BareServer {
                     let bare = Arc::clone(&bare);
                     async move { bare.answer(request).await }
                 });
-                // A client that goes away is not worth a word.
+                // A client that disconnects is not worth reporting.
                 let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
             });
         }
     }
 
-    /// Signatures are not looked at.
+    /// Signatures are not checked.
     async fn answer(
         &self,
         request: Request<Incoming>,
@@ -166,7 +166,7 @@ impl BareServer {
         }
     }
 
-    /// A body that comes no faster than one stream may.
+    /// A body that arrives no faster than one stream may.
     fn paced(&self, body: Bytes) -> impl Body<Data = Bytes, Error = Infallible> + use<> {
         let (clock, bandwidth) = (Arc::clone(&self.env.clock), self.stream_bandwidth);
         let begin = clock.monotonic();
@@ -182,7 +182,7 @@ impl BareServer {
         })))
     }
 
-    /// Takes a request's turn, or says that there are too many.
+    /// Takes a request's turn. `false` when there are too many.
     fn may_serve(&self) -> bool {
         if self.interval.is_zero() {
             return true;
@@ -197,10 +197,10 @@ impl BareServer {
     }
 }
 
-/// Of a body that is paced: a few milliseconds of it.
+/// Bytes of one piece of a paced body: a few milliseconds of it.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// So much of the time that nobody has used may be used later: requests do not come evenly.
+/// Unused time up to this much may be used later, because requests do not come evenly.
 const BURST: Duration = Duration::from_millis(100);
 
 /// `bytes=START-LAST` and `bytes=START-`, which is all that clients of a cache send.

@@ -1,4 +1,4 @@
-//! The command line. Names are those of MinIO's `warp` where it has the same.
+//! The command line. Names are those of MinIO's `warp` where it has the same option.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -133,7 +133,8 @@ pub(crate) struct RunOptions {
     /// Connections; several numbers, with commas between them, are measured one after the other
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "20")]
     pub(crate) concurrent: Vec<usize>,
-    /// Operations per second of all connections together, whatever the server does; without it, each connection waits for its last answer
+    /// Operations per second of all connections together, whatever the server does; without it, each connection waits
+    /// for its last answer
     #[arg(long, value_name = "NUMBER")]
     pub(crate) rate: Option<f64>,
     /// Length of a round
@@ -287,7 +288,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     if parsed.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(parsed) }
 }
 
-/// What clap says, in one line.
+/// The error message of clap, in one line.
 pub(crate) fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));

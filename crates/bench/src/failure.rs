@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is told in one line before the process ends.
+/// What is reported in one line before the process ends.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Bad input: exit code 2.

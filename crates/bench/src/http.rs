@@ -1,5 +1,5 @@
-//! One HTTP/1.1 connection, as little as a load generator needs: a request is written with one system call where it fits, an answer is parsed
-//! where it was received, and a body passes through one buffer.
+//! One HTTP/1.1 connection, with as little as a load generator needs. A request is written with one system call where
+//! it fits, an answer is parsed where it was received, and a body passes through one buffer.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,14 +10,14 @@ use forebay_env::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What one read takes at most.
+/// Most bytes of one read.
 const BUFFER_BYTES: usize = 256 << 10;
 /// S3 sends about ten headers.
 const HEADERS_MAX: usize = 64;
-/// What is kept of an answer that is looked at as a whole: more than a page of a list with the longest keys.
+/// Most bytes that are kept of an answer that is parsed as a whole: more than a page of a list with the longest keys.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// A server, by the name that is sent to it and its address.
+/// A server: the name that is sent to it, and its address.
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) authority: String,
@@ -25,10 +25,10 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// From `host:port` or `http://host:port`; the port is 80 when none is given.
+    /// Parses `host:port` or `http://host:port`. The port is 80 when none is given.
     ///
     /// # Errors
-    /// One line that names the text, also for https, which this client does not speak.
+    /// One line that names the text. Also for https, which this client does not speak.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.starts_with("https://") {
             return Err(format!(
@@ -48,7 +48,7 @@ impl Endpoint {
     }
 }
 
-/// Why there is no answer. The names count as error codes in reports.
+/// Why there is no answer. In reports, the names count as error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     ConnectionRefused,
@@ -57,14 +57,14 @@ pub(crate) enum Trouble {
     Timeout,
 }
 
-/// Who takes the body of an answer.
+/// Receives the body of an answer.
 pub(crate) trait Sink: Send {
     /// The length that the server announces, before the first byte.
     fn begin(&mut self, length: Option<u64>);
     fn take(&mut self, bytes: &[u8]);
 }
 
-/// Status and what is needed of the headers and the body.
+/// The status, and what is needed of the headers and the body.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -72,7 +72,7 @@ pub(crate) struct Answer {
     pub(crate) body_bytes: u64,
     /// When the first byte came, by the monotonic clock.
     pub(crate) first_byte: Duration,
-    /// The body, where the sink did not get it.
+    /// The body, if the sink did not get it.
     pub(crate) text: Vec<u8>,
 }
 
@@ -90,13 +90,13 @@ struct Head {
     closes: bool,
 }
 
-/// Connects when it has to, and stays connected.
+/// A connection that is opened on demand and kept open.
 pub(crate) struct Connection {
     endpoint: Endpoint,
     clock: Arc<dyn Clock>,
     stream: Option<TcpStream>,
     buffer: Box<[u8]>,
-    /// What was received and not yet used lies in `begin..end` of the buffer.
+    /// Received bytes that are not used yet are in `begin..end` of the buffer.
     begin: usize,
     end: usize,
 }
@@ -111,12 +111,12 @@ impl Connection {
         &self.endpoint.authority
     }
 
-    /// Gives up what is under way: the next request goes over a new connection.
+    /// Gives up what is in flight: the next request uses a new connection.
     pub(crate) fn reset(&mut self) {
         self.stream = None;
     }
 
-    /// Sends a request and receives its answer. The body of a good one goes to `sink` when there is one.
+    /// Sends a request and receives its answer. The body of a successful one goes to `sink`, if there is one.
     pub(crate) async fn exchange<'a>(
         &mut self,
         head: &[u8],
@@ -135,11 +135,11 @@ impl Connection {
         }
     }
 
-    /// The connection, taken out until an answer has come as a whole.
+    /// The connection, taken out until a whole answer has arrived.
     async fn connected(&mut self) -> Result<TcpStream, Trouble> {
         (self.begin, self.end) = (0, 0);
         if let Some(stream) = self.stream.take() {
-            // A server may close what was idle: that is no answer to a request that was never sent.
+            // A server may close an idle connection: that is no answer to a request that was never sent.
             match stream.try_read(&mut [0]) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(stream),
                 _ => drop(stream),
@@ -193,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Receives more; moves what is there to the start of the buffer when all of it is used.
+    /// Receives more bytes. When all bytes in the buffer are used, it begins at the start again.
     async fn fill(&mut self, stream: &mut TcpStream) -> Result<(), Trouble> {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
@@ -237,7 +237,7 @@ impl Connection {
         }
     }
 
-    /// Hands over up to `length` bytes of what is in the buffer.
+    /// Passes on up to `length` bytes from the buffer.
     fn take(&mut self, length: u64, sink: &mut dyn Sink) -> u64 {
         let here = ((self.end - self.begin) as u64).min(length);
         sink.take(&self.buffer[self.begin..self.begin + here as usize]);
@@ -292,7 +292,7 @@ impl Connection {
     }
 }
 
-/// Keeps a body that is small.
+/// Keeps a small body.
 struct Kept(Vec<u8>);
 
 impl Sink for Kept {
@@ -304,7 +304,7 @@ impl Sink for Kept {
     }
 }
 
-/// Head and first piece of the body in one system call.
+/// Sends the head and the first piece of the body in one system call.
 async fn send<'a>(
     stream: &mut TcpStream,
     head: &[u8],
@@ -322,7 +322,7 @@ async fn send<'a>(
     Ok(())
 }
 
-/// A head with its length in bytes, when all of it is there.
+/// A head with its length in bytes, if it has arrived completely.
 fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Trouble> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);

@@ -1,4 +1,4 @@
-//! Which object an operation takes.
+//! Which object an operation uses.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,16 +7,16 @@ use forebay_env::random::SeededRandom;
 
 use crate::sizes::unit;
 
-/// The exponent of YCSB, near to what web traffic shows.
+/// The exponent of YCSB, close to what web traffic shows.
 const ZIPF_EXPONENT: f64 = 0.99;
 
 /// A distribution over objects, by their numbers from 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Keys {
     Uniform,
-    /// One after the other, all connections together, and from the start again.
+    /// In sequence, all connections together, and then from the start again.
     Sequential,
-    /// Object `i` is taken in proportion to `1 / (i + 1)^exponent`.
+    /// Object `i` is chosen in proportion to `1 / (i + 1)^exponent`.
     Zipf(f64),
 }
 
@@ -37,7 +37,7 @@ impl FromStr for Keys {
     }
 }
 
-/// Takes objects out of `0..count`.
+/// Chooses objects from `0..count`.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     count: u64,
@@ -66,8 +66,8 @@ impl Chooser {
     }
 }
 
-/// Zipf's distribution over `1..=count` without tables, by rejection-inversion (Hörmann and Derflinger: "Rejection-inversion to generate
-/// variates from monotone discrete distributions", 1996).
+/// Zipf's distribution over `1..=count` without tables, by rejection-inversion (Hörmann and Derflinger:
+/// "Rejection-inversion to generate variates from monotone discrete distributions", 1996).
 #[derive(Debug)]
 struct Zipf {
     count: f64,
@@ -91,14 +91,14 @@ impl Zipf {
         (-self.exponent * x.ln()).exp()
     }
 
-    /// The integral of `height`, written so that it's exact near an exponent of 1 too.
+    /// The integral of `height`, written so that it is also exact near an exponent of 1.
     fn area(&self, x: f64) -> f64 {
         let log = x.ln();
         let scaled = (1.0 - self.exponent) * log;
         if scaled.abs() > 1e-8 { scaled.exp_m1() / scaled * log } else { log * (1.0 + scaled / 2.0) }
     }
 
-    /// Where `area` has a value.
+    /// The inverse of `area`.
     fn inverse(&self, area: f64) -> f64 {
         let scaled = (area * (1.0 - self.exponent)).max(-1.0);
         let factor = if scaled.abs() > 1e-8 { scaled.ln_1p() / scaled } else { 1.0 - scaled / 2.0 };

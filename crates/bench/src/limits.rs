@@ -1,4 +1,4 @@
-//! What disk and processor of this machine can do at most: what measurements of a server are compared with.
+//! The limits of this machine's disk and processor, which measurements of a server are compared with.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,20 +22,20 @@ use crate::failure::Failure;
 use crate::payload::Payload;
 use crate::report::Latency;
 
-/// One streaming write or read.
+/// Bytes of one streaming write or read.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Streaming writes and reads at once.
+/// Concurrent streaming writes and reads.
 const DEPTH: usize = 8;
-/// What is streamed at most: more than the caches inside of disks that have no power-loss protection.
+/// Most bytes that are streamed: more than the caches inside disks that have no power-loss protection.
 const STREAM_BYTES_MAX: u64 = 4 << 30;
-/// Of the free space, this share may be used for a moment.
+/// One part in this many of the free space may be used for a moment.
 const FREE_SHARE: u64 = 4;
-/// O_DIRECT wants memory, offsets and lengths in multiples of the logical block, which is 4 KiB at most.
+/// O_DIRECT requires memory, offsets and lengths in multiples of the logical block, which is at most 4 KiB.
 const ALIGNMENT: usize = 4096;
 /// An append is a record of a log: 64 MiB is far above any.
 const APPEND_BYTES_MAX: u64 = 64 << 20;
 
-/// Measures and prints a line for each limit.
+/// Measures, and prints a line for each limit.
 ///
 /// # Errors
 /// When the directory can't be written, or an option is wrong.
@@ -106,7 +106,7 @@ impl Measure {
         })
     }
 
-    /// Latencies in nanoseconds of an append that is synced before the next one.
+    /// Latencies, in nanoseconds, of appends that are each synced before the next one.
     fn appends(&self, directory: &Path, size: usize) -> io::Result<Histogram<u64>> {
         let file = nameless(directory, OFlags::empty())?;
         let payload = bytes(size);
@@ -124,7 +124,7 @@ impl Measure {
         Ok(latencies)
     }
 
-    /// Bytes per second, written and read past the page cache.
+    /// Bytes per second, written and read, bypassing the page cache.
     fn streams(&self, directory: &Path) -> io::Result<(f64, f64)> {
         let file = nameless(directory, OFlags::DIRECT)?;
         let space = rustix::fs::statvfs(directory)?;
@@ -139,12 +139,13 @@ impl Measure {
         Ok((write, read))
     }
 
-    /// Moves blocks, [`DEPTH`] at once, until all are moved or the time is over; bytes per second, and how many it were.
+    /// Moves blocks, [`DEPTH`] at once, until all are moved or the time is over. Returns bytes per second, and how many
+    /// blocks were moved.
     fn stream(&self, blocks: u64, moved: impl Fn(&mut [u8], u64) -> io::Result<()> + Sync) -> io::Result<(f64, u64)> {
         let mut memory = vec![bytes(BLOCK_BYTES + ALIGNMENT); DEPTH];
         let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
         let start = self.clock.monotonic();
-        // Each moves one block at least.
+        // Each thread moves at least one block.
         let work = |memory: &mut [u8]| -> io::Result<()> {
             let aligned = memory.as_ptr().align_offset(ALIGNMENT);
             let block = &mut memory[aligned..aligned + BLOCK_BYTES];
@@ -178,7 +179,7 @@ impl Measure {
         let data = bytes(BLOCK_BYTES);
         let (start, mut total) = (self.clock.monotonic(), 0);
         loop {
-            // Else the compiler may see that the result is always the same.
+            // Otherwise the compiler may see that the result is always the same.
             hash(std::hint::black_box(&data));
             total += data.len();
             let elapsed = self.clock.monotonic() - start;
@@ -196,7 +197,7 @@ fn bytes(length: usize) -> Vec<u8> {
     payload.slices(content, 0, length as u64).flatten().copied().collect()
 }
 
-/// Opens a file that no directory names, so that it's gone whatever happens to this process.
+/// Opens a file without a name, so that it is gone whatever happens to this process.
 fn nameless(directory: &Path, more: OFlags) -> io::Result<File> {
     let flags = (OFlags::TMPFILE | more).bits() as i32;
     OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(flags).open(directory)
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn everything_is_measured_and_nothing_is_left() {
-        // Beside the binary, since a file system in memory may not know O_DIRECT.
+        // Next to the binary, because a file system in memory may not support O_DIRECT.
         let directory =
             std::env::current_exe().unwrap().parent().unwrap().join(format!("limits-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
@@ -223,7 +224,7 @@ mod tests {
                 std::hint::black_box(Sha256::digest(data));
             }) > 1e6
         );
-        // It fails when something is in it.
+        // This fails when the directory is not empty.
         std::fs::remove_dir(&directory).unwrap();
     }
 }

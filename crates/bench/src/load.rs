@@ -1,4 +1,4 @@
-//! Puts load on a server: connections, spread over threads, that take operations from a source.
+//! Puts load on a server: connections, spread over threads, take operations from a source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use crate::record::{Recorded, Window};
 use crate::s3::{Client, Kind, Operation, Outcome, Sample, Shared};
 use crate::signature::{Credentials, Signatures, Signer};
 
-/// Charts have about this many points in time.
+/// The approximate number of points in time of a chart.
 const SLOTS: u32 = 100;
 const SLOT_MIN: Duration = Duration::from_millis(100);
-/// Where no duration is given.
+/// Used when no duration is given.
 const SLOT_DEFAULT: Duration = Duration::from_secs(1);
 
-/// How a server is spoken to.
+/// How to talk to a server.
 #[derive(Clone)]
 pub(crate) struct Server {
-    /// Connections take them in turn.
+    /// Connections use them in turn.
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) credentials: Credentials,
     pub(crate) signatures: Signatures,
@@ -39,27 +39,27 @@ pub(crate) struct Server {
     pub(crate) env: Env,
 }
 
-/// How much of it.
+/// The amount of load.
 #[derive(Clone)]
 pub(crate) struct Load {
     pub(crate) threads: usize,
     pub(crate) connections: usize,
     pub(crate) pace: Pace,
     pub(crate) limits: Limits,
-    /// What ends sooner after the start does not count.
+    /// Operations that end earlier than this after the start do not count.
     pub(crate) ramp_up: Duration,
-    /// What ends later before the end of the duration does not count.
+    /// Operations that end later than this before the end of the duration do not count.
     pub(crate) ramp_down: Duration,
     pub(crate) seed: u64,
 }
 
-/// The place of one connection.
+/// The state of one connection.
 pub(crate) struct Seat {
     /// From 0.
     pub(crate) index: usize,
     pub(crate) of: usize,
     pub(crate) random: SeededRandom,
-    /// For sources that go through something.
+    /// For sources that go through a range.
     pub(crate) position: u64,
     /// For sources that list.
     pub(crate) token: Option<String>,
@@ -70,14 +70,14 @@ pub(crate) trait Source: Send + Sync {
     /// `None` when this seat has nothing more to do.
     fn next(&self, seat: &mut Seat) -> Option<Operation>;
 
-    /// Is told what became of an operation.
+    /// Called with the outcome of an operation.
     fn done(&self, _seat: &mut Seat, _operation: Operation, _outcome: Outcome) {}
 }
 
-/// What a load has shown.
+/// The results of a load.
 pub(crate) struct Measured {
     pub(crate) recorded: Recorded,
-    /// The time in which it was recorded.
+    /// The time over which it was recorded.
     pub(crate) elapsed: Duration,
     pub(crate) slot: Duration,
     /// See [`Schedule::missed`].
@@ -89,7 +89,7 @@ pub(crate) struct Measured {
 /// Runs a load to its end.
 ///
 /// # Errors
-/// When the system gives no thread or no descriptor.
+/// When the system has no thread or no descriptor left.
 pub(crate) fn run(server: &Server, load: &Load, source: &Arc<dyn Source>) -> Result<Measured, Failure> {
     let cpu_before = own_cpu();
     let schedule = Arc::new(Schedule::new(Arc::clone(&server.env.clock), load.pace, load.limits));
@@ -197,7 +197,7 @@ impl Worker<'_> {
     }
 }
 
-/// A connection at work.
+/// A connection that is in use.
 struct Worked {
     client: Client,
     seat: Seat,
@@ -226,7 +226,7 @@ impl Worked {
     }
 }
 
-/// Waits, as a stage of a workload.
+/// Waits, as a stage of a workload does.
 pub(crate) fn wait(clock: &Arc<dyn Clock>, period: Duration) -> Result<(), Failure> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| Failure::of("runtime", &e))?;
     runtime.block_on(clock.sleep(period));

@@ -1,4 +1,4 @@
-//! The `forebay-bench` command: puts load on any server that speaks S3, and says what it took.
+//! The `forebay-bench` command: puts load on any server that speaks S3, and reports how it did.
 
 mod bare_server;
 mod cli;

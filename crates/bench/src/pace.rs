@@ -13,14 +13,15 @@ use tokio::io::unix::AsyncFd;
 /// How operations follow one another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Pace {
-    /// Each connection begins an operation when its last one has ended.
+    /// Each connection begins an operation when its previous one has ended.
     Closed,
-    /// Operations are due at a fixed rate, in operations per second of all connections together, whatever the server does. Latency counts
-    /// from when an operation was due, so a stall shows in all operations that it has kept waiting (Tene: "How NOT to measure latency").
+    /// Operations are due at a fixed rate, in operations per second of all connections together, whatever the server
+    /// does. Latency counts from when an operation was due, so a stall shows in all operations that it has delayed
+    /// (Tene: "How NOT to measure latency").
     Open(f64),
 }
 
-/// What ends a load; the first that is reached does.
+/// What ends a load: the limit that is reached first.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits {
     pub(crate) duration: Option<Duration>,
@@ -28,7 +29,7 @@ pub(crate) struct Limits {
     pub(crate) bytes: Option<u64>,
 }
 
-/// Tells all connections of a load when their next operation begins. Times are of the monotonic clock.
+/// Tells each connection of a load when its next operation begins. Times are of the monotonic clock.
 pub(crate) struct Schedule {
     clock: Arc<dyn Clock>,
     pace: Pace,
@@ -54,7 +55,7 @@ impl Schedule {
             || self.limits.bytes.is_some_and(|bytes| self.bytes.load(Ordering::Relaxed) >= bytes)
     }
 
-    /// When the next operation counts as begun, which is not in the future; `None` when the load is over.
+    /// When the next operation counts as begun, which is never in the future. `None` when the load is over.
     pub(crate) async fn next(&self, timer: Option<&Timer>) -> Option<Duration> {
         let now = self.clock.monotonic();
         if self.is_over(now) {
@@ -73,12 +74,13 @@ impl Schedule {
         Some(due)
     }
 
-    /// Counts what an operation has moved.
+    /// Counts the bytes that an operation has moved.
     pub(crate) fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Operations that were due within the duration, of which `begun` have begun: the rest waited until the end for a free connection.
+    /// Operations that were due within the duration but have not begun, when `begun` have: they waited until the end
+    /// for a free connection.
     pub(crate) fn missed(&self, begun: u64) -> u64 {
         match (self.pace, self.limits.duration) {
             (Pace::Open(rate), Some(duration)) => {
@@ -90,7 +92,8 @@ impl Schedule {
     }
 }
 
-/// The kernel's timer, to a few microseconds: the runtime's own counts in milliseconds, which is longer than many operations take.
+/// The kernel's timer, exact to a few microseconds. The runtime's own timer counts in milliseconds, which is longer
+/// than many operations take.
 pub(crate) struct Timer {
     descriptor: AsyncFd<OwnedFd>,
 }

@@ -1,7 +1,9 @@
-//! What objects hold: bytes that follow from key, version and size, so that a reader can check them without having been told.
+//! The contents of objects: bytes that follow from key, version and size, so that a reader can check them without
+//! further knowledge.
 //!
-//! All content is cut from one block of random bytes that is made once. Where the cut begins says the key, so that one object is not taken for
-//! another; there are few enough beginnings that the hash of each body has to be made only once.
+//! All content is cut from one block of random bytes that is made once. The key decides where the cut begins, so that
+//! one object is not taken for another. There are few enough beginnings that the hash of each body has to be computed
+//! only once.
 
 use std::collections::HashMap;
 
@@ -9,16 +11,18 @@ use forebay_env::Random;
 use forebay_env::random::SeededRandom;
 use sha2::{Digest, Sha256};
 
-/// A prime: content longer than the block repeats itself, but never at the border of a page or a part.
+/// A prime, so that content that is longer than the block repeats, but never at the border of a page or a part.
 const BLOCK_BYTES: usize = 1_048_583;
-/// Beginnings of one size are this many bytes of different content at most, which is what has to be hashed before all hashes are known.
+/// The beginnings for one size have at most this many bytes of different content. That is what has to be hashed before
+/// all hashes are known.
 const VARIANT_BYTES: u64 = 256 << 20;
 const VARIANTS_MIN: u64 = 4;
 const VARIANTS_MAX: u64 = 4096;
-/// Known hashes, of 50 bytes each. Sizes that are drawn at random fill it; after that, bodies are hashed each time.
+/// Most hashes that are kept, of 50 bytes each. Sizes that are drawn at random fill it up; after that, bodies are
+/// hashed each time.
 const HASHES_MAX: usize = 1 << 18;
 
-/// Where the content of an object lies in the block.
+/// Where the content of an object is in the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Content {
     begin: usize,
@@ -41,7 +45,8 @@ impl Payload {
         Self { block }
     }
 
-    /// What an object of this key and size holds in its `version`th writing; two versions in a row always differ.
+    /// The content of an object of this key and size when it is written for the `version`th time. Two versions in a row
+    /// always differ.
     pub(crate) fn content(key: &str, version: u64, size: u64) -> Content {
         let variants = (VARIANT_BYTES / size.max(1)).clamp(VARIANTS_MIN, VARIANTS_MAX);
         let variant = (number_of(key).wrapping_add(version)) % variants;
@@ -49,7 +54,7 @@ impl Payload {
         Content { begin: variant as usize * (BLOCK_BYTES / VARIANTS_MAX as usize), size }
     }
 
-    /// A piece of the content, from `offset` on: as long as it lies in one piece in the block.
+    /// The content from `offset` on, as far as it is contiguous in the block.
     pub(crate) fn slice(&self, content: Content, offset: u64) -> &[u8] {
         let begin = ((content.begin as u64 + offset) % BLOCK_BYTES as u64) as usize;
         let left = (content.size - offset).min((BLOCK_BYTES - begin) as u64) as usize;
@@ -68,7 +73,7 @@ impl Payload {
         })
     }
 
-    /// Whether `received` is what the content holds from `offset` on.
+    /// Whether `received` is the content from `offset` on.
     pub(crate) fn matches(&self, content: Content, offset: u64, received: &[u8]) -> bool {
         if offset + received.len() as u64 > content.size {
             return false;
@@ -90,7 +95,7 @@ fn number_of(key: &str) -> u64 {
     SeededRandom::new(hash).next_u64()
 }
 
-/// The SHA-256 of bodies in hex, each made once.
+/// The SHA-256 of bodies in hex, each computed once.
 #[derive(Default)]
 pub(crate) struct Hashes {
     known: HashMap<(Content, u64, u64), String>,

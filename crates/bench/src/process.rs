@@ -1,31 +1,31 @@
-//! What a server takes of its machine, from `/proc`.
+//! What a server uses of its machine, from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// Of a process and all its descendants.
+/// The usage of a process and all its descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// User and system time, with that of children that have ended.
+    /// User and system time, including that of children that have ended.
     pub(crate) cpu: Duration,
     /// The sum of the peaks (`VmHWM`), in bytes.
     pub(crate) memory_peak: u64,
-    /// What was handed to storage (`write_bytes`), in bytes.
+    /// Bytes handed to storage (`write_bytes`).
     pub(crate) written: u64,
-    /// What was fetched from storage (`read_bytes`), in bytes.
+    /// Bytes fetched from storage (`read_bytes`).
     pub(crate) read: u64,
 }
 
 /// Reads what a process has used so far.
 ///
 /// # Errors
-/// One line that names the process, when it's not there or may not be looked at.
+/// One line that names the process, when it does not exist or may not be inspected.
 pub(crate) fn usage(pid: u32) -> Result<Usage, String> {
     let parents = parents().map_err(|error| format!("/proc: {error}"))?;
     let mut usage = one(pid)?;
     for child in parents.keys().copied().filter(|child| descends(*child, pid, &parents)) {
-        // It may have ended in the meantime; its time is then in that of its parent.
+        // It may have ended meanwhile. Its time is then included in that of its parent.
         let Ok(more) = one(child) else { continue };
         usage.cpu += more.cpu;
         usage.memory_peak += more.memory_peak;
@@ -43,7 +43,7 @@ fn parents() -> std::io::Result<BTreeMap<u32, u32>> {
 
 fn descends(child: u32, ancestor: u32, parents: &BTreeMap<u32, u32>) -> bool {
     let mut next = child;
-    // A chain of parents is shorter than all processes, unless one has ended and its number was taken.
+    // A chain of parents is shorter than the number of processes, unless one has ended and its number was reused.
     for _ in 0..parents.len() {
         match parents.get(&next) {
             Some(parent) if *parent == ancestor => return true,
@@ -61,7 +61,7 @@ struct Stat {
 
 fn stat(pid: u32) -> Result<Stat, String> {
     let text = read(pid, "stat")?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain anything.
     let fields: Vec<&str> = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let field = |number: usize| -> Option<u64> { fields.get(number)?.parse().ok() };
     // proc(5): state is field 3, ppid 4, utime to cstime 14 to 17.

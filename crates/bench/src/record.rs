@@ -1,4 +1,4 @@
-//! What was measured of a load.
+//! The measurements of a load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::s3::{Kind, Sample};
 const LATENCY_MAX_NS: u64 = 3600 * 1_000_000_000;
 /// Latencies are kept to three digits.
 const DIGITS: u8 = 3;
-/// Points in time of a chart: more would not be seen, and memory is bounded.
+/// Most points in time of a chart: nobody would see more, and memory is bounded.
 const SLOTS_MAX: usize = 100_000;
 
 /// Samples of one kind of operation.
 pub(crate) struct Counted {
-    /// In nanoseconds, of what succeeded.
+    /// In nanoseconds, of successful operations.
     pub(crate) latency: Histogram<u64>,
     /// In nanoseconds, until the first byte of the answer.
     pub(crate) first_byte: Histogram<u64>,
@@ -61,7 +61,7 @@ fn nanoseconds(end: Duration, begin: Duration) -> u64 {
     u64::try_from(end.saturating_sub(begin).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What ended within one stretch of time.
+/// What ended within one slot of time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Slot {
     pub(crate) operations: u64,
@@ -94,7 +94,7 @@ impl Recorded {
         if sample.end < self.window.from || self.window.until.is_some_and(|until| sample.end >= until) {
             return;
         }
-        // The bytes of parts are those of their upload, which count at its end.
+        // The bytes of parts are those of their upload, and count when it ends.
         if sample.kind != Kind::Part {
             self.add_to_slot(&sample);
         }
@@ -131,13 +131,13 @@ impl Recorded {
         }
     }
 
-    /// Operations that succeeded, without the parts of multipart uploads, which are within them.
+    /// Successful operations. Parts of multipart uploads do not count, because they are included in their uploads.
     pub(crate) fn operations(&self) -> u64 {
         let whole = self.kinds.iter().filter(|(kind, _)| **kind != Kind::Part);
         whole.map(|(_, counted)| counted.latency.len()).sum()
     }
 
-    /// Operations that failed, counted alike.
+    /// Failed operations, counted in the same way.
     pub(crate) fn failures(&self) -> u64 {
         let whole = self.kinds.iter().filter(|(kind, _)| **kind != Kind::Part);
         whole.flat_map(|(_, counted)| counted.errors.values()).sum()

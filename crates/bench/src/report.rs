@@ -1,4 +1,4 @@
-//! What is reported of runs.
+//! Reports of runs.
 
 mod csv;
 mod html;
@@ -18,17 +18,17 @@ use crate::load::Measured;
 use crate::process::Usage;
 use crate::record::{Counted, Recorded, Slot};
 
-/// Percentiles of the chart.
+/// Percentiles in the chart.
 const CURVE: [f64; 13] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0];
 
-/// Everything, as it is written to a JSON file.
+/// The whole report, as it is written to a JSON file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     pub(crate) version: &'static str,
     pub(crate) workload: String,
     pub(crate) started_unix_ms: u64,
-    /// What was asked for, without secrets.
+    /// The options, without secrets.
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) runs: Vec<Run>,
 }
@@ -39,9 +39,9 @@ pub(crate) struct Report {
 pub(crate) struct Run {
     pub(crate) name: String,
     pub(crate) connections: usize,
-    /// Operations per second that were due; absent in closed loops.
+    /// Operations per second that were due. Absent in closed loops.
     pub(crate) rate: Option<f64>,
-    /// The median of each number over all rounds; sums of errors; the points in time are those of the middle round.
+    /// The median of each number over all rounds, sums of errors, and the points in time of the middle round.
     pub(crate) median: Round,
     pub(crate) rounds: Vec<Round>,
 }
@@ -53,28 +53,28 @@ pub(crate) struct Round {
     pub(crate) operations_per_second: f64,
     /// By kind of operation.
     pub(crate) operations: BTreeMap<&'static str, Figures>,
-    /// Operations of an open loop that were due and have not begun.
+    /// Operations of an open loop that were due but have not begun.
     pub(crate) missed: u64,
-    /// Processor time of the generator, in microseconds for each operation.
+    /// Processor time of the generator, in microseconds per operation.
     pub(crate) generator_cpu_us: f64,
     pub(crate) server: Option<ServerFigures>,
     pub(crate) slot_seconds: f64,
     pub(crate) slots: Vec<Slot>,
 }
 
-/// Of one kind of operation.
+/// The figures of one kind of operation.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Figures {
-    /// Those that succeeded.
+    /// Successful operations.
     pub(crate) count: f64,
     pub(crate) operations_per_second: f64,
     pub(crate) bytes_per_second: f64,
     pub(crate) objects_per_second: f64,
-    /// By code of S3, or what stands for it.
+    /// By error code of S3, or what replaces it.
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) latency_ms: Latency,
-    /// Of what has a body to wait for.
+    /// Only for operations with a body to wait for.
     pub(crate) first_byte_ms: Option<Latency>,
     /// Percentile and latency in milliseconds.
     pub(crate) curve_ms: Vec<(f64, f64)>,
@@ -91,22 +91,22 @@ pub(crate) struct Latency {
     pub(crate) max: f64,
 }
 
-/// What the server took.
+/// What the server used.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServerFigures {
-    /// User and system time, in microseconds for each operation.
+    /// User and system time, in microseconds per operation.
     pub(crate) cpu_us: f64,
     pub(crate) memory_peak_bytes: f64,
     pub(crate) written_bytes: f64,
-    /// Bytes that were written to storage for each byte of objects that the server took.
+    /// Bytes written to storage per byte of objects that the server received.
     pub(crate) write_amplification: Option<f64>,
-    /// Bytes that were read from storage for each byte of objects that the server sent.
+    /// Bytes read from storage per byte of objects that the server sent.
     pub(crate) read_amplification: Option<f64>,
 }
 
 impl Latency {
-    /// Of a histogram of nanoseconds.
+    /// From a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let ms = |percentile| histogram.value_at_percentile(percentile) as f64 / 1e6;
         let mean = histogram.mean() / 1e6;
@@ -245,12 +245,12 @@ impl ServerFigures {
 }
 
 impl Run {
-    /// `rounds` is not empty.
+    /// `rounds` must not be empty.
     pub(crate) fn new(name: String, connections: usize, rate: Option<f64>, rounds: Vec<Round>) -> Self {
         Self { name, connections, rate, median: Round::median(&rounds), rounds }
     }
 
-    /// What the lines of this run are called.
+    /// The name of this run's lines.
     fn label(&self) -> String {
         let rate = self.rate.map(|rate| format!(" at {rate}/s")).unwrap_or_default();
         format!("{} x{}{rate}", self.name, self.connections)
@@ -258,7 +258,7 @@ impl Run {
 }
 
 impl Report {
-    /// Operations that failed in all rounds, those that are parts of others counted too.
+    /// Operations that failed in all rounds, including those that are parts of others.
     pub(crate) fn failed(&self) -> u64 {
         let figures = self.runs.iter().flat_map(|run| run.median.operations.values());
         figures.map(Figures::failed).sum()
@@ -269,7 +269,7 @@ fn each(time: Duration, operations: f64) -> f64 {
     if operations > 0.0 { time.as_secs_f64() * 1e6 / operations } else { 0.0 }
 }
 
-/// The middle one, or the mean of both; 0 of none.
+/// The middle value, or the mean of the two in the middle. 0 without values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

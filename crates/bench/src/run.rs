@@ -1,4 +1,4 @@
-//! Runs the workloads of the command line: prepares, measures in rounds, cleans up.
+//! Runs the workloads of the command line: prepares, measures in rounds, and cleans up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::s3::Operation;
 use crate::signature::Credentials;
 use crate::workload::{BATCH_MAX, Clear, Kind, Mix, Objects, Once, Prepare, Workload};
 
-/// Objects are prepared by so many connections at least.
+/// Fewest connections that prepare objects.
 const PREPARING_MIN: usize = 8;
-/// More connections than a process may have descriptors as a rule.
+/// More connections than the file descriptors that a process usually may have.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Runs a workload, and shows what it came to.
+/// Runs a workload, and shows the results.
 pub(crate) fn run(name: &str, kind: Kind, options: &RunOptions) -> Result<(), Failure> {
     check(kind, options)?;
     let server = server(&options.server)?;
@@ -113,7 +113,7 @@ fn server(options: &ServerOptions) -> Result<Server, Failure> {
     server_at(&options.host, credentials, &options.request)
 }
 
-/// A server by its hosts.
+/// A server with these hosts.
 ///
 /// # Errors
 /// When an option is wrong.
@@ -146,10 +146,10 @@ pub(crate) fn server_at(
     })
 }
 
-/// What the server has used so far, when there is one to look at.
+/// What the server has used so far, if its process is known.
 ///
 /// # Errors
-/// When it can't be looked at.
+/// When it can't be inspected.
 pub(crate) fn usage(pid: Option<u32>) -> Result<Option<Usage>, Failure> {
     let usage = |pid| process::usage(pid).map_err(|problem| Failure::Refused(format!("--server-pid {pid}: {problem}")));
     pid.map(usage).transpose()
@@ -230,7 +230,7 @@ impl Bench<'_> {
         self.aside("writing the objects", most.max(PREPARING_MIN), Arc::new(prepare)).map(drop)
     }
 
-    /// Does what is not measured.
+    /// Does work that is not measured.
     fn aside(&self, doing: &str, connections: usize, source: Arc<dyn Source>) -> Result<Measured, Failure> {
         let measured = load::run(&self.server, &self.load(connections, Pace::Closed, Limits::default(), 0), &source)?;
         let errors = measured.recorded.kinds.values().flat_map(|counted| &counted.errors);
@@ -242,13 +242,13 @@ impl Bench<'_> {
 
     fn load(&self, connections: usize, pace: Pace, limits: Limits, round: usize) -> Load {
         let request = &self.options.server.request;
-        // Each round makes other choices, and the same ones when it's run again.
+        // Each round makes other choices, and the same ones when it is repeated.
         let seed = request.seed.wrapping_add((round as u64) << 32);
         let (ramp_up, ramp_down) = (Duration::ZERO, Duration::ZERO);
         Load { threads: request.threads.min(connections), connections, pace, limits, ramp_up, ramp_down, seed }
     }
 
-    /// Goes through all concurrencies in each round, so that what changes in the meantime meets all of them.
+    /// Runs all concurrencies in each round, so that what changes meanwhile affects all of them.
     fn measure(&self, name: &str, kind: Kind) -> Result<Vec<Run>, Failure> {
         let workload = Arc::new(Workload::new(kind, self.objects.clone(), self.options.keys));
         let is_deleting = matches!(kind, Kind::Delete { .. });

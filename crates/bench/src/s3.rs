@@ -1,4 +1,4 @@
-//! S3 operations, each measured.
+//! S3 operations, each of them measured.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::http::{Answer, Connection, Endpoint, Sink, Trouble};
 use crate::payload::{Content, Hashes, Payload};
 use crate::signature::{EMPTY_SHA256, Signer, UNSIGNED_PAYLOAD, encoded};
 
-/// An object in one of its versions: those that the generator writes of one key differ.
+/// One version of an object: the versions that the generator writes of one key differ.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) bucket: Arc<str>,
@@ -24,18 +24,19 @@ pub(crate) struct Target {
     pub(crate) version: u64,
 }
 
-/// What is done to the server. Sizes are in bytes.
+/// Operations on the server. Sizes are in bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     Put {
         target: Target,
         size: u64,
     },
-    /// Without a size, that of the answer is taken for it.
+    /// Without a size, the size in the answer is used.
     Get {
         target: Target,
         size: Option<u64>,
-        /// Start and length of what is read of it. Nothing of an empty object is read whole, since no range of it could be.
+        /// Start and length of the range to read. For an empty range the object is read whole, since no range of an
+        /// empty object exists.
         range: Option<(u64, u64)>,
     },
     Stat {
@@ -55,7 +56,7 @@ pub(crate) enum Operation {
         keys_max: u32,
         token: Option<String>,
     },
-    /// Creates, uploads the parts one after the other, and completes.
+    /// Creates the upload, uploads the parts in sequence, and completes it.
     Multipart {
         target: Target,
         size: u64,
@@ -66,17 +67,17 @@ pub(crate) enum Operation {
         target: Target,
         size: u64,
     },
-    /// A bucket that is there already is as good.
+    /// A bucket that exists already is fine.
     CreateBucket {
         bucket: String,
     },
-    /// A bucket that is not there is as good.
+    /// A bucket that does not exist is fine.
     DeleteBucket {
         bucket: String,
     },
 }
 
-/// What samples are counted under.
+/// The name under which samples are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Kind {
@@ -105,7 +106,7 @@ impl Kind {
     }
 }
 
-/// One measured operation; times are of the monotonic clock.
+/// One measured operation. Times are of the monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) kind: Kind,
@@ -113,22 +114,22 @@ pub(crate) struct Sample {
     pub(crate) end: Duration,
     pub(crate) first_byte: Option<Duration>,
     pub(crate) bytes: u64,
-    /// Objects: the keys of a list, those that were deleted at once, else 1.
+    /// Number of objects: the keys of a list, those that were deleted at once, otherwise 1.
     pub(crate) objects: u64,
     pub(crate) error: Option<String>,
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) succeeded: bool,
-    /// Of a list: what the next page starts with.
+    /// For a list: where the next page starts.
     pub(crate) next: Option<String>,
-    /// Of a list.
+    /// For a list.
     pub(crate) keys: Vec<String>,
 }
 
-/// Why an operation failed: the code of S3, or what stands for it.
+/// Why an operation failed: the error code of S3, or what replaces it.
 type Failed = String;
 
 /// What all connections of a thread share.
@@ -142,12 +143,12 @@ pub(crate) struct Shared {
     pub(crate) timeout: Duration,
 }
 
-/// What goes into the body of a request.
+/// The body of a request.
 #[derive(Clone, Copy)]
 enum Body<'a> {
     Nothing,
     Text(&'a str),
-    /// A piece of an object, from an offset on, of a length.
+    /// A piece of an object: content, offset and length.
     Piece(Content, u64, u64),
 }
 
@@ -155,9 +156,9 @@ enum Body<'a> {
 struct Check<'a> {
     payload: &'a Payload,
     target: &'a Target,
-    /// Of the whole object.
+    /// Size of the whole object.
     size: Option<u64>,
-    /// Start and length of what was asked for, when that is not all.
+    /// Start and length of the range, if not everything was requested.
     range: Option<(u64, u64)>,
     content: Option<Content>,
     offset: u64,
@@ -210,7 +211,7 @@ impl Client {
         Self { connection, shared, head: String::new() }
     }
 
-    /// Does an operation whose latency counts from `begin`, and gives its samples to `record`.
+    /// Does an operation whose latency counts from `begin`, and passes its samples to `record`.
     pub(crate) async fn perform(
         &mut self,
         operation: &Operation,
@@ -350,13 +351,13 @@ impl Client {
             Err(code) => Err(code),
         };
         if done.is_err() {
-            // The upload counts as failed whatever comes of this; it only keeps the bucket clean.
+            // The upload counts as failed, whatever this returns. It only keeps the bucket clean.
             let _ = self.send("DELETE", &path, &upload, Body::Nothing).await;
         }
         done
     }
 
-    /// Uploads the parts, and gives the document that completes the upload.
+    /// Uploads the parts, and returns the document that completes the upload.
     async fn parts(
         &mut self,
         target: &Target,
@@ -455,7 +456,7 @@ impl Client {
             write!(self.head, "range: bytes={start}-{}\r\n", start + length - 1).expect("a string takes all");
         }
         if let Body::Text(text) = body {
-            // Deletions of many must have it.
+            // Required for multi-object deletes.
             let md5 = BASE64_STANDARD.encode(Md5::digest(text));
             write!(self.head, "content-md5: {md5}\r\n").expect("a string takes all");
         }
@@ -481,7 +482,7 @@ fn path(target: &Target) -> String {
     format!("/{}/{}", target.bucket, encoded(&target.key, true))
 }
 
-/// The code of an answer that reports an error, also under a status of 200.
+/// The code of an answer that reports an error, possibly with status 200.
 fn error_code(answer: &Answer) -> Option<String> {
     let text = String::from_utf8_lossy(&answer.text);
     let failed = answer.status >= 300 || text.contains("<Error>");
@@ -507,7 +508,7 @@ fn deletion(keys: &[String]) -> String {
     format!("<Delete>{}<Quiet>true</Quiet></Delete>", objects.collect::<String>())
 }
 
-/// What stands between the tags of a name that has no attributes, which is how servers write the few elements read here.
+/// The text between the tags of a name without attributes. Servers write the few elements that are read here like this.
 fn elements<'a>(text: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let mut rest = text;

@@ -9,16 +9,16 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-/// What stands in `x-amz-content-sha256` when the body is not signed.
+/// The value of `x-amz-content-sha256` when the body is not signed.
 pub(crate) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 /// SHA-256 of nothing.
 pub(crate) const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// S3 refuses what is signed 15 minutes ago; a signature that is used again is not older than a third of that.
+/// S3 refuses a signature that is 15 minutes old. A signature that is reused is at most a third of that old.
 const CACHED_FOR_MS: u64 = 5 * 60 * 1000;
-/// Signatures that are kept, of about 300 bytes each with their requests.
+/// Most signatures that are kept, of about 300 bytes each with their requests.
 const CACHED_MAX: usize = 1 << 18;
 
-/// Whether each request is signed anew.
+/// Whether each request gets a new signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Signatures {
     /// Signs every request, as clients do
@@ -27,7 +27,7 @@ pub(crate) enum Signatures {
     Cached,
 }
 
-/// Who signs.
+/// Whose signature it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
     pub(crate) access_key: String,
@@ -56,7 +56,7 @@ pub(crate) struct Signed {
     pub(crate) authorization: String,
 }
 
-/// Signs requests; the key of a day is made once.
+/// Signs requests. The key of a day is computed once.
 pub(crate) struct Signer {
     credentials: Credentials,
     clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ impl Signer {
         Self { credentials, clock, day: String::new(), key: [0; 32], cache }
     }
 
-    /// Signs a request that has no headers but those that must be signed.
+    /// Signs a request that has no headers except those that must be signed.
     pub(crate) fn sign(&mut self, host: &str, method: &str, path: &str, query: &str, payload_sha256: &str) -> Signed {
         let now_ms = self.clock.unix_ms();
         if self.cache.is_none() {
@@ -145,14 +145,14 @@ fn mac(key: &[u8], data: &[u8]) -> [u8; 32] {
 
 /// As in `20130524T000000Z`.
 fn date(unix_ms: u64) -> String {
-    // The clock of a machine stays within the years that the type can hold.
+    // A machine's clock stays within the years that the type can hold.
     let now = OffsetDateTime::from_unix_timestamp((unix_ms / 1000) as i64).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let (date, time) = (now.date(), now.time());
     let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
     format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", time.hour(), time.minute(), time.second())
 }
 
-/// Percent-encodes all but unreserved characters, and `/` where a path keeps it.
+/// Percent-encodes everything except unreserved characters, and `/` where a path keeps it.
 pub(crate) fn encoded(text: &str, keep_slash: bool) -> String {
     let mut encoded = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! How large objects are.
+//! Sizes of objects.
 
 use std::str::FromStr;
 
@@ -15,7 +15,7 @@ pub(crate) enum Sizes {
     Fixed(u64),
     /// All sizes from the first to the second are equally likely.
     Uniform(u64, u64),
-    /// The logarithm of the size is normal; what is larger than `max` becomes `max`.
+    /// The logarithm of the size is normally distributed. A size above `max` becomes `max`.
     LogNormal {
         median: u64,
         sigma: f64,
@@ -24,7 +24,7 @@ pub(crate) enum Sizes {
 }
 
 impl Sizes {
-    /// The size that belongs to a number: the same for each call, so that a reader knows what a writer wrote.
+    /// The size for a number. It is the same for each call, so a reader knows what a writer wrote.
     pub(crate) fn of(&self, number: u64) -> u64 {
         match *self {
             Self::Fixed(size) => size,

@@ -15,32 +15,32 @@ use crate::sizes::Sizes;
 /// Most keys of one request in S3, to list or to delete.
 pub(crate) const BATCH_MAX: u32 = 1000;
 
-/// What is done over and over.
+/// What a workload does repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
-    /// Writes new objects, or the prepared ones again when they are to be overwritten.
+    /// Writes new objects, or overwrites the prepared ones.
     Put {
         overwrite: bool,
     },
-    /// Whole objects, or ranges of so many bytes.
+    /// Reads whole objects, or ranges of `range_bytes`.
     Get {
         range_bytes: Option<u64>,
     },
     Stat,
-    /// One page after the other, of so many keys.
+    /// Lists page after page, of `keys_max` keys.
     List {
         keys_max: u32,
     },
-    /// Each object once, so many by one request.
+    /// Deletes each object once, `batch` of them per request.
     Delete {
         batch: u32,
     },
-    /// Uploads in parts of so many bytes.
+    /// Uploads in parts of `part_bytes`.
     Multipart {
         part_bytes: u64,
     },
     ReadAfterWrite,
-    /// Shares of GET, STAT and PUT; the rest are deletions of what was put.
+    /// Shares of GET, STAT and PUT. The rest are deletions of what was put.
     Mixed(Mix),
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct Mix {
     pub(crate) get: f64,
     pub(crate) stat: f64,
     pub(crate) put: f64,
-    /// At most as much as `put`.
+    /// At most equal to `put`.
     pub(crate) delete: f64,
 }
 
-/// The objects that a workload is about: numbers from 0, under one prefix.
+/// The objects of a workload: numbers from 0, under one prefix.
 #[derive(Debug, Clone)]
 pub(crate) struct Objects {
     pub(crate) bucket: Arc<str>,
@@ -77,13 +77,14 @@ impl Objects {
     }
 }
 
-/// Start and length of `bytes` of an object, from a multiple of that on; less at its end, and none of it when it is empty.
+/// Start and length of a range of `bytes` of an object, beginning at a multiple of that. It is shorter at the object's
+/// end, and empty when the object is.
 fn random_range(random: &dyn Random, size: u64, bytes: u64) -> (u64, u64) {
     let start = random.below(size.div_ceil(bytes).max(1)) * bytes;
     (start, bytes.min(size - start))
 }
 
-/// A workload at work; all its rounds share it, so that new objects are new in each.
+/// A running workload. All its rounds share it, so that new objects are new in each round.
 pub(crate) struct Workload {
     kind: Kind,
     objects: Objects,
@@ -91,7 +92,7 @@ pub(crate) struct Workload {
     /// The number of the next new object, and of the next one that is deleted.
     new: AtomicU64,
     deleted: AtomicU64,
-    /// New objects of the mix that are there, the oldest first.
+    /// New objects of the mix that exist, the oldest first.
     put: Mutex<VecDeque<u64>>,
 }
 
@@ -108,12 +109,12 @@ impl Workload {
         }
     }
 
-    /// Whether objects must be there before the first round.
+    /// Whether objects must exist before the first round.
     pub(crate) fn wants_objects(&self) -> bool {
         !matches!(self.kind, Kind::Put { .. } | Kind::Multipart { .. } | Kind::ReadAfterWrite)
     }
 
-    /// Lets objects be deleted anew, after they have been written again.
+    /// Allows objects to be deleted again, after they were rewritten.
     pub(crate) fn rewind(&self) {
         self.deleted.store(0, Ordering::Relaxed);
     }
@@ -154,7 +155,7 @@ impl Workload {
         }
     }
 
-    /// Keys that no other connection writes; each in a version that its number and the writes before it make.
+    /// Keys that no other connection writes. The version counts this connection's writes.
     fn read_after_write(&self, seat: &mut Seat) -> Operation {
         let own = (self.objects.count / seat.of as u64).max(1);
         let number = seat.random.below(own.min(1 << 32)) * seat.of as u64 + seat.index as u64;
@@ -219,7 +220,7 @@ impl Source for Prepare {
     }
 }
 
-/// Deletes all that is under the prefix: lists a page, deletes it, and lists again. For one connection.
+/// Deletes everything under the prefix: lists a page, deletes it, and lists again. For one connection.
 pub(crate) struct Clear {
     objects: Objects,
     listed: Mutex<Option<Vec<String>>>,
@@ -245,7 +246,7 @@ impl Source for Clear {
 
     fn done(&self, _: &mut Seat, operation: Operation, outcome: Outcome) {
         *self.listed.lock() = match operation {
-            // After a failure there is nothing to do but to end.
+            // After a failure, the only thing to do is to stop.
             _ if !outcome.succeeded => Some(Vec::new()),
             Operation::List { .. } => Some(outcome.keys),
             _ => None,

@@ -1,4 +1,4 @@
-//! The program as a shell starts it.
+//! The program, started as a shell starts it.
 
 use std::process::Command;
 

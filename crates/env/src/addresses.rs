@@ -1,4 +1,5 @@
-//! How many connections each address has. Without a bound, one client with half-open connections takes the places of all others.
+//! Limits the connections of each address. Without a limit, one client with half-open connections takes the places of
+//! all others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,15 +7,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Shared by clones.
+/// The connections of all addresses. Clones share them.
 #[derive(Clone)]
 pub struct Addresses {
     most: usize,
-    /// Addresses without a connection are not in it.
+    /// Addresses without a connection are not in the table.
     open: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
-/// A connection of an address, until it is dropped.
+/// A connection of an address, counted until this is dropped.
 pub struct AddressPlace {
     address: IpAddr,
     addresses: Addresses,
@@ -25,7 +26,7 @@ impl Addresses {
         Self { most, open: Arc::default() }
     }
 
-    /// `None` when the address has as many as it may.
+    /// `None` when the address has as many connections as it may.
     pub fn enter(&self, peer: IpAddr) -> Option<AddressPlace> {
         let address = subscriber(peer);
         let mut open = self.open.lock();
@@ -49,7 +50,7 @@ impl Drop for AddressPlace {
     }
 }
 
-/// One subscriber has a whole /64 of IPv6.
+/// One subscriber has a whole /64 of IPv6, so all of it counts as one address.
 fn subscriber(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),

@@ -1,31 +1,32 @@
-//! Calls that block, on threads where they disturb nobody.
+//! Blocking calls, on threads where they delay nobody else.
 
 use tokio::task::JoinError;
 
 use crate::{Background, RequesterPlaces};
 
-/// Places for the calls of one device. One that does not answer any more keeps each thread that waits for it, and those of no other. Those for
-/// whom there are calls (see [`crate::Requester`]) share them. Clones share them.
+/// Limits the blocking calls to one device. A device that no longer answers keeps the threads that wait for it, and no
+/// threads of other devices. The requesters of the calls (see [`crate::Requester`]) share the places fairly. Clones
+/// share them, too.
 #[derive(Clone)]
 pub struct Calls {
     places: RequesterPlaces,
-    /// Where those run of a requester that has more than so many under way.
+    /// Where the calls of a requester run that has more than this many in flight.
     background: Option<(Background, usize)>,
 }
 
 impl Calls {
-    /// So many at once.
+    /// At most `max` calls run at once.
     pub fn new(max: usize) -> Self {
         Self { places: RequesterPlaces::new(max), background: None }
     }
 
-    /// As [`Calls::new`], for calls that may take much of a processor. What a requester makes beside `first` others gives way to what answers from
-    /// memory or from local disk.
+    /// As [`Calls::new`], for calls that may use much of a processor. When a requester has more than `first` in flight,
+    /// the others run in the background: they give way to requests that are served from memory or from local disk.
     pub fn giving_way(background: &Background, first: usize, max: usize) -> Self {
         Self { background: Some((background.clone(), first)), ..Self::new(max) }
     }
 
-    /// Runs `work` when a place is free, on a thread for what blocks.
+    /// Runs `work` on a thread for blocking calls, once a place is free.
     ///
     /// # Errors
     /// When `work` panicked, or the runtime ends.
@@ -33,7 +34,7 @@ impl Calls {
         let place = self.places.take().await;
         let background = self.background.as_ref().filter(|(_, first)| place.count() > *first);
         let work = move || {
-            // Until the call returns, also when nobody waits for it any more.
+            // Held until the call returns, even if nobody waits for it any more.
             let _place = place;
             work()
         };
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
     use crate::Requester;
 
-    /// As those of a disk that stands still, or of a file system over a network whose server is gone.
+    /// Like the calls to a disk that hangs, or to a network file system whose server is gone.
     #[tokio::test]
     async fn calls_that_never_return_keep_some_threads_and_no_more() {
         let (broken, sound) = (Calls::new(3), Calls::new(3));
@@ -81,7 +82,7 @@ mod tests {
         last.join().await.expect("the places come back");
     }
 
-    /// As a tenant does who lists a large directory over a hundred connections.
+    /// Like a tenant that lists a large directory over a hundred connections.
     #[tokio::test]
     async fn who_asks_for_much_leaves_places_to_others() {
         let calls = Calls::new(8);
@@ -95,7 +96,7 @@ mod tests {
                     began.send(()).expect("the test waits for it");
                     ended.lock().recv().expect_err("nothing is sent");
                 };
-                // A task that works for him starts another.
+                // A task that works for this requester starts another.
                 let greedy = Requester::named("greedy");
                 crate::spawn(
                     greedy.gets(async move { crate::spawn(async move { calls.run(hang).await }).join().await }),
@@ -115,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Of many calls of one requester the first compete with those of others, and the rest do not.
+    /// Of many calls of one requester, the first compete with those of others, and the rest do not.
     #[test]
     fn who_asks_for_much_gives_way_with_the_rest() {
         let runtime = |name: &str| {

@@ -8,13 +8,13 @@ use tokio::sync::oneshot;
 
 use crate::sync::Mutex;
 
-/// Wall-clock time for what people see (Last-Modified, signatures), monotonic time for everything else:
-/// no order and no timeout may depend on the wall clock, which can jump either way.
+/// Wall-clock time for what people see (Last-Modified, signatures), monotonic time for everything else. No order and no
+/// timeout may depend on the wall clock, which can jump either way.
 #[async_trait]
 pub trait Clock: Send + Sync + 'static {
     /// Milliseconds since the Unix epoch.
     fn unix_ms(&self) -> u64;
-    /// Time since some fixed instant in the life of the process; never goes back.
+    /// Time since some fixed instant in the life of the process. Never goes back.
     fn monotonic(&self) -> Duration;
     async fn sleep(&self, period: Duration);
 }
@@ -35,7 +35,7 @@ impl SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the replacement that the lint names")]
     fn unix_ms(&self) -> u64 {
-        // A clock set before 1970 reads as 1970.
+        // A clock that is set to before 1970 reads as 1970.
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
     }
 
@@ -49,7 +49,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until [`ManualClock::advance`]; starts at 2020-01-01T00:00:00Z.
+/// A clock that stands still until [`ManualClock::advance`] is called. It starts at 2020-01-01T00:00:00Z.
 pub struct ManualClock {
     state: Mutex<ManualState>,
 }
@@ -57,7 +57,7 @@ pub struct ManualClock {
 struct ManualState {
     unix_ms: u64,
     monotonic: Duration,
-    /// By wake-up time and a number that keeps equal times apart.
+    /// By wake-up time, with a number that tells equal times apart.
     sleepers: BTreeMap<(Duration, u64), oneshot::Sender<()>>,
     next_sleeper: u64,
 }
@@ -73,7 +73,7 @@ impl ManualClock {
         Self { state: Mutex::new(state) }
     }
 
-    /// Moves both clocks on and wakes whoever has slept long enough.
+    /// Advances both clocks, and wakes the sleepers whose time has come.
     pub fn advance(&self, period: Duration) {
         let mut state = self.state.lock();
         state.monotonic += period;
@@ -113,7 +113,7 @@ impl Clock for ManualClock {
             state.sleepers.insert(key, sender);
             receiver
         };
-        // The sender is dropped only together with the clock.
+        // The sender is dropped only with the clock.
         let _ = awake.await;
     }
 }

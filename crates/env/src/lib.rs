@@ -1,9 +1,9 @@
-//! Clock, randomness, task spawning and disks: everything that a run takes from the outside world, behind
-//! traits, so that a whole worker can run from one seed. Every trait has its real implementation and one for tests and
-//! simulation beside it.
+//! Clock, randomness, task spawning and disks: everything that a run takes from the outside world, behind traits, so
+//! that a whole worker can run from one seed. Next to each trait are its real implementation and one for tests and
+//! simulation.
 //!
-//! Nothing else in Forebay asks the operating system for the time, a random number or a thread;
-//! `clippy.toml` refuses the calls and names their replacement here.
+//! Nothing else in Forebay asks the operating system for the time, a random number or a thread. `clippy.toml` refuses
+//! such calls, and names the replacement here.
 
 mod addresses;
 mod calls;
@@ -29,10 +29,11 @@ pub use requester::{Requester, RequesterPlace, RequesterPlaces};
 pub use tasks::{Background, Task, spawn};
 pub use timed_io::TimedIo;
 
-/// The target of all spans that are parts of traces: they are made only when somebody wants traces, see `forebay_logs::spans`.
+/// The target of all spans that are parts of traces. They are created only while somebody collects traces: see
+/// `forebay_logs::spans`.
 pub const SPANS: &str = "forebay::spans";
 
-/// What a component is handed instead of the operating system.
+/// What a component gets instead of the operating system.
 #[derive(Clone)]
 pub struct Env {
     pub clock: Arc<dyn Clock>,
@@ -50,7 +51,7 @@ impl Env {
         }
     }
 
-    /// A clock that moves only when told to, and random numbers from `seed`.
+    /// A clock that moves only when it is advanced, and random numbers from `seed`.
     pub fn simulated(seed: u64) -> (Self, Arc<clock::ManualClock>) {
         let clock = Arc::new(clock::ManualClock::new());
         (

@@ -1,4 +1,5 @@
-//! Places that are waited for, and who gets the next one: whoever has least, and of those that have as little who has waited longest.
+//! Places that tenants wait for. The next place goes to the tenant that has least, and among equals to the one that has
+//! waited longest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,20 +8,21 @@ use tokio::sync::oneshot;
 
 use crate::sync::Mutex;
 
-/// Who has how much of something, and who may have more. What is counted is up to the user: calls, requests, bytes.
+/// How much of something each tenant has, and which tenants may have more. The user decides what is counted: calls,
+/// requests, bytes.
 pub trait Shares: Send + 'static {
     type Tenant: Clone + Ord + Send + 'static;
-    /// Who has least is the next.
+    /// The tenant that has least is next.
     type Has: Ord;
 
     fn has(&self, tenant: &Self::Tenant) -> Self::Has;
-    /// Where it says no, somebody has something: what that one gives back lets others go on.
+    /// Where this says no, some tenant must have something: when that is given back, others continue.
     fn may_take(&self, tenant: &Self::Tenant) -> bool;
     fn take(&mut self, tenant: &Self::Tenant, amount: u64);
     fn give_back(&mut self, tenant: &Self::Tenant, amount: u64);
 }
 
-/// Shares that are waited for.
+/// Shares that can be waited for.
 pub struct Places<S: Shares> {
     state: Mutex<State<S>>,
 }
@@ -28,25 +30,26 @@ pub struct Places<S: Shares> {
 struct State<S: Shares> {
     shares: S,
     waiting: BTreeMap<S::Tenant, VecDeque<Waiter<S>>>,
-    /// Those that have come to wait.
+    /// Number of waiters that have come so far.
     came: u64,
 }
 
 struct Waiter<S: Shares> {
-    /// How many have come before.
+    /// How many waiters came before.
     number: u64,
     amount: u64,
     place: oneshot::Sender<Place<S>>,
 }
 
-/// Somebody who waits, until that is over or given up: while nothing is given back, nobody else would notice that he has gone away.
+/// A waiter, until it gets its place or gives up. It leaves the queue itself: while nothing is given back, nobody else
+/// would notice that it has gone.
 struct Waiting<'a, S: Shares> {
     places: &'a Places<S>,
     tenant: &'a S::Tenant,
     number: u64,
 }
 
-/// What a tenant has. It is given back in the end.
+/// What a tenant has taken. It is given back when this is dropped.
 pub struct Place<S: Shares> {
     places: Arc<Places<S>>,
     tenant: S::Tenant,
@@ -58,7 +61,7 @@ impl<S: Shares> Places<S> {
         Arc::new(Self { state: Mutex::new(State { shares, waiting: BTreeMap::new(), came: 0 }) })
     }
 
-    /// Waits for a place. Those of one tenant get theirs in the order in which they come.
+    /// Waits for a place. Waiters of one tenant get theirs in the order in which they come.
     pub async fn take(self: &Arc<Self>, tenant: &S::Tenant, amount: u64) -> Place<S> {
         let (place, _waiting) = {
             let mut state = self.state.lock();
@@ -79,7 +82,7 @@ impl<S: Shares> Places<S> {
         Place { places: Arc::clone(self), tenant, amount }
     }
 
-    /// Gives one place on.
+    /// Passes one place on to the next waiter.
     fn give_on(self: &Arc<Self>) -> Option<(oneshot::Sender<Place<S>>, Place<S>)> {
         let mut state = self.state.lock();
         loop {
@@ -92,14 +95,14 @@ impl<S: Shares> Places<S> {
             if queue.is_empty() {
                 state.waiting.remove(&tenant);
             }
-            // Some have gone away meanwhile.
+            // Some waiters have gone meanwhile.
             if let Some(Waiter { amount, place, .. }) = first.filter(|first| !first.place.is_closed()) {
                 return Some((place, self.place(&mut state, tenant, amount)));
             }
         }
     }
 
-    /// What a test wants to know of the shares, and whether nobody waits.
+    /// For tests: the shares, and whether nobody waits.
     pub fn look<T>(&self, look: impl FnOnce(&S, bool) -> T) -> T {
         let state = self.state.lock();
         look(&state.shares, state.waiting.is_empty())
@@ -110,7 +113,7 @@ impl<S: Shares> Drop for Waiting<'_, S> {
     fn drop(&mut self) {
         let mut state = self.places.state.lock();
         let Some(queue) = state.waiting.get_mut(self.tenant) else { return };
-        // They stand in the order of their numbers. Who has got a place is not among them any more.
+        // The queue is sorted by number. A waiter that has got its place is no longer in it.
         if let Ok(at) = queue.binary_search_by_key(&self.number, |waiter| waiter.number) {
             queue.remove(at);
         }
@@ -121,7 +124,7 @@ impl<S: Shares> Drop for Waiting<'_, S> {
 }
 
 impl<S: Shares> Place<S> {
-    /// What its tenant has by now, this one included.
+    /// What the tenant has by now, this place included.
     pub fn has(&self) -> S::Has {
         self.places.state.lock().shares.has(&self.tenant)
     }
@@ -135,7 +138,7 @@ impl<S: Shares> Drop for Place<S> {
     fn drop(&mut self) {
         self.places.state.lock().shares.give_back(&self.tenant, self.amount);
         while let Some((waiter, place)) = self.places.give_on() {
-            // Dropped where the waiter has gone away in this moment, which gives it on as well.
+            // If the waiter has gone in this moment, the place is dropped here, which passes it on as well.
             drop(waiter.send(place));
         }
     }

@@ -9,7 +9,7 @@ use crate::sync::Mutex;
 pub trait Random: Send + Sync + 'static {
     fn next_u64(&self) -> u64;
 
-    /// Uniform in `0..bound`. The bias of the modulus is below 2^-32 for the bounds used here.
+    /// Uniform in `0..bound`. The bias of the modulo is below 2^-32 for the bounds used here.
     fn below(&self, bound: u64) -> u64 {
         assert!(bound > 0 && bound <= 1 << 32, "a bound must be in 1..=2^32: {bound}");
         self.next_u64() % bound
@@ -21,7 +21,7 @@ pub trait Random: Send + Sync + 'static {
     }
 }
 
-/// Numbers that a thread asks the kernel for at once: with less than 256 bytes a call is never cut short.
+/// How many numbers a thread gets from the kernel at once. With less than 256 bytes, a call is never cut short.
 const BATCH: usize = 31;
 
 thread_local! {
@@ -45,7 +45,8 @@ impl Random for SystemRandom {
     }
 }
 
-/// Reproducible numbers from one seed: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// Reproducible numbers from one seed: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", 2014).
 pub struct SeededRandom {
     state: Mutex<u64>,
 }
@@ -55,8 +56,8 @@ impl SeededRandom {
         Self { state: Mutex::new(seed) }
     }
 
-    /// One of many sequences of a seed. Seeds that are multiples of the generator's increment apart give the same sequence, shifted: so the
-    /// state of each is drawn.
+    /// One of many sequences of a seed. Two seeds whose difference is a multiple of the generator's increment give the
+    /// same sequence, shifted. So the state of each sequence is drawn at random.
     pub fn one_of_many(seed: u64, index: u64) -> Self {
         let first = Self::new(seed).next_u64().wrapping_add(index);
         Self::new(Self::new(first).next_u64())
@@ -74,8 +75,8 @@ impl Random for SeededRandom {
     }
 }
 
-/// Makes hashers that are all keyed alike, by a random number: as hard to collide on as those of the standard library, and
-/// reproducible where the random numbers are.
+/// Makes hashers that all have the same random key. They are as hard to collide on as those of the standard library,
+/// and reproducible where the random numbers are.
 #[derive(Clone)]
 pub struct HashState {
     keyed: DefaultHasher,

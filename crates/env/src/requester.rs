@@ -1,4 +1,4 @@
-//! For whom a task works, and what those have for whom tasks work.
+//! On whose behalf a task works, and how requesters share places.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,16 +9,17 @@ use futures::{Stream, StreamExt};
 
 use crate::places::{Place, Places, Shares};
 
-/// Whoever has something may have so many times what is free: alone three quarters of all, so that some are free for whoever comes. See
-/// Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998.
+/// A requester that has places may have up to this many times what is free. Alone, it gets three quarters of all, so
+/// that some stay free for others. See Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+/// switches", IEEE/ACM Transactions on Networking 6(2), 1998.
 const SHARE: usize = 3;
 
 tokio::task_local! {
     static PRESENT: Requester;
 }
 
-/// Who is behind a request: what disks and directories do for it is counted as his. It is a hash of his name: that two have the same one is likely
-/// only among some 2^32 of them.
+/// On whose behalf a request runs: the work of disks and directories for the request counts as this requester's. It is
+/// a hash of the name. Two names with the same hash are likely only among some 2^32 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requester(u64);
 
@@ -26,42 +27,42 @@ impl Requester {
     /// Forebay itself.
     pub const NOBODY: Self = Self(0);
 
-    /// What all wait for who write: it stands in no line behind other work of Forebay's.
+    /// The log, which all writers wait for. It never queues behind other work of Forebay.
     pub const LOG: Self = Self(1);
 
-    /// As an access key names him.
+    /// The requester that an access key names.
     pub fn named(access_key: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         access_key.hash(&mut hasher);
         Self(hasher.finish().max(2))
     }
 
-    /// For whom this task works.
+    /// The requester that this task works for.
     pub fn present() -> Self {
         PRESENT.try_with(|requester| *requester).unwrap_or(Self::NOBODY)
     }
 
-    /// Lets `work` work for him, and the tasks that it starts by [`crate::spawn`].
+    /// Makes `work`, and the tasks that it starts with [`crate::spawn`], work for this requester.
     pub fn gets<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
         PRESENT.scope(self, work)
     }
 
-    /// As [`Self::gets`], for whatever `stream` does when it is asked.
+    /// As [`Self::gets`], for everything that `stream` does when it is polled.
     pub fn gets_stream<S: Stream + Unpin>(self, mut stream: S) -> impl Stream<Item = S::Item> {
         futures::stream::poll_fn(move |context| self.gets_step(|| stream.poll_next_unpin(context)))
     }
 
-    /// As [`Self::gets`], for one step of something else.
+    /// As [`Self::gets`], for a single step of something else.
     pub fn gets_step<T>(self, step: impl FnOnce() -> T) -> T {
         PRESENT.sync_scope(self, step)
     }
 }
 
-/// Places that those share for whom tasks work. Clones share them.
+/// Places that requesters share. Clones share them, too.
 #[derive(Clone)]
 pub struct RequesterPlaces(Arc<Places<Requesters>>);
 
-/// What one of them has, until it is dropped.
+/// A place of one requester, until it is dropped.
 pub struct RequesterPlace(Place<Requesters>);
 
 struct Requesters {
@@ -98,19 +99,19 @@ impl Shares for Requesters {
 }
 
 impl RequesterPlace {
-    /// What the requester has by now, this one included.
+    /// How many places the requester has by now, this one included.
     pub fn count(&self) -> usize {
         self.0.has()
     }
 }
 
 impl RequesterPlaces {
-    /// So many in all.
+    /// `max` places in all.
     pub fn new(max: usize) -> Self {
         Self(Places::new(Requesters { free: max, has: BTreeMap::new() }))
     }
 
-    /// Waits for a place for whom this task works.
+    /// Waits for a place for the requester that this task works for.
     pub async fn take(&self) -> RequesterPlace {
         RequesterPlace(self.0.take(&Requester::present(), 1).await)
     }

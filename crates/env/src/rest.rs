@@ -1,7 +1,8 @@
-//! What a client still sends when its request has been answered.
+//! The rest of a request body that a client still sends after its request was answered.
 //!
-//! A server that answers and closes while bytes are on their way makes the kernel reset the connection, and the client may
-//! never see the answer. So a short rest is read and thrown away; with a longer one, the answer says that the connection closes.
+//! If a server answers and closes the connection while bytes are in flight, the kernel resets the connection, and the
+//! client may never see the answer. So a short rest is read and discarded. With a longer one, the answer says that the
+//! connection closes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,10 +20,11 @@ use crate::sync::Mutex;
 const REST_BYTES_MAX: usize = 1 << 20;
 /// Longest wait for it.
 pub const WAIT: Duration = Duration::from_secs(5);
-/// The same while others want the place of the connection.
+/// The same while other connections wait for this one's place.
 pub const WAIT_WHEN_WANTED: Duration = Duration::from_millis(100);
 
-/// The body for the operation, and the rest of it for us. `length` is what the client has announced, in bytes.
+/// Splits a body: one handle for the operation, and one to discard the rest. `length` is what the client announced, in
+/// bytes.
 pub fn share<S: Stream + Unpin>(body: S, length: Option<u64>) -> (Shared<S>, Rest<S>) {
     let (began, ended, failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     let is_long = length.is_some_and(|length| length > REST_BYTES_MAX as u64);
@@ -32,15 +34,15 @@ pub fn share<S: Stream + Unpin>(body: S, length: Option<u64>) -> (Shared<S>, Res
 
 struct State<S> {
     body: Mutex<S>,
-    /// All of it is more than is read of a rest.
+    /// The whole body is longer than any rest that is read.
     is_long: bool,
     began: AtomicBool,
     ended: AtomicBool,
-    /// Nothing may be read any more.
+    /// Nothing more may be read.
     failed: AtomicBool,
 }
 
-/// The body, of which somebody else holds the rest.
+/// The body, for the operation. A [`Rest`] is the other handle.
 pub struct Shared<S>(Arc<State<S>>);
 
 impl<S, E> Stream for Shared<S>
@@ -61,15 +63,16 @@ where
     }
 }
 
-/// What the operation has left of a body.
+/// What the operation leaves of a body.
 pub struct Rest<S>(Arc<State<S>>);
 
 impl<S, E> Rest<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
 {
-    /// Whether the connection can take another request. A client that waits for `100 Continue` (`waits`) and never got it may
-    /// send the body or not: only closing is clear to both.
+    /// Discards the rest. Returns whether the connection can take another request. A client that waits for `100
+    /// Continue` (`waits`) and never got it may or may not send the body: only closing the connection is clear to both
+    /// sides.
     pub async fn discard(self, waits: bool, clock: &dyn Clock, longest: Duration) -> bool {
         if self.0.ended.load(Ordering::Relaxed) {
             return true;

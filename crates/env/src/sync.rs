@@ -1,6 +1,7 @@
-//! Locks and atomics for what threads share. With the feature `schedules` they are shuttle's, which decides at each of them
-//! which thread goes on: see `docs/schedules.md`. What tokio has for tasks (its locks, channels, notifications) is the same in both: a
-//! task that waits there gives way to others, and one that does not is seen to do it in one step.
+//! Locks and atomics for what threads share. With the feature `schedules` they are shuttle's, which decides at each of
+//! them which thread runs next: see `docs/schedules.md`. What tokio offers for tasks (locks, channels, notifications)
+//! is the same in both: a task that waits there gives way to others, and one that does not wait appears to do it in one
+//! step.
 
 #[cfg(not(feature = "schedules"))]
 pub use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
@@ -12,7 +13,8 @@ pub use scheduled::{Mutex, RwLock, RwLockWriteGuard};
 #[cfg(feature = "schedules")]
 pub use shuttle::{hint::spin_loop, sync::atomic};
 
-/// Shuttle's locks with the face of `parking_lot`: a panic in a holder ends the run, so that nobody needs to hear of it here.
+/// Shuttle's locks with the interface of `parking_lot`. A panic in a holder ends the run, so poisoning does not matter
+/// here.
 #[cfg(feature = "schedules")]
 mod scheduled {
     use std::sync::PoisonError;

@@ -11,12 +11,12 @@ use shuttle::future::JoinHandle;
 #[cfg(not(feature = "schedules"))]
 use crate::Requester;
 
-/// A running task. Dropping the handle lets the task run on.
+/// A running task. When the handle is dropped, the task continues.
 pub struct Task<T> {
     handle: JoinHandle<T>,
 }
 
-/// Starts a task on the runtime that this is called in, for whom this one works.
+/// Starts a task on the current runtime. It works for the same requester as the current task.
 #[cfg(not(feature = "schedules"))]
 #[expect(clippy::disallowed_methods, reason = "this is the replacement that the lint names")]
 pub fn spawn<F>(future: F) -> Task<F::Output>
@@ -31,7 +31,7 @@ where
     Task { handle }
 }
 
-/// Starts a task in the run of shuttle that this is called in; each is a thread there.
+/// Starts a task in the current run of shuttle, where each task is a thread.
 #[cfg(feature = "schedules")]
 pub fn spawn<F>(future: F) -> Task<F::Output>
 where
@@ -41,7 +41,7 @@ where
     Task { handle: shuttle::future::spawn(future) }
 }
 
-/// Where work runs that no client waits for: beside all else, unless it has a runtime of its own.
+/// Where work runs that no client waits for: on a runtime of its own if there is one, otherwise among all other tasks.
 #[derive(Clone, Default)]
 pub struct Background {
     runtime: Option<tokio::runtime::Handle>,
@@ -53,7 +53,7 @@ impl Background {
         Self { runtime: Some(runtime.clone()) }
     }
 
-    /// Starts a task there; what that spawns runs there too.
+    /// Starts a task there. What that task spawns runs there, too.
     pub fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,
@@ -62,14 +62,14 @@ impl Background {
         match &self.runtime {
             #[cfg(not(feature = "schedules"))]
             Some(runtime) => Task { handle: runtime.spawn(future) },
-            // The runs of shuttle have no other threads.
+            // Runs of shuttle have no other threads.
             _ => spawn(future),
         }
     }
 }
 
 impl Background {
-    /// Starts a call that blocks on a thread there.
+    /// Runs a blocking call on a thread there.
     pub fn spawn_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -82,7 +82,7 @@ impl Background {
 }
 
 impl<T> Task<T> {
-    /// Waits for the end of the task; a panic in it goes on here.
+    /// Waits for the end of the task. A panic in it continues here.
     #[cfg(not(feature = "schedules"))]
     pub async fn join(self) -> T {
         match self.handle.await {
@@ -94,7 +94,7 @@ impl<T> Task<T> {
         }
     }
 
-    /// Waits for the end of the task; a panic in it has ended the run.
+    /// Waits for the end of the task. A panic in it has ended the run.
     #[cfg(feature = "schedules")]
     pub async fn join(self) -> T {
         match self.handle.await {

@@ -1,4 +1,4 @@
-//! Connections whose reader must keep reading.
+//! Connections that fail when the client does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -10,15 +10,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Clock;
 
-/// A connection whose reader must take the least number of bytes in a window, or a write fails: so a client that reads nothing, or a
-/// byte now and then, holds nothing for ever. Only time in which a write waits counts. Reads have limits of their own in the servers, for
-/// headers and for bodies.
+/// A connection on which a write fails if the client takes fewer than a least number of bytes in a window. So a client
+/// that reads nothing, or a byte now and then, cannot hold resources for ever. Only time in which a write waits counts.
+/// The servers limit reads themselves, for headers and for bodies.
 pub struct TimedIo<S> {
     stream: S,
     clock: Arc<dyn Clock>,
     window: Duration,
     bytes_min: u64,
-    /// What was taken since the window began, and how long writes have waited.
+    /// Bytes taken since the window began, and how long writes have waited in it.
     taken: u64,
     waited: Duration,
     waiting: Option<Waiting>,
@@ -35,7 +35,7 @@ impl<S> TimedIo<S> {
         Self { stream, clock, window, bytes_min, taken: 0, waited: Duration::ZERO, waiting: None }
     }
 
-    /// Passes on what was done, which has taken some bytes; what is not done waits until the window is over at most.
+    /// Passes on the result of a write that took some bytes. A pending write waits at most until the window is over.
     fn limit<T>(
         &mut self,
         result: Poll<io::Result<T>>,
@@ -60,7 +60,7 @@ impl<S> TimedIo<S> {
         match waiting.timer.as_mut().poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => {
-                // Whoever asks again gets the same answer.
+                // Polling again gives the same answer.
                 (self.waiting, self.waited) = (None, self.window);
                 let problem = "the client reads nothing, or too slowly";
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, problem)))
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::Env;
 
-    /// Writes to a client that takes so many bytes every ten seconds, until all is taken or the write fails.
+    /// Writes to a client that takes this many bytes every ten seconds, until everything is taken or the write fails.
     async fn write_to(taken: usize) -> io::Result<()> {
         let (env, clock) = Env::simulated(1);
         let (ours, mut theirs) = tokio::io::duplex(16);
@@ -144,7 +144,7 @@ mod tests {
         write_to(12).await.unwrap();
     }
 
-    /// The time in which nobody writes is not that of the client.
+    /// Time in which nothing is written does not count against the client.
     #[tokio::test]
     async fn a_pause_between_answers_does_not_count() {
         let (env, clock) = Env::simulated(1);

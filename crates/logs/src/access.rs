@@ -1,4 +1,5 @@
-//! The access log: one line for each request, in the format of Amazon S3's server access logs, so that what reads those reads these.
+//! The access log: one line per request, in the format of Amazon S3's server access logs, so that the same tools can
+//! read it.
 //!
 //! The fields and their order are those of "Amazon S3 server access log format" in Amazon's user guide.
 
@@ -8,7 +9,7 @@ use crate::escape::{key, quoted, redacted, word};
 use crate::moment;
 use crate::writer::LogWriter;
 
-/// The access log, or none. Shared by clones.
+/// The access log, or none. Clones share it.
 #[derive(Clone, Default)]
 pub struct AccessLog {
     writer: Option<LogWriter>,
@@ -25,7 +26,7 @@ impl AccessLog {
 
     pub fn write(&self, entry: &AccessEntry<'_>) {
         if let Some(writer) = &self.writer {
-            // What is dropped is counted there.
+            // The writer counts the lines that it drops.
             writer.write(entry.line());
         }
     }
@@ -35,7 +36,7 @@ impl AccessLog {
     }
 }
 
-/// One request that has ended. What is `None` is written as `-`.
+/// One request that has ended. `None` is written as `-`.
 #[derive(Debug, Default)]
 pub struct AccessEntry<'a> {
     pub bucket_owner: Option<&'a str>,
@@ -49,16 +50,16 @@ pub struct AccessEntry<'a> {
     /// `REST.GET.OBJECT`
     pub operation: &'a str,
     pub key: Option<&'a str>,
-    /// `GET /bucket/key?query HTTP/1.1`; none for a line that is about a part of a request.
+    /// `GET /bucket/key?query HTTP/1.1`. `None` for a line about a part of a request.
     pub request_line: Option<&'a str>,
     pub status: Option<u16>,
     pub error_code: Option<&'a str>,
     /// Bytes of the answer's body that were sent.
     pub bytes_sent: u64,
     pub object_size: Option<u64>,
-    /// Until the last byte was sent.
+    /// Time until the last byte was sent.
     pub total_ms: Option<u64>,
-    /// From the last byte of the request to the first of the answer.
+    /// Time from the last byte of the request to the first byte of the answer.
     pub turn_around_ms: Option<u64>,
     pub referer: Option<&'a [u8]>,
     pub user_agent: Option<&'a [u8]>,
@@ -95,7 +96,7 @@ impl AccessEntry<'_> {
             number(self.object_size),
             number(self.total_ms),
             number(self.turn_around_ms),
-            // The expression that Amazon gives for reading lines has no room for blanks here; a URL has none.
+            // Amazon's regular expression for these lines does not allow blanks here. A URL has none.
             format!("\"{}\"", or_dash(self.referer.map(|text| redacted(&String::from_utf8_lossy(text))).as_deref())),
             text(self.user_agent),
             or_dash(self.version_id),
@@ -106,7 +107,7 @@ impl AccessEntry<'_> {
             or_dash(self.authentication_type),
             or_dash(self.host.map(String::from_utf8_lossy).as_deref()),
             or_dash(self.tls_version),
-            // There are no access points here, no access lists, and no regions that a request could come from.
+            // Forebay has no access points, no access lists, and no regions that a request could come from.
             "-".to_owned(),
             "-".to_owned(),
             "-".to_owned(),
@@ -117,7 +118,7 @@ impl AccessEntry<'_> {
     }
 }
 
-/// Method and protocol stay as they are even when the target is too long.
+/// Method and protocol stay, even when the target is too long.
 fn request_line(line: &str) -> String {
     quoted(redacted_target(line).as_bytes())
 }

@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use crate::moment;
 use crate::writer::LogWriter;
 
-/// Longest text that a client chooses, in bytes: keys have 1 KiB, which escaping may make six of.
+/// Most bytes of a text that a client chooses: keys have up to 1 KiB, and escaping may make them six times as long.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
-/// The audit log, or none. Shared by clones.
+/// The audit log, or none. Clones share it.
 #[derive(Clone, Default)]
 pub struct AuditLog {
     inner: Option<Arc<Inner>>,
@@ -26,7 +26,7 @@ struct Inner {
 }
 
 impl AuditLog {
-    /// `includes_reads`: also what changes nothing.
+    /// `includes_reads`: whether requests that change nothing are logged, too.
     pub fn new(writer: LogWriter, clock: Arc<dyn Clock>, includes_reads: bool) -> Self {
         Self { inner: Some(Arc::new(Inner { writer, clock, includes_reads })) }
     }
@@ -35,7 +35,7 @@ impl AuditLog {
         self.inner.is_some()
     }
 
-    /// Whether a request belongs here that changes something or not, and was answered so.
+    /// Whether a request belongs in the log. `changes` says whether it changes something, `status` how it was answered.
     pub fn wants(&self, changes: bool, status: u16) -> bool {
         const DENIED: [u16; 2] = [401, 403];
         self.inner.as_ref().is_some_and(|inner| inner.includes_reads || changes || DENIED.contains(&status))
@@ -45,7 +45,7 @@ impl AuditLog {
         let Some(inner) = &self.inner else { return };
         let time_ms = if entry.time_ms == 0 { inner.clock.unix_ms() } else { entry.time_ms };
         if !inner.writer.write(entry.line(time_ms)) {
-            // Beside the count, since somebody may have caused it to hide this.
+            // Reported in addition to the count: somebody may have caused it to hide this entry.
             tracing::debug!(operation = entry.operation, "an entry of the audit log was dropped");
         }
     }
@@ -55,7 +55,7 @@ impl AuditLog {
     }
 }
 
-/// Which door a request came through.
+/// The interface that a request came through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -66,11 +66,11 @@ pub enum Source {
     Server,
 }
 
-/// One line. What is `None` is left out.
+/// One line. `None` is left out.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEntry<'a> {
-    /// When the request came, in milliseconds since 1970; 0 is now.
+    /// When the request came, in milliseconds since 1970. 0 means now.
     #[serde(skip)]
     pub time_ms: u64,
     pub source: Source,
@@ -78,10 +78,10 @@ pub struct AuditEntry<'a> {
     pub operation: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<&'a str>,
-    /// Only when the request has proven to come from this user.
+    /// Set only when the request has proven to come from this user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<&'a str>,
-    /// What the request gave, proven or not.
+    /// The access key in the request, proven or not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,10 +92,10 @@ pub struct AuditEntry<'a> {
     pub bucket: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<&'a str>,
-    /// 499 when the client went away before there was an answer.
+    /// 499 when the client disconnected before there was an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The error code of S3, or what an admin request was told.
+    /// The error code of S3, or the error that an admin request got.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'a str>,
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -134,7 +134,7 @@ impl AuditEntry<'_> {
     }
 }
 
-/// The text that a client may have given is in the values; what nests is the server's own.
+/// Only strings contain text that a client may have given. Nested values are the server's own.
 fn cut_value(value: &Value) -> Value {
     match value {
         Value::String(text) => cut(text).into(),

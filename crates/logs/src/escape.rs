@@ -1,17 +1,18 @@
-//! Text from outside, made safe to stand in a line of the access log.
+//! Makes text from outside safe for a line of the access log.
 
 use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Longest text from a header or a request line, in bytes: longer than any presigned URL, short enough that nobody fills the disk
-/// with the headers of one connection.
+/// Most bytes of a text from a header or a request line: longer than any presigned URL, and short enough that nobody
+/// can fill the disk with the headers of one connection.
 const QUOTED_BYTES_MAX: usize = 8 << 10;
 
-/// What stands for itself in a key.
+/// Characters that are percent-encoded in a key.
 const KEY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-/// Parameters of a URL that are secrets: with the signature, anybody could use the URL as long as it is valid. In lower case.
+/// URL parameters that are secrets: with the signature, anybody could use the URL as long as it is valid. In lower
+/// case.
 const SECRET_PARAMETERS: [&str; 5] = [
     "signature",
     "x-amz-signature",
@@ -22,7 +23,7 @@ const SECRET_PARAMETERS: [&str; 5] = [
 
 const REDACTED: &str = "REDACTED";
 
-/// A field without quotes. Empty text becomes `-`, and what would end the field or the line is percent-encoded.
+/// A field without quotes. Empty text becomes `-`. What would end the field or the line is percent-encoded.
 pub(crate) fn word(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();
@@ -50,7 +51,7 @@ fn encode(text: &[u8], stands_for_itself: impl Fn(u8) -> bool) -> String {
     encoded
 }
 
-/// A key as Amazon S3 writes it: encoded twice, but once in the lines of a multi-object delete.
+/// A key as Amazon S3 writes it: encoded twice, but only once in the lines of a multi-object delete.
 pub(crate) fn key(key: &str, twice: bool) -> String {
     let key = &key[..key.floor_char_boundary(QUOTED_BYTES_MAX)];
     let once = utf8_percent_encode(key, KEY).to_string();

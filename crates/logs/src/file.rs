@@ -1,29 +1,30 @@
-//! A file of whole lines that grows to a size, and then makes room by renaming.
+//! A file of whole lines. When it reaches its size, it is renamed, and a new one is begun.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Only for the user that the server runs as: the lines hold names of people and of what they keep.
+/// Only for the user that the server runs as: the lines contain names of people and of what they keep.
 const MODE: u32 = 0o600;
 
 /// Where a log is, and how much of it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSettings {
     pub path: PathBuf,
-    /// A file that would grow beyond this is renamed, and a new one begun. 0: never, another program does it.
+    /// A file that would grow beyond this is renamed, and a new one begun. 0 means never, because another program does
+    /// it.
     pub bytes_max: u64,
     /// Renamed files that are kept: `path.1` is the newest.
     pub files_max: u32,
 }
 
-/// What became of some lines.
+/// The outcome of writing some lines.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Lines that are in no file.
     pub(crate) lost: usize,
-    /// The first thing that went wrong.
+    /// The first error.
     pub(crate) error: Option<io::Error>,
 }
 
@@ -32,25 +33,25 @@ pub(crate) struct RotatingFile {
     settings: FileSettings,
     file: File,
     length: u64,
-    /// The last write may have left a piece of a line that could not be cut off.
+    /// The last write may have left a part of a line that could not be cut off.
     torn: bool,
 }
 
 impl RotatingFile {
-    /// Opens the file for appending, or makes it.
+    /// Opens the file for appending, and creates it if necessary.
     pub(crate) fn open(settings: FileSettings) -> io::Result<Self> {
         let (file, length, torn) = open(&settings.path)?;
         Ok(Self { settings, file, length, torn })
     }
 
-    /// After another program has renamed the file.
+    /// Opens the file again, after another program has renamed it.
     pub(crate) fn reopen(&mut self) -> io::Result<()> {
         (self.file, self.length, self.torn) = open(&self.settings.path)?;
         Ok(())
     }
 
-    /// Appends whole lines. A file that is full is renamed between two of them. When that fails, the lines go to the old file: one
-    /// that is too long is better than none.
+    /// Appends whole lines. A full file is renamed between two of them. If that fails, the lines go to the old file:
+    /// one that is too long is better than none.
     pub(crate) fn write(&mut self, lines: &[String]) -> Outcome {
         let mut outcome = Outcome::default();
         let mut buffer = Vec::new();
@@ -75,10 +76,10 @@ impl RotatingFile {
         self.file.sync_data()
     }
 
-    /// Appends the buffer whole or not at all, as far as the disk lets us.
+    /// Appends the buffer as a whole or not at all, as far as the disk allows.
     fn append(&mut self, buffer: &mut Vec<u8>, buffered: &mut usize, outcome: &mut Outcome) {
         if self.torn && !buffer.is_empty() {
-            // What was torn becomes a line of its own, and the next one stays whole.
+            // The torn part becomes a line of its own, and the next line stays whole.
             buffer.insert(0, b'\n');
         }
         match self.file.write_all(buffer) {
@@ -98,7 +99,8 @@ impl RotatingFile {
 
     fn rotate(&mut self) -> io::Result<()> {
         let path = self.settings.path.clone();
-        // An earlier try may have renamed it and failed to make the new one: doing that twice would drop the oldest twice.
+        // An earlier try may have renamed it and then failed to create the new one. Doing it twice would drop the
+        // oldest file twice.
         if path.try_exists()? {
             for number in (1..self.settings.files_max).rev() {
                 rename_if_present(&numbered(&path, number), &numbered(&path, number + 1))?;

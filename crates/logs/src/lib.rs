@@ -1,7 +1,8 @@
-//! What is written down of requests: the access log, the audit log, and the spans of traces.
+//! What is recorded about requests: the access log, the audit log, and the spans of traces.
 //!
-//! Both logs are files of their own, apart from the log on standard error: other people read them, with other tools, and they
-//! are kept for another time. Requests never wait for them: a line goes into a queue, and what does not fit is counted.
+//! Both logs are files of their own, separate from the log on standard error: other people read them, with other tools,
+//! and keep them for another time. Requests never wait for them: a line goes into a queue, and a line that does not fit
+//! is dropped and counted.
 
 mod access;
 mod audit;
@@ -17,7 +18,7 @@ pub use escape::redacted;
 pub use file::FileSettings;
 pub use writer::{LogMetrics, LogWriter};
 
-/// The logs of a worker, shared by clones. Those of the default write nothing.
+/// The logs of a worker. Clones share them. The default ones write nothing.
 #[derive(Clone, Default)]
 pub struct Logs {
     pub access: AccessLog,
@@ -25,12 +26,12 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Whether anybody wants to know of requests.
+    /// Whether any log is on.
     pub fn are_on(&self) -> bool {
         self.access.is_on() || self.audit.is_on()
     }
 
-    /// Opens the files anew: another program has renamed them.
+    /// Opens the files again, after another program has renamed them.
     pub fn reopen(&self) {
         for writer in self.writers() {
             writer.reopen();

@@ -11,7 +11,7 @@ const RFC_3339: &[BorrowedFormatItem<'_>] =
 
 fn moment(unix_ms: u64) -> OffsetDateTime {
     let nanoseconds = i128::from(unix_ms) * 1_000_000;
-    // Only a clock that is thousands of years off is not representable.
+    // Only the time of a clock that is thousands of years off can't be represented.
     OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 

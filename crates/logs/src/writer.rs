@@ -1,4 +1,4 @@
-//! The one task that writes a log, and the queue before it.
+//! The single task that writes a log, and its queue.
 
 use std::io;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::file::{FileSettings, Outcome, RotatingFile};
 
-/// Most bytes that wait for the disk: at 500 bytes a line and 20,000 requests a second, what a disk may stand still for nearly 2 s.
+/// Most bytes that wait for the disk. At 500 bytes a line and 20,000 requests a second, a disk may hang for nearly 2 s.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Most messages that are written at once.
 const BATCH_MAX: usize = 16 << 10;
-/// How long a line waits for others to be written with it: a write for each would cost as much as a small request.
+/// How long a line waits for others to be written with it: a write for each line would cost as much as a small request.
 const GATHERING: Duration = Duration::from_millis(50);
-/// How often at most the log on standard error says that lines are dropped.
+/// How often, at most, the log on standard error reports dropped lines.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a stop waits for a disk that does not answer.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ struct LogLabels {
     log: &'static str,
 }
 
-/// Lines that are in no file, by log. Shared by clones.
+/// Lines that are in no file, by log. Clones share them.
 #[derive(Clone, Default)]
 pub struct LogMetrics {
     dropped: Family<LogLabels, Counter>,
@@ -43,10 +43,10 @@ impl LogMetrics {
     }
 }
 
-/// A log, shared by clones.
+/// A log. Clones share it.
 #[derive(Clone)]
 pub struct LogWriter {
-    // Unbounded in messages: `waiting` bounds the bytes.
+    // The number of messages is not bounded, but `waiting` bounds their bytes.
     queue: mpsc::UnboundedSender<Message>,
     waiting: Arc<AtomicUsize>,
     dropped: Counter,
@@ -56,7 +56,7 @@ pub struct LogWriter {
 enum Message {
     Line(String),
     Reopen,
-    /// Asks to be told when everything before it is in the file.
+    /// Asks for an answer when everything before it is in the file.
     Flush(oneshot::Sender<()>),
 }
 
@@ -74,7 +74,7 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Queues a line, which ends with a line feed; never waits. Whether there was room.
+    /// Queues a line, which ends with a line feed. Never waits. Returns whether there was room.
     pub fn write(&self, line: String) -> bool {
         let length = line.len();
         let waiting = self.waiting.fetch_add(length, Ordering::Relaxed);
@@ -86,9 +86,9 @@ impl LogWriter {
         true
     }
 
-    /// Opens the file anew behind what is queued.
+    /// Opens the file again, after what is queued.
     pub fn reopen(&self) {
-        // Without the task there is no file either.
+        // Without the task there is no file, either.
         let _ = self.queue.send(Message::Reopen);
     }
 
@@ -104,13 +104,13 @@ impl LogWriter {
     }
 }
 
-/// What the writing task knows beside the file.
+/// What the writing task knows besides the file.
 struct State {
     name: &'static str,
     settings: FileSettings,
-    /// The last write went wrong, and somebody has been told.
+    /// The last write failed, and that was reported.
     failing: bool,
-    /// Dropped lines that were spoken of, and when.
+    /// Dropped lines that were reported, and when.
     said: u64,
     said_at: Option<Duration>,
 }
@@ -144,7 +144,7 @@ impl State {
                     Message::Flush(done) => {
                         file = self.write(file, std::mem::take(&mut lines), &waiting, &dropped).await;
                         file = self.sync(file).await;
-                        // Nobody waits any more when it took too long.
+                        // Nobody waits any more if it took too long.
                         let _ = done.send(());
                     }
                 }
@@ -201,7 +201,7 @@ impl State {
         file
     }
 
-    /// Says once that the disk refuses lines, and once that it takes them again.
+    /// Reports once that the disk refuses lines, and once that it accepts them again.
     fn note(&mut self, outcome: Outcome) {
         let (log, path) = (self.name, self.settings.path.display());
         match outcome.error {
@@ -226,7 +226,7 @@ impl State {
     }
 }
 
-/// Runs what blocks on the disk where it holds up nothing else. A panic in it goes on here.
+/// Runs blocking work where it delays nothing else. A panic in it continues here.
 async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => value,

@@ -1,4 +1,4 @@
-//! Changes of the tables, and the accounting that goes with each.
+//! Changes of the tables, with the accounting of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn change(counter: &AtomicU64, by: i128) {
 }
 
 impl Inner {
-    /// Counts an entry in, or out with `sign` -1.
+    /// Adds an entry to the accounts, or removes it with `sign` -1.
     fn account(&self, entry: &Entry, sign: i128) {
         let mut bytes: i128 = 0;
         for (key, used) in entry.uses() {
@@ -45,7 +45,7 @@ impl Inner {
         }
     }
 
-    /// Publishes a new entry, unless a newer generation is there already. Being written counts as a first use.
+    /// Publishes a new entry, unless a newer generation is there already. Writing it counts as its first use.
     pub(crate) fn insert(&self, entry: Entry) {
         entry.last_read.store(self.objects.tick(), Ordering::Relaxed);
         let entry = Arc::new(entry);
@@ -59,7 +59,7 @@ impl Inner {
         }
     }
 
-    /// Removes an entry if it is one that `chosen` says.
+    /// Removes an entry if `chosen` accepts it.
     pub(crate) fn remove(&self, key: &[u8], chosen: impl FnOnce(&Entry) -> bool) -> Option<Arc<Entry>> {
         let mut place = self.objects.place(key);
         if !place.get().is_some_and(|entry| chosen(entry)) {
@@ -70,7 +70,7 @@ impl Inner {
         Some(removed)
     }
 
-    /// Changes an entry of this generation. `false` when there is none, or `edit` refuses.
+    /// Changes an entry of this generation. `false` when there is none, or when `edit` refuses.
     pub(crate) fn update(&self, key: &[u8], generation: Generation, edit: impl FnOnce(&mut Entry) -> bool) -> bool {
         let mut place = self.objects.place(key);
         let Some(present) = place.get().filter(|entry| entry.generation == generation) else { return false };
@@ -96,7 +96,7 @@ impl Inner {
         self.update(key, generation, |entry| entry.add_extent(extent))
     }
 
-    /// Drops damaged bytes of a clean object: an extent, or the object when its record is damaged.
+    /// Drops damaged bytes of a clean object: one extent, or the whole object when its record is damaged.
     pub(crate) fn drop_damaged(&self, key: &[u8], seen: &Entry, extent: Option<Extent>) {
         match extent {
             Some(damaged) => {
@@ -119,13 +119,14 @@ impl Inner {
             Some(value) => Write::Put(Row::new(&write.key, &value, version, segment)),
             None => Write::Delete(write.key),
         };
-        // Made before the table is locked, and counted before they can be found: whoever overwrites them then takes them off the count.
+        // Rows are made before the table is locked, and counted before anybody can find them. So a commit that
+        // overwrites them can take them off the count.
         let writes: Vec<Write> = writes.into_iter().map(write_of).collect();
         let rows = writes.iter().filter_map(|write| if let Write::Put(row) = write { Some(row) } else { None });
         self.count_value(segment, rows.map(|row| i128::from(row.log_bytes())).sum());
         for before in self.values.apply(writes) {
             self.count_value(before.segment, -i128::from(before.log_bytes()));
-            // Reclaim carried it while this commit was on its way.
+            // Reclaim carried the older value to a newer segment while this commit was in flight.
             if let Some(holder) = self.segment(before.segment).filter(|holder| holder.header.sequence > version) {
                 holder.holds_stale(before.version);
             }
@@ -147,7 +148,7 @@ impl Inner {
         }
     }
 
-    /// Notes that reclaim has written a value again.
+    /// Moves a value to the log where reclaim has written it again.
     pub(crate) fn move_value(&self, key: &[u8], version: u64, from: SegmentKey, to: SegmentKey) {
         let moved = self.values.moved(key, version, to, |row| {
             self.count_value(to, row.log_bytes().into());
@@ -158,7 +159,7 @@ impl Inner {
         }
     }
 
-    /// Counts in what recovery found. Returns whether all values stand in a log that is here.
+    /// Accounts for everything that recovery found. Returns whether all values are in logs that exist.
     pub(crate) fn account_all(&self) -> bool {
         for shard in self.objects.shards() {
             shard.read().iter().for_each(|entry| self.account(entry, 1));

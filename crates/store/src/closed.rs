@@ -1,5 +1,6 @@
-//! The mark of a clean stop: an empty file. A directory has it from the last snapshot of a process until the next one begins. When all that are
-//! left have it, those that are gone knew nothing that this snapshot does not show.
+//! The mark of a clean stop: an empty file. A directory has it from the last snapshot of a process until the next
+//! process begins. When all remaining directories have the mark, the missing ones knew nothing that this snapshot does
+//! not show.
 
 use std::io;
 

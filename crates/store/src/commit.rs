@@ -1,4 +1,4 @@
-//! Commits: records into a log, then changes of the tables.
+//! Commits: append records to a log, then change the tables.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::record::location::Location;
 use crate::writer::Staged;
 use crate::{Commit, Result};
 
-/// Locks of [`Inner::carrying`].
+/// Number of locks in [`Inner::carrying`].
 const CARRYING_LOCKS: usize = 64;
 
 /// The locks of [`Inner::carrying`].
@@ -40,7 +40,7 @@ impl Inner {
         let body = body_of(commit);
         drafts.push(body.draft());
         let change_bytes = body.change_bytes();
-        // Not as long as the commit waits for its sync.
+        // The body need not stay in memory while the commit waits for its sync.
         drop(body);
         let appended = self.places[directory].log.append(drafts, until).await?;
         let version = *appended.sequences.last().expect("a commit has a record");
@@ -53,20 +53,20 @@ impl Inner {
         Ok(version)
     }
 
-    /// Shows a commit that no log takes. Returns its version.
+    /// Applies a commit without writing it to a log. Returns its version.
     ///
     /// # Panics
-    /// When an object of it is not prepared.
+    /// When an object of the commit is not prepared.
     pub(crate) async fn commit_in_memory(&self, commit: Commit) -> u64 {
         let _uncarried = self.uncarried(&commit).await;
         let version = self.sequence.fetch_add(1, Ordering::SeqCst);
-        // No segment has this number: a start that finds it in a snapshot writes the value again.
+        // No segment has this number. A start that finds it in a snapshot writes the value again.
         let nowhere = SegmentKey { directory: self.places[0].directory.identity.number, number: 0 };
         self.apply(commit, &[], version, nowhere);
         version
     }
 
-    /// Changes the tables. One after the other: see [`Inner::applying`].
+    /// Changes the tables, one after the other: see [`Inner::applying`].
     pub(crate) fn apply(&self, commit: Commit, locations: &[Location], version: u64, log_segment: SegmentKey) {
         let _applying = self.applying.read();
         let mut locations = locations.iter();
@@ -85,7 +85,8 @@ impl Inner {
         self.write_values(commit.writes, version, log_segment);
     }
 
-    /// Where a commit goes: to the log that its objects go to. Those that are prepared stand in one already.
+    /// The directory whose log takes a commit. Its objects decide: their records must be in the same log. Prepared
+    /// objects are in a log already, so their commit can go to any.
     fn directory_of(&self, publish: &[Staged]) -> Result<usize> {
         if let Some(staged) = publish.iter().find(|staged| staged.prepared.is_none()) {
             return Ok(staged.directory);
@@ -99,10 +100,11 @@ impl Inner {
         self.objects.hash(key) as usize % self.carrying.len()
     }
 
-    /// Waits until reclaim carries none of the keys that a commit changes in place, and keeps it so.
+    /// Waits until reclaim carries none of the keys that a commit changes in place, and keeps reclaim away from them
+    /// while the guards are held.
     pub(crate) async fn uncarried(&self, commit: &Commit) -> Vec<RwLockReadGuard<'_, ()>> {
         let keys = commit.forget.iter().chain(commit.annotate.iter().map(|annotation| &annotation.key));
-        // In order and once each, so that no two commits wait for each other.
+        // Sorted and without duplicates, so that two commits cannot deadlock.
         let locks: BTreeSet<usize> = keys.map(|key| self.carrying(key)).collect();
         let mut guards = Vec::with_capacity(locks.len());
         for lock in locks {
@@ -111,7 +113,7 @@ impl Inner {
         guards
     }
 
-    /// Waits until no commit is changing this key in place, and keeps it so.
+    /// Waits until no commit changes this key in place, and keeps commits away from it while the guard is held.
     pub(crate) async fn carry_lock(&self, key: &[u8]) -> RwLockWriteGuard<'_, ()> {
         self.carrying[self.carrying(key)].write().await
     }

@@ -1,4 +1,4 @@
-//! New objects of the bytes of others.
+//! New objects that are made of the bytes of others.
 
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ use crate::writer::{Staged, Writer};
 use crate::{Class, Error, ErrorKind, NewObject, Piece, Result};
 
 impl Store {
-    /// Makes a new object of the bytes of others, one behind the other, without copying them.
+    /// Makes a new object by concatenating others, without copying their bytes. A result that is small enough for one
+    /// record is copied.
     ///
     /// # Errors
-    /// `Corrupt` when one of `pieces` lacks bytes, `TooLarge` when all have more extents than a record can name.
+    /// `Corrupt` when one of `pieces` lacks bytes. `TooLarge` when they have more extents than a record can name.
     pub async fn concatenate(&self, pieces: &[Object], object: NewObject) -> Result<Staged> {
         let inner = &self.inner;
         let directory = inner.roomiest()?;
@@ -40,8 +41,8 @@ impl Store {
         Staged::new(Arc::clone(inner), directory, object, extents, Bytes::new(), false, kept).checked()
     }
 
-    /// Adds the extents of `piece`, moved behind `start`. A piece that reclaim is about to move is waited for; one
-    /// that it has moved since it was looked up is looked up again.
+    /// Adds the extents of `piece`, which begins at `start` in the new object. Waits when reclaim is about to move the
+    /// piece, and looks it up again when reclaim has moved it.
     async fn refer_to(&self, piece: &Object, start: u64, extents: &mut Vec<Extent>, kept: &mut Kept) -> Result<()> {
         let mut piece = piece.clone();
         loop {

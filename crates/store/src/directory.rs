@@ -18,34 +18,37 @@ use crate::{Error, ErrorKind, Result, small_file};
 use log_list::LogList;
 use unanswered::Unanswered;
 
-/// Names the file that tells which directory of which store this is.
+/// The file that says which directory of which store this is.
 pub(crate) const IDENTITY_FILE: &str = "identity";
 
-/// The last number of a segment. Those of a directory are written one after the other for decades before they get there.
+/// The highest number of a segment. A directory numbers its segments in sequence, and needs decades to get there.
 pub(crate) const SEGMENT_NUMBER_MAX: u32 = u32::MAX - (1 << 16);
 
-/// Segments that a file system should have room for, so that reclaim has a choice: as many as the settings must leave room for.
+/// How many segments a file system should have room for, so that reclaim has a choice. The settings must leave room for
+/// as many.
 pub(crate) const SEGMENTS_MIN: u64 = 8;
 
-/// Segments that commits alone may use: deletes work in a full store, what has become clean can be noted, and reclaim has somewhere to write.
+/// Segments that only commits and reclaim may use. So in a full store, deletes still work, uploads can still be
+/// recorded, and reclaim has somewhere to write.
 const SEGMENTS_RESERVED: u64 = 2;
 
-/// Share of a directory that deleted segments may take as long as they are read: one out of so many, and one segment at least.
+/// Share of a directory that deleted segments may take while they are still read: one part in this many, and at least
+/// one segment.
 const HELD_PART: u64 = 8;
 
-/// Version of the layout of a directory.
+/// Version of a directory's layout.
 const IDENTITY_VERSION: u32 = 2;
 
-/// Which directory of which store.
+/// Identifies a directory of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: u64,
-    /// Short for the id. Given once in the life of a store.
+    /// A short form of the id. Never reused in the life of a store.
     pub(crate) number: u16,
     pub(crate) id: DirectoryId,
 }
 
-/// What the file says of it.
+/// What the identity file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdentityFile {
     /// Version 1: no directory knew of the others.
@@ -59,10 +62,10 @@ pub(crate) enum IdentityFile {
     },
 }
 
-/// How long segments get.
+/// Limits of the length of a segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentBytes {
-    /// Two extents have room.
+    /// Two extents fit.
     pub(crate) least: u64,
     pub(crate) most: u64,
 }
@@ -75,23 +78,23 @@ pub(crate) struct Directory {
     pub(crate) segments: RwLock<BTreeMap<u32, Arc<Segment>>>,
     next_segment: AtomicU32,
     pub(crate) log_list: LogList,
-    /// Why no more writes are taken.
+    /// Why the directory takes no more writes.
     failed: Mutex<Option<String>>,
     /// Bytes of all segments.
     used_bytes: Arc<AtomicU64>,
-    /// Deleted segments that are still read, the first deleted first. They count as used.
+    /// Deleted segments that are still read, in the order of deletion. They count as used.
     held: Mutex<VecDeque<Weak<Segment>>>,
-    /// What the segments may take as far as the file system goes: it may be full before the settings say so.
+    /// What segments may take as far as the file system has room. It may be full before the configured capacity is.
     possible_bytes: AtomicU64,
-    /// Bytes of the file system, whoever has them.
+    /// Size of the file system, whatever uses it.
     file_system_bytes: AtomicU64,
     /// Bytes of the snapshot here, if there is one.
     pub(crate) snapshot_bytes: AtomicU64,
-    /// Those of the next one, as far as can be told.
+    /// Estimated bytes of the next snapshot.
     pub(crate) next_snapshot_bytes: AtomicU64,
-    /// Of what is free, bytes that writers were promised.
+    /// Free bytes that are promised to writers.
     pub(crate) promised_bytes: Mutex<u64>,
-    /// What it was asked to write and sync.
+    /// Writes and syncs that the disk has not answered yet.
     pub(crate) unanswered: Unanswered,
 }
 
@@ -115,7 +118,7 @@ impl Identity {
 impl IdentityFile {
     fn decode(bytes: &[u8], label: &str) -> Result<Self> {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        // Later versions keep this length and the place of the version and the checksum.
+        // Later versions keep this length, and the version and the checksum at these offsets.
         if bytes.len() != 24 || &bytes[..4] != b"FBID" || crc32c(&bytes[..20]) != word(20) {
             return Err(Error::new(ErrorKind::Corrupt, format!("{label}: the identity of the directory is damaged")));
         }
@@ -180,7 +183,7 @@ impl Directory {
         self.failed.lock().clone()
     }
 
-    /// Takes no more writes from now on.
+    /// From now on, the directory takes no more writes.
     pub(crate) fn fail(&self, reason: &str) {
         let mut failed = self.failed.lock();
         if failed.is_none() {
@@ -202,23 +205,24 @@ impl Directory {
         self.used_bytes.load(Ordering::SeqCst)
     }
 
-    /// The most that segments may take. The last snapshot has room beside them, and so has the next, which is written before the last one goes.
+    /// The most that segments may take. It leaves room for the last snapshot, and for the next one, which is written
+    /// before the last one is deleted.
     pub(crate) fn segment_bytes_max(&self) -> u64 {
         let snapshots = [&self.snapshot_bytes, &self.next_snapshot_bytes].map(|bytes| bytes.load(Ordering::SeqCst));
         self.capacity_bytes.saturating_sub(snapshots.iter().sum())
     }
 
-    /// What the settings leave.
+    /// Bytes of the configured capacity that are not used.
     pub(crate) fn unused_bytes(&self) -> u64 {
         self.segment_bytes_max().saturating_sub(self.used_bytes())
     }
 
-    /// What can be written: the file system may leave less than the settings.
+    /// Bytes that can be written. The file system may allow less than the settings.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free_without(0)
     }
 
-    /// The same when so many bytes of segments will be gone.
+    /// The same, once `gone` bytes of segments are deleted.
     pub(crate) fn free_without(&self, gone: u64) -> u64 {
         let next_snapshot = self.next_snapshot_bytes.load(Ordering::SeqCst);
         let possible = self.possible_bytes.load(Ordering::SeqCst).saturating_add(gone).saturating_sub(next_snapshot);
@@ -226,14 +230,14 @@ impl Directory {
         wanted.min(possible).saturating_sub(self.used_bytes())
     }
 
-    /// What writers could get if nothing else were in the file system.
+    /// The most that writers could get if the file system held nothing else.
     pub(crate) fn room_when_empty(&self) -> u64 {
         let bytes = self.segment_bytes_max().min(self.file_system_bytes.load(Ordering::SeqCst));
         bytes.saturating_sub(SEGMENTS_RESERVED * self.segment_bytes_of(bytes))
     }
 
-    /// A segment is sealed when it reaches this length. A file system that is small, or full of other things, gets shorter ones than the settings
-    /// say: room comes back by the segment.
+    /// The length at which a segment is sealed. On a file system that is small, or full of other data, segments are
+    /// shorter than the settings say, because room comes back one segment at a time.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segment_bytes_of(self.possible_bytes.load(Ordering::SeqCst))
     }
@@ -242,25 +246,25 @@ impl Directory {
         (possible / SEGMENTS_MIN).clamp(self.lengths.least, self.lengths.most)
     }
 
-    /// What writers leave free: see [`SEGMENTS_RESERVED`].
+    /// Bytes that writers must leave free: see [`SEGMENTS_RESERVED`].
     pub(crate) fn reserve_bytes(&self) -> u64 {
         SEGMENTS_RESERVED * self.segment_bytes()
     }
 
-    /// What the file system has.
+    /// Bytes that the file system has room for.
     pub(crate) fn writable_bytes(&self) -> u64 {
         self.possible_bytes.load(Ordering::SeqCst).saturating_sub(self.used_bytes())
     }
 
-    /// What can be written and nobody was promised.
+    /// Bytes that can be written and are not promised to a writer.
     pub(crate) fn unpromised_bytes(&self) -> u64 {
         let promised = *self.promised_bytes.lock();
         self.free_bytes().saturating_sub(promised)
     }
 
-    /// Looks how much room the file system has left. Segments that grow afterwards are counted without another look.
+    /// Asks the file system how much room is left. Segments that grow afterwards are counted without asking again.
     pub(crate) async fn look_at_space(&self) {
-        // Before the look: what is written meanwhile may count twice, and is never left out.
+        // Read before asking: bytes that are written meanwhile may count twice, but are never left out.
         let used = self.used_bytes();
         match self.disk.space().await {
             Ok(space) => {
@@ -271,7 +275,7 @@ impl Directory {
         }
     }
 
-    /// What deletes and annotations take.
+    /// Bytes of deletes and annotations in all segments.
     pub(crate) fn change_bytes(&self) -> u64 {
         self.segments.read().values().map(|segment| segment.change_bytes.load(Ordering::SeqCst)).sum()
     }
@@ -280,7 +284,7 @@ impl Directory {
         self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
     }
 
-    /// All segments that are created from now on have this number or a higher one.
+    /// Every segment that is created from now on has this number or a higher one.
     pub(crate) fn next_number(&self) -> u32 {
         self.next_segment.load(Ordering::SeqCst)
     }
@@ -289,12 +293,13 @@ impl Directory {
         self.segments.read().get(&number).cloned()
     }
 
-    /// A segment for somebody who reads it: none that is deleted from now on is closed before.
+    /// A segment for a reader. If it is deleted from now on, its file stays open until the reader is done, or its room
+    /// is needed.
     pub(crate) fn segment_to_read(&self, number: u32) -> Option<ReadSegment> {
         self.segments.read().get(&number).cloned().map(ReadSegment::new)
     }
 
-    /// Takes over a segment found at start.
+    /// Takes over a segment that was found at the start.
     pub(crate) fn adopt(&self, segment: Arc<Segment>) {
         let number = segment.key().number;
         self.next_segment.fetch_max(number + 1, Ordering::SeqCst);
@@ -302,7 +307,7 @@ impl Directory {
         self.segments.write().insert(number, segment);
     }
 
-    /// Gives no number up to this one again.
+    /// Never again gives out a number up to this one.
     pub(crate) fn give_numbers_above(&self, last: u32) {
         self.next_segment.fetch_max(last.saturating_add(1), Ordering::SeqCst);
     }
@@ -336,7 +341,7 @@ impl Directory {
         let file = match begun.await {
             Ok(file) => file,
             Err(error) => {
-                // Nothing was acknowledged from it; what can't be removed is an empty segment at the next start.
+                // Nothing in it was acknowledged. If it can't be removed, the next start finds an empty segment.
                 let _ = self.disk.remove(&header.name()).await;
                 return Err(self.refused(doing, error));
             }
@@ -344,7 +349,8 @@ impl Directory {
         if kind == SegmentKind::Log
             && let Err(error) = self.log_list.add(self.disk.as_ref(), number).await
         {
-            // It stays, empty, where the file may list it already. A lack of descriptors or of room came before that.
+            // If the list on disk may name the log already, the file stays, empty. A lack of descriptors or of room
+            // shows before the list is replaced, so then the file can go.
             let is_busy = error.kind() == std::io::ErrorKind::ResourceBusy;
             if is_busy || lacks_room(&error) {
                 let _ = self.disk.remove(&header.name()).await;
@@ -357,7 +363,7 @@ impl Directory {
         Ok(segment)
     }
 
-    /// Returns when what was written to a segment is on stable storage.
+    /// Returns when everything that was written to a segment is on stable storage.
     pub(crate) async fn sync_extents(&self, segment: &Segment) -> Result<()> {
         let _request = self.unanswered.begin();
         segment.sync().await.map_err(|error| {
@@ -366,8 +372,8 @@ impl Directory {
         })
     }
 
-    /// Deletes a segment that nobody needs any more. It does not come back after a power cut: what is dropped next may rely on
-    /// its absence.
+    /// Deletes a segment that nobody needs any more. The deletion is durable when this returns: what is dropped next
+    /// may rely on it.
     pub(crate) async fn delete_segment(&self, segment: &Arc<Segment>) -> Result<()> {
         let name = segment.header.name();
         let remove = async {
@@ -381,20 +387,20 @@ impl Directory {
             held.retain(|segment| segment.upgrade().is_some_and(|segment| segment.held_bytes() > 0));
             held.push_back(Arc::downgrade(segment));
             drop(held);
-            // At least what was deleted just now.
+            // At least as much as the segment that was just deleted.
             let held_bytes_max = (self.segment_bytes_max() / HELD_PART).max(segment.length());
             while self.held_bytes() > held_bytes_max && self.close_held() {}
         }
         Ok(())
     }
 
-    /// What deleted segments take that are still read.
+    /// Bytes of deleted segments that are still read.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.lock().iter().filter_map(Weak::upgrade).map(|segment| segment.held_bytes()).sum()
     }
 
-    /// Takes the room of the segment that was deleted first from those who still read it: what is nowhere else breaks off. `false` when there is
-    /// none.
+    /// Frees the room of the segment that was deleted first, although it is still read. A read breaks off when its data
+    /// is nowhere else. `false` when there is no such segment.
     pub(crate) fn close_held(&self) -> bool {
         let mut held = self.held.lock();
         while let Some(first) = held.pop_front() {
@@ -406,12 +412,13 @@ impl Directory {
         false
     }
 
-    /// Turns a refusal of the disk into an error. A full file system may have room again later; everything else is final,
-    /// a failed sync above all: what it was to make durable may be gone although the next sync succeeds.
+    /// Turns an error of the disk into one of the store. A full file system may have room again later. Every other
+    /// error is final, above all a failed sync: the data that it should have made durable may be gone, even if the next
+    /// sync succeeds.
     pub(crate) fn refused(&self, doing: &str, error: std::io::Error) -> Error {
         let context = format!("{} in {}", doing, self.disk.label());
         if lacks_room(&error) {
-            // Until the next look: somebody else has filled it.
+            // Until the next look: something else has filled the file system.
             self.possible_bytes.store(self.used_bytes(), Ordering::SeqCst);
             return Error { kind: ErrorKind::Full, ..Error::io(context, error) };
         }
@@ -420,7 +427,7 @@ impl Directory {
     }
 }
 
-/// The error, with the file that it is about.
+/// Adds the file that an error is about.
 pub(crate) fn in_file(directory: &Directory, name: &str, error: Error) -> Error {
     let context = format!("{}/{name}: {}", directory.disk.label(), error.context);
     Error { context, ..error }

@@ -1,29 +1,29 @@
 //! The store's errors.
 
-/// What to do about an error.
+/// What a caller can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// A caller's mistake, or data of a newer format.
     Invalid,
     /// An object has more pieces than one record can name.
     TooLarge,
-    /// No room now, and reclaim has made none in time; nothing changed. What is in the way may leave later.
+    /// There is no room now, and reclaim has made none in time. Nothing changed, and there may be room later.
     Full,
-    /// More than a disk holds when nothing else is in the store.
+    /// More bytes than a disk can hold, even if nothing else is in the store.
     NeverFits,
-    /// The process had no descriptor left for a file that was needed, or a disk does not answer: nothing changed, and it may work later.
+    /// The process had no file descriptor left, or a disk does not answer. Nothing changed, and a retry may work.
     Busy,
     /// Stored bytes do not match their checksum.
     Corrupt,
-    /// The object was overwritten, deleted or evicted while somebody read it, and its room was needed.
+    /// The object was overwritten, deleted or evicted during a read, and its room was needed.
     Gone,
-    /// The disk refused; the directory takes no more writes.
+    /// The disk failed. The directory takes no more writes.
     Failed,
     /// The store is closed.
     Closed,
 }
 
-/// An error, with what was being done and why it failed.
+/// An error: what was being done, and why it failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct Error {
@@ -40,7 +40,7 @@ impl Error {
         Self { kind, context: context.into(), source: None }
     }
 
-    /// A refusal of the disk.
+    /// An error that the disk reported.
     pub(crate) fn io(context: impl Into<String>, source: std::io::Error) -> Self {
         let context = format!("{}: {source}", context.into());
         Self { kind: ErrorKind::Failed, context, source: Some(source) }

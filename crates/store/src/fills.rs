@@ -1,4 +1,4 @@
-//! Which records of fills the tables don't show yet.
+//! Fill records that the tables do not show yet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 
-/// The sequences of fills that are written or being written, and not applied.
+/// The sequences of fills that are being written, or are written but not applied yet.
 ///
-/// A snapshot notes them: of the fills that were begun before it, a replay takes these alone. The others are in the tables, or
-/// have been there and were dropped since, and must not come back.
+/// A snapshot notes them: of the fills that began before it, a replay takes only these. The others are in the tables,
+/// or were there and have been dropped since, and must not come back.
 #[derive(Default)]
 pub(crate) struct Fills {
     unapplied: Mutex<BTreeSet<u64>>,
 }
 
-/// Notes a fill until the tables show it.
+/// Registers a fill until the tables show it.
 pub(crate) struct UnappliedFill {
     fills: Arc<Fills>,
     pub(crate) sequence: u64,
@@ -30,13 +30,13 @@ impl Fills {
         UnappliedFill { fills: Arc::clone(self), sequence }
     }
 
-    /// The lowest sequence that a fill which is being written may have.
+    /// The lowest sequence that a fill in flight may have.
     pub(crate) fn lowest(&self, next_sequence: &AtomicU64) -> u64 {
         let unapplied = self.unapplied.lock();
         unapplied.first().copied().unwrap_or_else(|| next_sequence.load(Ordering::SeqCst))
     }
 
-    /// The next sequence, and those below it that are not applied.
+    /// The next sequence, and the lower ones that are not applied.
     pub(crate) fn unapplied(&self, next_sequence: &AtomicU64) -> (u64, Vec<u64>) {
         let unapplied = self.unapplied.lock();
         (next_sequence.load(Ordering::SeqCst), unapplied.iter().copied().collect())

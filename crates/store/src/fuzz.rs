@@ -1,4 +1,5 @@
-//! Fuzz targets: what this crate reads from disks. Each takes any bytes and panics where a promise is broken.
+//! Fuzz targets for everything that this crate reads from disks. Each takes arbitrary bytes, and panics when a promise
+//! is broken.
 
 use std::sync::{Arc, OnceLock};
 
@@ -27,7 +28,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().expect("a runtime needs no more than memory")
 }
 
-/// Takes the first bytes off, zeros where there are none.
+/// Takes the first bytes off `data`, padded with zeros.
 fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
     let (first, rest) = data.split_at((*data).len().min(N));
     *data = rest;
@@ -36,7 +37,7 @@ fn take<const N: usize>(data: &mut &[u8]) -> [u8; N] {
     taken
 }
 
-/// The head of a record and the header of a segment: as they come, and with checksums that hold.
+/// Decodes the head of a record and the header of a segment: from the input as it is, and with valid checksums.
 pub fn head(data: &[u8]) {
     let _ = SegmentHeader::decode(data);
     let _ = Head::decode(&Bytes::copy_from_slice(data));
@@ -65,7 +66,7 @@ pub fn head(data: &[u8]) {
     }
 }
 
-/// A body behind a checksum that holds, then a whole record with a flipped bit.
+/// Decodes a body with a valid checksum, then a whole record with a flipped bit.
 pub fn record(mut data: &[u8]) {
     let [kind, at @ ..] = take::<4>(&mut data);
     let split = data.len() - data.len().min(usize::from(at[2]));
@@ -92,7 +93,7 @@ pub fn record(mut data: &[u8]) {
     assert_eq!(sound(&bytes).expect_err("damage is seen").kind, ErrorKind::Corrupt);
 }
 
-/// A record, verified as readers do.
+/// Reads and verifies a record as readers do.
 fn sound(bytes: &[u8]) -> Result<(Kind, Bytes, Bytes)> {
     let bytes = Bytes::copy_from_slice(bytes);
     let head = Head::decode(&bytes)?;
@@ -101,7 +102,8 @@ fn sound(bytes: &[u8]) -> Result<(Kind, Bytes, Bytes)> {
     Ok((head.header.kind, head.body, payload))
 }
 
-/// A log whose records and damage the input chooses, scanned: what is found was written, at that very place.
+/// Scans a log whose records and damage the input chooses. Every record that is found must have been written at that
+/// offset.
 pub fn segment(mut data: &[u8]) {
     let key = SegmentKey { directory: 0, number: 1 };
     let header = SegmentHeader { store: STORE, key, kind: SegmentKind::Log, sequence: 1 };
@@ -136,7 +138,7 @@ pub fn segment(mut data: &[u8]) {
         let mut scan = Scan::new(&segment, SEGMENT_HEADER_BYTES).await.expect("a disk in memory");
         let mut offset = scan.offset();
         loop {
-            // As recovery goes on behind a damaged place. `Invalid` is a newer version, and no damage makes one.
+            // Continues after damage as recovery does. `Invalid` means a newer version, which no damage produces.
             let found = match scan.next().await.expect("no newer version") {
                 Some(found) => Some(found),
                 None => scan.resume().await.expect("no newer version"),
@@ -153,7 +155,7 @@ pub fn segment(mut data: &[u8]) {
     });
 }
 
-/// Chunks of a snapshot behind checksums that hold, in frames whose lengths the input chooses.
+/// Loads chunks of a snapshot with valid checksums, in frames whose lengths the input chooses.
 pub fn snapshot(mut data: &[u8]) {
     let mut bytes = [b"FBSN".as_slice(), &1_u32.to_le_bytes()].concat();
     bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
@@ -169,7 +171,7 @@ pub fn snapshot(mut data: &[u8]) {
         let loaded = load(bytes.clone()).await;
         let again = load(bytes.clone()).await;
         assert_eq!(loaded, again);
-        // One bit less than a snapshot is none.
+        // A snapshot with a flipped bit does not load.
         let at = bytes.len() / 2;
         bytes[at] ^= 1;
         let behind_end = loaded.is_some() && load(bytes[..at].to_vec()).await.is_some();
@@ -177,7 +179,7 @@ pub fn snapshot(mut data: &[u8]) {
     });
 }
 
-/// How many objects and values a snapshot has.
+/// The number of objects and values in a snapshot.
 async fn load(bytes: Vec<u8>) -> Option<(usize, usize)> {
     let disk = MemoryDisk::default();
     let file = disk.create("snapshot").await.expect("a disk in memory");
@@ -250,7 +252,7 @@ async fn open(disk: &MemoryDisk) -> Result<Store> {
     Store::open(Env::simulated(1).0, vec![Arc::new(disk.clone())], settings(), None).await
 }
 
-/// One image without a snapshot, and one with a snapshot and some log behind it.
+/// One image without a snapshot, and one with a snapshot and some log after it.
 fn images() -> &'static [Image; 2] {
     static IMAGES: OnceLock<[Image; 2]> = OnceLock::new();
     IMAGES.get_or_init(|| [false, true].map(image))
@@ -276,8 +278,8 @@ fn image(with_snapshot: bool) -> Image {
     })
 }
 
-/// A store with damaged files: it is refused, or what is read is what was written once, or an error. Where only copies and
-/// the snapshot are damaged, everything that was acknowledged is there.
+/// Opens a store with damaged files. The start is refused, or each read returns what was once written or an error. If
+/// only copies and the snapshot are damaged, everything that was acknowledged is there.
 pub fn damage(mut data: &[u8]) {
     let image = &images()[usize::from(take::<1>(&mut data)[0] % 2)];
     let mut files = image.files.clone();
@@ -325,7 +327,7 @@ async fn check(store: &Store, harmless: bool) {
     }
 }
 
-/// `None` when there is no object, or none that can be read.
+/// `None` when there is no object, or it can't be read.
 async fn read(store: &Store, name: &str, size: usize) -> Option<Bytes> {
     let object = store.peek(name.as_bytes())?;
     if let Ok(metadata) = object.metadata().await {

@@ -1,16 +1,17 @@
-//! What names directories and segments.
+//! Identifiers of directories and segments.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Tells a data directory from every other one that there ever was: 64 random bits, written as 16 hexadecimal digits.
+/// Tells a data directory from every other one that ever existed: 64 random bits, written as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DirectoryId(pub(crate) u64);
 
 impl DirectoryId {
-    /// That of a directory from before there were ids. It binds records as its store and its number did.
+    /// The id of a directory from before there were ids. It binds records in the same way as the store and the number
+    /// did.
     pub(crate) fn before_lists(store: u64, number: u16) -> Self {
         Self(store ^ (u64::from(number) << 32).rotate_left(16))
     }
@@ -32,7 +33,8 @@ impl FromStr for DirectoryId {
     }
 }
 
-/// A directory's number and a segment's number in it. No other segment of the store ever has both.
+/// A directory's number, and a segment's number in that directory. No other segment of the store ever has the same
+/// pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct SegmentKey {
     pub(crate) directory: u16,

@@ -1,4 +1,4 @@
-//! Work for a disk that is waited for as long as the disk answers.
+//! Waits for work on a disk, as long as the disk answers.
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ impl Inner {
         self.places[directory].directory.unanswered.is_stalled()
     }
 
-    /// Appends a record to a stream. A disk that does not answer in time still gets to the end of it, and `permit` is
-    /// kept until then: what it has begun can't be taken back, it counts as unanswered, and its errors count.
+    /// Appends a record to a stream. When the disk stalls, the caller gets an error, but the append still runs to its
+    /// end and keeps `permit` until then. What has begun can't be taken back: it counts as unanswered, and its errors
+    /// count.
     ///
     /// # Errors
     /// `Busy` when the disk does not answer: the record is garbage when it does. `Full` and `Failed`.
@@ -36,7 +37,7 @@ impl Inner {
         self.in_time(directory, async { forebay_env::spawn(appended).join().await }).await?
     }
 
-    /// Waits until so many more bytes may be in memory for a disk.
+    /// Waits until `bytes` more may be in memory for a disk.
     ///
     /// # Errors
     /// `Busy` when the disk does not answer.
@@ -46,7 +47,7 @@ impl Inner {
 
     async fn in_time<T>(&self, directory: usize, work: impl Future<Output = T>) -> Result<T> {
         let mut work = std::pin::pin!(work);
-        // A disk that is only busy is waited for: it answers, if others first.
+        // A disk that is only busy is waited for: it answers, though other requests come first.
         let mut pause = PATIENCE;
         while !self.is_stalled(directory) {
             tokio::select! { biased; done = &mut work => return Ok(done), () = self.env.clock.sleep(pause) => {} }

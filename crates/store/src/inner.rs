@@ -1,4 +1,4 @@
-//! What the parts of a store share.
+//! The state that the parts of a store share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ pub(crate) struct Place {
     pub(crate) permits: Permits,
 }
 
-/// When the last snapshot was begun, or the start.
+/// When the last snapshot was begun. Before the first one, the time of the start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LastSnapshot {
     pub(crate) at: Duration,
-    /// What had been appended by then in this life.
+    /// Bytes that this process had appended by then.
     pub(crate) appended_bytes: u64,
-    /// Log that the start had to replay, for lack of a newer snapshot.
+    /// Bytes of log that the start had to replay because there was no newer snapshot.
     pub(crate) replayed_bytes: u64,
 }
 
@@ -50,16 +50,17 @@ pub(crate) struct Inner {
     pub(crate) by_number: HashMap<u16, usize>,
     pub(crate) objects: Objects,
     pub(crate) values: Values,
-    /// The next record's number.
+    /// The sequence of the next record.
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) fills: Arc<Fills>,
     pub(crate) voids: Arc<Voids>,
     pub(crate) prepared: Arc<Prepared>,
-    /// By key: reclaim holds one while it writes the record of an object again, commits hold those of the keys that
-    /// they forget or annotate. So the copy stands in a log before the change, or shows it.
+    /// Locks, chosen by the hash of a key. Reclaim holds one while it writes the record of an object again; commits
+    /// hold those of the keys that they forget or annotate. So a copy either is in a log before the change, or contains
+    /// the change.
     pub(crate) carrying: Vec<tokio::sync::RwLock<()>>,
-    /// Held by each commit while it changes the tables; whoever takes it for writing waits until those that have begun
-    /// are done.
+    /// Each commit holds it for reading while it changes the tables. Locking it for writing waits for the commits that
+    /// have begun to change them.
     pub(crate) applying: RwLock<()>,
     pub(crate) counters: Arc<Mutex<Counters>>,
     pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
@@ -69,9 +70,9 @@ pub(crate) struct Inner {
     pub(crate) turn: AtomicUsize,
     /// Wakes the task that reclaims and takes snapshots.
     pub(crate) maintenance: Notify,
-    /// Wakes writers that wait for room, and who waits until reclaim is done with a segment.
+    /// Wakes writers that wait for room, and tasks that wait until reclaim is done with a segment.
     pub(crate) room: Notify,
-    /// What the writers among them want.
+    /// The room that these writers want.
     pub(crate) wishes: Wishes,
     /// Rounds of maintenance that have ended.
     pub(crate) rounds: AtomicU64,
@@ -85,7 +86,7 @@ pub(crate) struct Inner {
     pub(crate) snapshot_lock: tokio::sync::Mutex<()>,
     /// Where a replay from the last snapshot begins in each directory.
     pub(crate) shown_positions: Mutex<HashMap<u16, Position>>,
-    /// The same, as far as the lists of logs tell it: logs before it may go.
+    /// The same, as far as the lists of logs on disk agree: logs before these positions may go.
     pub(crate) settled_positions: Mutex<HashMap<u16, Position>>,
     pub(crate) task: Mutex<Option<Task<()>>>,
 }
@@ -111,8 +112,8 @@ impl Inner {
         }
     }
 
-    /// A directory that takes writes, and whose disk answers if that holds for any; of those the one with the most
-    /// room. Equal ones take turns.
+    /// The directory with the most room, in whole segments, of those that take writes. Directories whose disk is
+    /// stalled come last, and equal ones take turns.
     pub(crate) fn roomiest(&self) -> Result<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let count = self.places.len();
@@ -126,8 +127,8 @@ impl Inner {
         best.ok_or_else(|| Error::new(ErrorKind::Failed, "no directory takes writes"))
     }
 
-    /// The directory with the most room; what reclaim writes may use the reserve, and more than the settings leave
-    /// where the disk has it.
+    /// The directory with the most room for what reclaim writes. Reclaim may use the reserve, and may exceed the
+    /// configured capacity where the disk has room.
     pub(crate) fn index_for_carried(&self) -> Result<usize> {
         let healthy = self.places.iter().enumerate().filter(|(_, place)| place.directory.failed().is_none());
         let roomiest = healthy.max_by_key(|(_, place)| {

@@ -1,10 +1,10 @@
-//! What keeps the segments that an object to be refers to.
+//! Keeps the segments that an unpublished object refers to.
 
 use std::sync::Arc;
 
 use crate::segment::{Segment, SegmentPin};
 
-/// The segments that an object to be refers to.
+/// The segments that an unpublished object refers to, and their pins.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) segments: Vec<Arc<Segment>>,

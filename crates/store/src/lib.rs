@@ -53,7 +53,7 @@ pub use settings::{Settings, ValueCheck};
 pub use store::Store;
 pub use writer::{Staged, Writer};
 
-/// Where bytes go: durable writes and read-cache fills never share a segment, so that a fill never drags on a commit.
+/// Where bytes go. Durable writes and read-cache fills never share a segment, so a fill never slows a commit down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// On stable storage before the commit that publishes it returns.
@@ -62,7 +62,7 @@ pub enum Class {
     Fill,
 }
 
-/// What changes in one step.
+/// Changes that take effect in one step.
 #[derive(Default)]
 pub struct Commit {
     /// Objects to publish; each replaces the object under its key.
@@ -71,7 +71,8 @@ pub struct Commit {
     pub forget: Vec<Bytes>,
     pub annotate: Vec<Annotation>,
     pub writes: Vec<ValueWrite>,
-    /// Whoever commits has some milliseconds: a commit that must be synced then shares the sync of the next one that cannot wait.
+    /// No client waits for this commit, so it may take some milliseconds. If it must be synced, it shares the sync of
+    /// the next commit that cannot wait, or gets one after [`Settings::sync_delay`].
     pub may_wait: bool,
 }
 
@@ -97,7 +98,7 @@ pub struct Versioned {
     pub version: u64,
 }
 
-/// What names an object that is being written.
+/// The description of an object that is being written.
 pub struct NewObject {
     pub key: Bytes,
     pub generation: Generation,
@@ -109,7 +110,8 @@ pub struct NewObject {
     pub pinned: bool,
     /// Accounting group of the object, see [`Store::group_bytes`]. 0 is no group.
     pub group: u32,
-    /// The whole size. More than was appended makes a sparse object, whose pages [`Store::fill`] adds.
+    /// The size of the whole object. If fewer bytes are appended, the object is sparse, and [`Store::fill`] adds its
+    /// pages.
     pub size: u64,
 }
 
@@ -133,15 +135,15 @@ pub trait Retention: Send + Sync + 'static {
 /// Bytes on disk, by what may happen to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The most that segments may take: the capacity of the settings, but for snapshots.
+    /// Most bytes that segments may take: the configured capacity minus the snapshots.
     pub capacity_bytes: u64,
-    /// Of objects that may not be evicted.
+    /// Bytes of objects that may not be evicted.
     pub pinned_bytes: u64,
-    /// Of objects that may.
+    /// Bytes of objects that may be evicted.
     pub evictable_bytes: u64,
-    /// Of segments not yet written.
+    /// Bytes that segments can still grow by.
     pub free_bytes: u64,
-    /// Of segments that were deleted and are still read.
+    /// Bytes of deleted segments that somebody still reads.
     pub held_bytes: u64,
     pub objects: u64,
     pub values: u64,
@@ -167,7 +169,7 @@ pub trait Observer: Send + Sync + 'static {
     fn group_commit(&self, directory: &str, commits: usize, bytes: u64, sync: std::time::Duration);
 }
 
-/// Where disks have not answered for [`PATIENCE`], of the directories that take writes.
+/// Whether disks have not answered for [`PATIENCE`], among the directories that take writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stalled {
     Nowhere,
@@ -179,6 +181,6 @@ pub enum Stalled {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryHealth {
     pub label: String,
-    /// Why the directory takes no more writes, if it does not.
+    /// Why the directory takes no more writes. `None` while it takes them.
     pub failed: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! The log of one directory: one task that appends what has queued, syncs once for all, and wakes everybody.
+//! The log of one directory. One task appends what has queued up, syncs once for all of it (group commit), and answers
+//! every request.
 
 pub(crate) mod voids;
 
@@ -21,16 +22,16 @@ use crate::segment::{Segment, SegmentKind};
 use crate::{Counters, Error, ErrorKind, Observer, Result};
 use voids::Voids;
 
-/// Requests that may wait for the log. Beyond it, committers wait to get in.
+/// Requests that may queue for the log. When the queue is full, committers wait for a place.
 const QUEUE_MAX: usize = 4096;
 
-/// Bytes of one group commit, so that no commit waits for an endless batch.
+/// No more requests join a group commit that has this many bytes, so that no commit waits for an endless batch.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// What the operating system and disks write at once. A page that two syncs write to is written twice.
+/// The unit in which the operating system and disks write. A page that two syncs touch is written twice.
 const PAGE_BYTES: u64 = 4096;
 
-/// A synced write is filled up to the end of its last page when it is at least so many times longer than what fills it.
+/// A synced write is padded to the end of its last page if it is at least this many times longer than the padding.
 const FILLED_MIN: u64 = 4;
 
 /// Where the records of a request went.
@@ -38,30 +39,30 @@ pub(crate) struct Appended {
     pub(crate) locations: Vec<Location>,
     /// The sequence of each record.
     pub(crate) sequences: Vec<u64>,
-    /// Dropped when the tables show what the records say.
+    /// Dropped when the tables show the records.
     pub(crate) applying: Option<Applying>,
 }
 
 impl Appended {
-    /// What says that these records are void; nothing when there are none.
+    /// The record that declares these records void. `None` when there are none.
     fn void(&self) -> Option<VoidBody> {
         let (location, first, last) = (self.locations.first()?, self.sequences.first()?, self.sequences.last()?);
         Some(VoidBody { segment: location.segment, first: *first, last: *last })
     }
 }
 
-/// Marks records as written and not yet applied: a snapshot must not skip them.
+/// Marks records that are written but not applied yet: a snapshot must not skip them.
 pub(crate) struct Applying {
     marks: Arc<Marks>,
     mark: (Position, u64),
 }
 
-/// Positions of records that are not applied yet; the number keeps requests at one position apart.
+/// Positions of records that are not applied yet. The number tells requests at the same position apart.
 #[derive(Default)]
 struct Marks {
     applying: Mutex<BTreeSet<(Position, u64)>>,
     next: AtomicU64,
-    /// Tells snapshots that a mark has gone.
+    /// Notified when a mark is dropped.
     gone: Notify,
 }
 
@@ -80,23 +81,24 @@ impl Drop for Applying {
     }
 }
 
-/// When an append is done.
+/// When an append counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The operating system has the records.
     Written,
     /// They are on stable storage.
     Synced,
-    /// They are on stable storage, and what comes next begins a new segment.
+    /// They are on stable storage, and the next append begins a new segment.
     Sealed,
-    /// They are on stable storage, and nobody waits for that: the next sync will do that others ask for, or one after [`crate::Settings::sync_delay`].
+    /// They are on stable storage, but no client waits for that. They share the next sync that others ask for, or get
+    /// one after [`crate::Settings::sync_delay`].
     SyncedSoon,
 }
 
 struct Request {
     drafts: Vec<Draft>,
     until: Until,
-    /// Whether the page that it ends in may be filled up.
+    /// Whether the last page of the write may be padded.
     may_fill: bool,
     done: oneshot::Sender<Result<Appended>>,
 }
@@ -106,11 +108,11 @@ pub(crate) struct Log {
     sender: Mutex<Option<mpsc::Sender<Request>>>,
     task: Mutex<Option<Task<()>>>,
     marks: Arc<Marks>,
-    /// The next record goes there or behind.
+    /// The next record goes here or later.
     end: Arc<Mutex<Position>>,
 }
 
-/// What the task works with.
+/// The state of the log's task.
 struct Appender {
     directory: Arc<Directory>,
     sequence: Arc<AtomicU64>,
@@ -121,12 +123,12 @@ struct Appender {
     marks: Arc<Marks>,
     end: Arc<Mutex<Position>>,
     voids: Arc<Voids>,
-    /// How many of them this log has told.
+    /// How many of `voids` this log has recorded.
     voids_told: usize,
     open: Option<Open>,
-    /// Appends that are done with the next sync.
+    /// Appends that wait for the next sync.
     written: Vec<(oneshot::Sender<Result<Appended>>, Appended)>,
-    /// When that is at the latest, by the monotonic clock; while there are any.
+    /// The latest time for that sync, by the monotonic clock. Set while appends wait.
     sync_at: Option<Duration>,
 }
 
@@ -136,7 +138,7 @@ struct Open {
     durable: u64,
 }
 
-/// What a log needs of its store.
+/// What a log gets from its store.
 pub(crate) struct LogParts {
     pub(crate) directory: Arc<Directory>,
     pub(crate) sequence: Arc<AtomicU64>,
@@ -151,7 +153,7 @@ impl Log {
     pub(crate) fn start(parts: LogParts) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         let LogParts { directory, sequence, counters, clock, observer, voids, sync_delay } = parts;
-        // Known before the first segment is: a snapshot that is begun meanwhile must not leave that out.
+        // Set before the first segment exists: a snapshot that begins meanwhile must not leave that segment out.
         let end = Position { segment: directory.next_number(), offset: 0 };
         let (marks, end) = (Arc::<Marks>::default(), Arc::new(Mutex::new(end)));
         let appender = Appender {
@@ -173,13 +175,13 @@ impl Log {
         Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), marks, end }
     }
 
-    /// Appends records one behind the other.
+    /// Appends records in sequence.
     pub(crate) async fn append(&self, drafts: Vec<Draft>, until: Until) -> Result<Appended> {
         self.request(drafts, until, true).await
     }
 
-    /// Appends what reclaim carries, and syncs it. It takes no more room than it must: what is carried must end up smaller than where it
-    /// comes from.
+    /// Appends and syncs what reclaim carries, without padding: carried data must end up smaller than the segment that
+    /// it comes from.
     pub(crate) async fn append_carried(&self, drafts: Vec<Draft>) -> Result<Appended> {
         self.request(drafts, Until::Synced, false).await
     }
@@ -191,30 +193,30 @@ impl Log {
         answer.await.map_err(|_| closed())?
     }
 
-    /// Syncs all that was appended so far.
+    /// Syncs everything that was appended so far.
     pub(crate) async fn barrier(&self) -> Result<()> {
         self.append(Vec::new(), Until::Synced).await.map(drop)
     }
 
-    /// Ends the open segment, so that reclaim can take it.
+    /// Seals the open segment, so that reclaim can take it.
     pub(crate) async fn seal(&self) -> Result<()> {
         self.append(Vec::new(), Until::Sealed).await.map(drop)
     }
 
-    /// Where a replay must begin so as not to miss what the tables don't show yet.
+    /// Where a replay must begin to include everything that the tables do not show yet.
     pub(crate) fn replay_from(&self) -> Position {
-        // The end first: what is appended later is marked, or lies behind it.
+        // Read the end first: what is appended later is marked, or comes after it.
         let end = *self.end.lock();
         let first = self.marks.applying.lock().first().map(|(position, _)| *position);
         first.map_or(end, |first| first.min(end))
     }
 
-    /// Where the next record goes, or behind that.
+    /// The next record goes here or later.
     pub(crate) fn end(&self) -> Position {
         *self.end.lock()
     }
 
-    /// Returns when the tables show all that was appended before `end`.
+    /// Returns when the tables show everything that was appended before `end`.
     pub(crate) async fn applied(&self, end: Position) {
         loop {
             let gone = self.marks.gone.notified();
@@ -225,12 +227,12 @@ impl Log {
         }
     }
 
-    /// Whether there are commits that are written and not in the tables yet.
+    /// Whether there are commits that are written but not in the tables yet.
     pub(crate) fn is_applying(&self) -> bool {
         !self.marks.applying.lock().is_empty()
     }
 
-    /// Ends the task after what has queued.
+    /// Ends the task after it has handled what is queued.
     pub(crate) async fn close(&self) {
         drop(self.sender.lock().take());
         let task = self.task.lock().take();
@@ -240,7 +242,7 @@ impl Log {
     }
 }
 
-/// For each who waits.
+/// A copy of an error for each waiter.
 fn copy(error: &Error) -> Error {
     Error { kind: error.kind, context: error.context.clone(), source: None }
 }
@@ -279,7 +281,7 @@ impl Appender {
         self.sync_written().await;
     }
 
-    /// Tells everybody who has waited for this, and remembers those who wait for a sync.
+    /// Answers the requests of a batch, and keeps those that wait for a sync.
     fn answer(&mut self, batch: Vec<Request>, result: Result<Vec<Appended>>, sync: bool) {
         match result {
             Ok(appended) => {
@@ -288,7 +290,7 @@ impl Appender {
                         self.written.push((request.done, appended));
                         self.sync_at.get_or_insert_with(|| self.clock.monotonic() + self.sync_delay);
                     } else {
-                        // A committer that has gone away leaves its commit done.
+                        // The committer may have gone away. Its commit is done.
                         let _ = request.done.send(Ok(appended));
                     }
                 }
@@ -296,12 +298,12 @@ impl Appender {
                     self.answer_written(&Ok(()));
                 }
             }
-            // What was written before has still to be synced: that tells what became of it.
+            // What was written before still has to be synced. That sync decides its outcome.
             Err(error) => batch.into_iter().for_each(|request| drop(request.done.send(Err(copy(&error))))),
         }
     }
 
-    /// Ends the open segment, all of which is synced.
+    /// Seals the open segment, all of which is synced.
     fn seal(&mut self) {
         if let Some(open) = self.open.take() {
             open.segment.sealed.store(true, Ordering::SeqCst);
@@ -309,7 +311,8 @@ impl Appender {
         }
     }
 
-    /// Returns when what is written has waited long enough for the sync of another commit; never when nothing waits.
+    /// Returns when written records have waited long enough for the sync of another commit. Never returns when none
+    /// wait.
     async fn delay(&self) {
         match self.sync_at {
             Some(at) => self.clock.sleep(at.saturating_sub(self.clock.monotonic())).await,
@@ -321,7 +324,7 @@ impl Appender {
         self.sync_at.is_some_and(|at| at <= self.clock.monotonic())
     }
 
-    /// Syncs what waits for it. A segment that is not open any more was synced when it was sealed.
+    /// Syncs the appends that wait for it. A segment that is no longer open was synced when it was sealed.
     async fn sync_written(&mut self) {
         let mut result = Ok(());
         if let (Some(open), false) = (&mut self.open, self.written.is_empty()) {
@@ -337,7 +340,8 @@ impl Appender {
     fn answer_written(&mut self, result: &Result<()>) {
         self.sync_at = None;
         if result.is_err() {
-            // Marks first: a snapshot that still sees them was begun before any log tells that their records are void.
+            // Drop the marks first: a snapshot that still sees them began before any log said that their records are
+            // void.
             self.written.iter_mut().for_each(|(_, appended)| drop(appended.applying.take()));
             self.voids.add(self.written.iter().filter_map(|(_, appended)| appended.void()));
         }
@@ -349,7 +353,7 @@ impl Appender {
     async fn append(&mut self, batch: &[Request], bytes: u64, sync: bool) -> Result<Vec<Appended>> {
         self.directory.check()?;
         if bytes == 0 && self.open.is_none() {
-            // A barrier, and nothing before it that this process wrote.
+            // Only a barrier, and this process has written nothing before it.
             let nothing = |_: &Request| Appended { locations: Vec::new(), sequences: Vec::new(), applying: None };
             return Ok(batch.iter().map(nothing).collect());
         }
@@ -406,8 +410,9 @@ impl Appender {
         Ok(appended)
     }
 
-    /// A write up to `end` failed. What it left behind the end of the log is cut off, or the directory is given up. Then it may be there after a
-    /// restart, and is void: what other directories take from now on does not know of it, and neither does a snapshot.
+    /// Handles a failed write up to `end`. What it left after the end of the log is cut off; when that is not possible,
+    /// the directory takes no more writes. The records may then be there after a restart, so they are declared void:
+    /// neither later commits in other directories nor snapshots know of them.
     async fn give_up(&self, error: std::io::Error, end: Position, appended: Vec<Appended>) -> Error {
         let error = self.directory.refused("could not append to the log", error);
         let cut = match &self.open {
@@ -419,9 +424,9 @@ impl Appender {
         }
         if error.kind != ErrorKind::Full || cut.is_err() {
             *self.end.lock() = end;
-            // Nothing else comes behind it in this log, but for what fills its page.
+            // Nothing else follows these records in this log, except the padding of their page.
             let void = appended.iter().find_map(Appended::void).map(|void| VoidBody { last: u64::MAX, ..void });
-            // Marks first, as in `answer_written`.
+            // Drop the marks first, as in `answer_written`.
             drop(appended);
             self.voids.add(void);
         }
@@ -438,8 +443,8 @@ impl Appender {
         }
     }
 
-    /// Begins a new segment when the open one is full. The old one is synced first: that a later segment exists proves that
-    /// all of the earlier one was durable.
+    /// Begins a new segment when the open one is full. The old one is synced first, so the existence of a later segment
+    /// proves that all of the earlier one is durable.
     async fn make_room(&mut self, bytes: u64) -> Result<()> {
         if let Some(open) = &self.open {
             if open.offset + bytes <= self.directory.segment_bytes() {
@@ -460,7 +465,8 @@ impl Appender {
     }
 }
 
-/// What goes behind records from `start` to `end`, so that the next begin a page.
+/// The padding after records from `start` to `end`, so that the next record begins a page. `None` when it is not worth
+/// it.
 fn filler(start: u64, end: u64, segment_bytes: u64) -> Option<Draft> {
     let next = end.next_multiple_of(PAGE_BYTES);
     let is_worth_it = (next - end) * FILLED_MIN <= end - start && next <= segment_bytes;

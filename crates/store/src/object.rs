@@ -1,4 +1,4 @@
-//! Reading published objects.
+//! Reads published objects.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::segment::{ReadSegment, Segment};
 use crate::table::Entry;
 use crate::{Error, ErrorKind, Result};
 
-/// A published object as it was when looked up. It stays readable through overwrites, eviction and reclaim, as long as nobody needs its
-/// room: see [`ErrorKind::Gone`].
+/// A published object as it was when it was looked up. It stays readable through overwrites, eviction and reclaim, as
+/// long as its room is not needed: see [`ErrorKind::Gone`].
 #[derive(Clone)]
 pub struct Object {
     inner: Arc<Inner>,
@@ -27,7 +27,7 @@ pub struct Object {
     unwritten: Option<Unwritten>,
 }
 
-/// What a staged object's record will hold.
+/// What the record of a staged object will hold.
 #[derive(Clone)]
 pub(crate) struct Unwritten {
     pub(crate) metadata: Bytes,
@@ -37,7 +37,7 @@ pub(crate) struct Unwritten {
 /// A piece of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece {
-    /// One [`Object::read`] returns it: inside one extent.
+    /// Here, and inside one extent: a single [`Object::read`] returns it.
     Cached(ByteRange),
     /// Not here.
     Missing(ByteRange),
@@ -56,7 +56,7 @@ struct Place {
     segment: SegmentKey,
     offset: u64,
     head_bytes: usize,
-    /// Whether it is the record of the object. An extent may be shared by several objects.
+    /// Whether it is the object's own record. Several objects may share an extent.
     is_own_record: bool,
     /// Range of the payload.
     from: usize,
@@ -99,7 +99,8 @@ impl Object {
         self.entry.cached_bytes()
     }
 
-    /// Whether all bytes of the object are here, as far as the lengths of the files tell: what a file held that was cut is missing.
+    /// Whether all bytes of the object are here, judged by the lengths of the files: bytes beyond the end of a
+    /// truncated file are missing.
     pub fn is_whole(&self) -> bool {
         let ends_inside = |key: SegmentKey, end: u64| self.segment(key).is_ok_and(|segment| end <= segment.length());
         let Location { segment, offset, head_bytes, payload_bytes } = self.entry.record;
@@ -128,7 +129,7 @@ impl Object {
     /// The opaque metadata, read from disk and verified.
     ///
     /// # Errors
-    /// `Corrupt` when the checksum does not hold, `Gone` when its room was needed.
+    /// `Corrupt` when the checksum does not match, `Gone` when its room was needed.
     pub async fn metadata(&self) -> Result<Bytes> {
         let mut metadata = self.metadata_here().await;
         while is_gone(&metadata)
@@ -139,7 +140,7 @@ impl Object {
         metadata
     }
 
-    /// The same object, where reclaim may have moved it to since it was looked up.
+    /// The same version of the object, where it is now: reclaim may have moved it since it was looked up.
     fn present(&self) -> Option<Self> {
         self.inner.object(self.key()).filter(|present| present.generation() == self.generation())
     }
@@ -160,10 +161,10 @@ impl Object {
         }
     }
 
-    /// Cuts `range` into what is here and what is not, in order.
+    /// Splits `range` into pieces that are here and pieces that are missing, in order.
     ///
     /// # Panics
-    /// When the range ends behind the object.
+    /// When the range ends beyond the object.
     pub fn pieces(&self, range: ByteRange) -> Vec<Piece> {
         assert!(range.end <= self.size(), "a range must end inside the object");
         if self.entry.is_inline() || range.is_empty() {
@@ -189,8 +190,8 @@ impl Object {
     /// Reads a [`Piece::Cached`] or a part of one, verified.
     ///
     /// # Errors
-    /// `Corrupt` when the checksum does not hold. The extent of a clean object is dropped then; a pinned one is kept for
-    /// examination and stays unreadable. `Gone` when the object is no longer in the store and its room was needed.
+    /// `Corrupt` when the checksum does not match. The extent of a clean object is then dropped; a pinned one is kept
+    /// for examination and stays unreadable. `Gone` when the object is no longer in the store and its room was needed.
     ///
     /// # Panics
     /// When the range is not inside one piece.
@@ -233,7 +234,7 @@ impl Object {
         found.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the segment of an extent is gone"))
     }
 
-    /// Reads and verifies a head, and with it what follows up to `head_bytes`.
+    /// Reads `bytes` that begin with a head. Returns the verified head, and what follows it.
     async fn head(&self, key: SegmentKey, offset: u64, bytes: usize) -> Result<(Head, Bytes)> {
         let segment = self.segment(key)?;
         let data = segment.read_at(offset, bytes).await?;
@@ -256,7 +257,7 @@ impl Object {
         let first = place.from / BLOCK_BYTES;
         let start = first * BLOCK_BYTES;
         let (head, data) = if first == 0 {
-            // Head and blocks lie side by side: one read brings both.
+            // The head and the first blocks are adjacent, so one read gets both.
             let end = place.to.next_multiple_of(BLOCK_BYTES);
             let (head, mut data) = self.head(place.segment, place.offset, place.head_bytes + end).await?;
             data.truncate(end.min(head.header.payload_bytes));
@@ -278,7 +279,7 @@ impl Object {
         Ok(data.slice(place.from - start..place.to - start))
     }
 
-    /// Damaged bytes: counted, told, and dropped where the under store has them.
+    /// Handles damaged bytes: counts and logs them, and drops those of a clean object.
     fn damaged(&self, extent: Option<Extent>, error: Error) -> Error {
         if error.kind == ErrorKind::Gone {
             return error;
@@ -301,13 +302,13 @@ impl Object {
 }
 
 impl Inner {
-    /// The objects with all that they need to stay readable.
+    /// The object, with everything that it needs to stay readable.
     pub(crate) fn object(self: &Arc<Self>, key: &[u8]) -> Option<Object> {
         loop {
             let entry = self.objects.get(key)?;
             match self.segments_of(&entry) {
                 Some(segments) => return Some(Object::new(Arc::clone(self), entry, segments, None)),
-                // Reclaim has moved the object after the look at the table. Only a broken table repeats.
+                // Reclaim has moved the object since the table was read. Only a broken table makes this loop endless.
                 None => forebay_env::sync::spin_loop(),
             }
         }

@@ -1,5 +1,5 @@
-//! Prepared objects: durable, and shown to nobody before a commit publishes them, in this life of the store or in a later one. For catalogs
-//! that are elsewhere: they name an object only when its bytes are safe here.
+//! Prepared objects are durable, but nobody sees them before a commit publishes them, in this process or a later one.
+//! They are for a catalog that is kept elsewhere: it names an object only when the bytes are safe here.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::writer::Staged;
 use crate::{Commit, Error, ErrorKind, Result, Store};
 
 impl Inner {
-    /// At a start: what earlier lives have prepared. What has lost bytes is nothing that anybody was told of.
+    /// Registers, at a start, what earlier processes prepared. An object that has lost bytes was never acknowledged,
+    /// and is left out.
     pub(crate) fn find_prepared(&self, entries: Vec<Entry>) {
         for entry in entries {
             let (entry, mut kept) = (Arc::new(entry), Kept::default());
@@ -34,9 +35,9 @@ impl Inner {
 }
 
 impl Store {
-    /// Puts a staged object on stable storage, and shows it to nobody. A commit publishes it later. Dropped before, it becomes garbage;
-    /// after a crash [`Store::take_prepared`] has it. An object under the same key that may be evicted is dropped for good: whatever becomes of
-    /// that commit here, no start shows it again.
+    /// Puts a staged object on stable storage without showing it. A commit publishes it later. If it is dropped before
+    /// that, it becomes garbage; after a crash, [`Store::take_prepared`] returns it. An evictable object under the same
+    /// key is dropped for good: whatever happens to the commit, no start shows that object again.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -47,7 +48,7 @@ impl Store {
         }
         self.inner.sync_extents(std::slice::from_ref(&staged)).await?;
         let place = &self.inner.places[staged.directory];
-        // Also when there is none: one that was evicted may still be in a segment.
+        // Also when there is no object: an evicted one may still be in a segment.
         let is_pinned = self.inner.object(&staged.key).is_some_and(|object| object.is_pinned());
         let forget = if is_pinned { Vec::new() } else { vec![staged.key.clone()] };
         let before = Commit { forget, ..Commit::default() };
@@ -57,7 +58,7 @@ impl Store {
         let appended = place.log.append(drafts, Until::Synced).await?;
         let location = appended.locations[0];
         let segment = place.directory.segment(location.segment.number);
-        // The log is needed as long as its records are not applied.
+        // Reclaim keeps a log while its records are not applied.
         let Some((segment, pin)) = segment.and_then(|segment| segment.pin().map(|pin| (segment, pin))) else {
             return Err(Error::new(ErrorKind::Busy, "the log of a prepared object goes away"));
         };
@@ -72,7 +73,8 @@ impl Store {
         Ok(staged)
     }
 
-    /// What earlier lives have prepared and not published, once: whoever opens the catalog publishes what that names, and drops the rest.
+    /// What earlier processes prepared and did not publish. Returned once: the code that opens the catalog publishes
+    /// what the catalog names, and drops the rest.
     pub fn take_prepared(&self) -> Vec<Staged> {
         let found = self.inner.prepared.take_found();
         found.into_iter().filter_map(|(entry, kept)| self.staged_again(entry, kept)).collect()

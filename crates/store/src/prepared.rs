@@ -1,4 +1,4 @@
-//! What is prepared and not published yet.
+//! Objects that are prepared and not published yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::table::Entry;
 
 type Id = (Bytes, Generation);
 
-/// Snapshots show it.
+/// The prepared objects. Snapshots include them.
 #[derive(Default)]
 pub(crate) struct Prepared {
     objects: Mutex<BTreeMap<Id, Arc<Entry>>>,
-    /// Found at the start, with what keeps reclaim from their segments.
+    /// Found at the start, with the pins that keep reclaim away from their segments.
     found: Mutex<Vec<(Arc<Entry>, Kept)>>,
 }
 
-/// Keeps a prepared object among those that snapshots show.
+/// Keeps a prepared object among those that snapshots include.
 pub(crate) struct PreparedEntry {
     prepared: Arc<Prepared>,
     entry: Arc<Entry>,
@@ -48,7 +48,7 @@ fn id_of(entry: &Entry) -> Id {
 }
 
 impl Prepared {
-    /// In order.
+    /// All of them, sorted.
     pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.objects.lock().values().cloned().collect()
     }
@@ -58,13 +58,13 @@ impl Prepared {
         PreparedEntry { prepared: Arc::clone(self), entry }
     }
 
-    /// At a start: what an earlier life has prepared.
+    /// Adds, at a start, what an earlier process prepared.
     pub(crate) fn found(&self, entry: Arc<Entry>, kept: Kept) {
         self.objects.lock().insert(id_of(&entry), Arc::clone(&entry));
         self.found.lock().push((entry, kept));
     }
 
-    /// All that was found, once.
+    /// Everything that was found at the start. Returned once.
     pub(crate) fn take_found(&self) -> Vec<(Arc<Entry>, Kept)> {
         std::mem::take(&mut *self.found.lock())
     }

@@ -1,5 +1,5 @@
-//! Reclaim: space comes back a segment at a time. What may not leave, and what is worth keeping, is carried forward; the
-//! rest is dropped with the file.
+//! Reclaim frees space one segment at a time. It carries forward what may not leave and what is worth keeping. The rest
+//! is dropped with the file.
 
 mod choose;
 mod commits;
@@ -30,36 +30,37 @@ use crate::table::Entry;
 use crate::{ErrorKind, Piece, Result};
 use choose::{Tried, Victim};
 
-/// How often room is looked for although nobody asked.
+/// How often reclaim checks for room without being asked.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// So many small segments of a directory are merged in a round: the next one looks for the others.
+/// Most small segments of a directory that one round merges. The next round takes more.
 const MERGED_AT_ONCE: usize = 64;
 
-/// So many objects of a victim are carried at once, and share their syncs,
+/// Most objects of a victim that are carried at once. They share their syncs.
 const CARRIED_AT_ONCE: u64 = 16;
 
-/// but not so many that they take more memory than this.
+/// Most memory that objects carried at once may take.
 const CARRIED_BYTES_AT_ONCE: u64 = 16 << 20;
 
 /// A victim that is being emptied.
 struct Emptying {
     victim: SegmentKey,
     carried: Carried,
-    /// What may still be carried of clean data.
+    /// Bytes of clean data that may still be carried.
     clean_bytes: Mutex<u64>,
-    /// What is being written: not complete as long as the tables don't show all of it.
+    /// Pins the segments that the copies go to: a snapshot must not count them as complete before the tables show all
+    /// copies.
     kept: Mutex<Kept>,
 }
 
-/// What became of a victim.
+/// The result of reclaiming a victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TakenBack {
-    /// Its room came back, or it is left alone for good.
+    /// Its room came back, or it is left alone until the next start.
     Done,
-    /// Nothing had room for what it needs.
+    /// No directory had room for what must be carried.
     NoRoom,
-    /// The next would meet the same.
+    /// The next victim would fail in the same way.
     NotNow,
 }
 
@@ -73,7 +74,7 @@ impl Emptying {
         Self { victim: victim.key(), carried, clean_bytes, kept: Mutex::default() }
     }
 
-    /// Takes bytes off what may still be carried. `false` when that does not reach.
+    /// Subtracts `bytes` from what may still be carried. `false` when too little is left.
     fn take(&self, bytes: u64) -> bool {
         let mut left = self.clean_bytes.lock();
         let fits = bytes <= *left;
@@ -87,7 +88,7 @@ impl Emptying {
 impl Inner {
     /// Takes snapshots and makes room until the store is closed.
     pub(crate) async fn maintain(self: Arc<Self>) {
-        // At once, since lives may be short, and each of them leaves some.
+        // At once: processes may be short-lived, and each leaves some small segments.
         self.merge_small().await;
         while !self.closed.load(Ordering::SeqCst) {
             let sleep = self.env.clock.sleep(INTERVAL);
@@ -109,8 +110,9 @@ impl Inner {
         }
     }
 
-    /// Takes back segments while there is less room than a directory should keep, or than a writer waits for. It ends when each segment
-    /// had its turn, and was renewed before: more may be asked for by then, elsewhere, too.
+    /// Reclaims segments while the directory has less room than it should keep, or than a writer waits for. It stops
+    /// when each segment has had two turns, one to be renewed and one to be reclaimed: by then, other directories may
+    /// need room, too.
     async fn make_room(self: &Arc<Self>, index: usize) {
         let directory = &self.places[index].directory;
         let mut tried = Tried::default();
@@ -125,7 +127,7 @@ impl Inner {
             if !is_wanted || directory.failed().is_some() || self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            // What reclaim carries needs room before any comes back.
+            // Reclaim needs room for what it carries before it frees any.
             if directory.free_bytes() < directory.reserve_bytes() && directory.close_held() {
                 continue;
             }
@@ -133,7 +135,7 @@ impl Inner {
                 continue;
             }
             let Some(victim) = self.choose(index, &tried).await else {
-                // Nothing else can go, and somebody waits.
+                // Nothing else can go, and a writer waits.
                 if self.is_asked_for(index) && directory.close_held() {
                     continue;
                 }
@@ -157,7 +159,8 @@ impl Inner {
         }
     }
 
-    /// Merges what many starts leave, where no room is wanted, and while nobody waits for some elsewhere.
+    /// Merges the small segments that many starts leave. It stops when the directory lacks room, or when a writer waits
+    /// for room anywhere.
     async fn merge_small(self: &Arc<Self>) {
         for place in &self.places {
             let directory = &place.directory;
@@ -185,14 +188,15 @@ impl Inner {
             tracing::warn!(directory = label, segment, %error, "a segment could not be reclaimed now");
             return if error.kind == ErrorKind::Full { TakenBack::NoRoom } else { TakenBack::NotNow };
         }
-        // It can't be read or removed: a bad sector, say. It keeps its room until the next start, and the others go on.
+        // The segment can't be read or removed, for example because of a bad sector. It keeps its room until the next
+        // start, and reclaim continues with others.
         tracing::error!(directory = label, segment, %error, "a segment is left alone: it can't be reclaimed");
         victim.is_stuck.store(true, Ordering::SeqCst);
         TakenBack::Done
     }
 
-    /// Takes back a segment that is sealed and doomed; `members` are the objects that need it. A segment that can't be taken back is not doomed
-    /// any more.
+    /// Reclaims a segment that is sealed and doomed. `members` are the objects that need it. If this fails, the segment
+    /// is no longer doomed.
     pub(crate) async fn reclaim(
         self: &Arc<Self>,
         directory: &Directory,
@@ -219,8 +223,8 @@ impl Inner {
         let largest = self.settings.extent_bytes_max.max(self.settings.inline_bytes_max).max(1);
         let at_once = (CARRIED_BYTES_AT_ONCE / largest).clamp(1, CARRIED_AT_ONCE) as usize;
         let (mut members, mut carries, mut result) = (members.iter(), FuturesUnordered::new(), Ok(()));
-        // After an error none is begun with, and none dropped half way: a copy that is on its way must stand in the log before its key is
-        // deleted.
+        // After an error no other object is begun, but none is dropped half-way: a copy in flight must be in the log
+        // before its key is deleted.
         loop {
             while result.is_ok()
                 && carries.len() < at_once
@@ -235,7 +239,8 @@ impl Inner {
         if victim.header.kind == SegmentKind::Log {
             self.carry_commits(victim).await?;
         }
-        // A commit that only the operating system has may have made evictable what is dropped here: now it must last.
+        // What is dropped here may be evictable because of a commit that only the operating system has. That commit
+        // must be durable first.
         for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
             place.log.barrier().await?;
         }
@@ -269,7 +274,7 @@ impl Inner {
                     self.counters.lock().carried_bytes += here;
                     return Ok(());
                 }
-                // Overwritten, evicted or made clean meanwhile: look again.
+                // The object was overwritten, evicted or made clean meanwhile: look again.
                 Ok(false) => {}
                 Err(error) if entry.pinned => return Err(error),
                 Err(error) => {
@@ -280,7 +285,7 @@ impl Inner {
         }
     }
 
-    /// Evicts what a clean object has in a segment; without its record, all of it.
+    /// Evicts what a clean object has in a segment. Without its record, the whole object goes.
     fn drop_from(&self, victim: SegmentKey, key: &[u8], seen: &Entry, bytes: u64) {
         let dropped = if seen.record.segment == victim {
             let same = |entry: &Entry| !entry.pinned && entry.generation == seen.generation;
@@ -315,7 +320,7 @@ impl Inner {
         if !present.is_some_and(|present| same(present.entry())) {
             return Ok(false);
         }
-        // A merge says nothing of what is worth keeping.
+        // Being merged does not mean that an object is worth keeping.
         let carried = entry.carried || emptying.carried != Carried::All;
         let record = match needs_record {
             true => self.carry_record(object, &extents, carried, &emptying.kept).await?,

@@ -1,8 +1,8 @@
-//! Records: what segments are made of. The layout is documented in `docs/on-disk-format.md`.
+//! Records, the contents of segments. The layout is documented in `docs/on-disk-format.md`.
 //!
-//! A record is a head and a payload. The head is a fixed header, a body that depends on the kind, and a table of
-//! CRC32C values, one per block of the payload; one CRC32C covers the whole head. So a reader of any part of the payload
-//! reads the head and the blocks that it touches, and verifies both.
+//! A record is a head and a payload. The head is a fixed header, a body that depends on the kind, and a table of CRC32C
+//! values, one per block of the payload. One CRC32C covers the whole head. So a reader of any part of the payload reads
+//! the head and the blocks that it touches, and verifies both.
 
 pub(crate) mod commit;
 pub(crate) mod extent;
@@ -25,7 +25,7 @@ pub(crate) const VERSION: u8 = 1;
 /// Bytes of the fixed header.
 pub(crate) const HEADER_BYTES: usize = 48;
 
-/// Bytes of payload that one checksum covers: small enough that a range read verifies little more than it returns.
+/// Bytes of payload that one checksum covers. Small, so that a range read verifies little more than it returns.
 pub(crate) const BLOCK_BYTES: usize = 64 << 10;
 
 /// Bytes of the checksum of one block.
@@ -34,13 +34,13 @@ pub(crate) const CHECKSUM_BYTES: usize = 4;
 /// Records begin at multiples of this.
 pub(crate) const ALIGNMENT: usize = 8;
 
-/// Bounds what a reader allocates for a head, whatever the disk says.
+/// Limits what a reader allocates for a head, whatever the disk says.
 pub(crate) const HEAD_BYTES_MAX: usize = 64 << 20;
 
-/// Bounds the payload of one record in the same way.
+/// Limits the payload of one record in the same way.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// A record that only lacks its place.
+/// A record that has no place in a segment yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) kind: Kind,
@@ -70,7 +70,7 @@ pub(crate) struct Header {
     pub(crate) kind: Kind,
     pub(crate) head_bytes: usize,
     pub(crate) payload_bytes: usize,
-    /// Binds the record to its segment: bytes of an earlier file are never taken for it.
+    /// Binds the record to its segment, so that left-over bytes of an earlier file are never taken for it.
     pub(crate) segment: u64,
     pub(crate) sequence: u64,
     /// Everything before this offset of the segment was durable when the record was written.
@@ -127,8 +127,8 @@ impl Draft {
     }
 }
 
-/// The bytes of a head that begins here, as far as its first bytes tell. Later versions keep magic, version, this length and the
-/// checksum where they are: so damage is never taken for a newer format.
+/// The length of the head that begins here, according to its first bytes. Later versions keep magic, version, this
+/// length and the checksum at the same offsets, so damage is never taken for a newer format.
 fn head_bytes_of(bytes: &[u8]) -> Result<usize> {
     if bytes.len() < HEADER_BYTES || word(bytes, 0) != MAGIC {
         return Err(corrupt("no record begins here"));
@@ -143,7 +143,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Header {
-    /// Reads the fixed header of a head whose checksum holds.
+    /// Decodes the fixed header of a head whose checksum was verified.
     fn decode(bytes: &[u8]) -> Result<Self> {
         let word = |at| word(bytes, at);
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -169,7 +169,7 @@ impl Header {
 }
 
 impl Head {
-    /// How many bytes [`Head::decode`] needs, told by the first [`HEADER_BYTES`].
+    /// How many bytes [`Head::decode`] needs, according to the first [`HEADER_BYTES`].
     ///
     /// # Errors
     /// `Corrupt` when no record begins here.
@@ -180,7 +180,7 @@ impl Head {
     /// Verifies a head.
     ///
     /// # Errors
-    /// `Corrupt` when no sound head begins here, `Invalid` when it is sound and its version newer than this code.
+    /// `Corrupt` when no sound head begins here. `Invalid` when it is sound, but its version is newer than this code.
     pub(crate) fn decode(bytes: &Bytes) -> Result<Self> {
         let head_bytes = head_bytes_of(bytes)?;
         if bytes.len() < head_bytes {
@@ -197,10 +197,10 @@ impl Head {
         Ok(Self { body: bytes.slice(HEADER_BYTES..body_end), checksums: bytes.slice(body_end..), header })
     }
 
-    /// Verifies whole blocks of the payload, of which `data` begins at block `first`.
+    /// Verifies whole blocks of the payload. `data` begins at block `first`.
     ///
     /// # Errors
-    /// `Corrupt` when the checksum of a block does not hold.
+    /// `Corrupt` when the checksum of a block does not match.
     pub(crate) fn verify(&self, first: usize, data: &[u8]) -> Result<()> {
         for (index, block) in data.chunks(BLOCK_BYTES).enumerate() {
             let at = CHECKSUM_BYTES * (first + index);
@@ -221,7 +221,7 @@ pub(crate) fn encode_body<T: serde::Serialize>(body: &T) -> Bytes {
     postcard::to_stdvec(body).expect("memory takes every body").into()
 }
 
-/// Decodes a body whose checksum holds.
+/// Decodes a body whose checksum was verified.
 pub(crate) fn decode_body<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> Result<T> {
     postcard::from_bytes(bytes).map_err(|error| corrupt(format!("the body of a record can't be decoded: {error}")))
 }

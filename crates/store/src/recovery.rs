@@ -1,8 +1,7 @@
-//! Start: from files to tables.
+//! Recovery at a start: from files to tables.
 //!
-//! The last snapshot is loaded and what the logs hold behind it is replayed in the order of sequences. An object
-//! record counts when a commit behind it in the same log publishes it, or when it stands alone. Without a sound
-//! snapshot everything is replayed.
+//! It loads the last snapshot and replays the logs from there on in the order of sequences. An object record counts
+//! when a later commit publishes it, or when it stands alone. Without a sound snapshot, everything is replayed.
 
 mod members;
 mod replay;
@@ -31,17 +30,17 @@ use replay::{Replay, Replayed};
 
 pub use members::Forgotten;
 
-/// Each start begins this far above what it finds: far more numbers than a process hands out while none of them reaches the
-/// disk, so that those that a power cut took away are not used again.
+/// Each start begins this far above the sequences that it finds. A process hands out far fewer numbers before one of
+/// them reaches the disk, so numbers that a power cut took away are never reused.
 pub const SEQUENCES_OF_A_LIFE: u64 = 1 << 32;
 
-/// As many lives may have left nothing but in a directory that is gone.
+/// How many earlier processes may have left traces only in a directory that is gone.
 const LIVES_FORGOTTEN: u64 = 1 << 16;
 
-/// Bytes of a log's end that are written again at once.
+/// Bytes of a log's end that are rewritten at once.
 const REWRITE_BYTES: u64 = 1 << 20;
 
-/// What a start found.
+/// The result of recovery.
 pub(crate) struct Recovered {
     pub(crate) directories: Vec<Arc<Directory>>,
     pub(crate) tables: Tables,
@@ -57,7 +56,7 @@ pub(crate) struct Recovered {
 pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Recovered> {
     let mut roll = call_roll(env, disks, settings).await?;
     let directories = roll.directories.clone();
-    // All is read before anything is changed: a format of a newer version is refused untouched.
+    // Everything is read before anything is changed: a newer format is refused untouched.
     let (mut opened, mut listed, mut closed) = (Vec::new(), Vec::new(), Vec::new());
     for directory in &directories {
         let names = directory.disk.list().await;
@@ -98,7 +97,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
             if !snapshot.as_ref().is_some_and(|snapshot| snapshot.complete_fills.contains(&segment.key())) {
                 let replayed = replay_fill(segment, snapshot.as_ref(), &mut replay).await;
                 match replayed.map_err(|error| in_file(directory, &segment.header.name(), error)) {
-                    // Copies, of which the under store has the originals.
+                    // These are copies, and the under store has the originals.
                     Err(error) if error.kind == ErrorKind::Failed => {
                         tracing::warn!(%error, "what follows in a segment of the read cache is skipped");
                     }
@@ -129,7 +128,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
     }
     for ((directory, segments), listed) in directories.iter().zip(&opened).zip(listed) {
         let first = snapshot_positions.get(&directory.identity.number).map_or(0, |position| position.segment);
-        // One without a header was not begun: what is listed must have one.
+        // A log without a header was never begun. Every log that is listed must have one.
         let logs = of_kind(segments, SegmentKind::Log).into_iter().filter(|segment| segment.header.is_read());
         let logs = logs.map(|segment| segment.key().number).filter(|number| *number >= first);
         directory.log_list.begin(listed.into_iter().flatten().chain(logs)).await;
@@ -152,7 +151,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
         directory.give_numbers_above(last_numbers.get(&directory.identity.number).copied().unwrap_or(0));
     }
     let used = next_sequence.max(first_free);
-    // Lives of which only a forgotten directory has a trace took numbers, too.
+    // Earlier processes of which only a forgotten directory has a trace took numbers, too.
     let lives = if roll.has_forgotten { LIVES_FORGOTTEN } else { 1 };
     let next_sequence = (used / SEQUENCES_OF_A_LIFE + lives).checked_mul(SEQUENCES_OF_A_LIFE).unwrap_or(used);
     let forgotten = roll.forgotten(was_closed);
@@ -160,7 +159,7 @@ pub(crate) async fn recover(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Set
 }
 
 /// # Errors
-/// `Invalid` for the first value that the check of the settings refuses.
+/// `Invalid` for the first value that [`Settings::value_check`] refuses.
 fn check_values(settings: &Settings, values: &Values) -> Result<()> {
     let Some(check) = settings.value_check else { return Ok(()) };
     let mut problem = None;
@@ -190,7 +189,7 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
         let file = directory.disk.open(name).await.map_err(failed)?;
         let length = file.len().await.map_err(failed)?;
         let bytes = match file.read_at(0, SEGMENT_HEADER_BYTES as usize).await {
-            // As one that is damaged. A log is read from there on, which tells the same.
+            // An unreadable header counts as a damaged one. A log must be readable: its replay would fail anyway.
             Err(_) if kind != SegmentKind::Log => Bytes::new(),
             read => read.map_err(failed)?,
         };
@@ -203,7 +202,7 @@ async fn open_segments(directory: &Directory, names: &[String]) -> Result<Vec<Ar
                 return Err(Error::new(ErrorKind::Invalid, problem));
             }
             Err(error) if error.kind == ErrorKind::Corrupt => {
-                // Nothing in a header is needed to read the records: each is bound to its segment and has checksums.
+                // Records can be read without the header: each is bound to its segment and has checksums.
                 tracing::warn!(segment = name, length, "the header of a segment is damaged or was never written");
                 SegmentHeader::unread(identity.store, key, kind)
             }
@@ -220,7 +219,7 @@ fn damaged(directory: &Directory, name: &str) -> Error {
 }
 
 /// # Errors
-/// `Corrupt` when a log is gone of which the snapshot does not show all.
+/// `Corrupt` when a log is missing that the snapshot does not cover completely.
 fn check_logs(
     directory: &Directory,
     segments: &[Arc<Segment>],
@@ -231,7 +230,7 @@ fn check_logs(
     let position = snapshot.and_then(|snapshot| snapshot.positions.get(&directory.identity.number));
     let from = position.map_or(0, |position| position.segment);
     let is_gone = |number: &u32| !logs.iter().any(|log| log.key().number == *number);
-    // A directory of an older release has no list.
+    // The log at the snapshot's position must exist, too: a directory of an older release has no list.
     let shown = position.filter(|position| position.offset > 0).map(|position| &position.segment);
     let Some(gone) = listed.into_iter().flat_map(|listed| listed.range(from..)).chain(shown).find(|log| is_gone(log))
     else {
@@ -242,14 +241,14 @@ fn check_logs(
     Err(Error::new(ErrorKind::Corrupt, problem))
 }
 
-/// Where a log ends.
+/// The end of a log.
 struct LogEnd {
     segment: Arc<Segment>,
-    /// Behind the last sound record.
+    /// Where the last sound record ends.
     end: u64,
-    /// What stands before this is on stable storage.
+    /// Everything before this offset is on stable storage.
     durable: u64,
-    /// Where each record of it that was replayed begins, and its sequence.
+    /// Offset and sequence of each record that was replayed.
     records: Vec<(u64, u64)>,
 }
 
@@ -269,12 +268,13 @@ async fn replay_log(
         let named = |error: Error| in_file(directory, &segment.header.name(), error);
         let is_first = segment.key().number == start.segment;
         let offset = if is_first { start.offset.max(SEGMENT_HEADER_BYTES) } else { SEGMENT_HEADER_BYTES };
-        // What is before the positions of a snapshot was on stable storage when that was written: no crash leaves the log shorter.
+        // Everything before the positions of a snapshot was on stable storage when the snapshot was written: no crash
+        // leaves the log shorter.
         if offset > segment.length() {
             return Err(damaged(directory, &segment.header.name()));
         }
         let mut scan = Scan::new(segment, offset).await?;
-        // A snapshot is in place only when all before its positions is durable.
+        // A snapshot is put in place only when everything before its positions is durable.
         let (mut durable, mut records) = (offset, Vec::new());
         while let Some(record) = scan.next().await.map_err(named)? {
             durable = durable.max(record.head.header.durable_before);
@@ -282,7 +282,7 @@ async fn replay_log(
             replay.take(segment, &record).map_err(named)?;
         }
         let end = scan.offset();
-        // Its header was on stable storage before it was listed: no crash explains that nothing of it is left.
+        // The header was on stable storage before the log was listed: no crash explains that nothing of it is left.
         let is_listed = listed.as_ref().is_some_and(|listed| listed.contains(&segment.key().number));
         if is_listed && !segment.header.is_read() && end == SEGMENT_HEADER_BYTES {
             return Err(damaged(directory, &segment.header.name()));
@@ -305,7 +305,7 @@ async fn replay_log(
 }
 
 impl LogEnd {
-    /// What is void is at the end, where the directory failed, and is cut off: so nobody need know of it later.
+    /// Cuts off void records. They are at the end, where the directory failed. So nobody has to know of them later.
     fn leave_out_void(&mut self, replay: &Replay) {
         let is_void = |sequence: u64| replay.is_void(self.segment.key(), sequence);
         let void = self.records.iter().rev().take_while(|(_, sequence)| is_void(*sequence));
@@ -313,8 +313,8 @@ impl LogEnd {
         self.durable = self.durable.min(self.end);
     }
 
-    /// Cuts off what is torn, and makes the rest durable: an earlier process may have died before its sync. It is written
-    /// again, since after a failed sync the bytes may be in memory only, where no later sync finds them.
+    /// Cuts off a torn end and makes the rest durable: an earlier process may have died before its sync. The rest is
+    /// written again, because after a failed sync the bytes may be only in memory, where no later sync finds them.
     async fn keep(&self) -> std::io::Result<()> {
         let file = self.segment.file()?;
         if self.end < self.segment.length() {
@@ -334,7 +334,7 @@ impl LogEnd {
     }
 }
 
-/// Takes what is sound of a segment of fills, and not in the snapshot.
+/// Replays the sound records of a segment of fills that are not in the snapshot.
 async fn replay_fill(segment: &Arc<Segment>, snapshot: Option<&Snapshot>, replay: &mut Replay) -> Result<()> {
     let mut scan = Scan::new(segment, SEGMENT_HEADER_BYTES).await?;
     loop {

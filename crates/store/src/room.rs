@@ -1,4 +1,4 @@
-//! Room for writers: what is promised to them, how they wait for it, and how reclaim learns how much they want.
+//! Room for writers: what they are promised, how they wait for it, and how reclaim learns how much they want.
 
 pub(crate) mod wishes;
 
@@ -13,36 +13,37 @@ use crate::reclaim::worth::is_worth_reclaiming;
 use crate::segment::Segment;
 use crate::{Class, Error, ErrorKind, Result};
 
-/// How long a writer waits while the room does not grow: longer than a slow disk takes for a segment or a snapshot, and shorter than
-/// clients wait for an answer.
+/// How long a writer waits while the room does not grow. Longer than a slow disk takes for a segment or a snapshot, and
+/// shorter than clients wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same for a fill: somebody reads meanwhile, and needs no copy.
+/// The same for a fill: a client reads meanwhile, and needs no copy here.
 const PATIENCE_OF_FILLS: Duration = Duration::from_millis(100);
 
-/// Rounds of reclaim in which no segment came back, until a writer gives up. The first may have begun before it asked.
+/// A writer gives up after this many rounds of reclaim in which no segment came back. The first may have begun before
+/// the writer asked.
 const IDLE_ROUNDS: u64 = 2;
 
-/// Rounds without more room than before, until a writer gives up: what comes back in one may go to other writers, or to what is
-/// carried forward.
+/// A writer gives up after this many rounds without more room than before. What comes back in a round may go to other
+/// writers, or to what is carried forward.
 const FRUITLESS_ROUNDS: u64 = 16;
 
-/// Room in a directory for what a writer was announced. What is promised to one is not given to others before it is written or given up:
-/// each of many uploads would find the same room otherwise.
+/// Room in a directory that is promised to one writer. Others do not get it before it is written or given up. Otherwise
+/// many uploads at once would all find the same room.
 pub(crate) struct Room {
     pub(crate) inner: Arc<Inner>,
     pub(crate) directory: usize,
-    /// Bytes that are not written yet.
+    /// Promised bytes that are not written yet.
     promised_bytes: u64,
 }
 
 impl Room {
-    /// Nothing is promised: for what fits into a record, which comes with its commit.
+    /// Room without a promise, for an object that fits into one record: its commit writes that.
     pub(crate) fn unpromised(inner: Arc<Inner>, directory: usize) -> Self {
         Self { inner, directory, promised_bytes: 0 }
     }
 
-    /// So many bytes are being written, and count as used from then on.
+    /// `bytes` are being written, and count as used from now on.
     pub(crate) fn begin_write(&mut self, bytes: u64) {
         let bytes = bytes.min(self.promised_bytes);
         self.promised_bytes -= bytes;
@@ -59,13 +60,13 @@ impl Drop for Room {
     }
 }
 
-/// What a writer that waits has seen of reclaim.
+/// What a waiting writer has seen of reclaim.
 struct Progress {
     most_free: u64,
     reclaimed_segments: u64,
-    /// Rounds that had ended when there was more room than ever before.
+    /// Number of rounds that had ended when there was more room than ever before.
     grown_in: u64,
-    /// Rounds that had ended when the last segment came back.
+    /// Number of rounds that had ended when the last segment came back.
     reclaimed_in: u64,
     patience: Duration,
     patient_until: Duration,
@@ -75,7 +76,7 @@ impl Progress {
     fn new(inner: &Inner, patience: Duration) -> Self {
         let most_free = inner.most_free();
         let reclaimed_segments = inner.counters.lock().reclaimed_segments;
-        // Last: a round that has ended by then had its say.
+        // Read last, so that a round that ends meanwhile does not count as one without progress.
         let rounds = inner.rounds.load(Ordering::SeqCst);
         Self {
             most_free,
@@ -87,13 +88,13 @@ impl Progress {
         }
     }
 
-    /// How much longer to wait, `None` when that is in vain.
+    /// How much longer to wait. `None` when waiting is in vain.
     fn patience(&mut self, inner: &Inner) -> Option<Duration> {
-        // Before the look: a round that ends meanwhile must not count without what it freed.
+        // Read before looking at the room: a round that ends meanwhile must not count without what it freed.
         let rounds = inner.rounds.load(Ordering::SeqCst);
         let (free, now) = (inner.most_free(), inner.env.clock.monotonic());
         let reclaimed_segments = inner.counters.lock().reclaimed_segments;
-        // After it: what is seen may be of any round that has ended by now.
+        // Read after it: what was seen may come from any round that has ended by now.
         let seen_in = inner.rounds.load(Ordering::SeqCst);
         if free > self.most_free {
             (self.most_free, self.grown_in, self.patient_until) = (free, seen_in, now + self.patience);
@@ -109,22 +110,23 @@ impl Progress {
 }
 
 impl Inner {
-    /// Room for so many bytes. Waits for reclaim as long as that gets on.
+    /// Room for `bytes`. Waits for reclaim as long as reclaim makes progress.
     ///
     /// # Errors
-    /// `Full` when no directory has room and reclaim makes none, `NeverFits` when an empty one would not have it either.
+    /// `Full` when no directory has room and reclaim makes none. `NeverFits` when even an empty directory would not
+    /// have room.
     pub(crate) async fn room_for(self: &Arc<Self>, class: Class, bytes: u64) -> Result<Room> {
         if let Some(room) = self.take_room(bytes)? {
             return Ok(room);
         }
-        // A copy is no reason for other copies to leave: a fill takes what reclaim makes room for anyway.
+        // One copy is no reason to evict others: a fill takes only room that reclaim makes anyway.
         let (_wish, patience) = match class {
             Class::Durable => (Some(self.wishes.add(bytes)), PATIENCE),
             Class::Fill => (None, PATIENCE_OF_FILLS),
         };
         let mut progress = Progress::new(self, patience);
         loop {
-            // Before the look: what changes after it is told.
+            // Registered before looking at the room, so that no later change is missed.
             let changed = self.room.notified();
             if let Some(room) = self.take_room(bytes)? {
                 return Ok(room);
@@ -148,7 +150,8 @@ impl Inner {
         Error::new(ErrorKind::Full, "the cache's disks are full, and nothing that may leave them has left in time")
     }
 
-    /// Room in the roomiest directory that has so much. Of those that are equal but for a part of a segment, another may have it.
+    /// Takes room in the roomiest directory that has enough. Directories count as equal when they differ by a part of a
+    /// segment, so another one than the roomiest may have it.
     fn take_room(self: &Arc<Self>, bytes: u64) -> Result<Option<Room>> {
         let roomiest = self.roomiest()?;
         let mut order = std::iter::once(roomiest).chain(0..self.places.len());
@@ -157,7 +160,7 @@ impl Inner {
         Ok(taken.map(|directory| Room { inner: Arc::clone(self), directory, promised_bytes }))
     }
 
-    /// Promises bytes of a directory that has room.
+    /// Promises bytes of a directory if it has room.
     fn take_room_of(&self, index: usize, bytes: u64, promised_bytes: u64) -> bool {
         let directory = &self.places[index].directory;
         let mut promised = directory.promised_bytes.lock();
@@ -168,7 +171,7 @@ impl Inner {
         has_room
     }
 
-    /// Whether a directory takes writes and has room for so many bytes.
+    /// Whether a directory takes writes and has room for `bytes`.
     pub(crate) fn has_room(&self, index: usize, bytes: u64) -> bool {
         self.take_room_of(index, bytes, 0)
     }
@@ -182,8 +185,8 @@ impl Inner {
         healthy.map(|place| place.directory.unpromised_bytes()).max().unwrap_or(0)
     }
 
-    /// Whether a writer waits for more room than any directory has, and this is the one that comes nearest of those that can give it. A
-    /// wish that none can fulfil does not count: it would cost all that may leave, for nothing.
+    /// Whether a writer waits for more room than any directory has, and this directory is the nearest of those that can
+    /// give it. A wish that no directory can fulfil does not count: it would evict everything for nothing.
     pub(crate) fn is_asked_for(&self, index: usize) -> bool {
         if !self.wishes.are_some() {
             return false;
@@ -196,8 +199,9 @@ impl Inner {
         nearest == Some(index) && !(0..rooms.len()).any(|at| self.has_room(at, wish))
     }
 
-    /// The most that a writer can get of a directory when reclaim has done all it can. An estimate: of what is sealed, all that is not
-    /// needed, although reclaim also carries deletes and what is worth keeping.
+    /// The most room that a writer can get in a directory when reclaim has done all it can. This is an estimate: it
+    /// counts everything in sealed segments that is not needed, although reclaim also carries deletes and what is worth
+    /// keeping.
     fn room_at_most(&self, directory: &Directory) -> u64 {
         if directory.failed().is_some() {
             return 0;

@@ -1,4 +1,4 @@
-//! One append-only file, and what is known of its contents.
+//! One append-only file, and what is known about its contents.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +18,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"FBSG");
 /// Version of the format of segments. Readers refuse a newer one.
 const VERSION: u32 = 1;
 
-/// The segment's header; records begin behind it.
+/// Bytes of the segment's header. Records begin after it.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 
 /// What goes into a segment.
@@ -55,7 +55,7 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// For a segment whose header is damaged: the name of its file tells the rest.
+    /// For a segment whose header is damaged: the file name gives the rest.
     pub(crate) fn unread(store: u64, key: SegmentKey, kind: SegmentKind) -> Self {
         Self { store, key, kind, sequence: 0 }
     }
@@ -112,7 +112,7 @@ pub(crate) fn segment_name(number: u32, kind: SegmentKind) -> String {
     format!("{number:08}.{}", kind.extension())
 }
 
-/// The number and kind that a file name says.
+/// The number and the kind in a file name.
 pub(crate) fn parse_segment_name(name: &str) -> Option<(u32, SegmentKind)> {
     let (number, extension) = name.split_once('.')?;
     let kind = SegmentKind::ALL.into_iter().find(|kind| kind.extension() == extension)?;
@@ -128,22 +128,24 @@ pub(crate) struct Segment {
     /// Bytes handed out so far, header included.
     pub(crate) length: AtomicU64,
     pub(crate) sealed: AtomicBool,
-    /// Reclaim could not read it, or not remove it, and leaves it alone until the next start.
+    /// Reclaim could not read or remove it, and leaves it alone until the next start.
     pub(crate) is_stuck: AtomicBool,
     /// Bytes of records that live objects need.
     pub(crate) live_bytes: AtomicU64,
-    /// Those of them that may not be evicted.
+    /// Bytes of records that pinned objects need.
     pub(crate) pinned_bytes: AtomicU64,
-    /// What the values take whose last write is here: [`crate::table::Row::log_bytes`] of each.
+    /// Bytes of the values whose last write is here: [`crate::table::Row::log_bytes`] of each.
     pub(crate) value_bytes: AtomicU64,
-    /// What the deletes and annotations take that are here. They count as long as an older segment is there.
+    /// Bytes of the deletes and annotations that are here. They count as long as there is an older segment.
     pub(crate) change_bytes: AtomicU64,
-    /// The sequence, or the lowest version of a value that reclaim carried here although a newer write stood before it.
+    /// The sequence in the header, or the lowest version of a value that reclaim carried here although a newer write
+    /// comes before it.
     pub(crate) min_version: AtomicU64,
-    /// Reclaim takes the lowest first: the sequence, or that of the last time when most of it was worth keeping.
+    /// Reclaim takes the lowest first. It is the sequence in the header, or the sequence when reclaim last left the
+    /// segment in place because most of it was worth keeping.
     pub(crate) age: AtomicU64,
     use_count: Mutex<UseCount>,
-    /// Writes that have ended.
+    /// Number of writes that have ended.
     writes: AtomicU64,
     synced: tokio::sync::Mutex<Synced>,
 }
@@ -161,12 +163,12 @@ impl Synced {
     }
 }
 
-/// Whether a write was refused because the disk is full, which changes nothing and passes.
+/// Whether a write failed because the disk is full. Such a failure changes nothing, and a retry may work.
 pub(crate) fn lacks_room(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// The file of a segment, and who reads it.
+/// The file of a segment, and the number of its readers.
 struct Opened {
     /// `None` once it is closed.
     file: Option<Arc<OpenFile>>,
@@ -174,23 +176,24 @@ struct Opened {
     is_deleted: bool,
 }
 
-/// An open file; who is reading it in this moment has it, too.
+/// An open file. A read in flight holds it, too.
 struct OpenFile {
     file: Arc<dyn DiskFile>,
-    /// After the segment was deleted: the room that the file takes until it is closed. Dropped behind the file.
+    /// Set when the segment was deleted: the room that the file takes until it is closed. Dropped after the file.
     room: OnceLock<HeldRoom>,
 }
 
-/// Room of a deleted segment: it counts as used until this is dropped.
+/// Room of a deleted segment. It counts as used until this is dropped.
 struct HeldRoom {
     bytes: u64,
     used_bytes: Arc<AtomicU64>,
 }
 
-/// A segment that somebody reads. Its file stays open after the segment was deleted, until nobody reads it or its room is needed.
+/// A segment that somebody reads. If the segment is deleted, its file stays open until nobody reads it, or its room is
+/// needed.
 pub(crate) struct ReadSegment(Arc<Segment>);
 
-/// Writers that will yet refer to the segment, and whether reclaim has chosen it.
+/// The writers that will still refer to the segment, and whether reclaim has chosen it.
 #[derive(Default)]
 struct UseCount {
     pins: usize,
@@ -225,7 +228,7 @@ impl Segment {
             value_bytes: AtomicU64::new(0),
             change_bytes: AtomicU64::new(0),
             use_count: Mutex::default(),
-            // What an earlier process wrote may still be in memory only.
+            // What an earlier process wrote may still be only in memory.
             writes: AtomicU64::new(1),
             synced: tokio::sync::Mutex::default(),
         })
@@ -244,15 +247,15 @@ impl Segment {
         self.length.load(Ordering::SeqCst)
     }
 
-    /// What reclaim must carry of it, or but for deletes and annotations.
+    /// Bytes that reclaim must carry of it, with or without deletes and annotations.
     pub(crate) fn needed_bytes(&self, with_changes: bool) -> u64 {
         let counted = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         let changes = if with_changes { counted(&self.change_bytes) } else { 0 };
         counted(&self.pinned_bytes) + counted(&self.value_bytes) + changes
     }
 
-    /// Reclaim has carried a write here although a newer one stands before it: a delete that comes between them counts as long as
-    /// this segment is there.
+    /// Notes that reclaim has carried a write here although a newer one comes before it. A delete between the two
+    /// counts as long as this segment exists.
     pub(crate) fn holds_stale(&self, version: u64) {
         self.min_version.fetch_min(version, Ordering::SeqCst);
     }
@@ -265,7 +268,7 @@ impl Segment {
         self.sealed.load(Ordering::SeqCst)
     }
 
-    /// `None` when reclaim has chosen the segment: what is wanted of it is elsewhere soon.
+    /// `None` when reclaim has chosen the segment: what the caller wants will be elsewhere soon.
     pub(crate) fn pin(self: &Arc<Self>) -> Option<SegmentPin> {
         let mut uses = self.use_count.lock();
         if uses.doomed {
@@ -275,7 +278,7 @@ impl Segment {
         Some(SegmentPin { segment: Arc::clone(self) })
     }
 
-    /// Chooses the segment for reclaim, unless somebody has pinned it.
+    /// Chooses the segment for reclaim, unless it is pinned.
     pub(crate) fn doom(&self) -> bool {
         let mut uses = self.use_count.lock();
         let free = uses.pins == 0 && !uses.doomed;
@@ -291,14 +294,14 @@ impl Segment {
         self.use_count.lock().pins > 0
     }
 
-    /// The file of a segment that was not deleted.
+    /// The file of a segment that is not deleted.
     pub(crate) fn file(&self) -> std::io::Result<Arc<dyn DiskFile>> {
         let opened = self.opened.lock();
         let file = opened.file.as_ref().map(|opened| Arc::clone(&opened.file));
         file.ok_or_else(|| std::io::Error::other("the segment was deleted"))
     }
 
-    /// Cuts off what is behind a length.
+    /// Cuts the file off at a length.
     pub(crate) async fn cut(&self, length: u64) -> std::io::Result<()> {
         self.file()?.set_len(length).await
     }
@@ -312,8 +315,8 @@ impl Segment {
         read.map_err(|error| Error::io(format!("could not read {}", self.header.name()), error))
     }
 
-    /// After the segment was deleted: its file is closed when nobody reads it. Until then it counts in `used_bytes`, which has its
-    /// length. Returns whether somebody reads it.
+    /// Called after the segment was deleted. Closes its file as soon as nobody reads it. Until then it counts in
+    /// `used_bytes`, which includes its length already. Returns whether somebody reads it.
     pub(crate) fn close_when_unread(&self, used_bytes: &Arc<AtomicU64>) -> bool {
         let mut opened = self.opened.lock();
         if let Some(file) = &opened.file {
@@ -327,26 +330,27 @@ impl Segment {
         is_read
     }
 
-    /// Closes the file of a deleted segment, whoever reads it.
+    /// Closes the file of a deleted segment, even if somebody reads it.
     pub(crate) fn close(&self) {
         self.opened.lock().file = None;
     }
 
-    /// What the file of a deleted segment takes.
+    /// Bytes that the file of a deleted segment takes.
     pub(crate) fn held_bytes(&self) -> u64 {
         let opened = self.opened.lock();
         opened.file.as_ref().and_then(|file| file.room.get()).map_or(0, |room| room.bytes)
     }
 
-    /// Writes at an offset that was reserved before.
+    /// Writes at a reserved offset.
     pub(crate) async fn write(&self, offset: u64, data: Vec<Bytes>) -> std::io::Result<()> {
         self.file()?.write_at(offset, data, false).await?;
         self.writes.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
-    /// Writes at an offset that was reserved before, and returns when this and every write that has ended before the call
-    /// is on stable storage: one trip to the disk's threads instead of two. As with [`Self::sync`], nothing is synced after a failure.
+    /// Writes at a reserved offset. Returns when this write, and every write that ended before the call, is on stable
+    /// storage. It takes one trip to the disk's threads instead of two. As with [`Self::sync`], nothing is synced after
+    /// a failure.
     pub(crate) async fn write_synced(&self, offset: u64, data: Vec<Bytes>) -> std::io::Result<()> {
         let mut synced = self.synced.lock().await;
         synced.check()?;
@@ -355,14 +359,14 @@ impl Segment {
         synced.failed = result.as_ref().is_err_and(|error| !lacks_room(error));
         result?;
         let alone = self.writes.fetch_add(1, Ordering::SeqCst) == ended;
-        // Of writes that ended meanwhile nobody knows whether the sync has seen them.
+        // Nobody knows whether the sync included writes that ended meanwhile.
         synced.writes = if alone { ended + 1 } else { ended };
         Ok(())
     }
 
-    /// Returns when every write that has ended before the call is on stable storage. Those who wait at the same time share
-    /// one sync. After a failed sync all later ones fail: what the first was to make durable may be gone although
-    /// the next one would succeed.
+    /// Returns when every write that ended before the call is on stable storage. Concurrent callers share one sync.
+    /// After a failed sync, all later ones fail: the data that it should have made durable may be gone, even if the
+    /// next sync would succeed.
     pub(crate) async fn sync(&self) -> std::io::Result<()> {
         let wanted = self.writes.load(Ordering::SeqCst);
         let mut synced = self.synced.lock().await;
@@ -460,7 +464,8 @@ mod tests {
         assert_eq!(bindings.collect::<std::collections::BTreeSet<_>>().len(), (3 * 5 + 1) * 6);
     }
 
-    /// Records from before there were ids are still bound by store, number of the directory and number of the segment.
+    /// Records from before there were ids are still bound by the store, the directory's number and the segment's
+    /// number.
     #[test]
     fn directories_from_before_lists_bind_as_they_did() {
         let (store, directory, number) = (0x1234_5678_9abc_def0, 2, 77);

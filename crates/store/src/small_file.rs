@@ -1,4 +1,4 @@
-//! Small files that are written as a whole: magic, version, the CRC32C of all the rest, and a body.
+//! Small files that are replaced as a whole: magic, version, the CRC32C of everything else, and a body.
 
 use bytes::Bytes;
 use forebay_env::Disk;
@@ -8,16 +8,16 @@ use serde::de::DeserializeOwned;
 use crate::record::{crc32c, decode_body, encode_body};
 use crate::{Error, ErrorKind, Result};
 
-/// Magic, version and checksum.
+/// Bytes of magic, version and checksum.
 const START_BYTES: usize = 12;
 
-/// Bounds what is read of one, whatever the disk says.
+/// Limits what is read of such a file, whatever the disk says.
 const BYTES_MAX: usize = 16 << 20;
 
-/// What a file of this kind is called, and how it begins.
+/// The name of a kind of file, and how it begins.
 pub(crate) struct Format {
     pub(crate) name: &'static str,
-    /// For errors.
+    /// For error messages.
     pub(crate) what: &'static str,
     pub(crate) magic: &'static [u8; 4],
     pub(crate) version: u32,
@@ -67,7 +67,7 @@ impl Format {
     }
 }
 
-/// Puts a file in the place of the one before. It is on stable storage when this returns; after a crash there is one of the two.
+/// Replaces a file. The new one is on stable storage when this returns. After a crash, one of the two is there.
 pub(crate) async fn replace(disk: &dyn Disk, name: &str, bytes: Bytes) -> std::io::Result<()> {
     let temporary = format!("{name}.new");
     match disk.remove(&temporary).await {

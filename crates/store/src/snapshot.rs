@@ -1,7 +1,8 @@
-//! Snapshots: both tables in one file, so that a restart replays only what came behind.
+//! Snapshots: both tables in one file, so that a restart replays only what came later.
 //!
-//! A snapshot is fuzzy: positions are taken first, then the tables are copied piece by piece while commits go on. What
-//! a replay from the positions finds twice does no harm: it does all changes since then again, in their order.
+//! A snapshot is fuzzy: positions are taken first, then the tables are copied piece by piece while commits continue. A
+//! replay from the positions repeats changes that the copy may already contain. That does no harm, because it repeats
+//! all changes since then, in order.
 
 pub(crate) mod copies;
 mod format;
@@ -22,21 +23,21 @@ use crate::{Error, ErrorKind, Result};
 use copies::{COPIES, Copies, count_snapshots, drop_older_snapshots};
 use format::{Chunk, ObjectRow, ValueRow};
 
-/// After this long there is a new snapshot of what changed, where several directories are: what one of them alone knows of the others is
-/// lost with it.
+/// With several directories, changes get into a new snapshot after this time: what only one directory knows of the
+/// others is lost with it.
 const PERIOD: Duration = Duration::from_secs(10 * 60);
 
-/// Bytes a second, on average, that snapshots after a time alone may write.
+/// Bytes per second, on average, that snapshots may write because of [`PERIOD`] alone.
 const BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// What a row takes of the file, about: an object with a key of some 60 bytes and its annex.
+/// Approximate bytes of a row in the file: an object with a key of some 60 bytes and its annex.
 const ROW_BYTES: u64 = 200;
 
 /// Entries in one chunk of the file.
 const CHUNK_ENTRIES: usize = 4096;
 
 impl Inner {
-    /// Writes a snapshot. The one before stays until the new one is in its place.
+    /// Writes a snapshot. The previous one stays until the new one is in place.
     pub(crate) async fn snapshot(&self) -> Result<()> {
         let _only_one = self.snapshot_lock.lock().await;
         let healthy = self.places.iter().filter(|place| place.directory.failed().is_none());
@@ -60,7 +61,7 @@ impl Inner {
         let mut shown_rows = 0;
         for shard in self.objects.shards() {
             let mut entries: Vec<Arc<Entry>> = shard.read().iter().cloned().collect();
-            // One seed makes one file.
+            // Sorted, so that one seed always makes the same file.
             entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));
             shown_rows += entries.len() as u64;
             for entries in entries.chunks(CHUNK_ENTRIES) {
@@ -119,13 +120,14 @@ impl Inner {
         self.places.iter().map(|place| place.directory.snapshot_bytes.load(Ordering::SeqCst)).sum()
     }
 
-    /// After so much log there is a new snapshot. As much as its copies take, at least: else a large table would be written for ever.
+    /// A new snapshot is written after this much log. It is at least as much as the snapshot's copies take: otherwise a
+    /// large table would be written all the time.
     fn log_bytes_for_snapshot(&self) -> u64 {
         self.bytes_of_copies().max(self.settings.snapshot_log_bytes)
     }
 
-    /// Estimates how long the next snapshot will be, from the last one and the rows that came or went since. The first one needs room,
-    /// too: a stop writes it.
+    /// Estimates the length of the next snapshot from the last one and the rows that came or went since. The first one
+    /// needs room, too: a clean stop writes it.
     pub(crate) fn expect_snapshots(&self) {
         let rows = self.objects.count.load(Ordering::Relaxed) + self.values.len() as u64;
         let shown = self.shown_rows.load(Ordering::SeqCst);
@@ -145,7 +147,7 @@ impl Inner {
         }
     }
 
-    /// Whether the next snapshot would be much shorter than the last one, and give room that matters.
+    /// Whether the next snapshot would be much shorter than the last one, and free a considerable amount of room.
     pub(crate) fn has_shrunk(&self, directory: &Directory) -> bool {
         self.expect_snapshots();
         let [last, next] =
@@ -153,7 +155,7 @@ impl Inner {
         last > 2 * next && last > directory.capacity_bytes / 64
     }
 
-    /// The log that the start replayed counts for the next snapshot: lives may be short.
+    /// Counts the log that the start replayed towards the next snapshot: processes may be short-lived.
     pub(crate) fn count_replayed_log(&self) {
         let shown = self.shown_positions.lock();
         let of_place = |place: &Place| {
@@ -170,7 +172,8 @@ impl Inner {
         *self.last_snapshot.lock() = LastSnapshot { at, appended_bytes: 0, replayed_bytes: replayed };
     }
 
-    /// Makes durable what commits left to the operating system: a snapshot must show no object whose bytes a power cut takes.
+    /// Makes durable what commits left to the operating system: a snapshot must not show an object whose bytes a power
+    /// cut may take away.
     async fn settle(&self) -> Result<()> {
         for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
             let segments: Vec<_> = place.directory.segments.read().values().cloned().collect();
@@ -182,7 +185,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets the logs go that the snapshot shows. They are struck off the lists first: a start must not miss them.
+    /// Releases the logs that the snapshot covers. They are removed from the lists first: a start must not report them
+    /// as missing.
     pub(crate) async fn settle_logs(&self) {
         let shown = self.shown_positions.lock().clone();
         for place in self.places.iter().filter(|place| place.directory.failed().is_none()) {
@@ -193,7 +197,7 @@ impl Inner {
             }
             match directory.log_list.settle(directory.disk.as_ref(), position.segment).await {
                 Ok(()) => drop(self.settled_positions.lock().insert(number, *position)),
-                // On a full disk, say. It is tried again when room is looked for.
+                // The disk may be full, for example. The next search for room tries again.
                 Err(error) => {
                     tracing::warn!(directory = directory.disk.label(), %error, "the list of logs could not be written: none goes")
                 }
@@ -201,13 +205,14 @@ impl Inner {
         }
     }
 
-    /// Positions must not lie before void records and behind what says that they are void.
+    /// The first chunk of a snapshot, and the positions in it. A replay from these positions must not find void records
+    /// without the record that declares them void.
     async fn snapshot_start(&self) -> Option<(Chunk<'static>, HashMap<u16, Position>)> {
         loop {
             let voids = self.voids.count();
             let ends = self.log_ends();
             for (place, end) in self.places.iter().zip(&ends) {
-                // Commits that may wait do so no longer. A log that takes no more answers all of them.
+                // Commits that may wait stop waiting now. A log that takes no more writes answers all of them.
                 let _may_fail = place.log.barrier().await;
                 place.log.applied(*end).await;
             }
@@ -218,8 +223,9 @@ impl Inner {
         }
     }
 
-    /// The ends of all logs at one moment: nothing shows between the looks at two of them. So when a commit of one log is replayed, all that
-    /// came after it is replayed too, whichever log that is in: a delete must not take away what was written behind it.
+    /// The ends of all logs at one moment: no commit changes the tables between reading two of them. So when a commit
+    /// of one log is replayed, everything that came after it is replayed, too, in whichever log it is. Otherwise a
+    /// replayed delete could remove what was written after it.
     fn log_ends(&self) -> Vec<Position> {
         let _applying = self.applying.write();
         self.places.iter().map(|place| place.log.end()).collect()
@@ -243,7 +249,7 @@ impl Inner {
         let next_sequence = self.sequence.load(Ordering::SeqCst);
         let store = self.places[0].directory.identity.store;
         let known = positions.iter().copied().collect();
-        // Behind the positions: a fill that was dropped by a commit before them must not count as unapplied.
+        // Taken after the positions: a fill that was dropped by a commit before them must not count as unapplied.
         let (fills_before, unapplied_fills) = self.fills.unapplied(&self.sequence);
         let start = Chunk::Start {
             store,
@@ -258,13 +264,13 @@ impl Inner {
     }
 }
 
-/// Where the replay of a log begins: before nothing that a power cut may take away. `None` while commits end that have met the failure of
-/// the directory.
+/// Where the replay of a log begins. Nothing before this position can be lost in a power cut. `None` while commits end
+/// that met the failure of the directory.
 fn position_in(place: &Place, end: Position) -> Option<Position> {
     match place.directory.failed() {
         None => Some(end),
         Some(_) if place.log.is_applying() => None,
-        // It takes no more writes, and what the tables don't show of it got no answer.
+        // It takes no more writes. What the tables do not show of it was not acknowledged.
         Some(_) => Some(Position { segment: place.directory.next_number(), offset: 0 }),
     }
 }

@@ -1,4 +1,4 @@
-//! The store as its users see it.
+//! The store's interface.
 
 use std::sync::Arc;
 
@@ -37,12 +37,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the directories, which must not be empty in number, replays what the last snapshot does not hold, and starts
-    /// the group commit, the snapshots and the reclaimer.
+    /// Opens the directories, of which there must be at least one. Loads the last snapshot, replays the log from there
+    /// on, and starts group commit, snapshots and reclaim.
     ///
     /// # Errors
-    /// `Corrupt` when acknowledged records are damaged in a way that a crash cannot explain; `Invalid` for a
-    /// format that is newer than this code (nothing is changed then), and for settings that can't hold.
+    /// `Corrupt` when acknowledged records are damaged in a way that a crash cannot explain. `Invalid` for a format
+    /// that is newer than this code (nothing is changed then), and for settings that cannot work.
     pub async fn open(
         env: Env,
         disks: Vec<Arc<dyn Disk>>,
@@ -130,7 +130,7 @@ impl Store {
         Ok(Self { inner })
     }
 
-    /// Decides what reclaim keeps; until it is set, reclaim keeps what was read at least once.
+    /// Sets the policy that decides what reclaim keeps. Until it is set, reclaim keeps what was read at least once.
     pub fn set_retention(&self, retention: Arc<dyn Retention>) {
         *self.inner.retention.write() = Some(retention);
     }
@@ -141,34 +141,37 @@ impl Store {
 
     /// A generation higher than every one before, also across restarts.
     pub fn next_generation(&self) -> Generation {
-        // A generation that lasts is in a record, whose sequence is taken later: a restart begins above both.
+        // If a generation survives a restart, a record holds it, and that record took its sequence later. A restart
+        // begins above all sequences, so above all generations, too.
         Generation(self.inner.sequence.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// Begins an object of about `size_hint` bytes, for which it waits until reclaim has made room of what may leave; a fill waits a moment
-    /// only.
+    /// Begins an object of about `size_hint` bytes. When there is no room, it waits until reclaim has evicted enough
+    /// clean data. A fill waits only for a moment.
     ///
     /// # Errors
-    /// `Full` when no directory has room and reclaim makes none, `NeverFits` when an empty one would not have it either.
+    /// `Full` when no directory has room and reclaim makes none. `NeverFits` when even an empty directory would not
+    /// have room.
     pub async fn writer(&self, class: Class, size_hint: u64) -> Result<Writer> {
         self.inner.check_open()?;
         let room = self.inner.room_for(class, size_hint).await?;
         Ok(Writer::new(room, class, size_hint))
     }
 
-    /// Applies a commit in one step: nobody sees it before it is as durable as `durability` says; after a
-    /// crash all of it holds, or nothing. Commits that touch the same key must be awaited one after the other.
-    /// Returns the version that its values have. Must be awaited to its end: dropped before, it may leave a commit on disk that the
-    /// tables don't show.
+    /// Applies a commit in one step. Nobody sees it before it is as durable as `durability` says, and after a crash
+    /// either all of it holds or nothing. Commits that touch the same key must be awaited in sequence. Returns the
+    /// version that its values have. The future must be awaited to its end: if it is dropped early, a commit may be on
+    /// disk that the tables do not show.
     ///
     /// # Errors
-    /// `Failed` when the disk refused the write or the sync: the directory then takes no more
-    /// writes, and whether the commit holds is known only after a restart. After `Full` and `Busy` it does not hold.
+    /// `Failed` when the disk refused the write or the sync. The directory then takes no more writes, and only a
+    /// restart shows whether the commit holds. After `Full` and `Busy` it does not hold.
     pub async fn commit(&self, mut commit: Commit, durability: Durability) -> Result<u64> {
         self.commit_or_keep(&mut commit, durability).await
     }
 
-    /// As [`Store::commit`]. A commit that fails is still there, to be tried again; one that holds is taken.
+    /// As [`Store::commit`], but a commit that fails stays in `commit` and can be retried. A commit that holds is taken
+    /// out.
     ///
     /// # Errors
     /// As [`Store::commit`].
@@ -178,22 +181,23 @@ impl Store {
         self.inner.commit(commit, durability).instrument(span).await
     }
 
-    /// Shows a commit without a word of it on disk: what a start needs of it must be known elsewhere. For a catalog that stands elsewhere, when
-    /// the local logs take no more. Its objects must be prepared. Returns the version that its values have.
+    /// Applies a commit to the tables without writing a log record. What a start needs of the commit must be recorded
+    /// elsewhere. This is for a catalog that is kept elsewhere, while the local logs take no more writes. All objects
+    /// of the commit must be prepared. Returns the version that its values have.
     ///
     /// # Panics
-    /// When an object of it is not prepared.
+    /// When an object of the commit is not prepared.
     pub async fn commit_in_memory(&self, commit: Commit) -> u64 {
         self.inner.commit_in_memory(commit).await
     }
 
-    /// Returns when all that has begun to show of a commit shows. The tables change one after the other, so that whoever looks at both
-    /// may see a commit in one alone; if the same is seen after this, it is no commit.
+    /// Waits for commits that have begun to change the tables. The tables change one after the other, so a reader of
+    /// both may see a commit in one of them only. A difference that is still there after this call has another cause.
     pub fn await_shown(&self) {
         drop(self.inner.applying.write());
     }
 
-    /// Stores a clean object without waiting for the disk: it may be lost in a crash.
+    /// Stores a clean object without waiting for the disk. A crash may lose it.
     ///
     /// # Errors
     /// `Full`, `Busy` and `Failed`.
@@ -209,7 +213,8 @@ impl Store {
         Ok(())
     }
 
-    /// Adds bytes that a sparse clean object lacks. `false` when the object is gone or has another generation, or the bytes are here.
+    /// Adds bytes that a sparse clean object lacks. `false` when the object is gone, has another generation, or has
+    /// these bytes already.
     ///
     /// # Errors
     /// `Full`, `Busy` and `Failed`.
@@ -231,7 +236,7 @@ impl Store {
         Ok(added)
     }
 
-    /// The object under `key`. Counts as a read for [`crate::Access`].
+    /// The object under `key`. This counts as a read for [`crate::Access`].
     pub fn get(&self, key: &[u8]) -> Option<Object> {
         let object = self.inner.object(key)?;
         object.note_read();
@@ -243,23 +248,23 @@ impl Store {
         self.inner.object(key)
     }
 
-    /// Drops a clean object. `false` when it is gone, pinned or has another generation.
+    /// Drops a clean object. `false` when it is gone, is pinned or has another generation.
     pub fn evict(&self, key: &[u8], generation: Generation) -> bool {
         self.inner.remove(key, |entry| !entry.pinned && entry.generation == generation).is_some()
     }
 
-    /// Keys of all objects, in no order, with generation and whether pinned; for checks at start and for tools.
+    /// Visits all objects, in no order: key, generation, and whether it is pinned. For checks at start and for tools.
     pub fn for_each_object(&self, visit: &mut dyn FnMut(&[u8], Generation, bool)) {
         (0..self.shards()).for_each(|shard| self.for_each_object_in(shard, visit));
     }
 
-    /// In how many shards the index of objects is.
+    /// Number of shards of the object index.
     pub fn shards(&self) -> usize {
         self.inner.objects.shards().count()
     }
 
-    /// As [`Store::for_each_object`], for one shard of the index, which takes no writes meanwhile. A shard that is not there has
-    /// no objects.
+    /// As [`Store::for_each_object`], for one shard of the index, which takes no writes meanwhile. A shard that does
+    /// not exist has no objects.
     pub fn for_each_object_in(&self, shard: usize, visit: &mut dyn FnMut(&[u8], Generation, bool)) {
         if let Some(shard) = self.inner.objects.shards().nth(shard) {
             shard.read().iter().for_each(|entry| visit(entry.key(), entry.generation, entry.pinned));
@@ -281,12 +286,13 @@ impl Store {
         self.inner.groups.lock().get(&group).copied().unwrap_or(0)
     }
 
-    /// Evicts clean objects of a group, least recently used first, until `bytes` are gone or none is left. Returns the bytes evicted.
+    /// Evicts clean objects of a group, least recently used first, until `bytes` are gone or none is left. Returns the
+    /// evicted bytes.
     pub fn evict_group(&self, group: u32, bytes: u64) -> u64 {
         self.inner.evict_group(group, bytes)
     }
 
-    /// Assigns the groups anew.
+    /// Assigns all objects to groups again.
     pub fn regroup(&self, group_of: &dyn Fn(&[u8]) -> u32) {
         self.inner.regroup(group_of);
     }
@@ -327,10 +333,10 @@ impl Store {
         self.inner.places.iter().map(health).collect()
     }
 
-    /// Waits for what is under way, writes a snapshot and stops. Later calls fail with `Closed`.
+    /// Finishes what is in flight, writes a snapshot and stops. Later calls fail with `Closed`.
     ///
     /// # Errors
-    /// `Failed` and `Full` when the snapshot could not be written; nothing is lost, the next start takes longer.
+    /// `Failed` and `Full` when the snapshot could not be written. Nothing is lost, but the next start takes longer.
     pub async fn close(&self) -> Result<()> {
         let inner = &self.inner;
         if inner.closed.swap(true, Ordering::SeqCst) {
@@ -361,7 +367,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Whether the last snapshot shows all that any log has.
+    /// Whether the last snapshot covers everything that is in the logs.
     fn is_all_shown(&self) -> bool {
         let shown = self.shown_positions.lock();
         self.places.iter().all(|place| {

@@ -1,4 +1,4 @@
-//! Segments that many writers fill at once: extents of large objects, and read-cache fills.
+//! Segments that many writers fill at once: for extents of large objects, and for read-cache fills.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ pub(crate) struct Stream {
     open: tokio::sync::Mutex<Option<Arc<Segment>>>,
 }
 
-/// A record that is written, and what keeps it.
+/// A record that is written, and the pin that keeps its segment.
 pub(crate) struct Streamed {
     pub(crate) location: Location,
     pub(crate) segment: Arc<Segment>,
     pub(crate) pin: SegmentPin,
-    /// To be dropped when the tables show the record.
+    /// Must be dropped when the tables show the record.
     pub(crate) unapplied: Option<UnappliedFill>,
 }
 
@@ -39,12 +39,13 @@ impl Stream {
         Self { directory, kind, sequence, fills, open: tokio::sync::Mutex::new(None) }
     }
 
-    /// Writes one record. Writers wait for each other only while they are given their places.
+    /// Writes one record. Writers wait for each other only while they reserve their places.
     pub(crate) async fn append(&self, draft: Draft) -> Result<Streamed> {
         self.directory.check()?;
         let _request = self.directory.unanswered.begin();
         let bytes = draft.total_bytes() as u64;
-        // Before anything is waited for: who gives up waiting may forget the key, and a replay must find that behind the fill.
+        // Taken before the first await: a caller that gives up waiting may forget the key, and a replay must find that
+        // after the fill.
         let unapplied = (self.kind == SegmentKind::Fill).then(|| self.fills.begin(&self.sequence));
         let (segment, offset, pin) = self.reserve(bytes).await?;
         let next = || self.sequence.fetch_add(1, Ordering::SeqCst);
@@ -56,7 +57,7 @@ impl Stream {
         Ok(Streamed { location: location(segment.key(), offset, &draft), segment, pin, unapplied })
     }
 
-    /// Ends the open segment, so that a snapshot can show all of it.
+    /// Seals the open segment, so that a snapshot can cover all of it.
     pub(crate) async fn seal(&self) {
         if let Some(segment) = self.open.lock().await.take() {
             segment.sealed.store(true, Ordering::SeqCst);
@@ -72,7 +73,7 @@ impl Stream {
         let segment = match open.as_ref() {
             Some(segment) => Arc::clone(segment),
             None => {
-                // Writers took their sequences before they came here.
+                // Writers have already taken their sequences.
                 let sequence = match self.kind {
                     SegmentKind::Fill => self.fills.lowest(&self.sequence),
                     SegmentKind::Bulk | SegmentKind::Log => self.sequence.load(Ordering::SeqCst),

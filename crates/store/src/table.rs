@@ -1,5 +1,5 @@
-//! The two tables in memory. What they take for each object bounds how many a machine can hold, so their rows are packed: a key and what
-//! goes with it are one piece of memory, which the table finds by the key in it.
+//! The two tables in memory. The memory that each object takes bounds how many a machine can hold, so rows are packed:
+//! a key and its data are one allocation, and the table finds it by the key in it.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -19,13 +19,13 @@ use crate::record::commit;
 use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody};
 
-/// Shards of the table of objects.
+/// Number of shards of the table of objects.
 const SHARDS: usize = 64;
 
-/// From this tick on all of them are halved, long before they run out.
+/// When the tick reaches this, all ticks are halved, long before they overflow.
 const TICKS_MAX: u32 = 1 << 31;
 
-/// A key and the bytes that belong to it, one behind the other.
+/// A key, followed by the bytes that belong to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
     bytes: Box<[u8]>,
@@ -47,8 +47,8 @@ impl Pair {
     }
 }
 
-/// A published object: some 110 bytes beside its key and annex, with its place in the table, and for a large one 56 more, and 32 for each
-/// of its extents.
+/// A published object. It takes some 110 bytes in addition to its key and annex, including its place in the table. A
+/// large one takes 56 more, and 32 for each of its extents.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) generation: Generation,
@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     /// The key, and the annex.
     pub(crate) pair: Pair,
     pub(crate) group: u32,
-    /// [`Objects::tick`] at the last read; 0 before the first since the start.
+    /// [`Objects::tick`] at the last read. 0 before the first read since the start.
     pub(crate) last_read: AtomicU32,
     pub(crate) reads: AtomicU8,
     pub(crate) pinned: bool,
@@ -75,7 +75,7 @@ pub(crate) enum Content {
 #[derive(Debug, Clone)]
 pub(crate) struct Apart {
     size: u64,
-    /// In order, without overlaps; may have gaps when the object is clean.
+    /// Sorted, without overlaps. There may be gaps when the object is clean.
     extents: Vec<Extent>,
 }
 
@@ -150,7 +150,7 @@ impl Entry {
         }
     }
 
-    /// Puts others in the place of its extents, which say the same.
+    /// Replaces its extents with equivalent ones elsewhere.
     pub(crate) fn move_extents(&mut self, moved: Vec<Extent>) {
         match &mut self.content {
             Content::Inline => assert!(moved.is_empty(), "what is inline has no extents"),
@@ -172,18 +172,18 @@ impl Entry {
         std::iter::once(record).chain(self.extents().iter().map(|extent| (extent.segment, u64::from(extent.bytes))))
     }
 
-    /// Bytes that it needs of one segment.
+    /// Bytes that it needs in one segment.
     pub(crate) fn bytes_in(&self, segment: SegmentKey) -> u64 {
         self.uses().filter(|(used, _)| *used == segment).map(|(_, bytes)| bytes).sum()
     }
 
-    /// From now on only new reads speak for keeping it.
+    /// From now on, only new reads count towards keeping it.
     pub(crate) fn count_as_carried(&mut self) {
         self.carried = true;
         self.reads.store(0, Ordering::Relaxed);
     }
 
-    /// Adds an extent where there is a gap. `false` when there is none.
+    /// Adds an extent where there is a gap. `false` when it does not fit.
     pub(crate) fn add_extent(&mut self, extent: Extent) -> bool {
         let Content::Apart(apart) = &mut self.content else { return false };
         let extents = &mut apart.extents;
@@ -209,7 +209,7 @@ pub(crate) fn entry_of(body: &ObjectBody, record: Location, is_inline: bool) -> 
     }
 }
 
-/// Part of the table of objects.
+/// One part of the table of objects.
 #[derive(Default)]
 pub(crate) struct Shard {
     entries: HashTable<Arc<Entry>>,
@@ -229,7 +229,7 @@ impl Shard {
     }
 }
 
-/// The place of one key in its shard, which is locked meanwhile.
+/// The place of one key in its shard, which stays locked meanwhile.
 pub(crate) struct Place<'a> {
     shard: RwLockWriteGuard<'a, Shard>,
     hasher: &'a HashState,
@@ -242,7 +242,7 @@ impl Place<'_> {
         self.shard.entries.find(self.hash, |entry| entry.key() == self.key)
     }
 
-    /// Returns what was there before.
+    /// Returns the entry that was there before.
     pub(crate) fn put(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         let (hasher, key) = (self.hasher, self.key);
         let found =
@@ -256,7 +256,7 @@ impl Place<'_> {
         }
     }
 
-    /// Changes the entry in place if nobody holds it.
+    /// Changes the entry. If somebody holds it, a copy is changed and replaces it.
     pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Entry)) {
         if let Some(entry) = self.shard.entries.find_mut(self.hash, |entry| entry.key() == self.key) {
             change(Arc::make_mut(entry));
@@ -298,7 +298,8 @@ impl Objects {
     }
 
     fn shard(&self, hash: u64) -> &RwLock<Shard> {
-        // Neither the lowest bits nor the highest, by which a shard finds its entries: those would be alike in all of them.
+        // Neither the lowest bits nor the highest: a shard finds its entries by those, and they would be alike in all
+        // of them.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
@@ -315,8 +316,8 @@ impl Objects {
         self.ticks.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Halves the ticks of all objects when they have grown large: their order stays, though neighbours may become equal. What is read
-    /// meanwhile may count as read earlier or later than it was.
+    /// Halves the ticks of all objects when they have grown large. Their order stays, though neighbours may become
+    /// equal. What is read meanwhile may count as read earlier or later than it was.
     pub(crate) fn halve_ticks(&self) {
         let ticks = self.ticks.load(Ordering::Relaxed);
         if ticks < TICKS_MAX {
@@ -336,7 +337,8 @@ impl Objects {
     }
 }
 
-/// A key, its value, its version, and where it was last written: some 65 bytes beside key and value, with its place in the table.
+/// A key, its value, its version, and where it was last written. It takes some 65 bytes in addition to key and value,
+/// including its place in the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pair: Pair,
@@ -357,13 +359,13 @@ impl Row {
         self.pair.value()
     }
 
-    /// What a record of this value alone takes in a log, at most.
+    /// Most bytes that a record of this value alone takes in a log.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.pair.bytes.len() as u64 + commit::RECORD_BYTES
     }
 }
 
-// By its key alone, as what is found by a part of itself must be.
+// Compared by key only, because the set looks rows up by key.
 impl Borrow<[u8]> for Row {
     fn borrow(&self) -> &[u8] {
         self.key()
@@ -390,7 +392,7 @@ impl Ord for Row {
     }
 }
 
-/// What becomes of a key.
+/// A change of one key.
 pub(crate) enum Write {
     Put(Row),
     Delete(Bytes),
@@ -403,12 +405,12 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Quick when they are in order.
+    /// Fast when the rows are sorted.
     pub(crate) fn new(rows: Vec<Row>) -> Self {
         Self { table: RwLock::new(rows.into_iter().collect()) }
     }
 
-    /// What `look` makes of the row of a key.
+    /// Applies `look` to the row of a key.
     pub(crate) fn get<T>(&self, key: &[u8], look: impl FnOnce(&Row) -> T) -> Option<T> {
         self.table.read().get(key).map(look)
     }
@@ -417,7 +419,7 @@ impl Values {
         self.table.read().len()
     }
 
-    /// What `look` makes of the first `limit` rows with `from <= key < to`.
+    /// Applies `look` to the first `limit` rows with `from <= key < to`.
     pub(crate) fn scan<T>(&self, from: &[u8], to: &[u8], limit: usize, look: impl FnMut(&Row) -> T) -> Vec<T> {
         if from >= to {
             return Vec::new();
@@ -426,7 +428,7 @@ impl Values {
         table.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to))).take(limit).map(look).collect()
     }
 
-    /// The first `limit` rows behind `after`.
+    /// The first `limit` rows after the key `after`.
     pub(crate) fn after(&self, after: Option<&[u8]>, limit: usize) -> Vec<Row> {
         let table = self.table.read();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -437,7 +439,7 @@ impl Values {
         self.table.read().iter().for_each(visit);
     }
 
-    /// Makes all changes in one step: a scan sees all of them or none. Returns what was there before.
+    /// Makes all changes in one step: a scan sees all of them or none. Returns the rows that were there before.
     pub(crate) fn apply(&self, writes: Vec<Write>) -> Vec<Row> {
         let mut table = self.table.write();
         let before = writes.into_iter().map(|write| match write {
@@ -447,7 +449,8 @@ impl Values {
         before.flatten().collect()
     }
 
-    /// Changes where a value was last written, if it still has this version. `counted` sees the row before anybody finds it there.
+    /// Changes where a value was last written, if it still has this version. `counted` gets the row before anybody can
+    /// find it there.
     pub(crate) fn moved(&self, key: &[u8], version: u64, segment: SegmentKey, counted: impl FnOnce(&Row)) -> bool {
         let mut table = self.table.write();
         match table.get(key) {
@@ -461,7 +464,7 @@ impl Values {
     }
 }
 
-/// Both tables. What is in them is not accounted for yet.
+/// Both tables. Their contents are not accounted for yet.
 pub(crate) struct Tables {
     pub(crate) objects: Objects,
     pub(crate) values: Values,

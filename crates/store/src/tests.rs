@@ -1,4 +1,4 @@
-//! The store as its users see it, over disks that lose, tear and corrupt what they are told to.
+//! Tests of the store's interface, on disks that lose, tear and corrupt data on demand.
 
 mod bad_sectors;
 mod basic;
@@ -30,7 +30,7 @@ use forebay_types::{ByteRange, Durability, Generation};
 
 use crate::{Class, Commit, ErrorKind, NewObject, Object, Piece, Result, Settings, Staged, Store, ValueWrite};
 
-/// Small enough that a test fills many segments: 64 KiB segments, extents of 8 KiB, 1 KiB inline.
+/// Small enough for a test to fill many segments: segments of 64 KiB, extents of 8 KiB, 1 KiB inline.
 fn small() -> Settings {
     Settings {
         segment_bytes: 64 << 10,
@@ -61,7 +61,7 @@ async fn settle() {
     }
 }
 
-/// Bytes that tell where they come from.
+/// Bytes that show where they come from.
 fn pattern(seed: u64, length: usize) -> Bytes {
     let mixed = |at: u64| (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ at).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (0..length as u64).map(|at| (mixed(at) >> 56) as u8).collect()
@@ -107,7 +107,7 @@ async fn put_fill(store: &Store, key: &str, data: &Bytes) {
     store.publish_fill(stage_as(store, Class::Fill, object, data).await.unwrap()).await.unwrap();
 }
 
-/// The same where it may be refused.
+/// The same when it may be refused.
 async fn try_put_fill(store: &Store, key: &str, data: &Bytes) {
     let object = NewObject { pinned: false, ..named(store, key, data.len()) };
     if let Ok(staged) = stage_as(store, Class::Fill, object, data).await {
@@ -134,7 +134,7 @@ fn value(store: &Store, key: &str) -> Option<String> {
     store.value(key.as_bytes()).map(|found| String::from_utf8(found.value.to_vec()).unwrap())
 }
 
-/// Names of the files with this extension, in order.
+/// Names of the files with this extension, sorted.
 async fn files(disk: &MemoryDisk, extension: &str) -> Vec<String> {
     let mut names = disk.list().await.unwrap();
     names.retain(|name| name.ends_with(extension));
@@ -142,7 +142,7 @@ async fn files(disk: &MemoryDisk, extension: &str) -> Vec<String> {
     names
 }
 
-/// Everything that a disk holds.
+/// Writes a file, synced.
 async fn write_file(disk: &MemoryDisk, name: &str, bytes: &[u8]) {
     disk.create(name).await.unwrap().write_at(0, vec![Bytes::copy_from_slice(bytes)], true).await.unwrap();
 }
@@ -152,7 +152,7 @@ async fn contents(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
     names.map(|name| (name.clone(), disk.contents(&name).unwrap())).collect()
 }
 
-/// All bytes of an object, of which none may be missing.
+/// All bytes of an object. None may be missing.
 async fn read_object(object: &Object) -> Result<Bytes> {
     read_range(object, ByteRange::of_size(object.size())).await
 }
@@ -168,7 +168,7 @@ async fn read_range(object: &Object, range: ByteRange) -> Result<Bytes> {
     Ok(data.into())
 }
 
-/// The bytes under a key, `None` when there is no object.
+/// The bytes under a key. `None` when there is no object.
 async fn read(store: &Store, key: &str) -> Option<Bytes> {
     let object = store.peek(key.as_bytes())?;
     Some(read_object(&object).await.unwrap())

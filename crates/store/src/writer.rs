@@ -1,4 +1,4 @@
-//! Objects on their way in.
+//! Objects that are being written.
 
 mod waiting;
 
@@ -22,38 +22,38 @@ use crate::table::{Entry, entry_of};
 use crate::{Class, Error, ErrorKind, NewObject, Result};
 use waiting::Waiting;
 
-/// An object of fewer extents fits into a record whatever they are: each takes 38 bytes of it at most.
+/// An object with fewer extents always fits into a record: each takes at most 38 bytes of it.
 const EXTENTS_UNCHECKED: usize = 1 << 20;
 
-/// Bytes of a record's head that are left for what becomes known of the object later.
+/// Bytes of a record's head that are left free for an annex that is set later.
 const ANNEX_ROOM: usize = 64 << 10;
 
 /// Appends the bytes of one object.
 pub struct Writer {
     room: Room,
     kind: SegmentKind,
-    /// What the object may have; nothing is made ready for it before it comes.
+    /// The expected size. No memory is reserved before bytes arrive.
     size_hint: u64,
     /// Bytes that no extent holds yet.
     waiting: Waiting,
     bytes: u64,
     extents: Vec<Extent>,
-    /// The bytes of the extents, when all are to be had at the end.
+    /// The bytes of the extents, when the caller wants all of them at the end.
     whole: Option<Vec<Bytes>>,
     kept: Kept,
 }
 
-/// An object whose bytes are on their way and that nobody sees before a [`crate::Commit`] publishes it. Dropped, it
-/// becomes garbage.
+/// An object that nobody sees before a [`crate::Commit`] publishes it; its bytes may still be on their way to the disk.
+/// If it is dropped, it becomes garbage.
 pub struct Staged {
     pub(crate) body: ObjectBody,
     pub(crate) key: Bytes,
-    /// The bytes, when the object's record is to hold them.
+    /// The bytes, when the object's record holds them.
     pub(crate) payload: Bytes,
     pub(crate) is_inline: bool,
     pub(crate) directory: usize,
     pub(crate) kept: Kept,
-    /// Set when the object's record is in a log.
+    /// Set once the object's record is in a log.
     pub(crate) prepared: Option<PreparedEntry>,
     pub(crate) inner: Arc<Inner>,
 }
@@ -68,14 +68,15 @@ impl Writer {
         Self { room, kind, size_hint, waiting, bytes: 0, extents, whole: None, kept }
     }
 
-    /// Keeps the bytes in memory for [`Writer::whole`], also those that are written. To be called before the first come.
+    /// Keeps all bytes in memory for [`Writer::whole`], also those that are already written. Must be called before the
+    /// first bytes come.
     pub fn keep_whole(&mut self) {
         assert_eq!(self.bytes, 0, "the first bytes would be missing");
         self.whole = Some(Vec::new());
     }
 
-    /// All bytes so far in one piece, of which those that are not written are shared with the store. `None` unless they were kept; no
-    /// more are from now on.
+    /// All bytes so far in one piece. Those that are not written yet are shared with the store. `None` unless
+    /// [`Writer::keep_whole`] was called. Bytes that come later are not kept.
     pub fn whole(&mut self) -> Option<Bytes> {
         let mut pieces = self.whole.take()?;
         let rest = self.waiting.join();
@@ -85,8 +86,8 @@ impl Writer {
         Some(if pieces.len() > 1 { Bytes::from(pieces.concat::<u8>()) } else { pieces.pop().unwrap_or_default() })
     }
 
-    /// Appends the next bytes; waits while too many bytes wait for the disks. What makes no extent yet is held without a permit, and
-    /// takes about as much memory as has come.
+    /// Appends the next bytes. Waits while too many bytes wait for the disks. Bytes that do not fill an extent yet are
+    /// held without a permit, and take about as much memory as has come.
     ///
     /// # Errors
     /// `Full`, `Busy` and `Failed`.
@@ -99,17 +100,17 @@ impl Writer {
             let missing = extent_bytes.saturating_sub(self.waiting.len());
             let last = data.split_to(missing);
             expected = expected.saturating_sub(missing as u64);
-            // In boxes, so that small objects do not move the state of this about.
+            // Boxed, so that small objects do not move the state of this future about.
             Box::pin(self.write_extent(last, extent_bytes)).await?;
         }
         self.waiting.push(&data, expected);
         Ok(())
     }
 
-    /// Writes the next extent: of the bytes that wait, and `last` behind them.
+    /// Writes the next extent: the bytes that wait, followed by `last`.
     async fn write_extent(&mut self, last: Bytes, bytes: usize) -> Result<()> {
         let start = self.extents.last().map_or(0, Extent::end);
-        // Before the bytes are made one piece, which takes as much memory once more.
+        // Taken before the bytes are joined into one piece, which takes as much memory again.
         let permit = self.room.inner.permit_in_time(self.room.directory, bytes).await?;
         self.room.begin_write(bytes as u64);
         let piece = if self.waiting.is_empty() {
@@ -130,7 +131,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the object. Its bytes are durable when the commit that publishes it is.
+    /// Ends the object. Its bytes become durable with the commit that publishes it.
     ///
     /// # Errors
     /// `Full`, `Busy` and `Failed`; `TooLarge` when it has more extents than a record can name.
@@ -148,7 +149,7 @@ impl Writer {
         }
         let payload = if is_inline { self.waiting.take(rest) } else { Bytes::new() };
         let inner = Arc::clone(&self.room.inner);
-        // Nothing of it is there yet: a disk that has ceased to answer meanwhile need not be waited for.
+        // Nothing of it is on the disk yet, so it need not wait for a disk that has stalled meanwhile.
         let is_free = is_inline && inner.is_stalled(self.room.directory);
         let directory = if is_free { inner.roomiest()? } else { self.room.directory };
         Staged::new(inner, directory, object, self.extents, payload, is_inline, self.kept).checked()
@@ -182,7 +183,7 @@ impl Staged {
     }
 
     /// # Errors
-    /// `TooLarge` when no reader would take its record.
+    /// `TooLarge` when readers would refuse its record.
     pub(crate) fn checked(self) -> Result<Self> {
         let is_large = self.body.extents.len() >= EXTENTS_UNCHECKED;
         if is_large && encode_body(&self.body).len() > HEAD_BYTES_MAX - ANNEX_ROOM {
@@ -193,7 +194,8 @@ impl Staged {
         Ok(self)
     }
 
-    /// With another annex: what became known of the object since its end. Not of a prepared one, whose record has it.
+    /// Replaces the annex, with what became known after the object was finished. Not for a prepared object, whose
+    /// record already holds the annex.
     #[must_use]
     pub fn with_annex(mut self, annex: &[u8]) -> Self {
         assert!(self.prepared.is_none(), "the record of the object is written");
@@ -211,7 +213,7 @@ impl Staged {
         self.body.generation
     }
 
-    /// The object, readable before anybody else sees it: WRITE_THROUGH uploads from here.
+    /// The object, readable before anybody else sees it. WRITE_THROUGH uploads from here.
     pub fn object(&self) -> Object {
         let segments = self.kept.segments.iter().cloned().map(ReadSegment::new).collect();
         if let Some(prepared) = &self.prepared {

@@ -12,7 +12,7 @@ use md5::{Digest, Md5};
 
 use crate::{BucketRoot, ByteStream, Condition, ErrorKind, ListRequest, UnderStore, Upload, UploadSource};
 
-/// Keys that trip those who take keys for paths or URLs for keys.
+/// Keys that break code which takes keys for paths, or URLs for keys.
 pub const ODD_KEYS: [&str; 18] = [
     "plain",
     "with space",
@@ -211,11 +211,12 @@ async fn check_list(
     }
     let (prefix, delimiter) = (prefix.to_owned(), delimiter.map(str::to_owned));
     let first = ListRequest { prefix, delimiter, limit, ..ListRequest::default() };
-    // By name, by the under store's own token, and by the token of a page that begins before the place.
+    // Continued by name, by the under store's own token, and by the token of a page that begins before the place.
     for by in [By::Name, By::Token, By::EarlierToken] {
         assert_eq!(walk(store, model, &first, by).await, expected, "{first:?}, by {by:?}");
     }
-    // A common prefix that a name is below shows what is behind the name. One page each.
+    // A page that begins at a name inside a common prefix shows that prefix if it has more keys after the name. One
+    // page each.
     let ListRequest { prefix, delimiter, .. } = &first;
     let is_inside = |name: &str| limit == 100 && delimiter.as_ref().is_some_and(|delimiter| !name.ends_with(delimiter));
     for after in model.keys().filter(|name| name.starts_with(prefix) && is_inside(name)) {
@@ -233,7 +234,7 @@ fn shown_as(name: &str, prefix: &str, delimiter: Option<&str>) -> String {
     name[..end.unwrap_or(name.len())].to_owned()
 }
 
-/// How a listing goes on behind a page.
+/// How a listing continues after a page.
 #[derive(Debug, Clone, Copy)]
 enum By {
     Name,

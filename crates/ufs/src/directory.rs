@@ -1,7 +1,8 @@
 //! A directory as an under store: an object is a plain file, where people look for it.
 //!
-//! Bytes are written beside, synced, and renamed into place. What a file cannot hold (content type, metadata, tags, checksums) is in an
-//! extended attribute, or in a file of its own where that does not fit. Files that others put there are objects too.
+//! Bytes are written to a temporary file, synced, and renamed into place. What a file cannot hold (content type,
+//! metadata, tags, checksums) is in an extended attribute, or in a file of its own where that does not fit. Files that
+//! others put there are objects, too.
 
 mod body;
 mod calls;
@@ -41,13 +42,14 @@ use paths::{Durable, Place};
 pub use root::DirectoryRoot;
 use tree::{Root, Tree};
 
-/// More uploads at once only wait for the same disk. Whoever is alone has 16.
+/// More uploads at once would only wait for the same disk. A requester that is alone gets 16.
 const UPLOADS_MAX: usize = 21;
 
-/// Each level of a new key costs a directory and a sync, and whoever writes it pays nothing. More than people use: HDFS has a few dozen.
+/// Each level of a new key costs a directory and a sync, and its writer pays nothing for that. This is more than people
+/// use: HDFS has a few dozen.
 const LEVELS_MAX: usize = 128;
 
-/// How often a place is prepared while deletions take its directories away; then they wait for it.
+/// How often the directories of a place are prepared while deletions remove them. After that, deletions wait.
 const ROUNDS_MAX: u32 = 4;
 
 /// One bucket as a directory. Clones share it.
@@ -59,7 +61,7 @@ pub struct DirectoryStore {
 struct Inner {
     env: Env,
     root: Root,
-    /// Held while names change: conditions are checked and files put into place in one step.
+    /// Held while names change: checking a condition and putting a file into place is one step.
     names: Mutex<()>,
     durable: Durable,
     uploads: RequesterPlaces,
@@ -95,7 +97,7 @@ impl DirectoryStore {
         Ok(store)
     }
 
-    /// A directory that is believed to exist.
+    /// A directory that is assumed to exist.
     fn assume(env: Env, root: Root, calls: DirectoryCalls, kept: Kept) -> Self {
         let (names, durable, uploads) = (Mutex::default(), Durable::default(), RequesterPlaces::new(UPLOADS_MAX));
         Self { inner: Arc::new(Inner { env, root, names, durable, uploads, calls, kept }) }
@@ -103,7 +105,7 @@ impl DirectoryStore {
 }
 
 impl Inner {
-    /// For what only reads.
+    /// For work that only reads.
     async fn call<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Arc<Self>) -> Result<T> + Send + 'static,
@@ -156,7 +158,7 @@ impl Inner {
         if holds { Ok(present) } else { Err(Error::new(ErrorKind::Precondition, "a condition does not hold")) }
     }
 
-    /// Puts a finished file into its place, durably.
+    /// Puts a finished file into place, durably.
     fn place(&self, key: &str, mut temporary: Temporary, condition: &Condition, etag: ETag) -> Result<Stored> {
         let is_here = self.tree()?.is_same(temporary.tree()).map_err(|error| failed("look at the directory", error))?;
         if !is_here {
@@ -168,7 +170,7 @@ impl Inner {
         let (before, target) = loop {
             rounds += 1;
             let tree = temporary.tree();
-            // With the names free: others go on while the directories of a new key are made and synced.
+            // Without the lock: others continue while the directories of a new key are made and synced.
             Self::check(tree, key, condition)?;
             let removals = self.durable.removals();
             let directories = paths::make_directories(tree, key).map_err(making)?;
@@ -188,7 +190,8 @@ impl Inner {
                 self.durable.ensure(tree, &place.directories).map_err(syncing)?;
             }
             let place = match temporary.rename(&place.path) {
-                // Somebody has made a directory of this name for another key, and nobody removes it now.
+                // Somebody has made a directory of this name for another key, and nobody can remove it while the lock
+                // is held.
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                     let place = paths::make_place(temporary.tree(), key).map_err(making)?;
                     temporary.rename(&place.path).map(|()| place)
@@ -215,12 +218,12 @@ impl Inner {
             }
             present
         };
-        // An earlier try may have removed it, and been cut off.
+        // An earlier try may have removed it, and then been interrupted.
         let Some(present) = present else { return self.make_durable(key) };
         meta::forget(&tree, &present.file);
         let mut directory = present.path.parent();
         while let Some(path) = directory.filter(|path| !path.as_os_str().is_empty()) {
-            // One by one: a deep key has hundreds.
+            // The lock is taken for each directory: a deep key may have 127.
             let _names = self.names.lock();
             if tree.remove_directory(path).is_err() {
                 break;
@@ -270,9 +273,8 @@ impl Inner {
     }
 }
 
-/// Brings the names in a directory to stable storage. One that was removed meanwhile has gone with them, which whoever removed it may not have
-/// synced yet: so the one that it was in is synced.
-/// Gives the one that was synced.
+/// Brings the names in a directory to stable storage. If it was removed meanwhile, its names have gone with it. That
+/// removal may not be synced yet, so the parent is synced instead. Returns the directory that was synced.
 fn sync_directory<'a>(tree: &Tree, path: Option<&'a Path>) -> Result<&'a Path> {
     let mut path = path.unwrap_or(Path::new(""));
     loop {
@@ -280,7 +282,7 @@ fn sync_directory<'a>(tree: &Tree, path: Option<&'a Path>) -> Result<&'a Path> {
             Err(error) if is_absent(&error) && !path.as_os_str().is_empty() => {
                 path = path.parent().unwrap_or(Path::new(""));
             }
-            // The root itself, with all that was in it.
+            // The root itself is gone, with everything that was in it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
             result => return result.map(|()| path).map_err(|error| failed("sync a directory", error)),
         }

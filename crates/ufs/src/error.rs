@@ -1,6 +1,6 @@
 //! Errors of under stores.
 
-/// What to do about an error.
+/// What a caller can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No such object, or no such bucket when the bucket itself was asked for.
@@ -11,23 +11,23 @@ pub enum ErrorKind {
     NotEmpty,
     /// A condition did not hold; nothing changed.
     Precondition,
-    /// Another write was under way (409); nothing changed, try again.
+    /// Another write was in flight (409). Nothing changed; retry.
     Conflict,
     /// The under store asks for fewer requests (503 SlowDown, 429).
     Throttled,
-    /// Out of reach or failing, and surely nothing changed.
+    /// Out of reach or failing. Certainly nothing changed.
     Unavailable,
-    /// The answer to a write was lost: it may have been done, or may be done later.
+    /// The answer to a write was lost: the write may have been applied, or may be applied later.
     Ambiguous,
-    /// Who asks may not do this.
+    /// The requester may not do this.
     Denied,
-    /// Our credentials are missing, wrong or over: nothing can be said of what clients may do.
+    /// Our credentials are missing, wrong or expired. This says nothing about what clients may do.
     Credentials,
     /// The under store can't do this.
     Unsupported,
-    /// The request can't be right: a size that the under store refuses, say.
+    /// The request can't be right, for example because of a size that the under store refuses.
     Invalid,
-    /// The under store has no such names.
+    /// The under store can't have such names.
     InvalidName,
     /// The under store has no such storage class.
     InvalidStorageClass,
@@ -36,12 +36,12 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether the under store can't have the object, and says what of it it does not have.
+    /// Whether the under store can't have the object, and says what it is about the object that it can't have.
     pub fn is_refusal(self) -> bool {
         matches!(self, Self::InvalidName | Self::InvalidStorageClass)
     }
 
-    /// Whether the under store takes the request for wrong.
+    /// Whether the under store considers the request invalid.
     pub fn is_invalid(self) -> bool {
         self == Self::Invalid || self.is_refusal()
     }
@@ -66,7 +66,7 @@ impl ErrorKind {
     }
 }
 
-/// An error, with what was being done and why it failed; the text never holds secrets.
+/// An error: what was being done, and why it failed. The text never holds secrets.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct Error {

@@ -1,11 +1,12 @@
-//! A fuzz target: the stamp on objects of an S3 under store. It takes any bytes and panics where a promise is broken.
+//! A fuzz target for the stamp on objects of an S3 under store. It takes arbitrary bytes, and panics when a promise is
+//! broken.
 
 use forebay_types::limits::{PART_NUMBER_MAX, USER_METADATA_BYTES_MAX};
 use forebay_types::{ETag, ObjectInfo};
 
 use crate::stamp::{STAMP_NAME, read, write};
 
-/// A stamp that is believed fits the object, and reads the same when it is written again.
+/// A stamp that is believed fits the object, and reads the same after it was written again.
 pub fn stamp(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // The size that the stamp names, so that it is believed.
@@ -19,7 +20,7 @@ pub fn stamp(data: &[u8]) {
     assert!(info.parts.len() <= PART_NUMBER_MAX as usize);
     let mut other = ObjectInfo::new(told.size.wrapping_add(1), ETag::new("told"), 5);
     assert_eq!(read(text, &mut other), None, "a stamp of another size is not believed");
-    // Quotes around a tag are not part of it, and none of ours has any inside.
+    // Quotes around an ETag are not part of it, and none of ours contains any.
     if info.etag.as_str().contains('"') {
         return;
     }

@@ -1,9 +1,11 @@
-//! Limits what goes to an under store: rate, bandwidth, requests at once, and none at all while it is out of reach.
+//! Limits the traffic to an under store: request rate, bandwidth, concurrency, and no requests at all while it is out
+//! of reach.
 //!
-//! One governor stands before one under store or endpoint; two lanes share it. The background lane (uploads) obeys the rate limits
-//! and an adaptive limit on requests at once: halved when the under store asks for fewer, one more after as many
-//! successes as the limit (AIMD, as in TCP: Jacobson, "Congestion avoidance and control", 1988). The foreground lane is limited only by the circuit
-//! breaker, so that reads never queue behind uploads.
+//! One governor stands in front of one under store or endpoint, and two lanes share it. The background lane (uploads)
+//! obeys the rate limits and an adaptive limit on concurrent requests. That limit is halved when the under store asks
+//! for fewer requests, and grows by one after as many successes as the limit (AIMD, as in TCP: Jacobson, "Congestion
+//! avoidance and control", 1988). The foreground lane is limited only by the circuit breaker, so reads never queue
+//! behind uploads.
 
 mod limits;
 mod root;
@@ -25,23 +27,23 @@ pub use limits::Governor;
 pub use root::GovernedRoot;
 pub use state::{Circuit, GovernorState, LastError};
 
-/// Numbers that operators may change.
+/// Limits that operators may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GovernorSettings {
-    /// Most background requests at once; the adaptive limit stays below.
+    /// Most concurrent background requests. The adaptive limit never exceeds this.
     pub concurrency_max: u32,
-    /// Most background requests a second. 0 is no limit.
+    /// Most background requests per second. 0 is no limit.
     pub requests_per_second: u32,
-    /// Most bytes uploaded a second. 0 is no limit.
+    /// Most uploaded bytes per second. 0 is no limit.
     pub upload_bandwidth: ByteSize,
-    /// Failures in a row that open the circuit.
+    /// Consecutive failures that open the circuit.
     pub circuit_failures: u32,
-    /// First pause of an open circuit; doubles with every failed probe.
+    /// First pause of an open circuit. It doubles with every failed probe.
     pub circuit_pause_min: Period,
     /// Longest pause of an open circuit.
     pub circuit_pause_max: Period,
-    /// Tries of a read that fails for a passing reason.
+    /// Tries of a read that fails for a transient reason.
     pub read_tries: u32,
 }
 
@@ -59,7 +61,7 @@ impl Default for GovernorSettings {
     }
 }
 
-/// Who is waiting for a request.
+/// Who waits for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// A client.
@@ -68,21 +70,21 @@ pub enum Lane {
     Background,
 }
 
-/// Who asks for a request.
+/// Who sends a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller<'a> {
     lane: Lane,
     bucket: &'a str,
 }
 
-/// What a request does, of which each has a circuit breaker of its own.
+/// The kind of a request. Each kind has circuit breakers of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     Read,
     Write,
 }
 
-/// Requests as S3 providers price them.
+/// Classes of requests, as S3 providers price them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestClass {
     /// GET and HEAD of objects.
@@ -91,12 +93,12 @@ pub enum RequestClass {
     List,
     /// PUT and POST.
     Write,
-    /// DELETE, which is mostly free.
+    /// DELETE, which is usually free.
     Delete,
 }
 
 impl RequestClass {
-    /// The word for it in metrics.
+    /// The name of the class in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -107,10 +109,11 @@ impl RequestClass {
     }
 }
 
-/// Is told of every request. Called from async code: must not block.
+/// Called for every request, from async code: must not block.
 pub trait CallObserver: Send + Sync + 'static {
     fn called(&self, operation: &'static str, error: Option<ErrorKind>, elapsed: Duration);
-    /// An HTTP request has gone to an S3 under store. A call takes several where it uploads in parts or has to look first.
+    /// Called when an HTTP request was sent to an S3 under store. One call takes several when it uploads in parts, or
+    /// has to check something first.
     fn sent(&self, request: RequestClass);
 }
 
@@ -119,7 +122,7 @@ pub struct Governed {
     inner: Arc<dyn UnderStore>,
     governor: Arc<Governor>,
     lane: Lane,
-    /// Its name among those that the governor stands before; empty when it is the only one.
+    /// The bucket's name among those behind the governor. Empty when it is the only one.
     bucket: String,
 }
 
@@ -128,7 +131,7 @@ impl Governed {
         Self { inner, governor, lane, bucket: String::new() }
     }
 
-    /// One of several buckets.
+    /// Names the bucket, when the governor has several.
     pub fn bucket(self, bucket: &str) -> Self {
         Self { bucket: bucket.to_owned(), ..self }
     }
@@ -137,7 +140,7 @@ impl Governed {
         Caller { lane: self.lane, bucket: &self.bucket }
     }
 
-    /// Waits when a read that failed is worth another try; says whether it is.
+    /// If a failed read is worth a retry, waits for it. Returns whether to retry.
     async fn try_again(&self, failed: Option<ErrorKind>, tries: &mut u32) -> bool {
         let again = failed.is_some_and(ErrorKind::is_transient) && *tries < self.governor.settings().read_tries;
         if again {
@@ -148,7 +151,7 @@ impl Governed {
     }
 }
 
-/// A governed read: tried again when it fails for a passing reason.
+/// A governed read. It is retried when it fails for a transient reason.
 macro_rules! read {
     ($self:ident, $operation:literal, $call:expr) => {{
         let mut tries = 1;
@@ -218,7 +221,7 @@ impl UnderStore for Governed {
     }
 }
 
-/// Whether an error says something of the under store's health.
+/// Whether an error says something about the under store's health.
 fn is_trouble(error: &Error) -> bool {
     match error.kind {
         ErrorKind::Throttled | ErrorKind::Unavailable | ErrorKind::Ambiguous => true,
@@ -238,7 +241,7 @@ fn is_trouble(error: &Error) -> bool {
     }
 }
 
-/// Whether an error is an answer to what was asked, as common as success: caches ask for what may not be there.
+/// Whether an error is a regular answer, as common as success: a cache asks for objects that may not exist.
 fn is_an_answer(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::NotEmpty | ErrorKind::Precondition => true,
@@ -257,7 +260,7 @@ fn is_an_answer(kind: ErrorKind) -> bool {
     }
 }
 
-/// A governor of its own for each under store.
+/// Makes the governor of one under store.
 pub fn govern(env: &Env, settings: &GovernorSettings, observer: Option<Arc<dyn CallObserver>>) -> Arc<Governor> {
     Arc::new(Governor::new(env.clone(), settings.clone(), observer))
 }

@@ -1,4 +1,4 @@
-//! Makes a page of a list of keys that come in order.
+//! Makes a page of a list from keys that come in order.
 
 use crate::{ListPage, ListRequest, ListedObject};
 
@@ -23,7 +23,7 @@ impl<'a> Grouping<'a> {
         Some(&key[..self.request.prefix.len() + end])
     }
 
-    /// Whether a key is on this page or behind it.
+    /// Whether a key belongs on this page or a later one.
     pub(crate) fn wants(&self, key: &str) -> bool {
         let after = self.request.start_after.as_deref();
         key.starts_with(&self.request.prefix)
@@ -31,7 +31,7 @@ impl<'a> Grouping<'a> {
             && self.group(key).is_none_or(|group| self.last.as_deref() != Some(group))
     }
 
-    /// All keys below this prefix are settled, however many there are.
+    /// Whether all keys below this prefix are settled, however many there are.
     pub(crate) fn is_settled(&self, prefix: &str) -> bool {
         let after = self.request.start_after.as_deref();
         let behind = |bound: &str| prefix < bound && !bound.starts_with(prefix);
@@ -39,13 +39,13 @@ impl<'a> Grouping<'a> {
         after.is_some_and(behind) || in_group(after) || in_group(self.last.as_deref())
     }
 
-    /// The common prefix of which no more is wanted.
+    /// The common prefix of which no more keys are wanted.
     pub(crate) fn settled_group(&self) -> Option<&str> {
         let after = self.request.start_after.as_deref();
         self.last.as_deref().or(after).filter(|name| self.group(name) == Some(name))
     }
 
-    /// Adds a key that [`Grouping::wants`]. `false` when the page is full; there is a next one then.
+    /// Adds a key that [`Grouping::wants`]. `false` when the page is full; then there is a next page.
     pub(crate) fn add(&mut self, key: &str, listed: impl FnOnce() -> ListedObject) -> bool {
         if self.page.objects.len() + self.page.prefixes.len() >= self.request.limit {
             self.page.next = self.last.take();

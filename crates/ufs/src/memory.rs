@@ -1,4 +1,4 @@
-//! An under store in memory, as strict as S3 and as rude as tests want it.
+//! An under store in memory, as strict as S3, and as rude as tests want it to be.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use crate::{
     Result, Stamp, Stored, UnderStore, Upload,
 };
 
-/// MinIO says of some pages with fewer names that nothing follows.
+/// For some pages with fewer names, MinIO says that nothing follows.
 const SHORT_PAGE: usize = 3;
 
-/// How many listings a store remembers that keeps them.
+/// How many listings a store that keeps them remembers.
 const LISTINGS_MAX: usize = 64;
 
-/// What an under store does to requests.
+/// How an under store treats requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Well,
-    /// Every request is refused with this kind of error; nothing is done.
+    /// Every request is refused with this kind of error. Nothing is done.
     Refuse(ErrorKind),
     /// Requests wait until the mood changes.
     Hang,
-    /// Writes are done, and their answers are lost.
+    /// Writes are applied, but their answers are lost.
     LoseAnswers,
 }
 
-/// A write that was done.
+/// A write that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
     Put { key: String, generation: Generation },
@@ -57,12 +57,12 @@ struct State {
     objects: BTreeMap<String, Held>,
     applied: Vec<Applied>,
     requests: u64,
-    /// What the last listings held when they began, by number; `None` for a store that keeps none.
+    /// What the last listings held when they began, by number. `None` for a store that keeps none.
     listings: Option<BTreeMap<u64, Listing>>,
     refused: Option<Refused>,
 }
 
-/// Why a key can't be here, or not in this storage class.
+/// Why a key can't be stored, or not in this storage class.
 type Refused = fn(key: &str, storage_class: Option<&str>) -> Option<ErrorKind>;
 
 /// The objects of a listing that began some time ago.
@@ -164,19 +164,20 @@ impl MemoryUnderStore {
         self.mood.send_replace(mood);
     }
 
-    /// Lists as MinIO does: later pages by token show what was there when the first one was asked for, and a page that is to begin behind
-    /// a name leaves out directories whose own name that name's directory begins with (`logs/` behind `logs-2024/1`). A listing of one or two
-    /// names at a time is over with its first page.
+    /// Lists as MinIO does. Later pages by token show what was there when the first page was requested. A page that
+    /// begins after a name leaves out directories whose own name is the beginning of that name's directory (`logs/`
+    /// after `logs-2024/1`). A listing of one or two names at a time ends with its first page.
     pub fn keep_listings(&self) {
         self.state.lock().listings.get_or_insert_default();
     }
 
-    /// Refuses all requests about some keys, and writes of some storage classes, as servers do that can't have such objects.
+    /// Refuses all requests for some keys, and writes in some storage classes, as servers do that can't have such
+    /// objects.
     pub fn refuse_objects(&self, refused: Option<Refused>) {
         self.state.lock().refused = refused;
     }
 
-    /// Writes done so far, in order.
+    /// Writes applied so far, in order.
     pub fn applied(&self) -> Vec<Applied> {
         self.state.lock().applied.clone()
     }
@@ -191,7 +192,7 @@ impl MemoryUnderStore {
         self.state.lock().objects.iter().map(|(key, held)| (key.clone(), held.bytes.clone())).collect()
     }
 
-    /// Writes an object past Forebay.
+    /// Writes an object without going through Forebay.
     pub fn put_outside(&self, key: &str, bytes: Bytes) {
         let etag = ETag::from_md5(Md5::digest(&bytes).into());
         let info = ObjectInfo::new(bytes.len() as u64, etag.clone(), 1_000_000_000_000);
@@ -199,7 +200,7 @@ impl MemoryUnderStore {
         self.state.lock().objects.insert(key.to_owned(), held);
     }
 
-    /// Deletes an object past Forebay.
+    /// Deletes an object without going through Forebay.
     pub fn delete_outside(&self, key: &str) {
         self.state.lock().objects.remove(key);
     }
@@ -349,7 +350,7 @@ pub struct MemoryRoot {
 }
 
 impl MemoryRoot {
-    /// Whose buckets list as [`MemoryUnderStore::keep_listings`] says.
+    /// Its buckets list as [`MemoryUnderStore::keep_listings`] says.
     #[must_use]
     pub fn that_keeps_listings() -> Self {
         Self { keeps_listings: true, ..Self::default() }

@@ -1,4 +1,4 @@
-//! From URLs to under stores, with a governor before each.
+//! Opens under stores from URLs, with a governor in front of each.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Lanes<T: ?Sized> {
 /// Opens what `--under-store` names: where buckets come from.
 ///
 /// # Errors
-/// What the directory or the configuration of the S3 client says. An endpoint out of reach is no error here.
+/// Those of the directory, or of the configuration of the S3 client. An endpoint that is out of reach is no error here.
 pub async fn open_root(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -> Result<Lanes<dyn BucketRoot>> {
     let roots: [Arc<dyn BucketRoot>; 2] = match url {
         UnderStoreUrl::Directory(path) => {

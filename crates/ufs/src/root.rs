@@ -16,7 +16,7 @@ pub struct BucketInfo {
 /// The buckets of `--under-store`: directories of a directory or of an S3 prefix, or the buckets of an S3 endpoint.
 #[async_trait]
 pub trait BucketRoot: Send + Sync + 'static {
-    /// In order of their names.
+    /// Sorted by name.
     async fn list(&self) -> Result<Vec<BucketInfo>>;
     /// `AlreadyExists` when it does.
     async fn create(&self, name: &BucketName) -> Result<()>;
@@ -24,7 +24,7 @@ pub trait BucketRoot: Send + Sync + 'static {
     async fn delete(&self, name: &BucketName) -> Result<()>;
     /// `None` when the bucket is absent.
     async fn open(&self, name: &BucketName) -> Result<Option<Arc<dyn UnderStore>>>;
-    /// The place of a bucket that is known to exist, without looking: the under store may be out of reach.
+    /// The place of a bucket that is known to exist. Sends no request: the under store may be out of reach.
     fn assume(&self, name: &BucketName) -> Arc<dyn UnderStore>;
     /// A name for logs and metrics, without secrets.
     fn label(&self) -> String;

@@ -1,7 +1,7 @@
-//! Under stores on S3 and everything that speaks its protocol.
+//! Under stores on S3, and on everything that speaks its protocol.
 //!
-//! The SDK's own retries are off: what an error means for a write decides here, and when to try again is the
-//! business of the governor and of persistence.
+//! The SDK's own retries are off. What an error means for a write is decided here; the governor and persistence decide
+//! when to retry.
 
 mod connect;
 mod count;
@@ -45,7 +45,8 @@ use speaker::SecondLook;
 
 const CLIMBS: &str = "a key with the component \"..\" is sent to Amazon S3 alone: gateways may take it for another key";
 
-/// After this time conditions are tried again where they were refused: it may have been by something before the server, which is gone.
+/// After this time, conditional writes are tried again where they were refused: something in front of the server may
+/// have refused them, and be gone by now.
 const UNCONDITIONAL: Duration = Duration::from_secs(3600);
 
 /// A bucket, or what is below a prefix in it. Clones share it.
@@ -62,14 +63,14 @@ pub struct S3Store {
 
 #[derive(Default)]
 struct Shared {
-    /// How objects are reached without the SDK; nothing inside when they are not. Found with the first request.
+    /// How to reach objects without the SDK. `None` inside when that is not possible. Found with the first request.
     direct: OnceCell<Option<Direct>>,
-    /// So long the server counts as one that does not know conditional writes, by the monotonic clock.
+    /// Until this time, by the monotonic clock, the server counts as one without conditional writes.
     unconditional_until: Mutex<Duration>,
 }
 
 impl S3Store {
-    /// `prefix` may be empty, and have slashes at its ends.
+    /// `prefix` may be empty, and may begin and end with slashes.
     pub fn new(env: Env, client: S3Client, bucket: impl Into<String>, prefix: &str, settings: S3Settings) -> Self {
         let prefix = prefix.trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
@@ -83,7 +84,8 @@ impl S3Store {
         Self { shared: Arc::new(Shared { direct, ..Shared::default() }), ..self }
     }
 
-    /// The way past the SDK. `None` also while the SDK itself can't tell: what is wrong, the request through it says.
+    /// The way around the SDK. `None` also while the SDK itself can't tell: the request through the SDK then says what
+    /// is wrong.
     async fn direct(&self) -> Option<&Direct> {
         let find = || Direct::find(&self.env, &self.client, &self.bucket, &self.settings);
         self.shared.direct.get_or_try_init(find).await.ok()?.as_ref()
@@ -99,14 +101,15 @@ impl S3Store {
         format!("{}{key}", self.prefix)
     }
 
-    /// Whether something behind this endpoint may take the key for one of another directory: gateways to file systems resolve `..`, and so a key
-    /// would reach what its grants and the prefix of its mount do not cover. Amazon S3 takes it as it is.
+    /// Whether something behind this endpoint may take the key for one in another directory. Gateways to file systems
+    /// resolve `..`, so such a key could reach what its grants and the prefix of its mount do not cover. Amazon S3
+    /// takes it as it is.
     fn climbs(&self, key: &ObjectKey) -> bool {
         !self.client.is_amazon && key.as_str().split('/').any(|component| component == "..")
     }
 
     /// # Errors
-    /// `InvalidName`: what is never sent is never there.
+    /// `InvalidName`: a key that is never sent never exists.
     fn refuse_climbing(&self, key: &ObjectKey) -> Result<()> {
         let refusal = || Error::new(ErrorKind::InvalidName, format!("{}: {CLIMBS}", self.context("the key of", key)));
         if self.climbs(key) { Err(refusal()) } else { Ok(()) }
@@ -116,8 +119,8 @@ impl S3Store {
         format!("{operation} {}/{}", self.label(), key)
     }
 
-    /// For servers without conditional writes: looks first. Another writer may come between, which is better than
-    /// never writing.
+    /// For servers without conditional writes: checks the condition first. Another writer may come in between, which is
+    /// better than never writing.
     async fn check(&self, key: &ObjectKey, condition: &Condition) -> Result<()> {
         let present = match self.head(key).await {
             Ok(object) => Some(object.remote_etag),
@@ -132,7 +135,8 @@ impl S3Store {
         if holds { Ok(()) } else { Err(Error::new(ErrorKind::Precondition, self.context("condition of", key))) }
     }
 
-    /// Sends once more what was refused for the time in its signature: by now we know the server's.
+    /// Sends a request. If it was refused because of the time in its signature, it is sent once more: by then the
+    /// server's time is known.
     async fn in_time<T, F: Future<Output = Result<T>> + Send>(&self, send: impl Fn() -> F + Send) -> Result<T> {
         let signed_ahead = self.client.skew.ahead_ms();
         match send().await {
@@ -156,7 +160,7 @@ impl S3Store {
         match result {
             Err(error) if error.code() == Some("NoSuchKey") => Ok(()),
             Err(error) => match classify(error, Effect::Write, || self.context("delete", key)) {
-                // That there is no such upload, say, tells nothing of the object.
+                // NoSuchUpload, for example, says nothing about the object.
                 error if error.kind == ErrorKind::NotFound => Err(Error { kind: ErrorKind::Ambiguous, ..error }),
                 error => Err(error),
             },
@@ -180,7 +184,8 @@ impl S3Store {
         Ok(stored)
     }
 
-    /// Remembers for a while that conditions are of no use here: what was refused with one has been done without.
+    /// Remembers for a while that conditional writes do not work here: a write that was refused with a condition was
+    /// applied without one.
     fn without_conditions(&self) {
         if self.has_conditions() {
             tracing::warn!(under_store = self.label(), "no conditional writes here: Forebay looks before it writes");
@@ -192,13 +197,14 @@ impl S3Store {
         *self.shared.unconditional_until.lock() <= self.env.clock.monotonic()
     }
 
-    /// Asks for the first byte of an object that a HEAD did not find, or was refused. An answer without a body is also what gateways give
-    /// when they reach nobody, and 400 is what S3 says of expired credentials as well as of a key: it must be said in so many words.
+    /// Requests the first byte of an object that a HEAD did not find, or was refused. Gateways that reach nobody also
+    /// answer without a body, and S3 answers 400 both for expired credentials and for a bad key. So only an explicit
+    /// error code counts.
     async fn confirm(&self, key: &ObjectKey, seen: Error) -> Result<RemoteObject> {
         match self.in_time(|| self.get_once(key, Some(ByteRange::new(0, 1)), None)).await {
             Err(error) if error.kind == ErrorKind::NotFound && seen.kind == ErrorKind::NotFound => Err(seen),
             Err(error) => Err(error),
-            // Somebody may have written it in between.
+            // Somebody may have written it meanwhile.
             Ok(_) => match self.in_time(|| self.head_once(key)).await {
                 Err(error) if is_vague(&error) => Err(self.contradiction(key)),
                 result => result,
@@ -211,13 +217,13 @@ impl S3Store {
     }
 }
 
-/// Whether an answer to HEAD says too little to be believed. 403 may be about our credentials.
+/// Whether an answer to a HEAD says too little to be believed. A 403 may be about our credentials.
 fn is_vague(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::NotFound | ErrorKind::Denied) || error.kind.is_invalid()
 }
 
-/// Whether some beginning of a key has more `..` than other components. Amazon S3 answers 400 to such keys ("Naming Amazon S3 objects",
-/// on relative path elements), and servers that keep objects as files might leave the prefix.
+/// Whether some beginning of a key has more `..` than other components. Amazon S3 answers 400 to such keys ("Naming
+/// Amazon S3 objects", on relative path elements), and servers that keep objects as files might leave the prefix.
 fn leads_out(key: &str) -> bool {
     let mut depth = 0_i32;
     key.split('/').any(|component| {
@@ -232,7 +238,8 @@ fn leads_out(key: &str) -> bool {
 
 #[async_trait]
 impl UnderStore for S3Store {
-    /// The prefix of the place counts for S3's limit. Keys of white space alone are refused by the SDK, which takes them for missing.
+    /// S3's limit includes the prefix of the place. The SDK refuses keys of white space alone, because it takes them
+    /// for missing.
     fn check_key(&self, key: &ObjectKey) -> Result<()> {
         let remote = self.remote_key(key);
         let problem = if remote.len() > KEY_BYTES_MAX {
@@ -266,7 +273,8 @@ impl UnderStore for S3Store {
         self.refuse_climbing(key)?;
         let needs_object = matches!(upload.condition, Condition::Matches(_));
         self.put_if(key, upload).await.map_err(|error| match error.kind {
-            // Amazon S3 answers so to If-Match on a key that has no object; others say that the condition does not hold.
+            // Amazon S3 answers like this to If-Match on a key that has no object. Other servers say that the condition
+            // does not hold.
             ErrorKind::NotFound if needs_object => Error { kind: ErrorKind::Precondition, ..error },
             _ => error,
         })
@@ -365,7 +373,7 @@ impl S3Store {
         }
         let (remote, wanted) = (self.remote_key(key), if_match.map(ETag::quoted));
         let bytes = range.map(|range| format!("bytes={}-{}", range.start, range.end - 1));
-        // A checksum covers the whole object: of no use for a piece of it.
+        // A checksum covers the whole object, so it is of no use for a part of it.
         let checksums = range.is_none();
         let direct = self.direct().await;
         let result = match direct {
@@ -384,16 +392,16 @@ impl S3Store {
                 let body = objects::from_get(output, context.clone());
                 let body = body.ok_or_else(|| objects::incomplete(context.clone()))?;
                 self.look_at("GetObject", key, &body.object, speaks_s3).await?;
-                // The SDK looks after the bodies of its own.
+                // The SDK checks its own bodies.
                 let stream = match direct {
                     Some(direct) => direct.watched(body.stream, checksum, context),
                     None => body.stream,
                 };
                 Ok(RemoteBody { stream, ..body })
             }
-            // 416: the range begins behind the end.
+            // 416: the range begins beyond the end.
             Err(error) if range.is_some() && error.raw_response().is_some_and(|raw| raw.status().as_u16() == 416) => {
-                // There is an object, whatever a HEAD says.
+                // So there is an object, whatever a HEAD says.
                 let object = self.head_once(key).await.map_err(|error| match error.kind {
                     ErrorKind::NotFound => self.contradiction(key),
                     _ => error,
@@ -407,7 +415,7 @@ impl S3Store {
         }
     }
 
-    /// The answer to a range that holds no bytes, which HTTP can't ask for.
+    /// The answer to an empty range, which HTTP can't express.
     fn nothing_of(&self, object: RemoteObject, key: &ObjectKey, if_match: Option<&ETag>) -> Result<RemoteBody> {
         if if_match.is_some_and(|etag| *etag != object.remote_etag) {
             return Err(Error::new(ErrorKind::Precondition, self.context("get", key)));

@@ -1,7 +1,9 @@
-//! The mark that Forebay leaves on the objects it writes.
+//! The mark that Forebay leaves on the objects that it writes.
 //!
 //! On S3 it is one piece of user metadata, which clients of Forebay do not see:
-//! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;p=<count>x<size>,…`.
+//!
+//! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;p=<count>x<size>,…`
+//!
 //! It is believed only when it fits the object's size: other tools copy metadata to other bytes.
 
 use forebay_types::limits::USER_METADATA_BYTES_MAX;
@@ -16,7 +18,8 @@ pub struct Stamp {
     pub generation: Generation,
 }
 
-/// The stamp's text, beside metadata of `used` bytes. What does not fit is left out: the part list first, then all.
+/// The stamp's text, next to metadata of `used` bytes. What does not fit is left out: first the part list, then the
+/// whole stamp.
 pub(crate) fn write(generation: Generation, info: &ObjectInfo, used: usize) -> Option<String> {
     let room = USER_METADATA_BYTES_MAX.checked_sub(used + STAMP_NAME.len())?;
     let kind = match info.checksums.kind {
@@ -39,7 +42,7 @@ pub(crate) fn write(generation: Generation, info: &ObjectInfo, used: usize) -> O
     (stamp.len() <= room).then_some(stamp)
 }
 
-/// Runs of equal sizes; part numbers are kept only where they count from 1.
+/// Runs of equal sizes. Part numbers are kept only where they count from 1.
 fn write_parts(parts: &[PartInfo]) -> String {
     let mut runs: Vec<(u32, u64)> = Vec::new();
     for part in parts {
@@ -51,7 +54,8 @@ fn write_parts(parts: &[PartInfo]) -> String {
     runs.iter().map(|(count, size)| format!("{count}x{size}")).collect::<Vec<_>>().join(",")
 }
 
-/// Fills `info`, as the under store told it, with what Forebay acknowledged. `None` when the stamp does not fit.
+/// Updates `info`, which the under store has reported, with what Forebay acknowledged. `None` when the stamp does not
+/// fit.
 pub(crate) fn read(text: &str, info: &mut ObjectInfo) -> Option<Stamp> {
     let mut fields = text.split(';');
     if fields.next()? != "1" {

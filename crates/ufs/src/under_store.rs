@@ -1,4 +1,4 @@
-//! The seam to an under store.
+//! The interface to an under store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,26 +19,26 @@ pub enum Condition {
     Always,
     /// `If-None-Match: *`.
     Absent,
-    /// `If-Match`, with the under store's own tag.
+    /// `If-Match`, with the under store's own ETag.
     Matches(ETag),
 }
 
 /// An object as the under store has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteObject {
-    /// What clients see: tag, checksums, parts and times as Forebay acknowledged them when the object carries a stamp
-    /// that fits, else as the under store says. Tags are not included, see [`UnderStore::tags`].
+    /// What clients see. When the object carries a stamp that fits, ETag, checksums, parts and times are as Forebay
+    /// acknowledged them, otherwise as the under store reports them. Tags are not included: see [`UnderStore::tags`].
     pub info: ObjectInfo,
-    /// The under store's own tag: what conditions compare. Changes with every change of the bytes.
+    /// The under store's own ETag, which conditions compare. It changes with every change of the bytes.
     pub remote_etag: ETag,
     /// Present when Forebay wrote the object.
     pub stamp: Option<Stamp>,
 }
 
 impl RemoteObject {
-    /// Checks that a GET brought what a HEAD before it told of. Its `If-Match` should see to that, but servers that keep
-    /// objects as files look at the tag of one version and open another when an overwrite comes between; the stamp
-    /// travels with the bytes.
+    /// Checks that a GET returned what an earlier HEAD reported. Its `If-Match` should ensure that. But servers that
+    /// keep objects as files compare the ETag of one version, and open another one when an overwrite comes in between.
+    /// The stamp travels with the bytes.
     ///
     /// # Errors
     /// `Precondition`.
@@ -51,15 +51,15 @@ impl RemoteObject {
     }
 }
 
-/// An object and the bytes that were asked for.
+/// An object, and the bytes that were requested.
 pub struct RemoteBody {
     pub object: RemoteObject,
-    /// What `stream` yields; inside `0..object.info.size`.
+    /// The range that `stream` yields. Inside `0..object.info.size`.
     pub range: ByteRange,
     pub stream: ByteStream,
 }
 
-/// Where an upload's bytes come from; read as often as tries need it.
+/// Where an upload's bytes come from. Each try reads them again.
 pub trait UploadSource: Send + Sync + 'static {
     fn stream(&self, range: ByteRange) -> ByteStream;
 }
@@ -82,12 +82,14 @@ pub struct Stored {
 #[derive(Debug, Clone, Default)]
 pub struct ListRequest {
     pub prefix: String,
-    /// Groups keys by what stands between the prefix and the next delimiter.
+    /// Groups keys by what is between the prefix and the next delimiter.
     pub delimiter: Option<String>,
-    /// Only keys and common prefixes behind this one, in byte order. A value that ends with the delimiter also skips all keys below it.
+    /// Only keys and common prefixes after this one, in byte order. A value that ends with the delimiter also skips all
+    /// keys below it.
     pub start_after: Option<String>,
-    /// [`ListPage::token`] of an earlier page of the same prefix and delimiter, which begins at or before `start_after`: the under store
-    /// goes on there, and names up to `start_after` are left out. Without one it looks for `start_after` itself.
+    /// [`ListPage::token`] of an earlier page of the same prefix and delimiter, which begins at or before
+    /// `start_after`. The under store continues there, and names up to `start_after` are left out. Without a token, it
+    /// looks for `start_after` itself.
     pub token: Option<String>,
     /// Most keys and common prefixes together.
     pub limit: usize,
@@ -97,10 +99,10 @@ pub struct ListRequest {
 pub struct ListedObject {
     pub key: String,
     pub size: u64,
-    /// What clients see: the same as HEAD shows where the listing tells it (a directory reads its metadata), else the under
-    /// store's own tag (S3 lists do not show the stamp).
+    /// What clients see: the same as HEAD shows, where the listing has it (a directory reads its metadata). Otherwise
+    /// the under store's own ETag (S3 listings do not show the stamp).
     pub etag: ETag,
-    /// The under store's own tag.
+    /// The under store's own ETag.
     pub remote_etag: ETag,
     pub last_modified_ms: u64,
     pub storage_class: Option<String>,
@@ -111,9 +113,9 @@ pub struct ListedObject {
 pub struct ListPage {
     pub objects: Vec<ListedObject>,
     pub prefixes: Vec<String>,
-    /// Where the next page starts after, when there is one.
+    /// The `start_after` of the next page, when there is one.
     pub next: Option<String>,
-    /// The under store's own word for `next`, where it has one.
+    /// The under store's own token for `next`, where it has one.
     pub token: Option<String>,
 }
 
@@ -122,18 +124,19 @@ pub struct ListPage {
 pub struct S3Target {
     pub client: aws_sdk_s3::Client,
     pub bucket: String,
-    /// Stands before every key; empty or ending with `/`.
+    /// In front of every key. Empty, or ends with `/`.
     pub prefix: String,
 }
 
-/// One bucket's place in an under store. Implementations do no retries of their own beyond what one call needs; the
-/// [`crate::governor::Governed`] wrapper limits, retries reads and breaks circuits.
+/// One bucket's place in an under store. Implementations do no retries beyond what one call needs. The
+/// [`crate::governor::Governed`] wrapper limits requests, retries reads and breaks circuits.
 ///
-/// Errors say what to do: `NotFound`, `Precondition`, `Throttled`, `Unavailable` (surely not applied), `Ambiguous` (a write that may
-/// have been applied, or may yet be), see [`crate::ErrorKind`].
+/// Errors say what to do: `NotFound`, `Precondition`, `Throttled`, `Unavailable` (certainly not applied), `Ambiguous`
+/// (a write that may have been applied, or may be applied later). See [`crate::ErrorKind`].
 #[async_trait]
 pub trait UnderStore: Send + Sync + 'static {
-    /// Whether an object can be here under this key at all: asked before a write is acknowledged that comes here later.
+    /// Whether an object can be here under this key at all. Checked before a write is acknowledged that comes here
+    /// later.
     ///
     /// # Errors
     /// `Invalid`.
@@ -141,26 +144,26 @@ pub trait UnderStore: Send + Sync + 'static {
         Ok(())
     }
     async fn head(&self, key: &ObjectKey) -> Result<RemoteObject>;
-    /// Returns when what a key has now is on stable storage: a `put` or `delete` that was cut off may have done its work all but for that. Asked
-    /// where somebody relies on what [`Self::head`] tells.
+    /// Returns when the present state of a key is on stable storage. An interrupted `put` or `delete` may have done
+    /// everything but that. Called where somebody relies on what [`Self::head`] reports.
     async fn make_durable(&self, _key: &ObjectKey) -> Result<()> {
         Ok(())
     }
-    /// Streams `range` (cut to the object's end; all of it when `None`). With `if_match`, `Precondition` when the object has another
-    /// tag. One call returns bytes of one version only.
+    /// Streams `range`, cut to the object's end, or all of it when `None`. With `if_match`, fails with `Precondition`
+    /// when the object has another ETag. One call returns bytes of one version only.
     async fn get(&self, key: &ObjectKey, range: Option<ByteRange>, if_match: Option<&ETag>) -> Result<RemoteBody>;
-    /// Writes an object whole, with its metadata, tags and stamp; visible in one step.
+    /// Writes a whole object, with its metadata, tags and stamp. It becomes visible in one step.
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored>;
-    /// Deletes; a key that is absent already is no error.
+    /// Deletes an object. A key that is absent already is no error.
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()>;
     async fn list(&self, request: &ListRequest) -> Result<ListPage>;
-    /// Whether a listing goes on by [`ListPage::token`] better than by name.
+    /// Whether a listing continues better by [`ListPage::token`] than by name.
     fn lists_by_token(&self) -> bool {
         false
     }
     async fn tags(&self, key: &ObjectKey) -> Result<Tags>;
     async fn set_tags(&self, key: &ObjectKey, tags: &Tags) -> Result<()>;
-    /// Removes what interrupted uploads of Forebay left longer ago than `age`. Returns how many.
+    /// Removes what interrupted uploads of Forebay left more than `age` ago. Returns how many.
     async fn sweep(&self, age: Duration) -> Result<u64>;
     /// Where requests pass through to, when this is S3.
     fn s3(&self) -> Option<S3Target> {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// What would end an option's value, or is decoded when it is read.
+/// Characters that would end an option's value, or are decoded when it is read.
 const OPTION: &AsciiSet = &CONTROLS.add(b'%').add(b'&');
 
 /// `file:///dir`, or `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint.
@@ -23,7 +23,7 @@ pub enum UnderStoreUrl {
     },
 }
 
-/// What is wrong with a URL, in words that hold nothing of it: there may be a secret in a place where none belongs.
+/// What is wrong with a URL. The text contains nothing of the URL: a secret may be in a place where none belongs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an under-store URL: {0}")]
 pub struct InvalidUrl(&'static str);
@@ -65,7 +65,7 @@ impl FromStr for UnderStoreUrl {
     }
 }
 
-/// The URL as it would be written, without a user and a password in its endpoint: it is for logs, metrics and pages.
+/// The URL as it would be written, without the user and password of its endpoint: it is for logs, metrics and pages.
 impl fmt::Display for UnderStoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bucket, prefix, endpoint, region) = match self {
@@ -86,7 +86,7 @@ impl fmt::Display for UnderStoreUrl {
     }
 }
 
-/// Refuses what looks like a password with a slash in it: that would end the host, and be shown.
+/// Refuses what looks like a password with a slash in it: the slash would end the host, and the rest would be shown.
 fn check_user(endpoint: &str) -> Result<(), InvalidUrl> {
     let path = endpoint.splitn(4, '/').nth(3).unwrap_or_default();
     match path.contains('@') {

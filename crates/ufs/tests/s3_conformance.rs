@@ -1,4 +1,4 @@
-//! The suite of under stores on a real S3 server.
+//! The conformance suite of under stores, on a real S3 server.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -91,7 +91,7 @@ fn key(text: &str) -> ObjectKey {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_and_a_prefix_keep_the_promises_of_an_under_store() {
     let server = Server::start().await;
-    // This server keeps objects as files: it has no `a` beside `a/b`, no `//`, and nothing in `a/`.
+    // This server keeps objects as files: it can't have `a` next to `a/b`, it has no `//`, and nothing can be in `a/`.
     let keys: Vec<&str> =
         conformance::ODD_KEYS.into_iter().filter(|key| !matches!(*key, "a" | "a/b" | "dir/" | "dir//file")).collect();
     conformance::run_with_keys(&server.bucket("whole", "", S3Settings::default()).await, &keys).await;
@@ -159,7 +159,7 @@ async fn abandoned_uploads_are_swept_where_that_is_wanted() {
     assert_eq!(left.uploads().len(), 1, "what is outside of the prefix stays");
 }
 
-/// Gives its first bytes at once, and the others when it may.
+/// Yields its first bytes immediately, and the others when it may.
 struct Slow {
     data: Bytes,
     begun: Arc<Semaphore>,
@@ -233,7 +233,7 @@ async fn errors_say_what_to_do() {
         Some(S3Credentials { access_key: "who".into(), secret_key: "what".into(), session_token: None });
     let denied = S3Store::new(Env::real(), server.client(&strange).await, "errors", "", S3Settings::default());
     let refused = denied.tags(&key("a")).await.expect_err("wrong keys");
-    // Amazon answers 403; this server says 404 with a code of its own. Either way it is not "no such object".
+    // Amazon answers 403. This server answers 404 with a code of its own. Neither means "no such object".
     assert!(matches!(refused.kind, ErrorKind::Denied | ErrorKind::Invalid), "{refused}");
     info.size = 4;
     drop(server);
@@ -268,7 +268,7 @@ async fn keys_that_s3_would_never_take_are_refused_before_anything_is_sent() {
     assert_eq!(whole.check_key(&key(" \t")).expect_err("white space alone").kind, ErrorKind::Invalid);
 }
 
-/// Answers like Amazon S3 to a client that believes in an object: If-Match on a key without one is NoSuchKey.
+/// Answers like Amazon S3 to a client that expects an object: If-Match on a key without one is NoSuchKey.
 async fn amazon(listener: tokio::net::TcpListener) {
     loop {
         let (mut stream, _) = listener.accept().await.expect("a connection");
@@ -297,7 +297,7 @@ async fn amazon(listener: tokio::net::TcpListener) {
     }
 }
 
-/// The first line of a request that is read to its end; `None` at the end of the connection.
+/// The first line of a request, which is read to its end. `None` at the end of the connection.
 async fn read_request(stream: &mut tokio::net::TcpStream, seen: &mut Vec<u8>) -> Option<String> {
     let end = loop {
         if let Some(end) = seen.windows(4).position(|window| window == b"\r\n\r\n") {

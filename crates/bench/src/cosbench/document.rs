@@ -1,4 +1,4 @@
-//! The document: elements and attributes, with what each inherits.
+//! The document: elements and attributes, and what each inherits.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use quick_xml::events::{BytesStart, Event};
 use super::parameters::Parameters;
 use super::source::{Division, Step, Steps, Sweep};
 
-/// Workers of one work: each is a connection.
+/// Most workers of one work. Each is a connection.
 const WORKERS_MAX: u64 = 10_000;
-/// Failures that a work may have, in a million samples; COSBench's own numbers.
+/// Failures that a work may have, per million samples. These are COSBench's own numbers.
 const FAILURES_MAX_NORMAL: u64 = 200_000;
 const MILLION: u64 = 1_000_000;
-/// Elements lie in each other five deep.
+/// Elements are nested five deep.
 const DEPTH_MAX: usize = 8;
 
-/// What a `storage` element says; command line options come before it.
+/// The contents of a `storage` element. Command line options take precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Storage {
     pub(crate) endpoint: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Workload {
 pub(crate) struct Stage {
     pub(crate) name: String,
     pub(crate) works: Vec<Work>,
-    /// Waited for after its works.
+    /// The pause after its works.
     pub(crate) delay: Duration,
 }
 
@@ -46,13 +46,13 @@ pub(crate) struct Work {
     pub(crate) workers: usize,
     pub(crate) what: What,
     pub(crate) storage: Storage,
-    /// All of it, ramps included.
+    /// The whole run time, ramps included.
     pub(crate) runtime: Option<Duration>,
     pub(crate) ramp_up: Duration,
     pub(crate) ramp_down: Duration,
     pub(crate) operations: Option<u64>,
     pub(crate) bytes: Option<u64>,
-    /// In a million samples.
+    /// Per million samples.
     pub(crate) failures_max: u64,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum What {
     Delay,
 }
 
-/// An element with its attributes and the elements in it.
+/// An element with its attributes and its child elements.
 #[derive(Debug)]
 struct Element {
     name: String,
@@ -142,7 +142,7 @@ impl Element {
         Ok(Duration::from_secs(self.number(name)?.unwrap_or_default()))
     }
 
-    /// Takes the only element of a name out.
+    /// Takes out the only child element of a name.
     fn only(&mut self, name: &str) -> Result<Option<Self>, String> {
         let index = self.inside.iter().position(|inside| inside.name == name);
         let found = index.map(|index| self.inside.remove(index));
@@ -152,7 +152,7 @@ impl Element {
         }
     }
 
-    /// All that is left in it must have this name.
+    /// All remaining child elements must have this name.
     fn all(&mut self, name: &str) -> Result<Vec<Self>, String> {
         let inside = std::mem::take(&mut self.inside);
         match inside.iter().find(|element| element.name != name) {
@@ -162,7 +162,7 @@ impl Element {
     }
 
     /// # Errors
-    /// One line that names what nobody has asked for.
+    /// One line that names what nothing has asked for.
     fn finish(&self) -> Result<(), String> {
         if let Some((name, value)) = self.attributes.first() {
             return Err(format!("<{} {name}={value:?}>: {name} is not known or not supported", self.name));
@@ -174,7 +174,7 @@ impl Element {
     }
 }
 
-/// What an element hands to those in it.
+/// What an element passes to its child elements.
 #[derive(Clone)]
 struct Inherited {
     parameters: Parameters,
@@ -186,7 +186,7 @@ impl Inherited {
     fn and(&self, element: &mut Element) -> Result<Self, String> {
         let parameters = self.parameters.and(&element.take("config").unwrap_or_default())?;
         if let Some(mut auth) = element.only("auth")? {
-            // S3 has its keys in the storage.
+            // For S3, the keys are in the storage.
             let kind = auth.take("type").unwrap_or_default();
             let config = auth.take("config").unwrap_or_default();
             if kind != "none" || !config.is_empty() {
@@ -285,7 +285,7 @@ fn work_of(element: &mut Element, kind: &str, name: String, inherited: &Inherite
     if failures_max > MILLION {
         return Err(format!("afr={failures_max} is more than {MILLION}"));
     }
-    // How often COSBench takes a snapshot for its own charts; those here have their own resolution.
+    // How often COSBench takes a snapshot for its own charts. The charts here have their own resolution.
     let interval = element.number("interval")?;
     if interval == Some(0) {
         return Err("interval=0 is not a number of seconds above 0".to_owned());
@@ -298,7 +298,7 @@ fn work_of(element: &mut Element, kind: &str, name: String, inherited: &Inherite
         workers: workers as usize,
         what: what(element, kind, division, workers, &inherited)?,
         storage: inherited.storage,
-        // What special works do is given by their config, and they end with it.
+        // The config of special works says what they do, and they end when it is done.
         runtime: runtime.filter(|_| is_normal).map(|runtime| ramp_up + runtime + ramp_down),
         ramp_up: if is_normal { ramp_up } else { Duration::ZERO },
         ramp_down: if is_normal { ramp_down } else { Duration::ZERO },

@@ -1,15 +1,16 @@
-//! `config` attributes: `name=value` with `;` between them.
+//! `config` attributes: `name=value`, separated by `;`.
 
 use std::collections::BTreeMap;
 
-/// The parameters of an element, those of the elements around it included; each must be asked for before [`Parameters::finish`].
+/// The parameters of an element, including those of the elements around it. Each must be taken before
+/// [`Parameters::finish`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Parameters {
     values: BTreeMap<String, String>,
 }
 
 impl Parameters {
-    /// What `text` says, over what is said already.
+    /// The parameters in `text`, which take precedence over those that are there.
     ///
     /// # Errors
     /// One line that names what is no `name=value`.
@@ -52,13 +53,13 @@ impl Parameters {
         }
     }
 
-    /// Takes what others need and this one does not: elements pass all of their parameters down.
+    /// Takes out what other elements need and this one does not: elements pass all of their parameters down.
     pub(crate) fn leave(&mut self, names: &[&str]) {
         names.iter().for_each(|name| drop(self.values.remove(*name)));
     }
 
     /// # Errors
-    /// One line that names what nobody has asked for.
+    /// One line that names what nothing has asked for.
     pub(crate) fn finish(&self) -> Result<(), String> {
         match self.values.first_key_value() {
             Some((name, value)) => Err(format!("config: {name}={value} is not known")),

@@ -19,18 +19,18 @@ struct Ready {
     server: Server,
     load: Load,
     source: Arc<dyn Source>,
-    /// In a million samples.
+    /// Per million samples.
     failures_max: u64,
 }
 
-/// Runs a workload file, and shows what it came to.
+/// Runs a workload file, and shows the results.
 pub(crate) fn run(options: &CosbenchOptions) -> Result<(), Failure> {
     let file = options.file.display();
     let text = std::fs::read_to_string(&options.file).map_err(|error| Failure::Refused(format!("{file}: {error}")))?;
     let Workload { name, stages } =
         document::parse(&text).map_err(|problem| Failure::Refused(format!("{file}: {problem}")))?;
     usage(options.request.server_pid)?;
-    // All servers are looked at before the first request.
+    // All servers are checked before the first request.
     let stages: Result<Vec<_>, _> = stages.into_iter().map(|stage| ready(stage, options)).collect();
     let env = forebay_env::Env::real();
     let mut report = report(&format!("cosbench {name}"), &env, &options.request);
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &CosbenchOptions) -> Result<(), Failure> {
         let (runs, problem) = run_stage(&stage, &options.request)?;
         report.runs.extend(runs);
         if let Some(problem) = problem {
-            // What has been measured is shown all the same.
+            // What was measured is shown anyway.
             return finish(&report, &options.request.output).and(Err(Failure::Failed(problem)));
         }
         load::wait(&env.clock, stage.delay)?;
@@ -98,7 +98,7 @@ fn server(storage: &Storage, options: &CosbenchOptions) -> Result<Server, Failur
     Ok(server)
 }
 
-/// Runs all works of a stage at once; also tells which of them has failed too often.
+/// Runs all works of a stage at once. Also returns which of them has failed too often.
 fn run_stage(stage: &ReadyStage, request: &RequestOptions) -> Result<(Vec<Run>, Option<String>), Failure> {
     let before = usage(request.server_pid)?;
     let measured: Vec<Result<Measured, Failure>> = std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn run_stage(stage: &ReadyStage, request: &RequestOptions) -> Result<(Vec<Run>, 
             |running: ScopedJoinHandle<_>| running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         running.into_iter().map(join).collect()
     });
-    // Works of one stage run in one process against one server: what is used is that of all.
+    // The works of a stage run in one process against one server, so usage is that of all works together.
     let used: Option<(Usage, Usage)> = before.zip(usage(request.server_pid)?);
     let mut runs = Vec::new();
     let mut problem = None;

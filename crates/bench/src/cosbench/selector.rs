@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::Random;
 use forebay_env::random::SeededRandom;
 
-/// Numbers without an end have this one, as in COSBench.
+/// The end of a range that names none, as in COSBench.
 const UPPER_MAX: u64 = i32::MAX as u64;
 const UNITS: [(&str, u64); 4] = [("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1000), ("B", 1)];
 
-/// The first and the last.
+/// The first number and the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) lower: u64,
@@ -27,7 +27,8 @@ impl Range {
         self.upper - self.lower + 1
     }
 
-    /// The part of the `index`th of `of`, counted from 0; the first ones have one more where it doesn't come out even.
+    /// The part with number `index` of `of` parts, counted from 0. When they do not divide evenly, the first parts have
+    /// one more.
     pub(crate) fn part(self, index: u64, of: u64) -> Option<Self> {
         let (base, extra) = (self.len() / of, self.len() % of);
         let lower = self.lower + base * index + index.min(extra);
@@ -45,9 +46,9 @@ impl Range {
 pub(crate) enum Selector {
     Constant(u64),
     Uniform(Range),
-    /// One after the other, for each worker by itself when the range is divided.
+    /// In sequence, for each worker separately when the range is divided.
     Range(Range),
-    /// One after the other, all workers together.
+    /// In sequence, all workers together.
     Sequential(Range, AtomicU64),
     /// Ranges with their weights.
     Histogram(Vec<(Range, u64)>),
@@ -77,9 +78,10 @@ impl Selector {
         }
     }
 
-    /// `index` of `of` is the part of a worker where the range is divided, else 0 of 1; `position` counts what it has taken.
+    /// `index` of `of` is a worker's part when the range is divided, otherwise 0 of 1. `position` counts what the
+    /// worker has taken.
     pub(crate) fn next(&self, random: &SeededRandom, index: u64, of: u64, position: u64) -> u64 {
-        // What is divided was checked to be enough for all workers.
+        // Before it was divided, it was checked to be enough for all workers.
         let part = |range: &Range| range.part(index, of).unwrap_or(*range);
         match self {
             Self::Constant(number) => *number,
@@ -99,7 +101,7 @@ impl Selector {
         }
     }
 
-    /// How many workers can share it, each with numbers of its own; `None` where it is not divided at all.
+    /// How many workers can share it, each with its own numbers. `None` when it is not divided at all.
     pub(crate) fn shares(&self) -> Option<u64> {
         match self {
             Self::Uniform(range) | Self::Range(range) => Some(range.len()),

@@ -14,7 +14,7 @@ use crate::workload::BATCH_MAX;
 /// Ratios are in percent.
 const RATIOS: u64 = 100;
 
-/// What of a work is divided among its workers.
+/// What is divided among the workers of a work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Division {
     None,
@@ -35,7 +35,7 @@ impl Division {
     }
 }
 
-/// Names: what stands before and after a number.
+/// Names: what comes before and after a number.
 #[derive(Debug)]
 struct Names<Numbers> {
     prefix: String,
@@ -65,7 +65,7 @@ fn names<N>(
 
 const CONTAINERS: (&str, &str) = ("containers", "mycontainers");
 const OBJECTS: (&str, &str) = ("objects", "myobjects");
-/// What reads and deletions have no use for, and may have from the element around them.
+/// Parameters that reads and deletions do not need, but may get from the element around them.
 const FOR_OTHERS: [&str; 1] = ["sizes"];
 
 #[derive(Debug)]
@@ -73,7 +73,7 @@ enum Action {
     Read,
     Write(SizeSelector),
     Delete,
-    /// With objects, their names are what is listed under.
+    /// With objects, their names are the prefixes to list.
     List,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Step {
     action: Action,
     containers: Names<Selector>,
     objects: Option<Names<Selector>>,
-    /// `hashCheck`: whether what is read is compared.
+    /// `hashCheck`: whether what is read is compared with what was written.
     pub(crate) verify: bool,
     /// Operations so far, of each worker and of all.
     by_worker: Vec<AtomicU64>,
@@ -168,7 +168,7 @@ pub(crate) struct Steps(Vec<Step>);
 
 impl Steps {
     /// # Errors
-    /// One line, when the ratios are not those of a whole.
+    /// One line, when the ratios do not add up to a whole.
     pub(crate) fn new(steps: Vec<Step>) -> Result<Self, String> {
         match steps.iter().map(|step| step.ratio).sum() {
             RATIOS => Ok(Self(steps)),
@@ -249,7 +249,8 @@ fn range(text: &str) -> Result<Range, String> {
 impl Source for Sweep {
     fn next(&self, seat: &mut Seat) -> Option<Operation> {
         let (index, of) = (seat.index as u64, seat.of as u64);
-        // As COSBench divides them: buckets among workers where the work is about buckets, else the objects of each bucket.
+        // Divided as in COSBench: buckets among workers where the work is about buckets, otherwise the objects of each
+        // bucket.
         let (containers, objects) = match self.sweeping {
             Sweeping::Init | Sweeping::Dispose => (self.containers.numbers.part(index, of)?, self.objects.numbers),
             Sweeping::Prepare(_) | Sweeping::Cleanup => {

@@ -20,7 +20,7 @@ impl Source for Deletes {
     }
 }
 
-/// Answers requests that have no body with nothing, but keeps the answer to the `stalled`th back.
+/// Answers requests without a body, but delays the answer to the `stalled`th.
 async fn serve(mut stream: TcpStream, stalled: u64, answered: Arc<AtomicU64>, clock: Arc<dyn Clock>) {
     let mut buffer = [0; 4096];
     // A request fits into a packet, and the next one waits for its answer.
@@ -34,7 +34,7 @@ async fn serve(mut stream: TcpStream, stalled: u64, answered: Arc<AtomicU64>, cl
     }
 }
 
-/// A server in a thread of its own, until its sender is dropped.
+/// A server in its own thread, until its sender is dropped.
 fn start(stalled: u64) -> (SocketAddr, tokio::sync::oneshot::Sender<()>) {
     let (address, listening) = mpsc::channel();
     let (stop, mut stopped) = tokio::sync::oneshot::channel();
@@ -95,7 +95,7 @@ fn latencies(pace: Pace) -> (f64, f64) {
 fn a_stall_shows_in_all_that_was_due_in_an_open_loop() {
     let (_, open) = latencies(Pace::Open(RATE));
     assert!(open > 0.9 * STALL.as_millis() as f64, "p99 {open} ms");
-    // The closed loop has asked once in that second, and shows nothing: this is why there is an open one.
+    // The closed loop has sent one request in that second, so it shows nothing. This is why there is an open loop.
     let (_, closed) = latencies(Pace::Closed);
     assert!(closed < 100.0, "p99 {closed} ms");
 }

@@ -48,7 +48,7 @@ fn line(run: &Run, name: &str, round: &Round, kind: &str, figures: &Figures) -> 
     text.into_iter().chain(numbers.map(number)).collect::<Vec<_>>().join(",")
 }
 
-/// Names of COSBench works may hold anything (RFC 4180).
+/// Names of COSBench works may contain anything (RFC 4180).
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }

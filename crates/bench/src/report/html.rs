@@ -1,4 +1,4 @@
-//! A report as one page with charts, which needs nothing but itself.
+//! A report as a single page with charts, which loads nothing else.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 320.0;
 /// Space around the area of a chart, for its labels.
 const MARGIN: f64 = 60.0;
-/// Lines that a reader can tell apart (Okabe and Ito: "Color universal design", 2008); more lines begin again.
+/// Colours that a reader can tell apart (Okabe and Ito: "Color universal design", 2008). With more lines they repeat.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 /// Lines of the grid in each direction.
 const GRID: u32 = 5;
@@ -27,11 +27,11 @@ struct Line {
 /// What an axis shows.
 struct Axis {
     name: &'static str,
-    /// Marks with their text; those of `None` are spread evenly.
+    /// Marks with their text. `None` spreads them evenly.
     marks: Option<Vec<(f64, &'static str)>>,
 }
 
-/// A whole page, well-formed as XML too.
+/// A whole page, which is also well-formed XML.
 pub(crate) fn html(report: &Report) -> String {
     let title = format!("forebay-bench {}", escape(&report.workload));
     let settings = report.settings.iter();
@@ -66,7 +66,7 @@ fn plain(name: &'static str) -> Axis {
     Axis { name, marks: None }
 }
 
-/// Each nine takes as much room as the one before.
+/// Each additional nine takes the same space.
 fn percentile_axis() -> Axis {
     let marks = [(0.0, "0"), (50.0, "50"), (90.0, "90"), (99.0, "99"), (99.9, "99.9"), (99.99, "99.99")];
     let marks = marks.map(|(percentile, text)| (nines(percentile), text));
@@ -74,7 +74,7 @@ fn percentile_axis() -> Axis {
 }
 
 fn nines(percentile: f64) -> f64 {
-    // The maximum is drawn a little behind the last percentile.
+    // The maximum is drawn a little after the last percentile.
     -(1.0 - percentile / 100.0).max(5e-5).log10()
 }
 
@@ -94,14 +94,14 @@ fn throughputs(runs: &[Run]) -> Vec<Line> {
         let point = |(number, slot): (usize, &crate::record::Slot)| {
             ((number as f64 + 0.5) * seconds, slot.operations as f64 / seconds)
         };
-        // The last one is cut short by the end of the load.
+        // The end of the load cuts the last one short.
         let whole = run.median.slots.len().saturating_sub(1).max(1);
         Line { name: run.label(), points: run.median.slots.iter().take(whole).enumerate().map(point).collect() }
     });
     lines.collect()
 }
 
-/// One line for each name; the first run of a sweep has the fewest connections as a rule.
+/// One line for each name. The first run of a sweep usually has the fewest connections.
 fn by_connections(runs: &[Run]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for run in runs {
@@ -156,7 +156,7 @@ fn grid(svg: &mut String, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         .expect("a string takes all");
 }
 
-/// The line with its colour in the legend; a single point is a dot.
+/// The line with its colour in the legend. A single point is a dot.
 fn draw(svg: &mut String, number: usize, line: &Line, place: impl Fn(f64, f64) -> (f64, f64)) {
     let colour = COLOURS[number % COLOURS.len()];
     let points = line.points.iter().map(|(x, y)| place(*x, *y));
@@ -169,7 +169,7 @@ fn draw(svg: &mut String, number: usize, line: &Line, place: impl Fn(f64, f64) -
     }
 }
 
-/// With three digits or so.
+/// With about three digits.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

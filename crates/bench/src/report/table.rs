@@ -44,7 +44,7 @@ fn row(label: &str, kind: &str, figures: &Figures) -> Vec<String> {
         .collect()
 }
 
-/// What it cost, and what went wrong.
+/// What it cost, and what failed.
 fn remarks(run: &Run) -> String {
     let mut text = String::new();
     let (label, median) = (run.label(), &run.median);

@@ -1,20 +1,20 @@
-//! Buffers for large reads, which are used again: to find and to clear the pages of a fresh one costs about as much as filling it.
+//! A pool of buffers for large reads: finding and clearing the pages of a new buffer costs about as much as filling it.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 
-/// Smaller ones come from the allocator, which has them at hand.
+/// Smaller buffers come from the allocator, which has them at hand.
 const POOLED_BYTES_MIN: usize = 64 << 10;
-/// Larger ones are rare: an extent is at most a mebibyte.
+/// Larger buffers are rare: an extent is at most a mebibyte.
 const POOLED_BYTES_MAX: usize = 2 << 20;
-/// Sizes are multiples of this.
+/// Sizes of pooled buffers are multiples of this.
 const STEP_BYTES: usize = 16 << 10;
-/// What is kept of buffers that nobody uses. Some thirty reads of a mebibyte are under way at once, seldom more.
+/// Most bytes of idle buffers that are kept. Some thirty reads of a mebibyte are in flight at once, rarely more.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// Buffers that nobody uses at the moment.
+/// Idle buffers.
 #[derive(Default)]
 pub(super) struct Buffers {
     idle: Mutex<Idle>,
@@ -22,18 +22,18 @@ pub(super) struct Buffers {
 
 #[derive(Default)]
 struct Idle {
-    /// By their size in steps. The one that was used last is taken first: it may still be in the processor's caches.
+    /// By their size in steps. The buffer that was used last is taken first: it may still be in the processor's caches.
     by_steps: Vec<Vec<Box<[u8]>>>,
     bytes: usize,
 }
 
-/// Memory to read into. What it holds at first is of no meaning.
+/// Memory to read into. What it holds at first is meaningless.
 pub(super) enum Buffer {
     Own(BytesMut),
     Pooled(Pooled),
 }
 
-/// Goes back where it came from when the last who holds a part of it lets go.
+/// Returns to the pool when the last holder of any part of it drops that.
 pub(super) struct Pooled {
     bytes: Box<[u8]>,
     length: usize,

@@ -1,4 +1,4 @@
-//! A disk in memory that loses, tears and corrupts what it is told to.
+//! A disk in memory that loses, tears and corrupts data on demand.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -14,19 +14,19 @@ use super::{Disk, DiskFile, DiskSpace};
 use crate::random::{Random, SeededRandom};
 use crate::sync::Mutex;
 
-/// What a power cut keeps or loses as a whole.
+/// The unit that a power cut keeps or loses as a whole.
 const SECTOR: usize = 512;
 
 /// A disk in memory. Clones share it.
 ///
-/// After [`MemoryDisk::power_loss`] what was synced is there; of what was written since, any sectors may be, and names created,
-/// removed or renamed since the last directory sync may have either state. A failed sync behaves as on Linux: the
-/// bytes count as clean from then on and are lost all the same.
+/// After [`MemoryDisk::power_loss`], everything that was synced is there. Of what was written since, any sectors may be
+/// there. Names that were created, removed or renamed since the last directory sync may be in either state. A failed
+/// sync behaves as on Linux: the bytes count as clean from then on, and are lost nevertheless.
 #[derive(Clone)]
 pub struct MemoryDisk {
     state: Arc<Mutex<State>>,
     held: Arc<watch::Sender<bool>>,
-    /// The only life that may use this handle.
+    /// If set, the only life in which this handle may be used.
     life: Option<u64>,
 }
 
@@ -39,9 +39,9 @@ struct State {
     /// Files that have lost their name and are still open. They take room.
     unnamed: BTreeSet<u64>,
     next_file: u64,
-    /// Grows with every power loss; handles of an earlier one are dead.
+    /// Grows with every kill and every power loss. Handles of an earlier life are dead.
     life: u64,
-    /// Bytes of the file system, and what others leave of them.
+    /// Bytes of the file system, and what other users leave of them.
     size: u64,
     capacity: u64,
     syncs: u64,
@@ -81,14 +81,14 @@ impl State {
         self.names.values().chain(&self.unnamed).map(|id| self.files[id].bytes.len() as u64).sum()
     }
 
-    /// A file has lost its name.
+    /// Must be called when a file has lost its name.
     fn unname(&mut self, id: u64) {
         if self.files[&id].handles > 0 {
             self.unnamed.insert(id);
         }
     }
 
-    /// Handles of before are dead.
+    /// Begins the next life: handles of the one before are dead.
     fn end_life(&mut self) {
         self.life += 1;
         self.unnamed.clear();
@@ -107,7 +107,7 @@ impl Default for MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// A disk that takes `capacity` bytes and then says that it is full.
+    /// A disk that takes `capacity` bytes and is full then.
     pub fn new(capacity: u64) -> Self {
         let state = State {
             names: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl MemoryDisk {
         Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)), life: None }
     }
 
-    /// The same disk for one process: it refuses everything after the next kill or power loss.
+    /// The same disk for one process. It refuses everything after the next kill or power loss.
     pub fn for_one_life(&self) -> Self {
         Self { life: Some(self.state.lock().life), ..self.clone() }
     }
@@ -142,13 +142,13 @@ impl MemoryDisk {
         }
     }
 
-    /// Kills the process that uses the disk: its handles fail from now on, and all that it has written stays.
+    /// Kills the process that uses the disk. Its handles fail from now on, and everything that it has written stays.
     pub fn kill(&self) {
         self.state.lock().end_life();
         self.hold_syncs(false);
     }
 
-    /// Cuts the power: what survives of unsynced writes is decided by the seed. Open handles fail from now on.
+    /// Cuts the power. The seed decides which unsynced writes survive. Open handles fail from now on.
     pub fn power_loss(&self, seed: u64) {
         let random = SeededRandom::new(seed);
         let mut state = self.state.lock();
@@ -166,7 +166,7 @@ impl MemoryDisk {
         }
         state.names = names.clone();
         state.durable_names = names;
-        // With the lock held: nobody may sync what has just been lost and hear that it is safe.
+        // While the lock is held: nobody may sync what was just lost and be told that it is safe.
         state.end_life();
         drop(state);
         self.hold_syncs(false);
@@ -177,12 +177,12 @@ impl MemoryDisk {
         self.state.lock().fail_syncs = count;
     }
 
-    /// All writes fail like this, until called with `None`.
+    /// All writes fail with this error until this is called with `None`.
     pub fn fail_writes(&self, error: Option<io::ErrorKind>) {
         self.state.lock().fail_writes = error;
     }
 
-    /// No file can be created, until called with `None`.
+    /// Creating a file fails with this error until this is called with `None`.
     pub fn fail_creates(&self, error: Option<io::ErrorKind>) {
         self.state.lock().fail_creates = error;
     }
@@ -192,7 +192,7 @@ impl MemoryDisk {
         self.state.lock().fail_removes = fail;
     }
 
-    /// Reads of these bytes of a file fail with an I/O error from now on, as those of a bad sector.
+    /// From now on, reads of these bytes of a file fail with an I/O error, as with a bad sector.
     ///
     /// # Panics
     /// When the file does not exist.
@@ -202,17 +202,17 @@ impl MemoryDisk {
         state.unreadable.insert(id, bytes);
     }
 
-    /// Others have the rest.
+    /// Sets how many bytes other users leave.
     pub fn set_capacity(&self, capacity: u64) {
         self.state.lock().capacity = capacity;
     }
 
-    /// Lets syncs wait until released.
+    /// Makes syncs wait until they are released.
     pub fn hold_syncs(&self, hold: bool) {
         self.held.send_replace(hold);
     }
 
-    /// Syncs of files that have ended, failed ones included.
+    /// Number of syncs of files that have ended, failed ones included.
     pub fn syncs(&self) -> u64 {
         self.state.lock().syncs
     }
@@ -250,7 +250,7 @@ impl MemoryDisk {
         state.names.get(name).map(|id| state.files[id].bytes.clone())
     }
 
-    /// What all files take, also those that have lost their name and are still open.
+    /// Bytes of all files, including those that have lost their name and are still open.
     pub fn used_bytes(&self) -> u64 {
         self.state.lock().used_bytes()
     }
@@ -263,7 +263,7 @@ impl MemoryDisk {
 
     fn file(&self, id: u64) -> Arc<dyn DiskFile> {
         let mut state = self.state.lock();
-        // The power may have gone since the file was found.
+        // The power may have been cut since the file was found.
         if let Some(contents) = state.files.get_mut(&id) {
             contents.handles += 1;
         }
@@ -272,7 +272,7 @@ impl MemoryDisk {
 
     async fn released(&self) {
         let mut held = self.held.subscribe();
-        // The sender lives in the disk.
+        // The sender lives as long as the disk.
         let _ = held.wait_for(|held| !held).await;
     }
 }
@@ -306,7 +306,7 @@ impl Contents {
         }
         let end = offset + data.len();
         if self.bytes.len() < end {
-            // A gap reads as zeros, which reach the disk like other bytes.
+            // A gap reads as zeros, which reach the disk like any other bytes.
             self.set_len(end);
         }
         self.bytes[offset..end].copy_from_slice(data);
@@ -319,7 +319,8 @@ impl Contents {
         self.unsynced.extend(shorter / SECTOR..longer.div_ceil(SECTOR));
     }
 
-    /// Makes durable what was written since the last sync, and nothing else: what an earlier sync lost stays lost.
+    /// Makes durable what was written since the last sync, and nothing else: what an earlier failed sync lost stays
+    /// lost.
     fn sync(&mut self) {
         self.durable.resize(self.bytes.len(), 0);
         for sector in std::mem::take(&mut self.unsynced) {

@@ -1,5 +1,6 @@
-//! An open file of a real disk: written out behind its writers, and freed in steps once it has no name any more. Both keep the syncs of
-//! other files quick, which share the disk and the journal of its file system.
+//! An open file of a real disk. Its data is written out in the background, behind its writers, and its space is freed
+//! in steps once it has no name. Both keep the syncs of other files fast: these share the disk and the journal of its
+//! file system.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,15 +13,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-/// So many bytes that nobody has synced are written out in the background. The kernel would leave them until a tenth of its memory is
-/// dirty, and then write gigabytes at once, while every sync waits. Measured in docs/performance.md, as the next two numbers.
+/// When this many bytes are not synced, they are written out in the background. The kernel would leave them until a
+/// tenth of its memory is dirty, and then write gigabytes at once while every sync waits. docs/performance.md has the
+/// measurements behind this number and the next two.
 const BEHIND_BYTES: u64 = 1 << 20;
 
-/// A file without a name gives back so much at a time: ext4 tells the disk of all freed blocks (`discard`) while a commit of its journal
-/// waits, and every sync waits for that commit.
+/// A file without a name frees this much at a time. ext4 tells the disk about all freed blocks (`discard`) while a
+/// commit of its journal waits, and every sync waits for that commit.
 const FREED_BYTES: u64 = 8 << 20;
 
-/// Between two steps, and the number of files from which on nobody pauses: room must come back as fast as it is needed.
+/// The pause between two steps, and the number of waiting files from which on there is no pause: room must come back as
+/// fast as it is needed.
 const FREE_PAUSE: Duration = Duration::from_millis(10);
 const FREE_HURRY: usize = 2;
 
@@ -29,9 +32,10 @@ pub(super) struct OpenFile {
     pub(super) file: File,
     /// Bytes written since the last sync began.
     unsynced_bytes: AtomicU64,
-    /// Whether a task writes them out.
+    /// Whether a task is writing them out.
     is_behind: AtomicBool,
-    /// Whether a sync has failed: the kernel tells one caller alone, and others must not be told that all is well. Locked by a sync.
+    /// Whether a sync has failed. The kernel reports a failure to one caller only, and the others must not be told that
+    /// all is well. A sync holds the lock.
     failed: Mutex<bool>,
     freeing: Arc<Freeing>,
 }
@@ -50,7 +54,7 @@ impl OpenFile {
     /// Brings what was written to stable storage.
     ///
     /// # Errors
-    /// When this or an earlier sync failed, also one that nobody waited for.
+    /// When this or an earlier sync failed, including one that nobody waited for.
     pub(super) fn sync(&self) -> io::Result<()> {
         let mut failed = self.failed.lock();
         if *failed {
@@ -59,11 +63,11 @@ impl OpenFile {
         self.unsynced_bytes.store(0, Ordering::SeqCst);
         let synced = self.file.sync_data();
         *failed = synced.is_err();
-        // Whatever the cause, nobody may take it for a write that found no room.
+        // Whatever the cause, nobody may take this for a write that found no room.
         synced.map_err(|error| io::Error::other(format!("could not sync: {error}")))
     }
 
-    /// Counts what was written and is not synced; enough of it is written out by a task.
+    /// Counts written bytes that are not synced. When there are enough, a task writes them out.
     pub(super) fn written(self: &Arc<Self>, bytes: u64) {
         self.unsynced_bytes.fetch_add(bytes, Ordering::SeqCst);
         if self.begins_behind()
@@ -81,7 +85,7 @@ impl OpenFile {
     fn write_behind(&self) {
         loop {
             if let Err(error) = self.sync() {
-                // Whoever relies on it asks, and is told. It is not tried again.
+                // A caller that relies on these bytes calls `sync`, and gets the error. It is not retried.
                 tracing::warn!(%error, "what was written could not be brought to the disk");
                 return;
             }
@@ -93,7 +97,7 @@ impl OpenFile {
     }
 }
 
-/// Files of a disk that have lost their name and are given back.
+/// Files of a disk that have lost their name, and whose space is being freed.
 #[derive(Default)]
 pub(super) struct Freeing {
     state: Mutex<FreeingState>,
@@ -131,7 +135,7 @@ impl Freeing {
         let mut length = file.metadata().map_or(0, |metadata| metadata.len());
         while length > 0 {
             length = length.saturating_sub(FREED_BYTES);
-            // What is left goes with the file itself.
+            // The rest is freed with the file itself.
             if file.set_len(length).is_err() {
                 return;
             }

@@ -16,19 +16,19 @@ use super::open_file::{Freeing, OpenFile};
 use super::{Disk, DiskFile, DiskSpace};
 use crate::Calls;
 
-/// Holds the lock on the directory; not listed.
+/// Holds the lock on the directory. Not listed.
 const LOCK_FILE: &str = "lock";
 
 /// Buffers of one `pwritev`: Linux takes at most 1,024 (`IOV_MAX`).
 const BUFFERS_MAX: usize = 1024;
 
-/// Calls of one disk that wait at once: what the page cache holds needs none. Each keeps a thread.
+/// Calls of one disk that may wait at once. Each takes a thread. Reads that the page cache can serve need none.
 pub const DISK_CALLS_MAX: usize = 48;
 
-/// A directory that this process alone uses.
+/// A directory that only this process uses.
 pub struct RealDisk {
     path: Arc<PathBuf>,
-    /// For syncs: they need no other descriptor.
+    /// For syncs of the directory, so that they need no other descriptor.
     directory: Arc<File>,
     buffers: Arc<Buffers>,
     calls: Calls,
@@ -43,7 +43,7 @@ struct RealFile {
 }
 
 impl RealDisk {
-    /// Opens a directory, with mode 0700 when it must be created.
+    /// Opens a directory. If it must be created, it gets mode 0700.
     ///
     /// # Errors
     /// `WouldBlock` when another process has it open. Every text names the directory.
@@ -89,7 +89,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Gives the lack of descriptors, of this process or of the machine, the kind that it has for [`Disk::create`].
+/// Gives a lack of descriptors, of this process or of the machine, the error kind that [`Disk::create`] promises.
 fn without_descriptor(error: io::Error) -> io::Error {
     match rustix::io::Errno::from_io_error(&error) {
         Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => io::Error::new(io::ErrorKind::ResourceBusy, error),
@@ -97,12 +97,12 @@ fn without_descriptor(error: io::Error) -> io::Error {
     }
 }
 
-/// Whatever the cause, nobody may take it for a write that found no room.
+/// Whatever the cause, nobody may take this for a write that found no room.
 fn not_synced(error: io::Error) -> io::Error {
     io::Error::other(format!("could not sync: {error}"))
 }
 
-/// Runs what may block when a place is free.
+/// Runs blocking work once a place is free.
 async fn blocking<T: Send + 'static>(
     calls: &Calls,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -197,7 +197,7 @@ fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Reads what the page cache holds, without waiting for the disk. `None` when it does not hold all of it.
+/// Reads from the page cache, without waiting for the disk. `None` when the cache does not hold all of it.
 fn read_cached(file: &File, offset: u64, buffer: &mut [u8]) -> Option<()> {
     let length = buffer.len();
     let mut slices = [io::IoSliceMut::new(buffer)];

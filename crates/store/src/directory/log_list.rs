@@ -1,5 +1,5 @@
-//! Which logs a directory must have: those of which the last snapshot does not show all. A start that lacks one of them would lose
-//! what was acknowledged, and not notice.
+//! Which logs a directory must have: those that the last snapshot does not cover completely. Without this list, a start
+//! that lacks one of them would lose acknowledged writes without noticing.
 
 use std::collections::BTreeSet;
 
@@ -17,20 +17,21 @@ pub(crate) struct LogList {
 }
 
 impl LogList {
-    /// What the file says. `None` when there is none: the directory has had no log yet, or none since an older release.
+    /// Reads the file. `None` when there is none: the directory has had no log yet, or none since an older release.
     ///
     /// # Errors
-    /// `Corrupt` and `Invalid` as for every format; `Failed` when the disk can't read.
+    /// `Corrupt` and `Invalid` as for every format. `Failed` when the disk can't read.
     pub(crate) async fn read(disk: &dyn Disk, names: &[String]) -> Result<Option<BTreeSet<u32>>> {
         FORMAT.read(disk, names).await
     }
 
-    /// Begins with what the file lists, and with what it should.
+    /// Begins with the logs that the file lists, and with those that it should list.
     pub(crate) async fn begin(&self, listed: impl Iterator<Item = u32>) {
         self.numbers.lock().await.extend(listed);
     }
 
-    /// Adds a log that is on stable storage and has no records yet. A start misses it from now on.
+    /// Adds a log that is on stable storage and has no records yet. From now on, a start notices when the log is
+    /// missing.
     pub(crate) async fn add(&self, disk: &dyn Disk, number: u32) -> std::io::Result<()> {
         let mut numbers = self.numbers.lock().await;
         let with = numbers.iter().copied().chain([number]).collect();
@@ -39,7 +40,7 @@ impl LogList {
         Ok(())
     }
 
-    /// Strikes off the logs before this number: a snapshot shows all of them.
+    /// Removes the logs before this number from the list: a snapshot covers all of them.
     pub(crate) async fn settle(&self, disk: &dyn Disk, before: u32) -> std::io::Result<()> {
         let mut numbers = self.numbers.lock().await;
         let rest: BTreeSet<u32> = numbers.range(before..).copied().collect();

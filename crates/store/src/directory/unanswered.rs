@@ -1,4 +1,4 @@
-//! What a disk was asked to write or sync and has not answered yet.
+//! Writes and syncs that a disk has not answered yet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,8 +7,9 @@ use std::time::Duration;
 use forebay_env::Clock;
 use forebay_env::sync::Mutex;
 
-/// How long a disk may take for one request until it counts as stalled: then writes go to other disks, and clients are told to come back.
-/// Several times what a busy disk takes, and shorter than the 30 s and more after which clients give up by themselves.
+/// A disk counts as stalled when one request takes this long. Then writes go to other disks, and where there are none,
+/// clients are asked to retry. This is several times what a busy disk takes, and less than the 30 s or more after which
+/// clients give up by themselves.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 pub(crate) struct Unanswered {
@@ -18,7 +19,7 @@ pub(crate) struct Unanswered {
 
 #[derive(Default)]
 struct Requests {
-    /// When each was begun, and its number, which keeps equal times apart.
+    /// When each request began, with a number that tells requests of the same time apart.
     begun: BTreeSet<(Duration, u64)>,
     count: u64,
 }
@@ -43,7 +44,7 @@ impl Unanswered {
         Request { unanswered: self, begun }
     }
 
-    /// Whether the oldest is older than [`PATIENCE`].
+    /// Whether the oldest request is older than [`PATIENCE`].
     pub(crate) fn is_stalled(&self) -> bool {
         let oldest = self.requests.lock().begun.first().map(|(begun, _)| *begun);
         oldest.is_some_and(|begun| self.clock.monotonic().saturating_sub(begun) >= PATIENCE)

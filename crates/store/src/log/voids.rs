@@ -1,14 +1,14 @@
-//! Commits without an answer, which nothing that comes after them knows of.
+//! Commits that were not acknowledged, and that no later commit knows of.
 //!
-//! A commit whose sync fails got no answer and does not show, but its bytes may be in the file. After a restart it must not
-//! stand between later commits, which were made as if it were not there. So each other log says that it is void before it says
-//! anything else: whoever finds the later commits has found that, too.
+//! When the sync of a commit fails, the commit is not acknowledged and the tables do not show it, but its bytes may be
+//! in the file. After a restart it must not appear among later commits, which were made without it. So every other log
+//! records that it is void before it records anything else: a start that finds the later commits finds that, too.
 
 use forebay_env::sync::Mutex;
 
 use crate::record::void::VoidBody;
 
-/// What is void since the start, shared by all logs.
+/// What was declared void since the start, shared by all logs.
 #[derive(Default)]
 pub(crate) struct Voids {
     known: Mutex<Vec<VoidBody>>,

@@ -1,10 +1,12 @@
-//! The choice of the next victim.
+//! Chooses the next victim.
 //!
-//! Most of the time it is the oldest of which reclaim carries no more than half. Deletes and annotations are carried as long as an older
-//! segment may hold what they change. When they take too much, the oldest segment of all goes, whatever it holds: its own are
-//! needed no more, and those of the next neither. So they are gone when each segment had its turn.
+//! Usually this is the oldest segment of which reclaim carries no more than half. Deletes and annotations are carried
+//! as long as an older segment may hold what they change. When they take too much room, the oldest segment of all goes,
+//! whatever it holds: its own deletes and annotations are no longer needed, and once it is gone, neither are those of
+//! the next one. So all of them are gone when each segment has had its turn.
 //!
-//! Each start leaves a log that is not full, and maybe a segment of each other kind. Of those the oldest are merged when there are many.
+//! Each start leaves a log that is not full, and perhaps a segment of each other kind. When there are many of these,
+//! the oldest are merged.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,69 +24,70 @@ use crate::record::commit::CommitBody;
 use crate::segment::{Segment, SegmentKind};
 use crate::table::Entry;
 
-/// The part of a directory that deletes and annotations may take.
+/// Deletes and annotations may take one part in this many of a directory.
 const MOST_CHANGES: u64 = 16;
 
-/// A sealed segment that takes no more than this part of a full one is small.
+/// A sealed segment is small if it takes at most one part in this many of a full one.
 const SMALL_PART: u64 = 8;
 
-/// Most small segments in a directory. Each has a descriptor, and a start looks at each.
+/// Most small segments in a directory. Each takes a file descriptor, and a start reads each.
 const SMALL_MAX: usize = 16;
 
-/// So many objects are looked at in a row: a millisecond or less.
+/// Objects that are looked at without yielding: a millisecond or less.
 const LOOKED_AT_ONCE: usize = 16_384;
 
-/// What reclaim takes next, doomed already.
+/// What reclaim takes next. It is already doomed.
 pub(super) struct Victim {
     pub(super) directory: Arc<Directory>,
     pub(super) segment: Arc<Segment>,
-    /// Whether it may stay where it is instead, when most of it is worth keeping.
+    /// Whether it may stay where it is, if most of it is worth keeping.
     pub(super) may_stay: bool,
     pub(super) carried: Carried,
 }
 
-/// What reclaim carries of a victim beside what is needed.
+/// What reclaim carries of a victim in addition to what is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carried {
-    /// What is worth keeping, until all that is carried reaches so many bytes.
+    /// What is worth keeping, until everything that is carried reaches this many bytes.
     Worthwhile { bytes_max: u64 },
     /// All of it: nothing leaves the cache.
     All,
 }
 
-/// What a round of reclaim has learnt of the segments.
+/// What a round of reclaim has learnt about the segments.
 #[derive(Default)]
 pub(super) struct Tried {
-    /// Were renewed. They have another turn when there is no other.
+    /// These were renewed. They get another turn when no other segment is left.
     pub(super) renewed: HashSet<SegmentKey>,
-    /// Could not go, since nothing had room for what they need. Until something has come back, only those go that need nothing.
+    /// These could not go because nothing had room for what they need. Until some room has come back, only segments go
+    /// that need none.
     pub(super) roomless: HashSet<SegmentKey>,
-    /// Whether there were such, ever.
+    /// Whether a segment ever was in `roomless`.
     pub(super) lacked_room: bool,
 }
 
-/// The sequences from which on other segments than the victim may hold what a record in it changes.
+/// The lowest sequences that segments other than the victim may hold of what a record in the victim changes.
 pub(crate) struct Oldest {
-    /// Objects.
+    /// Of objects.
     record: u64,
-    /// Values.
+    /// Of values.
     value: u64,
 }
 
 impl Oldest {
-    /// Whether an older record of an object may be there.
+    /// Whether another segment may hold an older record of an object.
     pub(crate) fn has_records_before(&self, sequence: u64) -> bool {
         self.record < sequence
     }
 
-    /// Whether an older write of a value may be there.
+    /// Whether another segment may hold an older write of a value.
     pub(crate) fn has_values_before(&self, version: u64) -> bool {
         self.value < version
     }
 }
 
 impl Inner {
-    /// The next victim. Logs only where the last snapshot shows all of them: a replay needs the rest.
+    /// The next victim. A log qualifies only when the last snapshot covers all of it: a replay needs the others.
     pub(super) async fn choose(&self, index: usize, tried: &Tried) -> Option<Victim> {
         let directory = &self.places[index].directory;
         if directory.change_bytes() > directory.segment_bytes_max() / MOST_CHANGES
@@ -118,14 +121,15 @@ impl Inner {
         written.is_ok()
     }
 
-    /// Whether there are logs that a new snapshot would let go, and of which reclaim would win something.
+    /// Whether there are logs that a new snapshot would release, and that are worth reclaiming.
     fn log_went_on(&self, directory: &Directory) -> bool {
         let newer =
             |segment: &Arc<Segment>| segment.is_sealed() && !self.is_shown(segment) && is_worth_reclaiming(segment);
         directory.segments.read().values().any(newer)
     }
 
-    /// The best victim: one of which nothing is needed, the oldest of those of which half is free, or the one that frees most.
+    /// The best victim: a segment of which nothing is needed, then the oldest of those of which half is free, then the
+    /// one that frees most.
     fn best_victim(&self, directory: &Arc<Directory>, tried: &Tried, with_renewed: bool) -> Option<Victim> {
         let mut candidates = self.candidates(directory);
         candidates.retain(|(segment, freed)| {
@@ -135,7 +139,7 @@ impl Inner {
         });
         let is_easy = |(segment, freed): &(Arc<Segment>, u64)| *freed >= segment.length() / 2;
         let (mut easy, mut hard): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_easy);
-        // Empty ones first.
+        // Empty segments first.
         easy.sort_by_key(|(segment, freed)| {
             let is_empty = segment.live_bytes.load(Ordering::SeqCst) == 0 && *freed == segment.length();
             (!is_empty, segment.age.load(Ordering::SeqCst), segment.key())
@@ -149,7 +153,8 @@ impl Inner {
         Some(Victim { directory: Arc::clone(directory), segment, may_stay, carried })
     }
 
-    /// The segments of a directory that may go, with the bytes that each frees but for what is worth keeping.
+    /// The segments of a directory that may go, with the bytes that each frees if nothing is carried only because it is
+    /// worth keeping.
     fn candidates(&self, directory: &Arc<Directory>) -> Vec<(Arc<Segment>, u64)> {
         let oldest = self.oldest_segment().map(|(_, segment)| segment.key());
         let segments: Vec<_> = directory.segments.read().values().cloned().collect();
@@ -167,7 +172,7 @@ impl Inner {
         may_go && !is_newest(directory, segment) && self.is_settled(segment)
     }
 
-    /// Whether the last snapshot shows all of a log.
+    /// Whether the last snapshot covers all of a log. Always true for other segments.
     fn is_shown(&self, segment: &Segment) -> bool {
         let replayed_from = self.shown_positions.lock().get(&segment.key().directory).map_or(0, |p| p.segment);
         segment.header.kind != SegmentKind::Log || segment.key().number < replayed_from
@@ -180,8 +185,9 @@ impl Inner {
         segment.header.kind != SegmentKind::Log || number < replayed_from
     }
 
-    /// The oldest segment that reclaim can still take and that may hold what deletes and annotations change, and the place of its
-    /// directory. Others keep none of them: they stay for as long as the process lives, and the changes would fill the store.
+    /// The oldest segment that reclaim can still take and that may hold what deletes and annotations change, with the
+    /// index of its directory. Segments that reclaim can't take do not count: they stay as long as the process lives,
+    /// and the changes that are kept for them would fill the store.
     fn oldest_segment(&self) -> Option<(usize, Arc<Segment>)> {
         let of_place = |index: usize| {
             let directory = &self.places[index].directory;
@@ -194,11 +200,12 @@ impl Inner {
         oldest.min_by_key(|(_, segment)| (segment.header.sequence, segment.key()))
     }
 
-    /// The oldest segment of the store, ended and shown by a snapshot if it was not. `None` when it can't go now.
+    /// The oldest segment of the store. If necessary, it is sealed and a snapshot is taken first. `None` when it can't
+    /// go now.
     async fn oldest_victim(&self) -> Option<Victim> {
         let (index, segment) = self.oldest_segment()?;
         let place = &self.places[index];
-        // First: what is done for it below would be done again at each turn.
+        // Checked first: otherwise the work below would be repeated at each turn.
         if segment.is_pinned() {
             return None;
         }
@@ -212,7 +219,7 @@ impl Inner {
         if !self.is_shown(&segment) && !self.snapshot_for_room().await {
             return None;
         }
-        // What is carried must not go where the next turn may come before anybody could read it again.
+        // Carried data must not go into a segment that may be the next victim before anybody could read the data again.
         if segment.live_bytes.load(Ordering::SeqCst) > segment.pinned_bytes.load(Ordering::SeqCst) {
             for place in &self.places {
                 place.fill.seal().await;
@@ -220,7 +227,7 @@ impl Inner {
         }
         let directory = Arc::clone(&place.directory);
         let goes = self.may_go(&directory, &segment) && segment.doom();
-        // All that is worth keeping is kept: the room comes back in the others.
+        // Everything that is worth keeping is kept: the room comes back in the other segments.
         let carried = Carried::Worthwhile { bytes_max: segment.length() };
         goes.then_some(Victim { directory, segment, may_stay: false, carried })
     }
@@ -247,8 +254,8 @@ impl Inner {
         Some(Victim { directory, segment, may_stay: false, carried: Carried::All })
     }
 
-    /// Ends segments that are open and longer than they get by now, since the file system has less room than when they were begun. What writes
-    /// to them may wait for the room that they keep.
+    /// Seals open segments that are longer than segments may now be, because the file system has less room than when
+    /// they were begun. Their writers may be waiting for the very room that these segments keep.
     pub(super) async fn end_long(&self, index: usize) {
         let directory = &self.places[index].directory;
         let is_long = |segment: &&Arc<Segment>| !segment.is_sealed() && segment.length() >= directory.segment_bytes();
@@ -260,7 +267,7 @@ impl Inner {
         }
     }
 
-    /// Seals a segment, and begins another where it is the newest.
+    /// Seals a segment. If it is the newest, another one is begun.
     async fn end(&self, index: usize, segment: &Segment) -> Result<()> {
         let place = &self.places[index];
         if !segment.is_sealed() {
@@ -276,9 +283,9 @@ impl Inner {
         Ok(())
     }
 
-    /// What other segments than this one may hold.
+    /// What segments other than this one may hold.
     pub(crate) fn oldest_beside(&self, victim: SegmentKey) -> Oldest {
-        // What is being written may be in no segment yet.
+        // Fills that are being written may be in no segment yet.
         let mut oldest = Oldest { record: self.fills.lowest(&self.sequence), value: u64::MAX };
         for place in &self.places {
             for segment in place.directory.segments.read().values() {
@@ -309,7 +316,7 @@ impl Inner {
                         .map(|entry| (Bytes::copy_from_slice(entry.key()), entry.generation)),
                 );
             }
-            // Millions take too long for the requests that wait for this thread.
+            // Scanning millions at once would delay the requests that wait for this thread.
             if looked_at >= LOOKED_AT_ONCE {
                 looked_at = 0;
                 tokio::task::yield_now().await;
@@ -319,7 +326,7 @@ impl Inner {
         members
     }
 
-    /// Whether more of a segment is worth keeping than reclaim carries.
+    /// Whether more of a segment is worth keeping than reclaim may carry.
     pub(super) fn is_mostly_kept(self: &Arc<Self>, segment: &Segment, members: &[(Bytes, Generation)]) -> bool {
         let kept = |(key, generation): &(Bytes, Generation)| {
             let object = self.object(key).filter(|object| object.generation() == *generation);
@@ -332,8 +339,8 @@ impl Inner {
         members.iter().map(kept).sum::<u64>() > carried_max(segment)
     }
 
-    /// Counts all of a segment as carried forward, where it is: it becomes the youngest, and its objects must be read anew to be kept
-    /// the next time.
+    /// Counts all of a segment as carried forward, without moving it: it becomes the youngest, and its objects must be
+    /// read again to be kept the next time.
     pub(super) fn renew(&self, segment: &Segment, members: &[(Bytes, Generation)]) {
         segment.age.store(self.sequence.load(Ordering::SeqCst), Ordering::SeqCst);
         for (key, generation) in members {
@@ -347,13 +354,14 @@ impl Inner {
     }
 }
 
-/// The newest name stays, so that a start never gives a number twice: what refers to a deleted segment must not find another one.
+/// The segment with the highest number stays, so that a start never reuses a number: a reference to a deleted segment
+/// must not find another one.
 fn is_newest(directory: &Directory, segment: &Segment) -> bool {
     directory.segments.read().keys().next_back() == Some(&segment.key().number)
 }
 
-/// Bulk segments hold bytes alone. One that reclaim can't take, and those of a directory that failed, count for nothing: see
-/// [`Inner::oldest_segment`].
+/// Bulk segments hold only bytes of objects. Segments that reclaim can't take, and those of a failed directory, do not
+/// count: see [`Inner::oldest_segment`].
 fn may_hold_older(directory: &Directory, segment: &Segment) -> bool {
     segment.header.kind != SegmentKind::Bulk && !segment.is_stuck() && directory.failed().is_none()
 }

@@ -1,4 +1,4 @@
-//! What reclaim keeps of the commits in a log: they change values and objects that stand elsewhere.
+//! What reclaim keeps of the commits in a log: they change values and objects that are stored elsewhere.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::record::{Draft, Kind};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment};
 use crate::{Error, ErrorKind, Result};
 
-/// Commits carried in one append.
+/// Most commits that are carried in one append.
 const CARRIED_COMMITS: usize = 1000;
 
 impl Inner {
-    /// Writes again what a rebuild from segments still needs of the commits in a log.
+    /// Writes again the parts of a log's commits that a rebuild from segments still needs.
     pub(super) async fn carry_commits(self: &Arc<Self>, victim: &Arc<Segment>) -> Result<()> {
         let oldest = self.oldest_beside(victim.key());
         let mut scan = Scan::new(victim, SEGMENT_HEADER_BYTES).await?;
@@ -44,8 +44,8 @@ impl Inner {
         if carried.is_empty() { Ok(()) } else { self.append_carried(victim.key(), carried).await }
     }
 
-    /// What still counts of a commit: values whose last write it is, and the states and the absence of objects of which an older segment
-    /// may hold a record. A copy that stands behind a change shows it.
+    /// What still counts of a commit: values that it wrote last, and the states and the absence of objects of which an
+    /// older segment may hold a record. A copy that comes after a change contains it.
     pub(crate) fn needed_of(
         self: &Arc<Self>,
         victim: &Segment,
@@ -55,7 +55,7 @@ impl Inner {
     ) -> Option<CommitBody> {
         let as_of = body.as_of.unwrap_or(sequence);
         let (mut forget, mut annotate, mut writes) = (body.forget, body.annotate, body.writes);
-        // Also of a key that has an object again: that one may be evicted before the older one's segment goes.
+        // Also for a key that has an object again: that object may be evicted before the segment of the older one goes.
         if !oldest.has_records_before(as_of) {
             forget.clear();
             annotate.clear();
@@ -69,7 +69,7 @@ impl Inner {
             })
         });
         writes.retain(|write| self.is_needed(victim, oldest, write, as_of));
-        // What was prepared in another log than its commit is in, and was not written again since.
+        // Objects that were prepared in another log than their commit, and were not written again since.
         let mut publish = body.publish;
         publish.retain(|(key, generation)| {
             self.object(key).is_some_and(|object| {
@@ -85,7 +85,7 @@ impl Inner {
         match (&write.value, self.values.get(&write.key, |row| (row.version, row.segment))) {
             (Some(_), Some(present)) => present == (version, victim.key()),
             (Some(_), None) | (None, Some(_)) => false,
-            // As long as an older write may stand somewhere, a rebuild must know of the delete.
+            // While another segment may hold an older write, a rebuild must know of the delete.
             (None, None) => oldest.has_values_before(version),
         }
     }
@@ -105,7 +105,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes again the values whose log is gone. The snapshot alone has them, and a rebuild from segments would miss them.
+    /// Writes again the values whose log is gone. Only the snapshot has them, so a rebuild from segments would miss
+    /// them.
     pub(crate) async fn write_values_again(&self) -> Result<()> {
         let mut gone: BTreeMap<SegmentKey, Vec<CommitBody>> = BTreeMap::new();
         self.values.for_each(|row| {
@@ -124,7 +125,7 @@ impl Inner {
     }
 }
 
-/// Of several deletes of one key the newest says all that the others say.
+/// Keeps the newest of several deletes of one key: it implies the others.
 fn keep_newest_deletes(commits: &mut Vec<CommitBody>) {
     commits.sort_by_key(|commit| std::cmp::Reverse(commit.as_of));
     let (mut forgotten, mut deleted) = (HashSet::new(), HashSet::new());

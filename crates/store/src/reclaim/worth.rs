@@ -1,4 +1,4 @@
-//! What is worth reclaiming, and what is worth keeping.
+//! Which segments are worth reclaiming, and which objects are worth keeping.
 
 use forebay_env::sync::atomic::Ordering;
 
@@ -7,21 +7,21 @@ use crate::inner::Inner;
 use crate::segment::Segment;
 use crate::table::Entry;
 
-/// A segment of which reclaim can free less than this part stays where it is. What is carried needs as many bytes as
-/// before, or a few more: so every victim leaves more room than there was.
+/// Reclaim leaves a segment alone if it can free less than one part in this many of it. Carried data needs as many
+/// bytes as before, or a few more, so every victim leaves more room than there was.
 pub(super) const LEAST_FREED: u64 = 8;
 
-/// Share of a victim that is carried forward at most, out of 4, so that every victim frees something. A segment of
-/// which more is worth keeping stays where it is, with up to as much garbage as the rest.
+/// Most of a victim that is carried forward, in quarters, so that every victim frees something. A segment of which more
+/// is worth keeping stays where it is, and up to a quarter of it is garbage.
 const CARRIED_QUARTERS: u64 = 3;
 
-/// Whether there is room to win, after what reclaim must carry. A rough look: deletes and annotations may stay or go.
+/// Whether reclaim would gain room, after what it must carry. A rough check: deletes and annotations may stay or go.
 pub(crate) fn is_worth_reclaiming(segment: &Segment) -> bool {
     let freed = segment.length().saturating_sub(segment.needed_bytes(false));
     freed >= segment.length() / LEAST_FREED
 }
 
-/// Bytes of a segment, pinned ones included, that are carried forward at most.
+/// Most bytes of a segment that are carried forward, pinned ones included.
 pub(crate) fn carried_max(segment: &Segment) -> u64 {
     segment.length() / 4 * CARRIED_QUARTERS
 }

@@ -7,18 +7,19 @@ use serde::{Deserialize, Serialize};
 use super::{CHECKSUM_BYTES, Draft, Kind, decode_body, encode_body};
 use crate::Result;
 
-/// What a commit takes beside its keys, values and annexes when it makes one change, at most: header, lengths, sequence, and padding.
+/// Most bytes that a commit of one change takes, in addition to its keys, values and annexes: header, lengths, sequence
+/// and padding.
 pub(crate) const RECORD_BYTES: u64 = (super::HEADER_BYTES + super::ALIGNMENT + 32) as u64;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CommitBody {
-    /// Objects whose records stand before this one in the same log.
+    /// Objects whose records come before this one: in the same log, unless they were prepared.
     pub(crate) publish: Vec<(Vec<u8>, Generation)>,
     pub(crate) forget: Vec<Vec<u8>>,
     pub(crate) annotate: Vec<AnnotationBody>,
     pub(crate) writes: Vec<WriteBody>,
-    /// Set where reclaim carries what still counts of an older commit: that commit's sequence. It is the version of the
-    /// values, and the place in the order at which a rebuild applies the rest.
+    /// Set where reclaim carries what still counts of an older commit: the sequence of that commit. It is the version
+    /// of the values, and the position at which a rebuild applies the rest.
     pub(crate) as_of: Option<u64>,
 }
 
@@ -42,7 +43,7 @@ impl CommitBody {
         Draft { kind: Kind::Commit, body: encode_body(self), payload: Bytes::new() }
     }
 
-    /// What its deletes and annotations take in a log, at most.
+    /// Most bytes that its deletes and annotations take in a log.
     pub(crate) fn change_bytes(&self) -> u64 {
         let forgotten = self.forget.iter().map(Vec::len);
         let annotated = self.annotate.iter().map(|annotation| annotation.key.len() + annotation.annex.len());
@@ -50,7 +51,8 @@ impl CommitBody {
         forgotten.chain(annotated).chain(deleted).map(|bytes| bytes as u64 + RECORD_BYTES).sum()
     }
 
-    /// Changes nothing and fills `bytes` of a log, a multiple of [`super::ALIGNMENT`]. `None` when no record is as short.
+    /// A record that changes nothing and fills `bytes` of a log, a multiple of [`super::ALIGNMENT`]. `None` when no
+    /// record is that short.
     pub(crate) fn filler(bytes: usize) -> Option<Draft> {
         let empty = Self::default().draft();
         let payload = bytes.checked_sub(empty.head_bytes() + CHECKSUM_BYTES).filter(|payload| *payload > 0)?;

@@ -11,7 +11,7 @@ use crate::Result;
 pub(crate) struct ExtentBody {
     /// Offset in the object.
     pub(crate) start: u64,
-    /// The object that the extent adds itself to. Without it, the object's own record names the extent.
+    /// The object that the extent is added to. `None` when the object's own record names the extent.
     pub(crate) attach: Option<(Vec<u8>, Generation)>,
 }
 

@@ -1,4 +1,4 @@
-//! The record of an object: what it is, and its bytes or where they are.
+//! The record of an object: its description, and its bytes or where they are.
 
 use bytes::Bytes;
 use forebay_types::Generation;
@@ -9,7 +9,7 @@ use super::{Draft, Kind, decode_body, encode_body};
 use crate::Result;
 use crate::ids::SegmentKey;
 
-/// The body. The payload holds the object's bytes when they are few, and nothing when `extents` does.
+/// The body. The payload holds the bytes of a small object, and is empty when `extents` names them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ObjectBody {
     pub(crate) key: Vec<u8>,
@@ -20,7 +20,8 @@ pub(crate) struct ObjectBody {
     pub(crate) group: u32,
     pub(crate) size: u64,
     pub(crate) extents: Vec<Extent>,
-    /// Counts by itself: a fill, or a copy that reclaim made. Others count when a commit publishes them.
+    /// The record counts by itself: it is a fill, or a copy that reclaim made. Other records count when a commit
+    /// publishes them.
     pub(crate) stands_alone: bool,
     /// A copy that reclaim made.
     pub(crate) carried: bool,
@@ -55,7 +56,7 @@ impl ObjectBody {
         decode_body(body)
     }
 
-    /// Key and generation alone, which come first.
+    /// Decodes only the key and the generation, which come first.
     pub(crate) fn decode_owner(body: &[u8]) -> Result<(&[u8], Generation)> {
         decode_body(body)
     }

@@ -1,4 +1,4 @@
-//! Reading the records of a segment one behind the other.
+//! Reads the records of a segment in sequence.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 /// Most bytes that are read ahead at once.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// A record as a scan finds it.
+/// A record that a scan has found.
 pub(crate) struct Scanned {
     pub(crate) head: Head,
     pub(crate) offset: u64,
@@ -42,12 +42,13 @@ impl<'a> Scan<'a> {
         let inside = |window_start: u64, window: &Bytes| {
             offset >= window_start && offset + length as u64 <= window_start + window.len() as u64
         };
-        // What would end behind the file is not there, whatever a damaged head says of its length.
+        // A record that would end beyond the file does not exist, whatever length a damaged head claims.
         if offset + length as u64 > self.end {
             return Ok(Bytes::new());
         }
         if !inside(self.window_start, &self.window) {
-            // A buffer is zeroed before it is read into: most logs of short lives are far smaller than a window.
+            // A buffer is zeroed before it is read into, and most logs of short-lived processes are far smaller than a
+            // window.
             let left = usize::try_from(self.end - offset).unwrap_or(usize::MAX);
             self.window = self.segment.read_at(offset, length.max(left.min(WINDOW_BYTES))).await?;
             self.window_start = offset;
@@ -56,7 +57,7 @@ impl<'a> Scan<'a> {
         Ok(self.window.slice(from..(from + length).min(self.window.len())))
     }
 
-    /// The record at the present place, verified. `None` where none begins, or a damaged one.
+    /// The record at the current offset, verified. `None` when no record begins there, or it is damaged.
     ///
     /// # Errors
     /// `Invalid` for a newer format, `Failed` when the disk can't read.
@@ -91,7 +92,7 @@ impl<'a> Scan<'a> {
         Ok(Some(Scanned { head, offset }))
     }
 
-    /// Goes on at the next sound record behind a damaged place. `None` when there is none.
+    /// Continues at the next sound record after damage. `None` when there is none.
     pub(crate) async fn resume(&mut self) -> Result<Option<Scanned>> {
         let mut offset = self.offset + ALIGNMENT as u64;
         while offset + HEADER_BYTES as u64 <= self.end {
@@ -112,8 +113,8 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// Whether a record behind the damage at the present place was written when the damaged bytes had been made durable. Then
-    /// they were acknowledged, and no crash explains their loss.
+    /// Whether a record after the damage at the current offset says that the damaged bytes were durable when it was
+    /// written. If so, they were acknowledged, and no crash explains their loss.
     pub(crate) async fn was_durable_here(&mut self) -> Result<bool> {
         let damage = self.offset;
         while let Some(scanned) = self.resume().await? {

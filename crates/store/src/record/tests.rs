@@ -1,4 +1,4 @@
-//! Records, there and back: of any contents, damaged, and as the files of earlier versions have them.
+//! Records survive encoding and decoding: with any contents, damaged, and in the files of earlier versions.
 
 use bytes::{Bytes, BytesMut};
 use forebay_types::Generation;
@@ -13,8 +13,8 @@ use super::*;
 use crate::ids::SegmentKey;
 use crate::segment::SegmentHeader;
 
-/// Compares with a file in `golden`, which `FOREBAY_WRITE_GOLDEN=1` writes. These files never change: a format that is
-/// different has another version, and the old files stay readable.
+/// Compares with a file in `golden`, which `FOREBAY_WRITE_GOLDEN=1` writes. These files never change: a different
+/// format gets another version, and the old files stay readable.
 #[track_caller]
 pub(crate) fn check_golden(name: &str, bytes: &[u8]) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
@@ -32,7 +32,7 @@ fn assemble(draft: &Draft) -> Bytes {
     bytes.freeze()
 }
 
-/// Encodes, decodes, and returns the body.
+/// Encodes and decodes a draft, and returns the body.
 fn there_and_back(draft: &Draft) -> Bytes {
     let bytes = assemble(draft);
     assert!(bytes.len().is_multiple_of(ALIGNMENT));
@@ -106,7 +106,7 @@ proptest! {
     fn extents_are_read_back(start: u64, attach in proptest::option::of((some_bytes(), any::<u64>())), blocks in 0..3_usize) {
         let attach = attach.map(|(key, generation)| (key, Generation(generation)));
         let body = ExtentBody { start, attach };
-        // Lengths at and beside the edges of blocks.
+        // Lengths at the borders of blocks, and next to them.
         for length in [blocks * BLOCK_BYTES, blocks * BLOCK_BYTES + 1, (blocks * BLOCK_BYTES).saturating_sub(1)] {
             let payload: Vec<u8> = (0..length).map(|at| (at / 3) as u8).collect();
             let found = there_and_back(&body.draft(payload.into()));
@@ -130,7 +130,7 @@ proptest! {
         let bytes = Bytes::from(garbage);
         prop_assert_eq!(Head::decode(&bytes).unwrap_err().kind, ErrorKind::Corrupt);
         prop_assert!(SegmentHeader::decode(&bytes).is_err());
-        // Behind a checksum that holds there is no garbage; these must not panic all the same.
+        // Data with a valid checksum is never garbage, but these must not panic anyway.
         let _ = (ObjectBody::decode(&bytes), ExtentBody::decode(&bytes), CommitBody::decode(&bytes));
     }
 

@@ -1,4 +1,5 @@
-//! The record of what counts for nothing: commits that a directory took to its end, and that got no answer.
+//! The record that declares others void: commits that a directory took just before it failed, and that were not
+//! acknowledged.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,11 +8,11 @@ use super::{Draft, Kind, decode_body, encode_body};
 use crate::Result;
 use crate::ids::SegmentKey;
 
-/// Records of one log.
+/// A range of records of one log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VoidBody {
     pub(crate) segment: SegmentKey,
-    /// The first and the last of their sequences.
+    /// The first and the last sequence.
     pub(crate) first: u64,
     pub(crate) last: u64,
 }

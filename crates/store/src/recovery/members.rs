@@ -1,5 +1,6 @@
-//! Which directories belong to the store. Each of them holds the list of all that ever did. So a start notices when one is missing,
-//! no number is given twice, and a directory that the store has gone on without is never taken for one of its own again.
+//! Which directories belong to the store. Each of them holds the list of all that ever did. So a start notices when one
+//! is missing, no number is ever reused, and a directory that the store has continued without is never accepted again
+//! as one of its own.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::{Error, ErrorKind, Result, Settings};
 
 const FORMAT: Format = Format { name: "members", what: "the list of directories", magic: b"FBMB", version: 1 };
 
-/// A store from before there were lists may have had as many directories as this, and no more. Their numbers are not given again.
+/// A store from before there were lists may have had up to this many directories. Their numbers are not reused.
 const NUMBERS_BEFORE_LISTS: u16 = 1024;
 
 /// A directory that belongs to the store, or did.
@@ -24,7 +25,7 @@ const NUMBERS_BEFORE_LISTS: u16 = 1024;
 pub(crate) struct Member {
     number: u16,
     id: DirectoryId,
-    /// Where it was at the last start that found it.
+    /// Where the last start that found it saw it.
     label: String,
     /// The operator has said that it is gone for good.
     is_forgotten: bool,
@@ -34,9 +35,9 @@ pub(crate) struct Member {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Members {
     store: u64,
-    /// Grows with every change. A crash may leave an older list in some directories.
+    /// Grows with every change. After a crash, some directories may have an older list.
     version: u64,
-    /// No directory has had this number or a higher one.
+    /// No directory has ever had this number or a higher one.
     next_number: u16,
     members: Vec<Member>,
 }
@@ -50,7 +51,8 @@ impl Members {
         Self { store, version: 0, next_number: 0, members: Vec::new() }
     }
 
-    /// A list for directories from before there were any. Their numbers went up from 0: one that is not there is missing.
+    /// A list for directories from before there were lists. Their numbers went up from 0, so a gap is a missing
+    /// directory.
     fn before_lists(store: u64, found: &[Found]) -> Self {
         let numbers = found.iter().filter_map(|found| match found.identity {
             Some(IdentityFile::BeforeLists { number, .. }) => Some((number, found.disk.label())),
@@ -67,7 +69,7 @@ impl Members {
         Self { members: members.collect(), next_number: NUMBERS_BEFORE_LISTS, ..Self::new(store) }
     }
 
-    /// A list of what is given, where all lists were removed.
+    /// A list of the directories that are given, for when all lists were removed.
     fn rebuilt(store: u64, found: &[Found]) -> Self {
         let mut members = Self { next_number: NUMBERS_BEFORE_LISTS, ..Self::new(store) };
         for found in found {
@@ -89,7 +91,8 @@ impl Members {
         self.members.iter().find(|member| member.id == id)
     }
 
-    /// Whether `newer` has come out of this list: it has all of its members, and remembers nobody who is forgotten here.
+    /// Whether `newer` comes from this list: it has all members of this list, and whatever is forgotten here is
+    /// forgotten there.
     fn is_part_of(&self, newer: &Self) -> bool {
         self.members.iter().all(|member| {
             let now = newer.member(member.id);
@@ -97,7 +100,7 @@ impl Members {
         })
     }
 
-    /// Takes in a directory that is new, under a number that no other ever had.
+    /// Adds a new directory, under a number that no other ever had.
     fn join(&mut self, env: &Env, label: String) -> Result<Member> {
         let number = self.next_number;
         let all_used = || Error::new(ErrorKind::Invalid, "the store has had as many directories as it can number");
@@ -119,14 +122,14 @@ struct Found {
     identity: Option<IdentityFile>,
     members: Option<Members>,
     is_list_damaged: bool,
-    /// Neither a list nor a segment: if no other directory knows it, a crash came while it was begun.
+    /// It has neither a list nor a segment. If no other directory knows it, a crash interrupted its creation.
     is_blank: bool,
-    /// The store that a segment names.
+    /// The store that its segments name.
     store_of_segments: Option<u64>,
     seen: Seen,
 }
 
-/// The store that the first sound header of a segment names.
+/// The store that the first sound segment header names.
 async fn store_of_segments(disk: &dyn Disk, names: &[String]) -> Option<u64> {
     for name in names.iter().filter(|name| parse_segment_name(name).is_some()) {
         let read = async { disk.open(name).await?.read_at(0, SEGMENT_HEADER_BYTES as usize).await };
@@ -146,7 +149,7 @@ impl Found {
         let store_of_segments = store_of_segments(disk.as_ref(), &names).await;
         let (members, is_list_damaged) = match FORMAT.read(disk.as_ref(), &names).await {
             Ok(members) => (members, false),
-            // The other directories have it, too.
+            // The other directories have the list, too.
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 tracing::warn!(directory = disk.label(), %error, "that of another directory is needed");
                 (None, true)
@@ -180,36 +183,36 @@ impl Found {
     }
 }
 
-/// The directories of a start, of which nothing has been changed yet.
+/// The directories of a start, before anything is changed.
 pub(crate) struct Roll {
     pub(crate) directories: Vec<Arc<Directory>>,
     found: Vec<Found>,
     members: Members,
     start: Start,
-    /// Whether this start leaves out a directory that the one before had.
+    /// Whether this start leaves out a directory that the previous one had.
     pub(crate) has_forgotten: bool,
-    /// Directories that were forgotten before.
+    /// Number of directories that were forgotten before.
     forgotten_before: usize,
 }
 
-/// Directories that are gone for good, as the list of directories has them.
+/// Number of directories that are gone for good, according to the list of directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forgotten {
-    /// Since earlier starts.
+    /// Forgotten by earlier starts.
     pub before: usize,
-    /// Since this one.
+    /// Forgotten by this start.
     pub now: usize,
-    /// Whether those of now may have known more than the last snapshot, since no clean stop came before. What they knew is lost, deletes
-    /// included: older objects and values may be back.
+    /// Whether the directories forgotten now may have known more than the last snapshot, because there was no clean
+    /// stop before. What they knew is lost, deletes included: older objects and values may be back.
     pub has_lost_changes: bool,
 }
 
-/// Finds out who the directories are, gives new ones their numbers, and misses those that are not there.
+/// Identifies the directories, gives numbers to new ones, and notices missing ones.
 ///
 /// # Errors
-/// `Invalid` when a directory is missing that nobody has said to forget, or given twice, or an older copy, or does not belong to the store, or
-/// not any more;
-/// `Corrupt` when its identity is damaged, or no directory has a sound list.
+/// `Invalid` when a directory is missing that nobody has said to forget. Also when one is given twice, is an older
+/// copy, does not belong to the store, or no longer does. `Corrupt` when an identity is damaged, or no directory has a
+/// sound list.
 pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &Settings) -> Result<Roll> {
     let mut found = Vec::new();
     for disk in disks {
@@ -228,7 +231,7 @@ pub(crate) async fn call_roll(env: &Env, disks: Vec<Arc<dyn Disk>>, settings: &S
     let witnesses: Vec<_> = found.iter().filter_map(Found::witness).collect();
     starts::check(&witnesses)?;
     if let (true, Some(new)) = (is_upgrade, found.iter().find(|found| found.identity.is_none())) {
-        // It may stand for one that no list names yet.
+        // It may be in place of a missing one that no list names yet.
         return Err(new.refused(
             "a new directory can't be added while the store gets its list of directories: add it at the next start",
         ));
@@ -300,9 +303,10 @@ fn newest_list(env: &Env, found: &[Found]) -> Result<Members> {
     Err(Error::new(ErrorKind::Corrupt, problem))
 }
 
-/// What the store has gone on without is out of date: it knows nothing of what was deleted and overwritten since.
+/// Refuses a directory that the store has continued without: it is out of date, and knows nothing of later deletes and
+/// overwrites.
 fn check_known(found: &[Found], members: &Members) -> Result<()> {
-    // Nobody can tell which of two is out of date that were each started without the other.
+    // When two directories were each started without the other, nobody can tell which one is out of date.
     let lists = || found.iter().filter_map(|found| Some((found, found.members.as_ref()?)));
     if let Some((one, _)) = lists().find(|(_, list)| !list.is_part_of(members)) {
         let newest =
@@ -325,7 +329,7 @@ fn check_known(found: &[Found], members: &Members) -> Result<()> {
     Ok(())
 }
 
-/// Forgets those that the operator says are gone. Returns whether there are any.
+/// Forgets the missing directories that the operator says are gone. Returns whether there are any.
 fn check_missing(found: &[Found], members: &mut Members, settings: &Settings) -> Result<bool> {
     let here: HashSet<DirectoryId> = found.iter().filter_map(Found::id).collect();
     if let Some(id) = settings.forget.iter().find(|id| here.contains(id)) {
@@ -350,7 +354,7 @@ fn check_missing(found: &[Found], members: &mut Members, settings: &Settings) ->
     Err(Error::new(ErrorKind::Invalid, missing(&absent.join(", "), &empty)))
 }
 
-/// What an operator is told of directories that are not there.
+/// The error message about missing directories.
 fn missing(absent: &str, empty: &str) -> String {
     format!(
         "data directories are missing: {absent}{empty}. Mount them and start again. If one is gone for good, start with --forget-directory and its id; what only it held is then lost"
@@ -358,22 +362,23 @@ fn missing(absent: &str, empty: &str) -> String {
 }
 
 impl Roll {
-    /// `was_closed`: a clean stop came before.
+    /// `was_closed`: whether a clean stop came before.
     pub(crate) fn forgotten(&self, was_closed: bool) -> Forgotten {
         let now = self.members.forgotten() - self.forgotten_before;
         Forgotten { before: self.forgotten_before, now, has_lost_changes: now > 0 && !was_closed }
     }
 
-    /// Whether a directory was ever forgotten, by this start as well. What is left of the segments may then show older versions than the
-    /// snapshot.
+    /// Whether a directory was ever forgotten, by this start or an earlier one. The remaining segments may then show
+    /// older versions than the snapshot.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.members.forgotten() > 0
     }
 
-    /// Looks for directories that a snapshot or a record names and no list: they were missing when a release with lists was first started.
+    /// Looks for directories that a snapshot or a record names but no list. They were already missing when a release
+    /// with lists was first started.
     ///
     /// # Errors
-    /// `Invalid` when there is one that is not to be forgotten.
+    /// `Invalid` when there is one that the operator did not say to forget.
     pub(crate) fn check_named(&mut self, named: impl Iterator<Item = u16>, forget: &[DirectoryId]) -> Result<()> {
         for number in named {
             if self.members.members.iter().any(|member| member.number == number) {
@@ -390,19 +395,19 @@ impl Roll {
         Ok(())
     }
 
-    /// Tells all directories of this start. No change may come before.
+    /// Records this start in all directories. No change may come before.
     ///
     /// # Errors
     /// As [`Self::note_members`].
     pub(crate) async fn note(&self) -> Result<()> {
-        // New directories have it before they are members.
+        // New directories have it before they become members.
         let told = self.note_start(&self.start).await;
         self.note_members().await?;
         self.note_start(&self.start.clone().known_to(told)).await;
         Ok(())
     }
 
-    /// Returns the numbers of the directories that have it.
+    /// Returns the numbers of the directories that have recorded it.
     async fn note_start(&self, start: &Start) -> Vec<u16> {
         let mut told = Vec::new();
         for directory in &self.directories {
@@ -420,11 +425,11 @@ impl Roll {
         told
     }
 
-    /// Writes down who belongs to the store. After a crash at any place, every directory that a list names has its identity, and every
-    /// directory that has a list is in the newest one.
+    /// Writes down which directories belong to the store. After a crash at any point, every directory that a list names
+    /// has its identity, and every directory that has a list is in the newest one.
     ///
     /// # Errors
-    /// `Failed` when a directory can't be told that another has come or gone: it would not miss it later.
+    /// `Failed` when a directory can't record that another was added or removed: it would not miss that one later.
     async fn note_members(&self) -> Result<()> {
         self.tell_who_is_gone();
         let both = || self.directories.iter().zip(&self.found);
@@ -440,7 +445,7 @@ impl Roll {
                 return Err(error);
             }
             match &error.source {
-                // Only where a directory is has changed, or its format. The next start writes it.
+                // Only the path of a directory or the format has changed. The next start writes it.
                 Some(source) if lacks_room(source) => {
                     tracing::warn!(%error, "the list of directories is not up to date")
                 }
@@ -460,7 +465,7 @@ impl Roll {
         }
     }
 
-    /// Whether a directory does not know who belongs to the store now.
+    /// Whether a directory does not know yet which directories belong to the store.
     fn is_news_to(&self, found: &Found) -> bool {
         match &found.members {
             Some(list) => !self.members.is_part_of(list),
@@ -478,7 +483,7 @@ impl Roll {
         }
         match found.identity {
             Some(IdentityFile::BeforeLists { .. }) => directory.identity.write(disk).await,
-            // A process that died while it wrote these files may have left what a power cut takes back.
+            // A process that died while it wrote these files may have left names that a power cut takes back.
             Some(IdentityFile::Listed { .. }) | None => {
                 let synced = disk.sync_directory().await;
                 synced.map_err(|error| Error::io("could not sync the directory", error))

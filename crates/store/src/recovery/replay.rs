@@ -20,23 +20,23 @@ use crate::segment::Segment;
 use crate::snapshot::load::Snapshot;
 use crate::table::{Entry, Row, Tables, Write, entry_of};
 
-/// What a record does to the tables.
+/// The effect of a record on the tables.
 enum Step {
     Object { entry: Entry, stands_alone: bool },
     Attach { key: Bytes, generation: Generation, extent: Extent },
     Commit { body: CommitBody, segment: SegmentKey },
 }
 
-/// A step, and the record that says so.
+/// A step, and the record that it comes from.
 struct Placed {
-    /// The place in the order of all steps.
+    /// The position in the order of all steps.
     order: u64,
     segment: SegmentKey,
     sequence: u64,
     step: Step,
 }
 
-/// What came of a replay.
+/// The result of a replay.
 pub(crate) struct Replayed {
     pub(crate) tables: Tables,
     /// Objects that no commit has published.
@@ -44,17 +44,17 @@ pub(crate) struct Replayed {
     pub(crate) next_sequence: u64,
     /// As [`Segment::min_version`].
     pub(crate) min_versions: HashMap<SegmentKey, u64>,
-    /// As [`Segment::change_bytes`], as far as logs were read.
+    /// As [`Segment::change_bytes`], for the logs that were read.
     pub(crate) change_bytes: HashMap<SegmentKey, u64>,
-    /// The highest number of a segment that something refers to, by directory: also of a file that is gone, whose number must not be given
-    /// again.
+    /// The highest segment number that something refers to, by directory. Files that are gone count, too: their numbers
+    /// must not be reused.
     pub(crate) last_numbers: HashMap<u16, u32>,
 }
 
 /// Collects records, and applies them in order.
 pub(crate) struct Replay {
     steps: Vec<Placed>,
-    /// Segments that records name, the highest of each directory.
+    /// The highest segment of each directory that records name.
     mentioned: BTreeMap<u16, SegmentKey>,
     voids: Vec<VoidBody>,
     next_sequence: u64,
@@ -124,7 +124,8 @@ impl Replay {
         *last = segment.max(*last);
     }
 
-    /// What reclaim carried changes objects at its old place in the order. A snapshot shows it already.
+    /// What reclaim carried changes objects at its old position in the order. If there is a snapshot, it shows these
+    /// changes already.
     fn take_commit(&mut self, sequence: u64, mut body: CommitBody, segment: SegmentKey) {
         *self.change_bytes.entry(segment).or_default() += body.change_bytes();
         if let Some(as_of) = body.as_of {
@@ -138,7 +139,7 @@ impl Replay {
         self.steps.push(Placed { order: sequence, segment, sequence, step: Step::Commit { body, segment } });
     }
 
-    /// Whether a record counts for nothing. Known when all logs were read.
+    /// Whether a record is void. Known once all logs were read.
     pub(crate) fn is_void(&self, segment: SegmentKey, sequence: u64) -> bool {
         is_void(&self.voids, segment, sequence)
     }
@@ -152,7 +153,7 @@ impl Replay {
         let positions = snapshot.as_ref().map(|snapshot| snapshot.positions.clone()).unwrap_or_default();
         let (tables, prepared) =
             snapshot.map_or_else(|| (Tables::new(hasher), Vec::new()), |snapshot| (snapshot.tables, snapshot.prepared));
-        // Bytes in segments that are gone: reclaim has moved or evicted them, or a directory was taken away.
+        // Extents in segments that are gone: reclaim has moved or evicted them, or a directory was removed.
         let is_gone = |extent: &Extent| !known.contains_key(&extent.segment);
         for shard in tables.objects.shards() {
             let lacks = |entry: &&Arc<Entry>| entry.extents().iter().any(is_gone);
@@ -196,12 +197,12 @@ fn is_void(voids: &[VoidBody], segment: SegmentKey, sequence: u64) -> bool {
 
 struct Applying<'a> {
     tables: &'a Tables,
-    /// The segments that there are, and the sequence in the header of each.
+    /// The existing segments, with the sequence in each header.
     known: &'a HashMap<SegmentKey, u64>,
     min_versions: &'a mut HashMap<SegmentKey, u64>,
     /// Objects that no commit has published yet.
     staged: HashMap<(Bytes, Generation), Entry>,
-    /// Versions of deletes: a value that reclaim carried forward may be older.
+    /// Versions of deletes, because a value that reclaim carried forward may be older.
     deleted: HashMap<Bytes, u64>,
 }
 
@@ -220,15 +221,16 @@ impl Applying<'_> {
         }
     }
 
-    /// Of one generation there may be several records: the first, and copies that reclaim made. All that still exist say the
-    /// same, so any will do, and extents are taken from wherever they are.
+    /// There may be several records of one generation: the first, and copies that reclaim made. All that still exist
+    /// are equivalent, so any will do, and extents are taken from all of them.
     fn publish(&mut self, mut entry: Entry, is_fill: bool) {
         entry.retain_extents(|extent| self.known.contains_key(&extent.segment));
         let entry = Arc::new(entry);
         let mut place = self.tables.objects.place(entry.key());
         match place.get() {
             Some(present) if present.generation > entry.generation => {}
-            // The commit of the pinned one got no answer, so that what is read stood for the key again. Here it counts.
+            // The commit of the pinned object was not acknowledged, so a read filled the key again. In this replay the
+            // pinned object counts.
             Some(present) if is_fill && present.pinned => {}
             Some(present) if present.generation == entry.generation => {
                 place.edit(|present| {

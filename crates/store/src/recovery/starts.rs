@@ -1,8 +1,9 @@
-//! Which start of the store a directory has seen last. So an older copy of a directory is told from the newest one, whose changes it
-//! lacks, when it stands beside the others.
+//! Which start of the store each directory has seen last. This tells an older copy of a directory, which lacks later
+//! changes, from the newest one, when it is given together with the others.
 //!
-//! A start announces itself in all directories, then writes into all of them which of them have it, and changes nothing before. So beside a
-//! directory that says so, one that it names has this start, or is an older copy.
+//! A start announces itself in all directories. It then records in all of them which directories have the announcement,
+//! and changes nothing before that. So when a directory has such a record, every directory that the record names either
+//! has this start, or is an older copy.
 
 use std::io;
 
@@ -17,25 +18,25 @@ use crate::{Error, ErrorKind, Result};
 
 pub(crate) const FORMAT: Format = Format { name: "starts", what: "the count of starts", magic: b"FBST", version: 1 };
 
-/// A start, as the file has it. With the same directories it always has the same length.
+/// A start, as the file holds it. With the same directories, it always has the same length.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Start {
-    /// Whether all of `directories` have it.
+    /// Whether all of `directories` have recorded this start.
     is_known: bool,
-    /// Grows from start to start. It is the time in milliseconds since the Unix epoch, where that is more than the last number: so it grows
-    /// also when all files have been removed.
+    /// Grows from start to start. It is the time in milliseconds since the Unix epoch, or one more than the last number
+    /// if that is higher. So it grows even when all files were removed.
     number: u64,
-    /// Random: two copies of a store may both have a start of this number.
+    /// Random, because two copies of a store may both have a start of this number.
     id: [u8; 8],
-    /// Numbers of those that take part.
+    /// Numbers of the directories that take part.
     directories: Vec<u16>,
 }
 
-/// What a directory has seen last.
+/// The last start that a directory has seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
     Start(Start),
-    /// There is no file: it is new, or no start has come since an older release.
+    /// There is no file: the directory is new, or was last started by an older release.
     Nothing,
     /// The file is damaged.
     Unclear,
@@ -73,19 +74,19 @@ impl Seen {
 }
 
 impl Start {
-    /// The one after all that any directory has seen.
+    /// The start after all that any directory has seen.
     pub(crate) fn after(seen: &[Witness], directories: Vec<u16>, env: &Env) -> Self {
         let last = seen.iter().filter_map(|witness| Some(witness.seen.start()?.number)).max().unwrap_or(0);
         let number = last.saturating_add(1).max(env.clock.unix_ms());
         Self { is_known: false, number, id: env.random.next_u64().to_le_bytes(), directories }
     }
 
-    /// That these directories have it.
+    /// The record that these directories have seen the start.
     pub(crate) fn known_to(self, directories: Vec<u16>) -> Self {
         Self { is_known: true, directories, ..self }
     }
 
-    /// Needs no room where a file of the same length is there.
+    /// Writes the file. Needs no additional room where there is a file of the same length.
     pub(crate) async fn write(&self, disk: &dyn Disk) -> io::Result<()> {
         match FORMAT.replace(disk, self).await {
             Err(error) if lacks_room(&error) => self.overwrite(disk).await.map_err(|_| error),
@@ -93,7 +94,7 @@ impl Start {
         }
     }
 
-    /// A crash may leave a damaged file, which is as good as none.
+    /// Overwrites the file in place. A crash may leave it damaged, which counts as [`Seen::Unclear`].
     async fn overwrite(&self, disk: &dyn Disk) -> io::Result<()> {
         let bytes: Bytes = FORMAT.encode(self);
         let file = disk.open(FORMAT.name).await?;
@@ -104,10 +105,10 @@ impl Start {
     }
 }
 
-/// Looks for older copies.
+/// Looks for older copies of directories.
 ///
 /// # Errors
-/// `Invalid` when there is one, or when two directories were started without each other.
+/// `Invalid` when there is one, or when two directories were each started without the other.
 pub(crate) fn check(witnesses: &[Witness]) -> Result<()> {
     let known =
         witnesses.iter().filter_map(|witness| Some((witness, witness.seen.start().filter(|start| start.is_known)?)));
@@ -148,7 +149,7 @@ mod tests {
         Start { is_known: false, ..known(number) }
     }
 
-    /// Of the directories 0, 1 and 300.
+    /// The problem, if any, when the directories 0, 1 and 300 have seen this.
     fn problem(seen: [Seen; 3]) -> Option<String> {
         let witness = |(number, seen): (u16, Seen)| Witness {
             label: format!("d{number}"),
@@ -182,10 +183,11 @@ mod tests {
             [Nothing, Nothing, Nothing],
             [Unclear, Start(known(300)), Start(known(300))],
             [Start(known(300)), Start(known(300)), Start(known(300))],
-            // A crash while a start announced itself, and while it said who has it.
+            // A crash while a start announced itself, and one while it recorded which directories have the
+            // announcement.
             [Start(announced(301)), Start(known(300)), Start(known(300))],
             [Start(announced(301)), Start(known(301)), Start(announced(301))],
-            // One could not be written at that start, or has come later.
+            // One directory could not be written at that start, or was added later.
             [Start(known(299)), Start(without_first(known(300))), Start(without_first(known(300)))],
             [Nothing, Start(without_first(known(300))), Start(announced(301))],
             [

@@ -1,14 +1,14 @@
-//! What the writers want that wait for room.
+//! How much room waiting writers want.
 
 use std::collections::BTreeMap;
 
 use forebay_env::sync::Mutex;
 
-/// How many bytes the writers that wait would like to have: the number of writers, by bytes.
+/// The number of waiting writers, by the bytes that they want.
 #[derive(Default)]
 pub(crate) struct Wishes(Mutex<BTreeMap<u64, usize>>);
 
-/// One of them, as long as its writer waits.
+/// The wish of one writer, held as long as it waits.
 pub(super) struct Wish<'a> {
     wishes: &'a Wishes,
     bytes: u64,
@@ -24,7 +24,7 @@ impl Wishes {
         !self.0.lock().is_empty()
     }
 
-    /// The largest that is no larger than `most`.
+    /// The largest wish that is no larger than `most`.
     pub(super) fn largest(&self, most: u64) -> Option<u64> {
         self.0.lock().range(..=most).next_back().map(|(bytes, _)| *bytes)
     }

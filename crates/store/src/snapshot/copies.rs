@@ -11,11 +11,11 @@ use crate::{Error, Result};
 
 const NAME_NEW: &str = "snapshot.new";
 
-/// So many directories get a snapshot, where there are as many: one that is lost does not take along what is known of
-/// the others.
+/// How many directories get a copy, if there are that many. So the loss of one directory does not lose what is known
+/// about the others.
 pub(super) const COPIES: usize = 2;
 
-/// The files of a snapshot that is being written. A directory that refuses it does without.
+/// The files of a snapshot that is being written. A directory that fails to write it gets none.
 pub(super) struct Copies {
     files: Vec<(Arc<Directory>, Arc<dyn DiskFile>)>,
     pub(super) offset: u64,
@@ -70,14 +70,14 @@ impl Copies {
     }
 
     async fn give_up(&mut self, directory: &Directory, error: std::io::Error) {
-        // On a full disk it would hold the room that commits need.
+        // On a full disk, it would take room that commits need.
         let _ = directory.disk.remove(NAME_NEW).await;
         let context = format!("could not write a snapshot to {}", directory.disk.label());
         self.refused = Some(Error::io(context, error));
     }
 
     /// # Errors
-    /// When no directory has taken it.
+    /// When no directory could write it.
     pub(super) fn check(&mut self) -> Result<()> {
         match self.refused.take() {
             Some(error) if self.files.is_empty() => Err(error),
@@ -89,7 +89,7 @@ impl Copies {
         }
     }
 
-    /// Puts the snapshot in the place of the one before. Returns the numbers of the directories that have it.
+    /// Puts the snapshot in place of the previous one. Returns the numbers of the directories that have it.
     pub(super) async fn replace(mut self) -> Result<Vec<u16>> {
         let mut held_in = Vec::new();
         for (directory, _) in std::mem::take(&mut self.files) {
@@ -109,7 +109,7 @@ impl Copies {
     }
 }
 
-/// Counts what a snapshot takes of the directories that have it.
+/// Notes how many bytes the snapshot takes in the directories that have it.
 pub(crate) fn count_snapshots(directories: &[Arc<Directory>], held_in: &[u16], bytes: u64) {
     for directory in directories {
         let is_here = held_in.contains(&directory.identity.number);
@@ -117,10 +117,11 @@ pub(crate) fn count_snapshots(directories: &[Arc<Directory>], held_in: &[u16], b
     }
 }
 
-/// A snapshot in another directory is older, and not to be used when the newest is lost: logs have been let go since.
+/// Removes snapshots from the other directories. They are older, and must not be used when the newest is lost: logs
+/// that they need have been released since.
 pub(crate) async fn drop_older_snapshots(directories: &[Arc<Directory>], held_in: &[u16]) {
     for directory in directories.iter().filter(|directory| !held_in.contains(&directory.identity.number)) {
-        // Absent most of the time. It must not be back after a power cut, either.
+        // Usually it does not exist. It must not come back after a power cut, either.
         if directory.disk.remove(NAME).await.is_ok() {
             let _ = directory.disk.sync_directory().await;
         }

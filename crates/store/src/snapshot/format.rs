@@ -84,7 +84,7 @@ impl<'a> ObjectRow<'a> {
         }
     }
 
-    /// `None` when it contradicts itself.
+    /// `None` when the row contradicts itself.
     pub(super) fn into_entry(self) -> Option<Entry> {
         let is_whole = self.extents.is_empty() && self.size == u64::from(self.record.payload_bytes);
         let content = match self.is_inline {

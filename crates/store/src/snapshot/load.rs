@@ -1,4 +1,4 @@
-//! Reading a snapshot back.
+//! Reads a snapshot back.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::record::{crc32c, decode_body};
 use crate::table::{Entry, Row, Tables, Values};
 use crate::{Error, ErrorKind, Result};
 
-/// A snapshot as it is read.
+/// A snapshot that was read.
 pub(crate) struct Snapshot {
     pub(crate) next_sequence: u64,
     /// Where the replay of each directory's log begins.
     pub(crate) positions: HashMap<u16, Position>,
-    /// Segments of fills of which the snapshot shows all.
+    /// Segments of fills that the snapshot covers completely.
     pub(crate) complete_fills: HashSet<SegmentKey>,
     /// Fills before this sequence are in the snapshot, or were dropped before it,
     pub(crate) fills_before: u64,
@@ -30,13 +30,13 @@ pub(crate) struct Snapshot {
     pub(crate) prepared: Vec<Entry>,
     /// The directories that have it.
     pub(crate) held_in: Vec<u16>,
-    /// Of each copy.
+    /// Bytes of each copy.
     pub(crate) bytes: u64,
-    /// Of both tables.
+    /// Rows of both tables.
     pub(crate) rows: u64,
 }
 
-/// The newest snapshot of the directories, if there is one that is sound, and whether one is damaged.
+/// The newest snapshot of the directories, if it is sound, and whether any is damaged.
 ///
 /// # Errors
 /// `Invalid` when its format is newer than this code.
@@ -60,7 +60,7 @@ pub(crate) async fn load_snapshot(
             Err(error) => unusable(error)?,
         }
     }
-    // Older ones count for nothing: logs that they need may be gone.
+    // Older ones are not used: logs that they need may be gone.
     let newest = begun.iter().map(|(_, reading)| reading.snapshot.next_sequence).max();
     begun.retain(|(_, reading)| Some(reading.snapshot.next_sequence) == newest);
     let held_in: Vec<u16> = begun.iter().map(|(directory, _)| directory.identity.number).collect();
@@ -73,7 +73,7 @@ pub(crate) async fn load_snapshot(
     Ok((None, is_damaged))
 }
 
-/// A snapshot of which the first chunk is read.
+/// A snapshot of which only the first chunk is read.
 struct Reading {
     file: Arc<dyn DiskFile>,
     file_bytes: u64,
@@ -164,7 +164,7 @@ impl Reading {
                 }
                 Chunk::End => {
                     self.snapshot.rows += rows_of_values.len() as u64;
-                    // They come in order.
+                    // They are sorted.
                     self.snapshot.tables.values = Values::new(rows_of_values);
                     return Ok(self.snapshot);
                 }
@@ -174,7 +174,7 @@ impl Reading {
     }
 }
 
-/// The body of the chunk that begins there, and where the next one begins.
+/// The body of the chunk that begins at `offset`, and where the next chunk begins.
 async fn chunk_at(file: &dyn DiskFile, offset: u64, file_bytes: u64) -> Result<(Bytes, u64)> {
     let frame = file.read_at(offset, 8).await.map_err(unreadable)?;
     if frame.len() < 8 {

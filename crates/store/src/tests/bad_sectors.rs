@@ -6,14 +6,14 @@ fn tight() -> Settings {
     Settings { capacity_bytes: vec![16 * (64 << 10)], ..small() }
 }
 
-/// Writes the same few keys again and again: many times what the directory takes.
+/// Overwrites the same few keys repeatedly, many times what the directory can hold.
 async fn overwrite(store: &Store, rounds: u64) {
     for index in 0..rounds {
         put(store, &format!("k{}", index % 5), &pattern(index, 900)).await;
     }
 }
 
-/// A log with only dead data that can't be read, and one that can't be removed: the others go on coming back.
+/// One log with only dead data can't be read, and one can't be removed. The others are still reclaimed.
 #[tokio::test]
 async fn a_segment_that_cannot_be_reclaimed_is_left_alone_and_the_others_go_on() {
     for what in ["unreadable", "stays"] {
@@ -40,7 +40,7 @@ async fn a_segment_that_cannot_be_reclaimed_is_left_alone_and_the_others_go_on()
 
 #[tokio::test]
 async fn a_bad_sector_among_copies_stops_no_start() {
-    // In the header, in the first record, and behind some.
+    // In the header, in the first record, and after some records.
     for at in [0, 64, 3000] {
         let disk = MemoryDisk::default();
         let store = open(&disk).await;

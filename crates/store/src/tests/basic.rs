@@ -1,4 +1,4 @@
-//! Put, read, overwrite, delete, and all of it again after a start.
+//! Put, read, overwrite, delete, and all of these again after a start.
 
 use super::*;
 use crate::Annotation;

@@ -1,4 +1,4 @@
-//! What is counted is what the tables and the files hold.
+//! The counters agree with the tables and the files.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ struct Needed {
     value_bytes: u64,
 }
 
-/// Compares all counts with the tables and the segments, while nothing is on its way.
+/// Compares all counters with the tables and the segments, while nothing is in flight.
 pub(super) fn check_counts(store: &Store) {
     let inner = &store.inner;
     let mut segments = HashMap::<SegmentKey, Needed>::new();
@@ -80,7 +80,7 @@ async fn what_is_written_is_counted() {
     };
     let before = (store.counters(), length(".log").await, length(".fill").await);
     disk.hold_syncs(true);
-    // The first has a group commit of its own, and the others share one.
+    // The first put has a group commit of its own, and the others share one.
     let puts: Vec<_> = (0..5)
         .map(|index| {
             let store = store.clone();
@@ -101,7 +101,7 @@ async fn what_is_written_is_counted() {
     let after = store.counters();
     assert_eq!(after.appended_bytes - before.0.appended_bytes, length(".log").await - before.1);
     assert_eq!(after.filled_bytes - before.0.filled_bytes, record + 2000);
-    // Bytes that were there before the record of their object count as well, all but the heads of their extents.
+    // Bytes that were there before the record of their object also count, except the heads of their extents.
     let before = length(".fill").await;
     let object = NewObject { pinned: false, ..named(&store, "whole", 10_000) };
     let staged = stage_as(&store, Class::Fill, object, &pattern(4, 10_000)).await.unwrap();

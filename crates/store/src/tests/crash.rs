@@ -5,15 +5,15 @@ use forebay_env::random::{Random, SeededRandom};
 use super::model::{Model, Op, is_fill, run};
 use super::*;
 
-/// Rounds of one run of the test; each is several lives of a store.
+/// Rounds of one run of the test. Each is several lives of a store.
 const ROUNDS: u64 = 1500;
 
-/// Runs one life of a process: all its tasks end with it, as they do with a killed process.
+/// Runs one life of a process. All its tasks end with it, as with a killed process.
 fn life<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
 }
 
-/// Tells the seed of a round that fails.
+/// Prints the seed of a round that fails.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -37,7 +37,7 @@ struct Round {
     disks: Vec<MemoryDisk>,
     settings: Settings,
     next_tag: u64,
-    /// Most steps of a life. Long ones in small directories are full of reclaim.
+    /// Most steps of a life. Long lives in small directories have much reclaim.
     steps_max: u64,
     reclaimed_segments: u64,
 }
@@ -74,14 +74,14 @@ impl Round {
             0..=1 if live.is_some() => Op::Forget,
             2..=4 if !is_fill(key) && live.is_some() => Op::Clean { tag: live.expect("it is some") },
             _ if is_fill(key) => Op::Fill { tag },
-            // Only small objects are written for the operating system: a power cut may take the extents of a large
-            // one and leave its record, and reads then fail.
+            // Only small objects are written with `Os` durability: a power cut may take the extents of a large one and
+            // leave its record, and reads would then fail.
             5..=6 if !tag.is_multiple_of(3) => Op::Put { tag, durability: Durability::Os },
             _ => Op::Put { tag, durability: Durability::Fsync },
         }
     }
 
-    /// Several operations on different keys at once. Returns what has not ended after so many steps.
+    /// Several concurrent operations on different keys. Returns those that have not ended after this many steps.
     async fn at_once(&mut self, store: &Store, model: &mut Model, steps: usize) {
         let mut keys: Vec<String> = (0..1 + self.random.below(6)).map(|_| self.key()).collect();
         keys.sort_unstable();
@@ -127,7 +127,7 @@ impl Round {
             store.close().await.unwrap();
             return end;
         }
-        // The end comes in the middle of something.
+        // The life ends in the middle of something.
         if self.chance(40) {
             self.disks.iter().for_each(|disk| disk.hold_syncs(true));
         } else if self.chance(20) {
@@ -149,12 +149,12 @@ fn round(seed: u64) -> u64 {
         for disk in &round.disks {
             disk.hold_syncs(false);
             disk.fail_syncs(0);
-            // After a close the power may go as well.
+            // After a close, the power may be cut as well.
             if end == End::PowerLoss || (end == End::Close && round.random.below(2) == 0) {
                 disk.power_loss(round.random.next_u64());
             }
-            // A snapshot that can't be read leaves the segments, which must tell the same.
-            // After a failed sync nobody knows what a log holds before the snapshot.
+            // After a snapshot that can't be read, the segments must give the same tables. After a failed sync, nobody
+            // knows what a log holds before the snapshot.
             if round.chance(15) && disk.contents("snapshot").is_some() && !model.lost_directory {
                 model.rebuilt = true;
                 disk.edit("snapshot", |bytes| bytes.truncate(bytes.len() / 2));

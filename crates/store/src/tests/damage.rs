@@ -5,7 +5,7 @@ use crate::Annotation;
 
 const LOG: &str = "00000001.log";
 
-/// Puts of one after the other into one log, and where the records of each begin.
+/// Puts objects in sequence into one log. Also returns where the records of each begin.
 async fn with_puts(count: u64) -> (MemoryDisk, Vec<usize>) {
     let disk = MemoryDisk::default();
     let store = open(&disk).await;
@@ -33,7 +33,7 @@ async fn a_torn_end_is_cut_at_every_byte() {
             disk.edit(LOG, |bytes| if zeroed { bytes[at..].fill(0) } else { bytes.truncate(at) });
             let store = open(&disk).await;
             check_puts(&store, 0..2).await;
-            // The padding behind the last record is all that may go without it.
+            // Only the padding after the last record may be missing without it.
             let is_there = store.peek(b"o2").is_some();
             assert!(!is_there || whole[at..].iter().all(|byte| *byte == 0), "byte {at}");
             put(&store, "next", &pattern(9, 10)).await;
@@ -88,7 +88,7 @@ async fn damage_at_the_end_of_a_log_that_went_on_is_refused() {
     assert_eq!(contents(&disk).await, before);
 }
 
-/// Flips a bit where these bytes stand in a file of this kind.
+/// Flips a bit where these bytes are in a file of this kind.
 async fn flip(disk: &MemoryDisk, extension: &str, bytes: &[u8]) {
     for name in files(disk, extension).await {
         let contents = disk.contents(&name).unwrap();
@@ -114,7 +114,7 @@ async fn a_flipped_bit_of_a_pinned_object_is_an_error_at_each_read() {
         assert!(store.peek(key.as_bytes()).unwrap().is_pinned(), "{key} is kept");
     }
     assert_eq!(store.counters().corrupt_records, 6);
-    // Other blocks of the same object are not harmed.
+    // Other blocks of the same object are not affected.
     let large = store.peek(b"large").unwrap();
     let range = ByteRange::new(8 << 10, 20_000);
     assert_eq!(read_range(&large, range).await.unwrap(), pattern(5, 20_000).slice(8 << 10..));
@@ -180,7 +180,8 @@ async fn what_was_clean_when_its_reader_came_and_is_pinned_now_stays() {
     }
 }
 
-/// Whatever the disk says: the bytes of a clean object are fetched again, and those of a pinned one are not there.
+/// An error of the disk counts like damage: the bytes of a clean object are fetched again, and those of a pinned one
+/// are unreadable.
 #[tokio::test]
 async fn bytes_that_the_disk_cannot_read_are_as_damaged() {
     let disk = MemoryDisk::default();
@@ -195,7 +196,7 @@ async fn bytes_that_the_disk_cannot_read_are_as_damaged() {
     }
 }
 
-/// As a file that was copied to another's place: all checksums hold.
+/// As if a file had been copied over another: all checksums match.
 #[tokio::test]
 async fn a_sound_record_of_another_store_is_never_served() {
     let (disk, theirs) = (MemoryDisk::default(), MemoryDisk::default());
@@ -236,7 +237,7 @@ async fn a_start_reads_nothing_before_the_last_snapshot() {
     let shown = disk.contents(LOG).unwrap().len();
     put(&store, "behind", &pattern(1, 10)).await;
     write_value(&store, "v", Some("behind")).await;
-    // What is not read can't be missed: the start does not notice that it is gone.
+    // What is not read can't be missed: the start does not notice that these records are gone.
     let kept = disk.contents(LOG).unwrap();
     disk.edit(LOG, |bytes| bytes[64..shown].fill(0));
     let check = async |store: &Store| {
@@ -246,7 +247,7 @@ async fn a_start_reads_nothing_before_the_last_snapshot() {
     let store = open(&disk).await;
     check(&store).await;
     store.close().await.unwrap();
-    // After a close nothing at all is read.
+    // After a close, no record is read at all.
     let names = [files(&disk, ".log").await, files(&disk, ".fill").await].concat();
     let before: Vec<_> = names.iter().map(|name| disk.contents(name).unwrap()).collect();
     names.iter().for_each(|name| disk.edit(name, |bytes| bytes[64..].fill(0)));

@@ -1,4 +1,4 @@
-//! Directories that come, go, are emptied and come back.
+//! Directories that are added, removed, emptied and brought back.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn id(disk: &MemoryDisk) -> DirectoryId {
     }
 }
 
-/// A refused start changes nothing anywhere.
+/// Checks that a start is refused and changes nothing anywhere.
 async fn check_refused(disks: &[MemoryDisk], forget: Vec<DirectoryId>, says: &str) {
     let mut before = Vec::new();
     for disk in disks {
@@ -62,7 +62,7 @@ async fn two_directories() -> [MemoryDisk; 2] {
     disks
 }
 
-/// Each object is what it was, or gone; what was deleted is not back. Returns how many are there.
+/// Each object is as it was, or gone, and deleted objects are not back. Returns how many are there.
 async fn check_objects(store: &Store) -> usize {
     let mut there = 0;
     for index in 0..OBJECTS {
@@ -109,7 +109,7 @@ async fn a_directory_that_is_forgotten_takes_along_only_what_it_held() {
         let there = check_objects(&store).await;
         assert!((1..OBJECTS - OBJECTS / 4).contains(&there), "{there} are there without directory {lost}");
         check_values(&store);
-        // What is written now is as durable as ever.
+        // New writes are as durable as ever.
         for index in 0..100 {
             put(&store, &format!("new {index}"), &body(index)).await;
         }
@@ -121,14 +121,14 @@ async fn a_directory_that_is_forgotten_takes_along_only_what_it_held() {
         assert_eq!(check_objects(&store).await, there);
         check_values(&store);
         store.close().await.unwrap();
-        // A rebuild from segments finds the values, too.
+        // A rebuild from segments also finds the values.
         for disk in &disks {
             let _ = disk.remove("snapshot").await;
         }
         let store = start(&disks).await.unwrap();
         check_values(&store);
         store.close().await.unwrap();
-        // The other one is of the past now.
+        // The other directory is out of date now.
         let all = [kept.clone(), empty, gone];
         for forget in [Vec::new(), forget] {
             check_refused(&all, forget, "has gone on without this directory").await;
@@ -163,7 +163,7 @@ async fn a_copy_of_an_older_snapshot_is_not_used() {
     let store = start(&disks).await.unwrap();
     write_value(&store, "value 1", Some("newer")).await;
     store.close().await.unwrap();
-    // As a crash between the two renames leaves it.
+    // As after a crash between the two renames.
     disks[1].edit("snapshot", |bytes| *bytes = older.clone());
     let store = start(&disks).await.unwrap();
     assert_eq!(disks[1].contents("snapshot"), None, "the older one is removed before anything relies on the newer");
@@ -209,7 +209,7 @@ async fn a_crash_while_a_directory_joins_leaves_none_that_is_missing() {
     let announced = announced(&count(&added));
     three.iter().for_each(MemoryDisk::kill);
     let whole = contents(&added).await;
-    // The new one has its identity first, then its list, then the others have the list.
+    // The new directory first has its identity, then its list, and then the others have the list.
     for step in 0..4 {
         let joining = MemoryDisk::default();
         for (name, bytes) in whole.iter().filter(|(name, _)| match name.as_str() {
@@ -219,7 +219,7 @@ async fn a_crash_while_a_directory_joins_leaves_none_that_is_missing() {
         }) {
             joining.create(name).await.unwrap().write_at(0, vec![bytes.clone().into()], true).await.unwrap();
         }
-        // It was announced to all before.
+        // The start was announced to all directories before.
         write_file(&joining, "starts", &announced).await;
         disks.iter().for_each(|disk| disk.edit("starts", |bytes| bytes.clone_from(&announced)));
         joining.sync_directory().await.unwrap();
@@ -236,7 +236,7 @@ async fn a_crash_while_a_directory_joins_leaves_none_that_is_missing() {
 async fn a_crash_while_a_store_begins_leaves_none_that_is_missing() {
     let begun = [(); 3].map(|()| MemoryDisk::default());
     start(&begun).await.unwrap();
-    // All have their identity before one has the list.
+    // All have their identity before any has the list.
     for step in 0..6 {
         let disks = [(); 3].map(|()| MemoryDisk::default());
         for (index, (disk, begun)) in disks.iter().zip(&begun).enumerate() {
@@ -280,7 +280,8 @@ async fn a_damaged_list_is_taken_from_another_directory() {
     check_refused(&disks, Vec::new(), "data directories are missing").await;
 }
 
-/// A list that can't be written where it is news ends the start: that directory would not miss the new one later.
+/// If a list can't be written to a directory that does not know the news, the start fails: that directory would not
+/// miss the new one later.
 #[tokio::test]
 async fn a_directory_that_cannot_be_told_of_a_new_one_ends_the_start() {
     let disks = two_directories().await;
@@ -288,16 +289,16 @@ async fn a_directory_that_cannot_be_told_of_a_new_one_ends_the_start() {
     let three = [disks[0].clone(), disks[1].clone(), added.clone()];
     for kind in [std::io::ErrorKind::StorageFull, std::io::ErrorKind::Other] {
         disks[1].fail_writes(Some(kind));
-        // Again and again, with nothing done.
+        // Repeatedly, without any change in between.
         check_error(start(&three).await, ErrorKind::Failed, "could not write the list of directories");
         disks[1].fail_writes(None);
     }
-    // Nothing was written but lists, and the first directory knows the new one by now.
+    // Only lists were written, and the first directory knows the new one by now.
     check_refused(&disks, Vec::new(), "data directories are missing").await;
     let store = start(&three).await.unwrap();
     assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
     store.close().await.unwrap();
-    // Forgetting is news, too.
+    // A forgotten directory is news, too.
     disks[0].fail_writes(Some(std::io::ErrorKind::StorageFull));
     let forget = vec![id(&three[2]).await];
     let refused = start_without(&disks, forget.clone()).await;
@@ -306,7 +307,7 @@ async fn a_directory_that_cannot_be_told_of_a_new_one_ends_the_start() {
     start_without(&disks, forget).await.unwrap();
 }
 
-/// As an old release left it: an identity of version 1 and no list.
+/// Makes a directory look as an old release left it: an identity of version 1 and no list.
 async fn before_lists(disk: &MemoryDisk, store: u64, number: u16) {
     disk.remove("members").await.unwrap();
     disk.edit("identity", |bytes| {
@@ -319,7 +320,7 @@ async fn before_lists(disk: &MemoryDisk, store: u64, number: u16) {
     });
 }
 
-/// A store of two directories as an old release left it: only `holder` has the snapshot, if any has.
+/// A store of two directories as an old release left it. Only `holder` has the snapshot, if any has.
 async fn two_before_lists(holder: Option<usize>) -> [MemoryDisk; 2] {
     let disks = [(); 2].map(|()| MemoryDisk::default());
     for (number, disk) in disks.iter().enumerate() {
@@ -347,7 +348,7 @@ async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
     for holder in [None, Some(0), Some(1)] {
         for given in [0, 1] {
             let disks = two_before_lists(holder).await;
-            // Where nothing that is here names the other one, nobody can know of it.
+            // If nothing that is here names the other directory, nobody can know of it.
             let is_named = given == 1 || holder == Some(0);
             let one = std::slice::from_ref(&disks[given]);
             if is_named {
@@ -361,7 +362,7 @@ async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
             }
             let with_empty = [disks[given].clone(), MemoryDisk::default()];
             check_refused(&with_empty, Vec::new(), "add it at the next start").await;
-            // A new one gets a number that none of the old ones can have had.
+            // A new directory gets a number that none of the old ones can have had.
             let store = start(&disks).await.unwrap();
             for index in 0..20 {
                 assert_eq!(read(&store, &format!("o{index}")).await.unwrap(), body(index));
@@ -376,7 +377,8 @@ async fn a_store_from_before_lists_gets_one_and_misses_a_directory_at_once() {
     }
 }
 
-/// A directory has the snapshot of no life that only a lost one has seen: what it gave must not be given again.
+/// No remaining directory has a snapshot of a life that only the lost one has seen, but generations of that life must
+/// not be given out again.
 #[tokio::test]
 async fn no_generation_is_given_twice_when_a_directory_is_forgotten() {
     let disks = two_directories().await;
@@ -388,18 +390,18 @@ async fn no_generation_is_given_twice_when_a_directory_is_forgotten() {
     assert!(store.next_generation().0 > given.0 + 1000 * crate::SEQUENCES_OF_A_LIFE);
 }
 
-/// Two that were added at starts without each other have one number.
+/// Two directories that were added by starts without each other have the same number.
 #[tokio::test]
 async fn lists_that_contradict_each_other_are_refused() {
     let disks = two_directories().await;
     let before = disks.clone().map(|disk| disk.contents("members").unwrap());
     let added = [(); 2].map(|()| MemoryDisk::default());
     for one in &added {
-        // As a crash leaves it: those of before have not got the new list.
+        // As a crash leaves it: the old directories do not have the new list.
         for (disk, before) in disks.iter().zip(&before) {
             disk.edit("members", |bytes| *bytes = before.clone());
         }
-        // From another seed: each has an id of its own.
+        // With another seed, so that each gets its own id.
         let all: Vec<_> = disks.iter().chain([one]).map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
         let seed = if std::ptr::eq(one, &added[0]) { 11 } else { 12 };
         Store::open(Env::simulated(seed).0, all, settings(3), None).await.unwrap().close().await.unwrap();
@@ -409,7 +411,7 @@ async fn lists_that_contradict_each_other_are_refused() {
     start(&with(&added[1])).await.unwrap();
 }
 
-/// Two records of one log, each where the other was: checksums and segment are right, and it is the wrong object all the same.
+/// Two records of one log are swapped: checksums and segment are right, but it is the wrong object.
 #[tokio::test]
 async fn a_record_of_another_object_is_not_taken_for_this_one() {
     let disk = MemoryDisk::default();
@@ -443,7 +445,7 @@ async fn the_number_of_a_file_that_is_gone_is_not_given_again() {
         write_value(&store, "value", Some("there")).await;
         put(&store, "large", &pattern(2, 40_000)).await;
         store.close().await.unwrap();
-        // From then on the snapshot shows all of each log.
+        // From now on, the snapshot covers all of each log.
         open(&disk).await.close().await.unwrap();
         let mut gone = files(&disk, "").await;
         let first = gone.iter().filter(|name| name.ends_with(extension)).max().unwrap().clone();
@@ -463,10 +465,10 @@ async fn the_number_of_a_file_that_is_gone_is_not_given_again() {
     }
 }
 
-/// What a forgotten directory knew of overwrites and deletes stands in the snapshot alone.
+/// Only the snapshot has what a forgotten directory knew of overwrites and deletes.
 #[tokio::test]
 async fn after_a_directory_was_forgotten_a_damaged_snapshot_is_not_passed_over() {
-    // Forgotten once before, or by this very start.
+    // Forgotten by an earlier start, or by this one.
     for before in [true, false] {
         let disks = two_directories().await;
         let forget = vec![id(&disks[1]).await];
@@ -509,14 +511,14 @@ async fn a_clean_stop_is_marked_until_the_next_start() {
     let store = start_without(&disks[..1], forget).await.unwrap();
     assert_eq!(store.forgotten(), Forgotten { before: 1, now: 0, has_lost_changes: false });
 
-    // Nor without the snapshot of then.
+    // The same without the snapshot of that stop.
     let disks = two_directories().await;
     disks[0].remove("snapshot").await.unwrap();
     let forget = vec![id(&disks[1]).await];
     assert!(start_without(&disks[..1], forget).await.unwrap().forgotten().has_lost_changes);
 }
 
-/// A disk of its own with the same files.
+/// Another disk with the same files.
 async fn copy_of(disk: &MemoryDisk) -> MemoryDisk {
     let copy = MemoryDisk::default();
     for (name, bytes) in contents(disk).await {
@@ -525,7 +527,7 @@ async fn copy_of(disk: &MemoryDisk) -> MemoryDisk {
     copy
 }
 
-/// It lacks what was written since, which nothing else tells after a crash.
+/// The copy lacks later writes, and after a crash nothing else shows that.
 #[tokio::test]
 async fn an_older_copy_of_one_directory_is_refused_and_the_newest_is_taken() {
     for older in [0, 1] {
@@ -538,7 +540,7 @@ async fn an_older_copy_of_one_directory_is_refused_and_the_newest_is_taken() {
         disks.iter().for_each(MemoryDisk::kill);
         let newest = std::mem::replace(&mut disks[older], copy);
         check_refused(&disks, Vec::new(), "an older copy of this directory").await;
-        // Given up, as the message says.
+        // Given up, as the message advises.
         let without = [copy_of(&disks[1 - older]).await, MemoryDisk::default()];
         start_without(&without, vec![id(&newest).await]).await.unwrap();
         disks[older] = newest;
@@ -546,7 +548,7 @@ async fn an_older_copy_of_one_directory_is_refused_and_the_newest_is_taken() {
         for index in 0..20 {
             assert_eq!(read(&store, &format!("later {index}")).await.unwrap(), body(index));
         }
-        // Two copies of the whole store, each started by itself as often as the other.
+        // Two copies of the whole store, each started separately and equally often.
         let apart = [copy_of(&disks[0]).await, copy_of(&disks[1]).await];
         disks.iter().for_each(MemoryDisk::kill);
         start(&disks).await.unwrap();
@@ -561,13 +563,13 @@ fn count(disk: &MemoryDisk) -> Vec<u8> {
     disk.contents("starts").unwrap()
 }
 
-/// The same count before it is said who has it.
+/// The same count, before it records which directories have it.
 fn announced(known: &[u8]) -> Vec<u8> {
     let (_, number, id, directories) = FORMAT.decode::<(bool, u64, [u8; 8], Vec<u16>)>(known).unwrap();
     FORMAT.encode(&(false, number, id, directories)).to_vec()
 }
 
-/// Wherever it comes, what a start has told some directories of itself makes none of them an older copy.
+/// A crash at any point of a start's announcement makes no directory an older copy.
 #[tokio::test]
 async fn a_crash_while_a_start_is_counted_makes_no_older_copy() {
     let disks = two_directories().await;
@@ -611,7 +613,7 @@ async fn starts_are_counted_on_full_disks_and_beside_one_that_cannot_be_written(
     assert_eq!(read(&store, "new").await.unwrap(), body(3));
 }
 
-/// It holds nothing, but is called a member already.
+/// The directory holds nothing, but one list names it as a member already.
 #[tokio::test]
 async fn a_directory_whose_joining_broke_off_can_join_later() {
     let disks = two_directories().await;
@@ -627,7 +629,7 @@ async fn a_directory_whose_joining_broke_off_can_join_later() {
     assert_eq!(check_objects(&store).await, OBJECTS - OBJECTS / 4);
 }
 
-/// An older release has left none, or the file is damaged. Where only one lacks it, that one is a copy from before.
+/// An older release has left none, or the file is damaged. If only one directory lacks it, that one is an older copy.
 #[tokio::test]
 async fn a_directory_without_a_sound_count_of_starts_is_taken_when_no_other_knows_better() {
     let disks = two_directories().await;
@@ -638,7 +640,7 @@ async fn a_directory_without_a_sound_count_of_starts_is_taken_when_no_other_know
     disks[0].remove("starts").await.unwrap();
     check_refused(&disks, Vec::new(), "it has no file `starts`").await;
     disks[1].remove("starts").await.unwrap();
-    // Numbers do not begin anew.
+    // Numbers do not begin again.
     let (env, clock) = Env::simulated(5);
     clock.advance(Duration::from_secs(60));
     let given = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
@@ -648,7 +650,7 @@ async fn a_directory_without_a_sound_count_of_starts_is_taken_when_no_other_know
     check_refused(&disks, Vec::new(), &says).await;
 }
 
-/// A staged object in one of several directories.
+/// A staged object in a particular directory.
 async fn stage_in(store: &Store, directory: usize, key: &str, data: &Bytes) -> Staged {
     loop {
         let staged = stage(store, key, data).await.unwrap();
@@ -664,7 +666,7 @@ async fn a_replay_from_a_snapshot_deletes_nothing_that_another_directory_has_fro
     let store = start(&disks).await.unwrap();
     let data = pattern(1, 100);
     put(&store, "key", &data).await;
-    // A commit that is on disk, and whose task does not come to show it.
+    // A commit that is on disk, and whose task never applies it.
     let slow = store.inner.places[0].log.append(vec![CommitBody::default().draft()], Until::Synced).await.unwrap();
     let publish = vec![stage_in(&store, 0, "other", &data).await];
     let forget = vec![Bytes::from_static(b"key")];

@@ -1,4 +1,4 @@
-//! No room: on the disk, and in what the settings allow.
+//! No room, on the disk or in the configured capacity.
 
 use super::*;
 
@@ -57,7 +57,7 @@ async fn a_store_full_of_pinned_data_takes_deletes_and_then_writes() {
     for index in 0..count {
         forget(&store, &format!("o{index}")).await;
     }
-    // Reclaim makes room of what was deleted, and nobody needs to ask twice.
+    // Reclaim frees the room of deleted objects, and no write has to be retried.
     for index in 0..200 {
         put(&store, "o0", &pattern(index, size)).await;
     }
@@ -86,7 +86,8 @@ async fn clean_objects_make_room_for_a_body_of_most_of_the_store() {
     }
 }
 
-/// To carry what is pinned there is no room, and what is clean needs none. Deletes want the oldest segment to go, with what is pinned.
+/// There is no room to carry pinned data, and clean data needs none. Deletes make reclaim choose the oldest segment,
+/// which has pinned data.
 #[tokio::test]
 async fn clean_data_leaves_a_disk_that_others_fill() {
     for deletes in [0, 600] {
@@ -105,7 +106,7 @@ async fn clean_data_leaves_a_disk_that_others_fill() {
         put(&store, "next", &pattern(1, 900)).await;
         store.inner.snapshot().await.unwrap();
         disk.set_capacity(disk.lengths().iter().map(|(_, length)| length).sum());
-        // The first is refused by the disk, or waits.
+        // The disk refuses the first write, or it waits.
         let _refused = try_put(&store, "more", &pattern(1, 900)).await;
         try_put(&store, "more", &pattern(2, 900)).await.unwrap_or_else(|error| panic!("{deletes} deletes: {error}"));
         for index in 0..60 {
@@ -114,7 +115,7 @@ async fn clean_data_leaves_a_disk_that_others_fill() {
     }
 }
 
-/// They may give it back.
+/// Others may give the room back.
 #[tokio::test]
 async fn room_that_others_have_is_no_reason_never_to_fit() {
     let disk = MemoryDisk::new(4 << 20);
@@ -128,7 +129,7 @@ async fn room_that_others_have_is_no_reason_never_to_fit() {
     try_put(&store, "b", &pattern(2, 900)).await.unwrap();
 }
 
-/// Many uploads are announced before the first byte of one is written.
+/// Many uploads are announced before any of them writes its first byte.
 #[tokio::test]
 async fn the_room_of_one_body_is_not_promised_to_another() {
     let store = open(&MemoryDisk::default()).await;
@@ -138,7 +139,7 @@ async fn the_room_of_one_body_is_not_promised_to_another() {
     check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "are full");
     first.append(pattern(1, size as usize / 2)).await.unwrap();
     check_error(store.writer(Class::Durable, size).await.map(drop), ErrorKind::Full, "are full");
-    // What it wrote is used, and no more is promised to it than what is missing.
+    // What it wrote is used, and only the missing bytes are still promised to it.
     drop(store.writer(Class::Durable, room / 10).await.unwrap());
     drop(first);
     for _ in 0..2 {
@@ -146,7 +147,7 @@ async fn the_room_of_one_body_is_not_promised_to_another() {
     }
 }
 
-/// The disk is smaller than the settings say, and somebody starts the store anew before anything could leave it.
+/// The disk is smaller than the settings say, and the store is restarted before anything can leave it.
 #[tokio::test]
 async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() {
     for size in [500, 20_000] {
@@ -154,7 +155,7 @@ async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() 
         let store = open(&disk).await;
         let count = fill_up(&store, size).await;
         store.close().await.unwrap();
-        // Files that are open take room.
+        // Open files take room.
         drop(store);
         let store = open(&disk).await;
         check_all(&store, count, size).await;
@@ -170,7 +171,7 @@ async fn a_disk_that_is_full_of_pinned_data_takes_deletes_after_a_restart_too() 
     }
 }
 
-/// Some of a commit still found room: what it left is cut off before anybody appends behind it.
+/// A part of a commit still found room. It is cut off before anything is appended after it.
 #[tokio::test]
 async fn half_a_commit_that_filled_the_disk_is_cut_off() {
     let disk = MemoryDisk::default();
@@ -186,7 +187,7 @@ async fn half_a_commit_that_filled_the_disk_is_cut_off() {
     assert_eq!(read(&open(&disk).await, "late").await.unwrap(), pattern(3, 10));
 }
 
-/// Somebody else has filled the file system since the last look at its room.
+/// Somebody else has filled the file system since its room was last checked.
 #[tokio::test]
 async fn a_write_that_finds_no_room_is_refused_as_full_and_later_ones_go_on() {
     for size in [100, 20_000] {
@@ -247,11 +248,12 @@ async fn without_a_descriptor_what_needs_a_file_is_refused_and_later_writes_go_o
     }
 }
 
-/// Of a few long segments those that are written to may be all. They are no reason to refuse what has room.
+/// With only a few long segments, all of them may be open. That is no reason to refuse what has room.
 #[tokio::test]
 async fn a_file_system_with_room_for_few_segments_takes_writes_while_data_may_leave() {
     let long = || Settings { segment_bytes: 1 << 20, capacity_bytes: vec![16 << 20], ..small() };
-    // It was empty until others came, with many segments or with one that is open; or it was never as large as the settings say.
+    // The file system was empty until others came, with many segments or with one open segment; or it was never as
+    // large as the settings say.
     for (before, after, clean) in [(8 << 20, 1800 << 10, 400), (8 << 20, 900 << 10, 30), (2 << 20, 2 << 20, 400)] {
         let disk = MemoryDisk::new(before);
         let store = try_open_all(std::slice::from_ref(&disk), long()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What would grow with starts, objects or reads, and does not.
+//! Things that could grow with starts, objects or reads, and do not.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::progress::rest;
 use super::*;
 
-/// Each life leaves a log, and half of them a segment of each other kind.
+/// Each life leaves a log, and every second one also leaves a segment of each other kind.
 async fn short_life(disk: &MemoryDisk, life: u64, end: End) -> usize {
     let store = open(disk).await;
     write_value(&store, &format!("v{life}"), Some("value")).await;
@@ -36,14 +36,14 @@ enum End {
     AtOnce,
 }
 
-/// Each one is a file, and a descriptor as long as the process lives.
+/// Each segment is a file, and takes a descriptor as long as the process lives.
 #[tokio::test]
 async fn starts_leave_few_segments_and_all_that_is_in_them() {
     for end in [End::Clean, End::Later, End::AtOnce] {
         let disk = MemoryDisk::default();
         for life in 0..60 {
             let segments = short_life(&disk, life, end).await;
-            // Those that were merged are not small any more.
+            // Merged segments are no longer small.
             assert!(segments <= 16 + 4 + 8, "{segments} segments after {life} starts, {end:?}");
         }
         let store = open(&disk).await;
@@ -59,7 +59,7 @@ async fn starts_leave_few_segments_and_all_that_is_in_them() {
     }
 }
 
-/// Else each start would replay the logs of all lives before.
+/// Otherwise each start would replay the logs of all earlier lives.
 #[tokio::test]
 async fn the_log_of_short_lives_counts_for_the_next_snapshot() {
     let disk = MemoryDisk::default();
@@ -76,7 +76,7 @@ async fn the_log_of_short_lives_counts_for_the_next_snapshot() {
     assert!((3..=6).contains(&snapshots), "{snapshots} snapshots of 100 KiB of log");
 }
 
-/// A snapshot of a large table after each few commits would write more than all commits.
+/// If every few commits caused a snapshot of a large table, snapshots would write more than all commits.
 #[tokio::test]
 async fn snapshots_write_no_more_than_the_log() {
     let disk = MemoryDisk::default();
@@ -99,7 +99,8 @@ async fn snapshots_write_no_more_than_the_log() {
     );
 }
 
-/// There are many files to merge, and the disk is full of what may leave: that comes first, and needs no room itself.
+/// There are many files to merge, and the disk is full of clean data. Evicting that comes first, and needs no room
+/// itself.
 #[tokio::test]
 async fn what_may_leave_goes_before_files_are_merged() {
     let disk = MemoryDisk::default();
@@ -121,7 +122,7 @@ async fn what_may_leave_goes_before_files_are_merged() {
     assert_eq!(value(&store, "v0").as_deref(), Some("value"));
 }
 
-/// Keys are longer than what is stored under them, so that the index takes much of the store; then most of it has left.
+/// Keys are longer than what is stored under them, so the index takes much of the store. Then most of it leaves.
 #[tokio::test]
 async fn an_index_that_was_large_once_does_not_keep_the_store_small() {
     let disk = MemoryDisk::default();
@@ -139,7 +140,7 @@ async fn an_index_that_was_large_once_does_not_keep_the_store_small() {
         assert!(store.evict(key(index).as_bytes(), generation(&store, &key(index))));
     }
     rest(&store).await;
-    // Nothing but the room that they want calls for another snapshot.
+    // Only the room that these objects need causes another snapshot.
     for index in 0..12 {
         put_fill(&store, &format!("clean{index}"), &pattern(index, 50_000)).await;
         rest(&store).await;
@@ -148,7 +149,7 @@ async fn an_index_that_was_large_once_does_not_keep_the_store_small() {
     assert_eq!(left, 12, "of 12 objects: {:?}", store.usage());
 }
 
-/// A stop writes it, also where no snapshot was due before and other files have taken the rest.
+/// A stop writes it, even if no snapshot was due before and other files have taken the rest.
 #[tokio::test]
 async fn the_first_snapshot_has_room() {
     let disks = [(); 3].map(|()| MemoryDisk::default());
@@ -167,7 +168,7 @@ async fn the_first_snapshot_has_room() {
     }
 }
 
-/// All files, also while a snapshot is written beside the last one.
+/// All files count, also while a snapshot is written next to the last one.
 #[tokio::test]
 async fn snapshots_count_in_the_capacity() {
     let disk = MemoryDisk::default();
@@ -189,7 +190,7 @@ async fn snapshots_count_in_the_capacity() {
     let taken = |store: &Store| store.inner.places[0].directory.used_bytes() + 2 * snapshot;
     assert!(taken(&store) <= capacity, "{} bytes are taken of {capacity}", taken(&store));
     assert_eq!(store.usage().capacity_bytes, capacity - 2 * snapshot);
-    // What a start finds counts as well.
+    // Snapshots that a start finds count as well.
     let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
     assert_eq!(store.usage().capacity_bytes, capacity - 2 * snapshot);
     assert_eq!(store.usage().objects, index);
@@ -209,7 +210,7 @@ async fn the_least_recently_read_object_goes_first_also_after_four_billion_reads
         store.get(name.as_bytes()).unwrap();
     }
     rest(&store).await;
-    // More than were left.
+    // More than were left before the counter would wrap.
     (0..2000).for_each(|_| drop(store.get(b"b")));
     for name in ["c", "d", "a", "b"] {
         assert!(store.evict_group(7, 1) > 0);
@@ -217,7 +218,8 @@ async fn the_least_recently_read_object_goes_first_also_after_four_billion_reads
     }
 }
 
-/// What one of several directories alone knows of the others is lost with it. A store that hardly grows would have no snapshot for weeks.
+/// What only one of several directories knows of the others is lost with it. A store that hardly grows would have no
+/// snapshot for weeks.
 #[tokio::test]
 async fn what_has_changed_is_in_a_snapshot_after_ten_minutes() {
     for directories in [1, 2] {

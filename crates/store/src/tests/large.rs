@@ -83,7 +83,7 @@ async fn a_sparse_object_is_filled_page_by_page() {
     let expected = [missing(0, 4000), cached(4000, 6000), missing(6000, 8000), cached(8000, 10_000)];
     assert_eq!(pieces(&store), expected);
     assert_eq!(store.peek(b"a").unwrap().cached_bytes(), 4000);
-    // What a killed process leaves is found again; so is what a closed store leaves.
+    // What a killed process leaves is found again, and so is what a closed store leaves.
     let store = open(&disk).await;
     assert_eq!(pieces(&store), expected);
     store.close().await.unwrap();
@@ -206,7 +206,7 @@ async fn pieces_that_only_the_system_has_are_durable_in_a_concatenation() {
     }
 }
 
-/// More pieces than the head of a record can name, which no reader takes: some terabytes of an upload in parts.
+/// More pieces than the head of a record can name, which no reader accepts: some terabytes of a multipart upload.
 #[tokio::test]
 async fn an_object_of_more_pieces_than_a_record_can_name_is_refused() {
     let disk = MemoryDisk::default();

@@ -4,7 +4,7 @@ use super::*;
 
 const OBJECTS: u64 = 60;
 
-/// A store of several logs, by kills: no snapshot shows what is in them.
+/// A store with several logs, made by kills: no snapshot covers their contents.
 async fn several_logs() -> MemoryDisk {
     let disk = MemoryDisk::default();
     for life in 0..4 {
@@ -34,13 +34,13 @@ async fn a_log_that_is_gone_is_missed_and_nothing_changes() {
         let before = contents(&disk).await;
         check_error(try_open(&disk).await, ErrorKind::Corrupt, &format!("{} is missing", logs[number]));
         assert_eq!(contents(&disk).await, before);
-        // With the file back, all is there.
+        // When the file is back, everything is there.
         disk.create(&logs[number]).await.unwrap().write_at(0, vec![gone.into()], true).await.unwrap();
         check_all(&open(&disk).await).await;
     }
 }
 
-/// What a snapshot shows needs its log only for the bytes.
+/// For what a snapshot shows, the log is needed only for its bytes.
 #[tokio::test]
 async fn a_log_before_the_last_snapshot_may_be_gone() {
     let disk = several_logs().await;
@@ -53,7 +53,7 @@ async fn a_log_before_the_last_snapshot_may_be_gone() {
     assert_eq!(value(&store, "value").unwrap(), "there");
     let there = (0..OBJECTS).filter(|index| store.peek(format!("o{index}").as_bytes()).is_some()).count() as u64;
     assert_eq!(there, OBJECTS * 3 / 4);
-    // Reclaim takes logs away by itself, and no start misses them, not even one without the snapshot.
+    // Reclaim deletes logs by itself. No start misses them, not even one without the snapshot.
     for index in 0..OBJECTS {
         forget(&store, &format!("o{index}")).await;
     }
@@ -70,7 +70,7 @@ async fn a_log_before_the_last_snapshot_may_be_gone() {
     assert_eq!(value(&store, "value").unwrap(), "there");
 }
 
-/// Crashes between the snapshot, the list and the removal of a log leave no start that misses one.
+/// A crash between the snapshot, the list and the deletion of a log never makes a start miss a log.
 #[tokio::test]
 async fn a_snapshot_strikes_logs_off_the_list() {
     let disk = several_logs().await;
@@ -100,7 +100,7 @@ async fn a_damaged_list_of_logs_is_refused_and_nothing_changes() {
     check_all(&open(&disk).await).await;
 }
 
-/// Headers are on stable storage before a log is listed: no crash leaves one without.
+/// Headers are on stable storage before a log is listed: no crash leaves a listed log without one.
 #[tokio::test]
 async fn a_listed_log_of_which_nothing_is_left_is_refused_and_nothing_changes() {
     for number in 0..4 {
@@ -118,7 +118,8 @@ async fn a_listed_log_of_which_nothing_is_left_is_refused_and_nothing_changes() 
     }
 }
 
-/// What a snapshot shows was on stable storage before it: no crash leaves a log shorter. Before, older versions came back without a word.
+/// What a snapshot shows was on stable storage before it: no crash leaves a log shorter. Otherwise older versions would
+/// come back silently.
 #[tokio::test]
 async fn a_log_shorter_than_a_snapshot_shows_is_refused_and_nothing_changes() {
     for goes_on in [false, true] {
@@ -146,7 +147,7 @@ async fn a_log_shorter_than_a_snapshot_shows_is_refused_and_nothing_changes() {
     }
 }
 
-/// Somebody's file, or one whose name is damaged. The numbers behind it would soon be used up.
+/// Somebody else's file, or one whose name is damaged. The few higher numbers would soon be used up.
 #[tokio::test]
 async fn a_segment_that_no_store_gets_to_is_refused_by_its_name() {
     for name in ["4294967290.log", "4294967295.log", "4294967295.bulk"] {

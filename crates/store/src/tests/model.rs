@@ -1,20 +1,20 @@
-//! What a store may hold after a crash, key by key.
+//! A model of what a store may hold after a crash, key by key.
 
 use std::collections::{BTreeMap, HashSet};
 
 use super::*;
 use crate::Annotation;
 
-/// Changes of one key. What is written is told by its tag.
+/// Operations on one key. What is written is identified by its tag.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
     /// An object and the value of the same key, in one commit.
     Put { tag: u64, durability: Durability },
-    /// Both are gone, in one commit.
+    /// Deletes both, in one commit.
     Forget,
-    /// The object may be evicted from now on.
+    /// From now on, the object may be evicted.
     Clean { tag: u64 },
-    /// An object that nobody waits for; there is no value.
+    /// An object that no commit waits for. It has no value.
     Fill { tag: u64 },
 }
 
@@ -27,13 +27,14 @@ struct Known {
     possible: Vec<Option<u64>>,
     /// Tags that may be evicted, in whole or in part.
     clean: HashSet<u64>,
-    /// Tags that were left to the operating system.
+    /// Tags that were written with `Os` durability.
     unsynced: HashSet<u64>,
 }
 
 #[derive(Default)]
 pub(super) struct Model {
-    /// A directory has failed while another went on: snapshots may show what commits left to the operating system in it.
+    /// A directory has failed while another continued: snapshots may show what commits left to the operating system in
+    /// it.
     pub(super) lost_directory: bool,
     /// The tables were built from segments alone.
     pub(super) rebuilt: bool,
@@ -46,7 +47,7 @@ pub(super) fn data_of(tag: u64) -> Bytes {
     pattern(tag, size as usize)
 }
 
-/// Keys of fills begin like this; they are evicted at any time.
+/// Keys of fills begin like this. Fills may be evicted at any time.
 pub(super) fn is_fill(key: &str) -> bool {
     key.starts_with('f')
 }
@@ -88,7 +89,7 @@ pub(super) async fn run(store: &Store, key: &str, op: Op) -> Result<()> {
     store.commit(commit, durability).await.map(drop)
 }
 
-/// Two in five objects are durable before their commit is begun.
+/// Two in five objects are prepared: durable before their commit begins.
 fn is_prepared(tag: u64) -> bool {
     tag % 5 < 2
 }
@@ -98,7 +99,7 @@ async fn publish(store: &Store, key: &str, staged: Staged, tag: u64, durability:
     store.commit(Commit { publish: vec![staged], writes, ..Commit::default() }, durability).await.map(drop)
 }
 
-/// The tag of an object that earlier lives have prepared, and all its bytes.
+/// The tag of an object that earlier lives have prepared. Checks all its bytes.
 async fn prepared_tag(staged: &Staged) -> u64 {
     let object = staged.object();
     let tag = u64::from_le_bytes(object.annex().try_into().unwrap());
@@ -107,8 +108,8 @@ async fn prepared_tag(staged: &Staged) -> u64 {
 }
 
 impl Model {
-    /// What earlier lives have prepared is published, where nothing newer is there, or dropped. What was left to the operating system may
-    /// have lost bytes.
+    /// Publishes what earlier lives have prepared, unless there is something newer, or drops it. What was written with
+    /// `Os` durability may have lost bytes.
     pub(super) async fn end_prepared(&mut self, store: &Store, publishes: bool) {
         for staged in store.take_prepared() {
             let key = String::from_utf8(staged.key().to_vec()).unwrap();
@@ -128,7 +129,7 @@ impl Model {
         self.keys.get(key)?.live
     }
 
-    /// An operation is on its way: a crash may leave its effect.
+    /// An operation is in flight: a crash may leave its effect.
     pub(super) fn begin(&mut self, key: &str, op: Op) {
         let known =
             self.keys.entry(key.to_owned()).or_insert_with(|| Known { possible: vec![None], ..Known::default() });
@@ -164,7 +165,7 @@ impl Model {
         }
     }
 
-    /// Compares what a store that has just been opened holds, which is known from now on.
+    /// Compares the contents of a store that was just opened. They are known from now on.
     pub(super) async fn check_opened(&mut self, store: &Store) {
         let mut keys = std::mem::take(&mut self.keys);
         for (key, known) in &mut keys {
@@ -175,7 +176,7 @@ impl Model {
                 known.possible
             );
             known.live = found;
-            // A fill that has not come back yet may come back from what the disk has.
+            // A fill that has not come back yet may still come back from the disk.
             if !is_fill(key) {
                 known.possible = vec![found];
             }
@@ -187,7 +188,7 @@ impl Model {
         assert_eq!(unknown, Vec::<String>::new(), "nobody wrote these");
     }
 
-    /// Compares what an open store holds, while nothing is on its way.
+    /// Compares the contents of an open store, while nothing is in flight.
     pub(super) async fn check_live(&mut self, store: &Store) {
         super::counts::check_counts(store);
         for (key, known) in &self.keys {
@@ -197,7 +198,7 @@ impl Model {
         }
     }
 
-    /// The tag that a key holds, after a look at all that belongs to it.
+    /// The tag that a key holds. Checks everything that belongs to the key.
     async fn check_key(&self, store: &Store, key: &str, known: &Known) -> Option<u64> {
         let object = store.peek(key.as_bytes());
         let annexed = object.as_ref().map(|object| u64::from_le_bytes(object.annex()[..].try_into().unwrap()));
@@ -208,7 +209,7 @@ impl Model {
             return tag;
         };
         if self.rebuilt && may_lack && annexed != tag {
-            // Its object was evicted, and what that had replaced is still in a segment.
+            // The object was evicted, and what it had replaced is still in a segment.
             return tag;
         }
         assert_eq!(annexed, tag, "{key}: object and value were written together");

@@ -13,7 +13,7 @@ async fn publish(store: &Store, publish: Vec<Staged>) {
     store.commit(Commit { publish, ..Commit::default() }, Durability::Fsync).await.unwrap();
 }
 
-/// Small enough for a record, and large.
+/// One that fits into a record, and a large one.
 fn sizes() -> [Bytes; 2] {
     [pattern(1, 300), pattern(2, 20_000)]
 }
@@ -125,7 +125,7 @@ async fn a_rebuild_knows_what_was_published_by_a_log_that_was_reclaimed() {
     let store = tight(&disk).await;
     let data = pattern(1, 300);
     let (kept, deleted) = (prepare(&store, "kept", &data).await, prepare(&store, "deleted", &data).await);
-    // The log with both stays, being full of pinned objects; the one that publishes them is reclaimed.
+    // The log with both stays, because it is full of pinned objects. The log that publishes them is reclaimed.
     for index in 0..55 {
         put(&store, &format!("p{index}"), &pattern(index, 1000)).await;
     }

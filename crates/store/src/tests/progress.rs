@@ -1,4 +1,4 @@
-//! Reclaim gets on whatever the logs are full of, comes to rest when nobody writes, and brings nothing back.
+//! Reclaim makes progress whatever the logs are full of, rests when nobody writes, and brings nothing back.
 
 use std::sync::atomic::Ordering;
 
@@ -6,13 +6,13 @@ use super::reclaim::{next_log, reclaim_in};
 use super::*;
 use crate::Annotation;
 
-/// Ten segments for each directory.
+/// Ten segments per directory.
 async fn tight(disks: &[MemoryDisk]) -> Store {
     let settings = Settings { capacity_bytes: disks.iter().map(|_| 10 * (64 << 10)).collect(), ..small() };
     try_open_all(disks, settings).await.unwrap()
 }
 
-/// Lets reclaim go on until two rounds have changed nothing.
+/// Lets reclaim run until two rounds have changed nothing.
 pub(super) async fn rest(store: &Store) {
     let state = || (store.counters().reclaimed_segments, store.counters().appended_bytes);
     let (mut before, mut quiet) = (state(), 0);
@@ -32,7 +32,7 @@ pub(super) async fn rest(store: &Store) {
     panic!("reclaim goes on although nobody writes: {:?}", store.counters());
 }
 
-/// Opens the store again with no snapshot to tell what the segments do not.
+/// Opens the store again without a snapshot, which would show what the segments do not.
 async fn rebuild(store: Store, disks: &[MemoryDisk]) -> Store {
     store.close().await.unwrap();
     for disk in disks.iter().filter(|disk| disk.contents("snapshot").is_some()) {
@@ -41,7 +41,7 @@ async fn rebuild(store: Store, disks: &[MemoryDisk]) -> Store {
     tight(disks).await
 }
 
-/// What comes and goes beside what stays.
+/// What comes and goes next to what stays.
 #[derive(Debug, Clone, Copy)]
 enum Churn {
     Objects,
@@ -75,7 +75,7 @@ impl Churn {
     }
 }
 
-/// The lasting data are written first and then mixed with all the rest.
+/// The lasting data is written first, and then mixed with everything else.
 #[tokio::test]
 async fn what_deletes_leave_behind_never_fills_the_store() {
     for (directories, churn) in
@@ -137,7 +137,7 @@ async fn a_hot_set_does_not_keep_deletes_for_ever() {
     rest(&store).await;
 }
 
-/// All segments are alike, and each has a little that is not needed.
+/// All segments are alike, and little of each is not needed.
 #[tokio::test]
 async fn pinned_data_may_take_three_quarters_of_a_store() {
     let capacity = 64 * (64 << 10);
@@ -151,7 +151,7 @@ async fn pinned_data_may_take_three_quarters_of_a_store() {
             put(&store, &key(count), &pattern(count, size)).await;
             count += 1;
         }
-        // Every fourth is overwritten, wherever it stands, until each segment has had its turn twice.
+        // Every fourth object is overwritten, wherever it is, until each segment has had two turns.
         for index in 0..2 * count {
             let at = index * 4 % (count + 1);
             try_put(&store, &key(at), &pattern(at, size)).await.unwrap_or_else(|error| panic!("{index}: {error}"));
@@ -163,7 +163,8 @@ async fn pinned_data_may_take_three_quarters_of_a_store() {
     }
 }
 
-/// The delete is on its way while reclaim writes the value again, and its record stands before the copy: in the tables it comes first or last.
+/// The delete is in flight while reclaim writes the value again, and its record comes before the copy. In the tables,
+/// it comes first or last.
 #[tokio::test]
 async fn a_copy_that_stands_behind_a_delete_keeps_it() {
     for is_moved_first in [false, true] {
@@ -191,7 +192,7 @@ async fn a_copy_that_stands_behind_a_delete_keeps_it() {
     }
 }
 
-/// A page that is filled up with every record would make more of it than there was.
+/// If every carried record were padded to a page, it would take more room than before.
 #[tokio::test]
 async fn what_is_carried_takes_no_more_room_than_before() {
     let disk = MemoryDisk::default();
@@ -205,7 +206,8 @@ async fn what_is_carried_takes_no_more_room_than_before() {
     assert!((17_000..17_500).contains(&carried), "{carried} bytes are written for 17000");
 }
 
-/// A directory that gets no commits keeps its only log open, with what the deletes of all others are of.
+/// A directory without commits keeps its only log open, and that log holds what the deletes in all other logs are
+/// about.
 #[tokio::test]
 async fn the_log_of_a_directory_that_gets_no_commits_goes_as_well() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
@@ -213,7 +215,7 @@ async fn the_log_of_a_directory_that_gets_no_commits_goes_as_well() {
     let store = try_open_all(&disks, settings).await.unwrap();
     let [small, large] = [0, 1].map(|index| &store.inner.places[index].directory);
     let log_of_small = || small.segments.read().keys().next().copied();
-    // While it is as roomy as the other it gets commits.
+    // While it is as roomy as the other one, it gets commits.
     put(&store, "large", &pattern(1, 152 * (64 << 10))).await;
     while log_of_small().is_none() {
         put(&store, "deleted", &pattern(2, 900)).await;
@@ -232,7 +234,7 @@ async fn the_log_of_a_directory_that_gets_no_commits_goes_as_well() {
     assert!(most < 20 * (64 << 10), "deletes take {most} bytes");
 }
 
-/// What would be done for a segment that can't go is not done at each turn: it would leave as many small ones.
+/// Work for a segment that can't go must not be repeated at each turn: each time would leave a small segment.
 #[tokio::test]
 async fn a_segment_that_is_held_is_waited_for() {
     let disk = MemoryDisk::default();

@@ -10,7 +10,7 @@ use crate::reclaim::worth::carried_max;
 use crate::record::commit::{AnnotationBody, CommitBody, WriteBody};
 use crate::{Access, Annotation, Retention};
 
-/// Keeps keys that begin with `k`, and notes what was evicted.
+/// Keeps keys that begin with `k`, and records what was evicted.
 #[derive(Default)]
 struct Keep {
     asked: Mutex<Vec<(String, Access)>>,
@@ -35,7 +35,7 @@ pub(super) async fn tight(disk: &MemoryDisk) -> Store {
     try_open_all(std::slice::from_ref(disk), settings).await.unwrap()
 }
 
-/// Overwrites one key until so many segments were reclaimed.
+/// Overwrites one key until this many segments were reclaimed.
 pub(super) async fn churn(store: &Store, segments: u64) {
     let until = store.counters().reclaimed_segments + segments;
     for round in 0..10_000 {
@@ -82,7 +82,7 @@ async fn pinned_objects_and_values_are_carried_and_deleted_ones_stay_away() {
         check(&store).await;
         churn(&store, 10).await;
         store.close().await.unwrap();
-        // Without a snapshot all is built from what is left of the segments.
+        // Without a snapshot, everything is rebuilt from the remaining segments.
         disk.edit("snapshot", |bytes| bytes.truncate(100));
         let store = tight(&disk).await;
         check(&store).await;
@@ -95,7 +95,7 @@ async fn pinned_objects_and_values_are_carried_and_deleted_ones_stay_away() {
 async fn a_rebuild_does_not_bring_back_what_a_reclaimed_log_had_deleted() {
     let disk = MemoryDisk::default();
     let store = tight(&disk).await;
-    // The log that holds `d` stays, being full of pinned objects; the one that deletes it is reclaimed.
+    // The log that holds `d` stays, because it is full of pinned objects. The log that deletes it is reclaimed.
     put(&store, "d", &pattern(1, 300)).await;
     put(&store, "c", &pattern(2, 300)).await;
     for index in 0..55 {
@@ -191,7 +191,7 @@ async fn clean_objects_that_all_want_to_stay_still_make_room() {
     assert!(store.usage().objects > 100);
 }
 
-/// A hot set that fills segments of its own stays whole, and nothing of it is written again.
+/// A hot set that fills its own segments stays complete, and nothing of it is written again.
 #[tokio::test]
 async fn segments_of_hot_objects_are_kept_where_they_are() {
     let disk = MemoryDisk::default();
@@ -213,7 +213,7 @@ async fn segments_of_hot_objects_are_kept_where_they_are() {
     assert!(counters.carried_bytes < 60 * 1000 * 2, "{counters:?}");
 }
 
-/// Takes back one segment of the first directory, now.
+/// Reclaims one segment of the first directory now.
 pub(super) async fn reclaim_now(store: &Store, number: u32) -> Result<()> {
     reclaim_in(store, 0, number).await
 }
@@ -225,12 +225,12 @@ pub(super) async fn reclaim_in(store: &Store, directory: usize, number: u32) -> 
     let members = store.inner.members(victim.key()).await;
     let carried = Carried::Worthwhile { bytes_max: carried_max(&victim) };
     store.inner.reclaim(directory, &victim, carried, members).await?;
-    // As the snapshot would have done that lets it go.
+    // As the snapshot that releases it would have done.
     directory.log_list.settle(directory.disk.as_ref(), number + 1).await.unwrap();
     Ok(())
 }
 
-/// Ends the present log by writing to it.
+/// Fills the current log, so that the next one begins.
 pub(super) async fn next_log(store: &Store, disk: &MemoryDisk) {
     let logs = files(disk, ".log").await.len();
     while files(disk, ".log").await.len() == logs {
@@ -238,7 +238,7 @@ pub(super) async fn next_log(store: &Store, disk: &MemoryDisk) {
     }
 }
 
-/// Takes back the first log while a change stands in the next one and not yet in the tables.
+/// Reclaims the first log while a change is in the next one and not yet in the tables.
 async fn reclaim_beside<T: Send + 'static>(
     store: &Store,
     disk: &MemoryDisk,
@@ -272,7 +272,7 @@ async fn what_is_pinned_is_not_doomed_and_what_is_doomed_is_not_pinned() {
     assert!(segment.pin().is_some() && segment.doom());
 }
 
-/// A restart knows what the log says: a copy of before the change must not stand behind it.
+/// A restart knows what the log says: a copy of the state before the change must not come after the change.
 #[tokio::test]
 async fn what_changes_while_it_is_carried_is_carried_as_it_is_then() {
     let disk = MemoryDisk::default();
@@ -318,7 +318,7 @@ async fn a_copy_never_stands_behind_the_delete_of_what_it_copies() {
     assert!(open(&disk).await.peek(b"a").is_none(), "the delete was acknowledged");
 }
 
-/// Reclaim may take long, on a slow disk.
+/// On a slow disk, reclaim may take long.
 #[tokio::test]
 async fn a_concatenation_waits_for_reclaim_and_does_not_turn_in_circles() {
     let disk = MemoryDisk::default();
@@ -354,7 +354,7 @@ async fn segments_that_nobody_needs_go_first() {
     let disk = MemoryDisk::default();
     let store = tight(&disk).await;
     store.set_retention(Arc::<Keep>::default());
-    // The oldest has something worth keeping, the ones behind it have nothing.
+    // The oldest segment has something worth keeping, the later ones have nothing.
     for index in 0..20 {
         put_fill(&store, &format!("k{index}"), &pattern(index, 900)).await;
     }
@@ -375,7 +375,7 @@ async fn reclaim_keeps_the_share_free_that_the_settings_say_and_no_more() {
     for index in 0..6000 {
         put_fill(&store, &format!("o{index}"), &pattern(index, 900)).await;
         settle().await;
-        // Of what the next snapshot leaves.
+        // Of the room that the next snapshot leaves.
         let usage = store.usage();
         let (free, fourth) = (usage.free_bytes, usage.capacity_bytes / 4);
         assert!(free >= fourth - 2000, "{free} after {index}");
@@ -384,7 +384,8 @@ async fn reclaim_keeps_the_share_free_that_the_settings_say_and_no_more() {
     }
 }
 
-/// Damage of what may leave costs that object; of what may not, its segment stays; and reclaim goes on with the others.
+/// Damaged clean data costs only that object. The segment of damaged pinned data stays. Reclaim continues with the
+/// others.
 #[tokio::test]
 async fn damaged_objects_do_not_stop_reclaim() {
     let disk = MemoryDisk::default();
@@ -395,7 +396,7 @@ async fn damaged_objects_do_not_stop_reclaim() {
     while files(&disk, ".log").await.len() < 2 {
         put(&store, "churn", &pattern(3, 900)).await;
     }
-    // From now on the first log may go, and is the oldest that somebody needs.
+    // From now on the first log may go, and is the oldest one that is needed.
     store.inner.snapshot().await.unwrap();
     for (name, data) in [("00000001.log", pattern(1, 900)), ("00000002.fill", pattern(2, 900))] {
         let contents = disk.contents(name).unwrap();
@@ -412,7 +413,7 @@ async fn damaged_objects_do_not_stop_reclaim() {
     assert!(names.contains(&"00000001.log".to_owned()) && !names.contains(&"00000002.fill".to_owned()), "{names:?}");
 }
 
-/// It may hold the last write of a value, which a rebuild would miss.
+/// The log may hold the last write of a value, which a rebuild would miss.
 #[tokio::test]
 async fn a_damaged_log_is_not_reclaimed() {
     let disk = MemoryDisk::default();
@@ -458,7 +459,7 @@ async fn writes_go_where_there_is_room() {
     }
 }
 
-/// Of an object in two segments, one of which goes.
+/// An object is in two segments, and one of them goes.
 #[tokio::test]
 async fn only_the_bytes_in_a_reclaimed_segment_are_dropped_or_moved() {
     for keep in [false, true] {
@@ -548,7 +549,7 @@ async fn of_a_commit_what_still_counts_is_carried() {
     assert!(!is_needed(written("v"), version), "it stands in another log already");
 }
 
-/// One log after the other fills up, with something in each that may not go.
+/// One log after another fills up, with something in each that may not go.
 #[tokio::test]
 async fn a_store_of_logs_alone_makes_room_for_itself() {
     let disk = MemoryDisk::default();

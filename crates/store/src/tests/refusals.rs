@@ -1,4 +1,4 @@
-//! What is not ours, or newer than we are, is refused and left as it is.
+//! Files that are not ours, or newer than this code, are refused and left unchanged.
 
 use super::*;
 use crate::record::crc32c;
@@ -75,7 +75,7 @@ async fn a_newer_format_is_refused_and_a_damaged_version_is_not_taken_for_one() 
             &format!("version {newer}, and this code knows up to {}", newer - 1),
         )
         .await;
-        // The same version without its checksum is damage.
+        // The same version without a valid checksum counts as damage.
         let disk = closed_store().await;
         disk.edit(name, |bytes| bytes[4] += 1);
         match try_open(&disk).await {
@@ -174,7 +174,7 @@ async fn a_value_that_is_not_for_this_code_is_refused_before_anything_changes() 
     write_value(&store, "a", Some("known")).await;
     write_value(&store, "b", Some("newer")).await;
     disk.kill();
-    // A torn end, which a start cuts off.
+    // A torn end, which a start would cut off.
     disk.edit("00000001.log", |bytes| bytes.extend_from_slice(&[7; 100]));
     let check: crate::ValueCheck = |key, value| match value {
         b"newer" => Err(format!("{} is newer", key.escape_ascii())),

@@ -1,4 +1,4 @@
-//! Who reads what was deleted keeps its room, but not from others who need it.
+//! A reader of a deleted object keeps its room, but not from others who need it.
 
 use super::*;
 
@@ -75,7 +75,7 @@ async fn a_reader_goes_on_where_reclaim_has_moved_the_object_to() {
     check_error(read_object(&readers[0]).await, ErrorKind::Gone, "");
 }
 
-/// Less than a share is held, and there is nothing else that could go.
+/// Readers hold less than their share, and nothing else can go.
 #[tokio::test]
 async fn a_writer_gets_the_room_of_readers_when_nothing_else_can_go() {
     let disk = MemoryDisk::default();
@@ -92,7 +92,7 @@ async fn a_writer_gets_the_room_of_readers_when_nothing_else_can_go() {
     while try_put(&store, &format!("stays{stay}"), &pattern(stay, size)).await.is_ok() {
         stay += 1;
     }
-    // All but the two segments that commits may use, and what a segment's last bytes are too few for.
+    // All but the two segments that only commits may use, and the ends of segments that are too short for a record.
     assert!(stay >= 20, "{stay}");
     for reader in &readers {
         check_error(read_object(reader).await, ErrorKind::Gone, "");

@@ -1,4 +1,4 @@
-//! Disks that do not answer for long.
+//! Disks that do not answer for a long time.
 
 use forebay_env::Task;
 
@@ -48,7 +48,7 @@ async fn a_large_object_does_not_wait_for_a_disk_that_does_not_answer() {
     let disk = MemoryDisk::default();
     let (env, clock) = Env::simulated(1);
     let store = Store::open(env, vec![Arc::new(disk.clone())], small(), None).await.unwrap();
-    // Its first extent needs a segment, whose header must last.
+    // Its first extent needs a new segment, whose header must be durable.
     disk.hold_syncs(true);
     let put = begin_put(&store, "large", 20_000);
     settle().await;
@@ -73,7 +73,7 @@ async fn a_large_object_does_not_wait_for_a_disk_that_does_not_answer() {
     assert_eq!(read(&store, "large").await.unwrap(), pattern(8, 20_000));
 }
 
-/// Readers need no copy: they are not kept waiting for one, nor by the memory that it takes.
+/// Readers need no copy, so they wait neither for one nor for the memory that it takes.
 #[tokio::test]
 async fn a_fill_does_not_wait_for_a_disk_that_does_not_answer() {
     let disk = MemoryDisk::default();
@@ -107,7 +107,7 @@ async fn a_fill_does_not_wait_for_a_disk_that_does_not_answer() {
     assert_eq!(read(&store, "clean").await.unwrap(), pattern(5, 100));
 }
 
-/// Its body came slowly, and the disk that was chosen in the beginning has ceased to answer.
+/// Its body came slowly, and the disk that was chosen at the beginning has stalled.
 #[tokio::test]
 async fn a_small_object_goes_to_a_disk_that_answers_at_its_end() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
@@ -133,7 +133,8 @@ async fn a_small_object_goes_to_a_disk_that_answers_at_its_end() {
     }
 }
 
-/// Who has given up a fill may delete the object: the fill is in the log before that, whenever the disk gets to it.
+/// A caller that has given up a fill may delete the object. The fill comes before that in the log, whenever the disk
+/// gets to it.
 #[tokio::test]
 async fn a_fill_that_was_given_up_does_not_bring_back_what_was_forgotten_since() {
     let disk = MemoryDisk::default();
@@ -164,14 +165,14 @@ async fn a_fill_that_was_given_up_does_not_bring_back_what_was_forgotten_since()
     assert_eq!(read(&store, "other").await.unwrap(), pattern(1, 10));
 }
 
-/// Many bodies share the memory for what waits: the last of them waits for long, and no disk stands still.
+/// Many bodies share the memory for waiting bytes. The last one waits for a long time, although no disk is stalled.
 #[tokio::test]
 async fn a_busy_disk_is_waited_for() {
     let disk = MemoryDisk::default();
     let (env, clock) = Env::simulated(1);
     let settings = Settings { write_buffer_bytes_max: 16 << 10, ..small() };
     let store = Store::open(env, vec![Arc::new(disk)], settings, None).await.unwrap();
-    // What the bodies before this one hold, each for a while.
+    // What earlier bodies hold, each for a while.
     let held = store.inner.places[0].permits.take(12 << 10).await;
     let writing = begin_put(&store, "large", 8 << 10);
     for _ in 0..10 {

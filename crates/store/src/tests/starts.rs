@@ -1,8 +1,8 @@
-//! Starts: what they find, whatever the process before has left half done.
+//! Starts: what they find, whatever the previous process has left half done.
 
 use super::*;
 
-/// Opens a store as a new process does, and compares what it holds of one small and one large object.
+/// Opens a store in a new process, and checks one small and one large object.
 async fn check_found(disks: &[MemoryDisk], says: &str) -> Store {
     let settings = Settings { capacity_bytes: vec![4 << 20; disks.len()], ..small() };
     let store = try_open_all(disks, settings).await.unwrap_or_else(|error| panic!("{says}: {error}"));
@@ -26,10 +26,10 @@ async fn a_beginning_that_was_interrupted_is_begun_again() {
     check_found(&[disk], "after the first start").await;
 }
 
-/// The process before has died between the renaming of a file and the sync of its directory.
+/// The previous process died between renaming a file and syncing its directory.
 #[test]
 fn an_identity_that_a_start_finds_survives_a_power_cut() {
-    /// Runs a process: whatever it has spawned ends with it.
+    /// Runs a process. Everything that it has spawned ends with it.
     fn run<T>(process: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(process)
     }
@@ -102,7 +102,7 @@ async fn the_newest_snapshot_counts_and_no_other_stays() {
     store.inner.snapshot().await.unwrap();
     assert!(disks[0].contents("snapshot").is_none() && disks[1].contents("snapshot").is_some());
     write_file(&disks[0], "snapshot", &older).await;
-    // What is not read can't be missed: the older one would replay this, and find nothing.
+    // What is not read can't be missed: the older snapshot would replay these records, and find nothing.
     for disk in &disks {
         for name in files(disk, ".log").await {
             disk.edit(&name, |bytes| bytes[64..].fill(0));

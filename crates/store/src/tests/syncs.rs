@@ -1,4 +1,4 @@
-//! What is waited for, and what a failed sync does.
+//! What commits wait for, and what a failed sync does.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ async fn a_failed_sync_is_answered_with_no_ack_and_never_tried_again() {
     }
 }
 
-/// Its bytes may be in memory only, where no later sync finds them.
+/// The bytes may be only in memory, where no later sync finds them.
 #[tokio::test]
 async fn what_a_start_finds_behind_a_failed_sync_is_written_again() {
     for seed in 0..10 {
@@ -111,14 +111,15 @@ async fn what_a_start_finds_behind_a_failed_sync_is_written_again() {
     }
 }
 
-/// So is the header of a log that a sync failed to begin: the list of the logs names it once the next one begins.
+/// The header of a log whose first sync failed is also written again: the list of logs names this log once the next one
+/// begins.
 #[tokio::test]
 async fn a_header_behind_a_failed_sync_is_written_again() {
     for seed in 0..10 {
         let disks = [MemoryDisk::default(), MemoryDisk::default()];
         let store = try_open_all(&disks, two()).await.unwrap();
         disks.iter().for_each(|disk| disk.fail_syncs(1));
-        // Nor does the process live to take it away.
+        // The process also can't take the file away.
         disks.iter().for_each(|disk| disk.fail_removes(true));
         for key in ["a", "b"] {
             check_error(try_put(&store, key, &pattern(1, 100)).await, ErrorKind::Failed, "sync");
@@ -202,7 +203,7 @@ fn two() -> Settings {
     Settings { capacity_bytes: vec![4 << 20, 4 << 20], ..small() }
 }
 
-/// A store of which one directory has failed with a commit, which got no answer.
+/// A store in which one directory has failed during a commit, which was not acknowledged.
 async fn with_failed_sync(disks: &[MemoryDisk], commit: impl AsyncFnOnce(&Store) -> Result<u64>) -> Store {
     let store = try_open_all(disks, two()).await.unwrap();
     for index in 0..4 {
@@ -239,7 +240,7 @@ async fn a_synced_write_needs_no_other_sync_unless_something_was_written_meanwhi
     assert_eq!(disk.syncs(), syncs + 2, "the first one may have begun before");
 }
 
-/// Somebody's sync fails while another directory takes the snapshot.
+/// A sync fails in one directory while another one takes the snapshot.
 #[tokio::test]
 async fn a_snapshot_during_which_a_directory_fails_is_not_used() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
@@ -258,7 +259,7 @@ async fn a_snapshot_during_which_a_directory_fails_is_not_used() {
     assert_eq!(store.counters().snapshots, snapshots + 1, "what failed before is not in its way");
 }
 
-/// The value that the same commit wrote names the pinned object, and a fill that came later would leave it without bytes.
+/// The value in the same commit names the pinned object, and a fill that came later would leave it without bytes.
 #[tokio::test]
 async fn a_commit_that_survives_a_failed_sync_keeps_its_object() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
@@ -271,7 +272,7 @@ async fn a_commit_that_survives_a_failed_sync_keeps_its_object() {
     assert_eq!(read(&store, "key").await.unwrap(), pattern(1, 100));
 }
 
-/// A store and the clock that its log waits by.
+/// A store, and the clock that its log waits by.
 async fn open_with_clock(disk: &MemoryDisk) -> (Store, Arc<ManualClock>) {
     let (env, clock) = Env::simulated(1);
     let store = Store::open(env, vec![Arc::new(disk.clone()) as Arc<dyn Disk>], small(), None).await.unwrap();
@@ -330,7 +331,7 @@ async fn a_commit_that_may_wait_ends_with_its_store() {
     assert_eq!(value(&open(&disk).await, "a").as_deref(), Some("value"));
 }
 
-/// Nobody knows what of it is on the disk: neither does a sync that comes later.
+/// Nobody knows what of it is on the disk, not even after a later sync.
 #[tokio::test]
 async fn a_commit_that_may_wait_fails_with_the_sync_of_the_next_one() {
     let disk = MemoryDisk::default();
@@ -344,7 +345,7 @@ async fn a_commit_that_may_wait_fails_with_the_sync_of_the_next_one() {
     assert_eq!(value(&store, "a"), None);
 }
 
-/// The next start finds it synced: the segment was, before there was another.
+/// The next start finds it synced: the segment was synced before there was another one.
 #[tokio::test]
 async fn a_commit_that_may_wait_is_synced_with_its_segment() {
     let disk = MemoryDisk::default();
@@ -363,7 +364,7 @@ async fn a_commit_that_may_wait_is_synced_with_its_segment() {
     assert_eq!(value(&open(&disk).await, "a").as_deref(), Some("value"));
 }
 
-/// The snapshot shows neither the value that got no answer nor that it was deleted later, in another directory.
+/// The snapshot shows neither the unacknowledged value nor that it was deleted later, in another directory.
 #[tokio::test]
 async fn what_got_no_answer_is_not_replayed_behind_a_snapshot() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
@@ -376,7 +377,7 @@ async fn what_got_no_answer_is_not_replayed_behind_a_snapshot() {
     assert_eq!(store.health().iter().filter(|health| health.failed.is_some()).count(), 0);
 }
 
-/// The log's length in the files of a directory, after each of a few commits that publish an object of this size.
+/// The log's length after each of a few commits that publish an object of this size.
 async fn lengths_after_commits(object_bytes: usize) -> Vec<usize> {
     let disk = MemoryDisk::default();
     let store =
@@ -402,14 +403,14 @@ async fn no_page_of_a_log_is_written_twice_where_that_wastes_little() {
     assert!(lengths[3] < 2 * 4096, "small objects share pages: {lengths:?}");
 }
 
-/// What comes later was made as if it were not there: an object of the one beside a value of the other would be neither.
+/// Later commits were made without it: an object of the one next to a value of the other would be inconsistent.
 #[tokio::test]
 async fn what_got_no_answer_is_void_when_other_commits_follow() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
     let store = with_failed_sync(&disks, async |store| try_put(store, "before0", &pattern(9, 100)).await).await;
     write_value(&store, "later", Some("value")).await;
     drop(store);
-    // The first start finds all of it; the second one what the first has left.
+    // The first start finds all of it, and the second one what the first has left.
     for _ in 0..2 {
         let store = try_open_all(&disks, two()).await.unwrap();
         assert_eq!(read(&store, "before0").await.unwrap(), pattern(0, 100));
@@ -417,7 +418,7 @@ async fn what_got_no_answer_is_void_when_other_commits_follow() {
     }
 }
 
-/// The log that says so goes, and the one that holds the commit stays.
+/// The log that declares it void goes, and the log that holds the commit stays.
 #[tokio::test]
 async fn what_is_void_stays_so_when_the_log_that_says_it_is_reclaimed() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
@@ -438,7 +439,7 @@ async fn what_is_void_stays_so_when_the_log_that_says_it_is_reclaimed() {
     assert_eq!(value(&store, "later").as_deref(), Some("value"));
 }
 
-/// In the log of the failed directory stand one commit that waited for the sync of another, and that other.
+/// The log of the failed directory holds one commit that waited to share the sync of another, and that other commit.
 #[tokio::test]
 async fn what_waited_for_a_sync_that_failed_is_void_too() {
     let disks = [MemoryDisk::default(), MemoryDisk::default()];
@@ -465,7 +466,7 @@ async fn what_waited_for_a_sync_that_failed_is_void_too() {
     assert_eq!(read(&store, "c").await, None);
 }
 
-/// Nobody need know of it after the next start, whatever stood behind it.
+/// After the next start nobody has to know of it, whatever came after it.
 #[tokio::test]
 async fn what_is_void_is_cut_off() {
     for bytes in (1000..7000).step_by(500) {

@@ -1,4 +1,4 @@
-//! Many threads at once, and a directory of the machine.
+//! Many threads at once, on a directory of the machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,17 +1,19 @@
-//! Bytes of an object on its way in that wait until they make an extent, or a record.
+//! Bytes of an incoming object that wait until they make an extent or a record.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Bytes are gathered in blocks of this size, so that they take little more memory than have come: a single buffer that grows would have
-/// up to twice as much. What is larger and comes at once is a block of its own.
+/// Bytes are gathered in blocks of this size, so that they take little more memory than has come: a single growing
+/// buffer would take up to twice as much. A larger piece that comes at once is a block of its own.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A block that has so many bytes gets room for all: each step of its growth leaves a hole of its size behind.
+/// A block with this many bytes is grown to its full size at once: each step of growth leaves a hole of its size in
+/// memory.
 const GROWN_BYTES: usize = BLOCK_BYTES / 4;
 
-/// Copies of what came: the pieces that a connection reads may be small parts of large buffers, which would stay with them.
+/// Holds copies of what came: the pieces that a connection reads may be small parts of large buffers, which they would
+/// keep in memory.
 #[derive(Default)]
 pub(crate) struct Waiting {
     closed: VecDeque<Bytes>,
@@ -29,7 +31,7 @@ impl Waiting {
         self.bytes == 0
     }
 
-    /// Adds `data`. No room is made ahead for more than `expected` bytes, those of `data` included.
+    /// Adds `data`. Reserves no room for more than `expected` bytes, those of `data` included.
     pub(crate) fn push(&mut self, mut data: &[u8], mut expected: u64) {
         self.bytes += data.len();
         while !data.is_empty() {
@@ -56,7 +58,7 @@ impl Waiting {
         }
     }
 
-    /// Takes out the first bytes, in one piece; without a copy when they are in one block.
+    /// Takes out the first bytes in one piece. Copies nothing when they are in one block.
     pub(crate) fn take(&mut self, bytes: usize) -> Bytes {
         assert!(bytes <= self.bytes, "{bytes} of {} bytes", self.bytes);
         self.close_block();
@@ -72,7 +74,7 @@ impl Waiting {
         taken.into()
     }
 
-    /// At most so many bytes of the first block.
+    /// Takes at most `most` bytes of the first block.
     fn take_block(&mut self, most: usize) -> Bytes {
         let mut block = self.closed.pop_front().expect("as many bytes are here as are taken");
         if block.len() > most {
@@ -82,7 +84,7 @@ impl Waiting {
         block
     }
 
-    /// All bytes, which stay and are one block from now on.
+    /// All bytes, which stay here, in one block from now on.
     pub(crate) fn join(&mut self) -> Bytes {
         let all = self.take(self.bytes);
         self.bytes = all.len();

@@ -1,4 +1,4 @@
-//! Bytes of files, in and out.
+//! Reads and writes the bytes of files.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -21,7 +21,7 @@ use crate::{ByteStream, Error, ErrorKind, Result, Upload};
 /// Bytes read or written at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Streams a range of an open file: one version, whatever happens to the name.
+/// Streams a range of an open file: one version, whatever happens to its name.
 pub(crate) fn stream(calls: DirectoryCalls, file: File, range: ByteRange) -> ByteStream {
     let file = Arc::new(file);
     let next = move |at: u64| {
@@ -46,7 +46,7 @@ fn read(file: &File, at: u64, length: usize) -> Result<Bytes> {
     Ok(buffer.freeze())
 }
 
-/// The bytes of an upload in pieces that are worth a step each.
+/// The bytes of an upload, in batches that are each worth a step.
 pub(crate) struct Batches {
     stream: ByteStream,
     size: u64,
@@ -81,7 +81,7 @@ impl Batches {
     }
 }
 
-/// A file that is not an object yet; removed when dropped, unless it has been renamed. Its functions block.
+/// A file that is not an object yet. It is removed when this is dropped, unless it was renamed. Its functions block.
 pub(crate) struct Temporary {
     tree: Tree,
     path: PathBuf,
@@ -92,7 +92,7 @@ pub(crate) struct Temporary {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if !self.is_in_place {
-            // What can't be removed is swept later.
+            // If it can't be removed, a sweep removes it later.
             let _ = self.tree.remove_file(&self.path);
         }
     }
@@ -102,7 +102,7 @@ impl Temporary {
     pub(crate) fn create(tree: Tree, random: &dyn Random) -> Result<Self> {
         let path = own("tmp").join(random.hex_id());
         let created = tree.create(&path).or_else(|error| match error.kind() {
-            // The first one.
+            // This is the first one, and the directory for it is missing.
             io::ErrorKind::NotFound => make_own(&tree, "tmp").and_then(|()| tree.create(&path)),
             _ => Err(error),
         });
@@ -129,7 +129,7 @@ impl Temporary {
         Ok(())
     }
 
-    /// Adds the metadata and makes all of it durable. Returns the tag.
+    /// Adds the metadata and makes everything durable. Returns the ETag.
     pub(crate) fn finish(&self, upload: &Upload) -> Result<ETag> {
         let stat = self.file.metadata().map_err(|error| failed("look at a file", error))?;
         let meta = meta::FileMeta::new(upload.generation, upload.info.as_ref().clone(), &stat);

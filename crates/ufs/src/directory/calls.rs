@@ -1,22 +1,22 @@
-//! Calls of a file system that is an under store, with all buckets that it has.
+//! Calls to a file system that is an under store, with all buckets that it has.
 
 use forebay_env::{Background, Calls};
 
 use crate::{Error, ErrorKind, Result};
 
-/// More writes at once only wait for the same disk. Whoever is alone has 16.
+/// More writes at once would only wait for the same disk. A requester that is alone gets 16.
 const WRITES_MAX: usize = 21;
 
-/// Whoever is alone has 24.
+/// A requester that is alone gets 24.
 const READS_MAX: usize = 32;
 
-/// Each may read a directory of millions of names. Whoever is alone has six.
+/// Each may read a directory of millions of names. A requester that is alone gets six.
 const LISTS_MAX: usize = 8;
 
 /// Threads that one file system may keep.
 pub const DIRECTORY_CALLS_MAX: usize = WRITES_MAX + READS_MAX + LISTS_MAX;
 
-/// None of these waits behind one of the others, and nobody's behind all of somebody else's.
+/// Reads, writes and listings do not wait for one another, and no requester waits for all calls of another one.
 #[derive(Clone)]
 pub(crate) struct DirectoryCalls {
     reads: Calls,
@@ -26,7 +26,8 @@ pub(crate) struct DirectoryCalls {
 
 impl DirectoryCalls {
     pub(crate) fn new(background: &Background) -> Self {
-        // One page may look at a million names, and one key may need 127 directories. That must not cost others the processors.
+        // One page may look at a million names, and one key may need 127 directories. That must not take the processors
+        // away from others.
         let giving_way = |first, max| Calls::giving_way(background, first, max);
         let (writes, lists) = (giving_way(1, WRITES_MAX), giving_way(0, LISTS_MAX));
         Self { reads: Calls::new(READS_MAX), writes, lists }
@@ -38,7 +39,7 @@ impl DirectoryCalls {
         run(&self.reads, work).await
     }
 
-    /// What may wait for a sync.
+    /// For work that may wait for a sync.
     ///
     /// # Errors
     /// Those of `work`.
@@ -49,7 +50,7 @@ impl DirectoryCalls {
         run(&self.writes, work).await
     }
 
-    /// What looks through directories.
+    /// For work that reads through directories.
     ///
     /// # Errors
     /// Those of `work`.

@@ -1,10 +1,10 @@
-//! What refusals of a file system mean.
+//! What errors of a file system mean.
 
 use std::io;
 
 use crate::{Error, ErrorKind};
 
-/// Turns a refusal of the file system into an error.
+/// Turns an error of the file system into one of the under store.
 pub(super) fn failed(doing: &str, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -18,7 +18,7 @@ pub(super) fn failed(doing: &str, error: io::Error) -> Error {
     }
 }
 
-/// Whether an error says that there is no such object: absent, or a directory or a link in the way.
+/// Whether an error means that there is no such object: it is absent, or a directory or a link is in the way.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     let no_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     no_link

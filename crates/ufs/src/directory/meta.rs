@@ -1,4 +1,4 @@
-//! What a file cannot say of an object itself.
+//! What a file itself cannot say about an object.
 
 use std::fs::{File, Metadata};
 use std::io::{Read, Write};
@@ -15,22 +15,22 @@ use super::own::{make_own, own};
 use super::tree::Tree;
 use crate::{RemoteObject, Result, Stamp};
 
-/// The extended attribute.
+/// The name of the extended attribute.
 const ATTRIBUTE: &str = "user.forebay";
 
-/// Attributes above this go into a file: ext4 keeps all of a file's attributes in one block of 4 KiB.
+/// Larger metadata goes into a file: ext4 keeps all attributes of a file in one block of 4 KiB.
 const ATTRIBUTE_BYTES_MAX: usize = 2048;
 
-/// In the attribute's place when the metadata is in a file.
+/// The value of the attribute when the metadata is in a file.
 const IN_FILE: &[u8] = b"file";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileMeta {
     version: u32,
-    /// Zero for a file that somebody else wrote and that got tags here.
+    /// Zero for a file that somebody else wrote and that was tagged here.
     pub(crate) generation: Generation,
     pub(crate) info: ObjectInfo,
-    /// The file that it belongs to: one that was changed in place is somebody else's.
+    /// The file that the metadata belongs to. A file that was changed in place is somebody else's.
     inode: u64,
     modified_ns: i128,
 }
@@ -78,7 +78,7 @@ pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) 
     let write = || -> std::io::Result<()> {
         let temporary = path.with_extension("new");
         make_own(tree, "meta")?;
-        // One that was left half written.
+        // One may be left over, half written.
         let _none_most_of_the_time = tree.remove_file(&temporary);
         let mut file = tree.create(&temporary)?;
         file.write_all(&bytes)?;
@@ -87,29 +87,30 @@ pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) 
         tree.sync(&own("meta"))
     };
     write().map_err(|error| failed("write metadata", error))?;
-    // Where attributes are not to be had at all, the file's number alone leads to the metadata.
+    // Where attributes are not available at all, the inode number alone leads to the metadata.
     let _ = rustix::fs::fsetxattr(file, ATTRIBUTE, IN_FILE, XattrFlags::empty());
     Ok(())
 }
 
-/// Removes the metadata of a file that is gone. What stays by accident never fits another file.
+/// Removes the metadata of a file that is gone. Metadata that stays by accident never fits another file.
 pub(crate) fn forget(tree: &Tree, file: &File) {
     if let Ok(stat) = file.metadata() {
         let _ = tree.remove_file(&file_of(&stat));
     }
 }
 
-/// The tag of a file: changes whenever its bytes do. Never size and time alone, which a copy can preserve.
+/// The ETag of a file. It changes whenever the bytes do. It never depends on size and time alone, which a copy can
+/// preserve.
 pub(crate) fn remote_etag(stat: &Metadata, meta: Option<&FileMeta>) -> ETag {
     let ours = meta.map(|meta| meta.generation).filter(|generation| generation.0 != 0);
-    // Setting attributes moves the change time: it tells changes of foreign files only.
+    // Setting attributes moves the change time, so that time only shows changes of foreign files.
     let changed = match (ours, meta) {
         (Some(generation), _) => format!("g{generation}"),
         (None, Some(_)) => "tagged".to_owned(),
         (None, None) => format!("c{}.{}", stat.ctime(), stat.ctime_nsec()),
     };
     let identity = format!("{}:{}:{}:{changed}", stat.ino(), modified_ns(stat), stat.len());
-    // Not an MD5 of the bytes, and so written as no client takes it for one.
+    // This is no MD5 of the bytes, so it is written in a form that no client takes for one.
     ETag::from_parts(Md5::digest(identity.as_bytes()).into(), 0)
 }
 
@@ -126,7 +127,7 @@ pub(crate) fn object(stat: &Metadata, meta: Option<&FileMeta>) -> RemoteObject {
     RemoteObject { info, remote_etag, stamp }
 }
 
-/// A file's identity and times, for tags that change with every change.
+/// The modification time, in nanoseconds since the Unix epoch.
 fn modified_ns(stat: &std::fs::Metadata) -> i128 {
     i128::from(stat.mtime()) * 1_000_000_000 + i128::from(stat.mtime_nsec())
 }

@@ -1,9 +1,11 @@
-//! The names in a directory in the order of keys, as a listing takes them, and those of large directories that are kept from page to page.
+//! The names in a directory in the order of keys, as a listing takes them. The names of large directories are kept from
+//! page to page.
 //!
-//! A directory gives its names in no order: whoever wants the next thousand has to read them all. Of one with a million names that
-//! takes half a second, for each of a thousand pages. So a long stretch of them is kept, and believed while the directory shows the times at
-//! which it was read. File systems count these in steps of up to two seconds, so that a change in the step of a reading would not show: a
-//! stretch is kept only when the same times had been seen a while before.
+//! A directory returns its names in no order, so getting the next thousand means reading all of them. For a directory
+//! with a million names that takes half a second, and a thousand pages need it. So a long stretch of names is kept. It
+//! is trusted while the directory shows the times at which it was read. File systems count these times in steps of up
+//! to two seconds, and a change in the same step as the read would not show. So a stretch is kept only when the same
+//! times had been seen a while before.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -21,17 +23,18 @@ use super::paths::{Name, parse};
 use super::tree::{Directory, Tree};
 use crate::Result;
 
-/// Bytes that are kept in all.
+/// Most bytes that are kept in all.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
-/// Directories that are remembered.
+/// Most directories that are remembered.
 const DIRECTORIES_MAX: usize = 64;
 
-/// For so long a directory must have shown the same times: FAT counts in two seconds, and no other system in longer steps.
+/// How long a directory must have shown the same times. FAT counts in steps of two seconds, and no other file system in
+/// longer ones.
 const STEADY: Duration = Duration::from_secs(3);
 
-/// File systems that change the times of a directory with its names. Others, as those in front of an object store, may not, and those over a
-/// network may show old times beside new names. From statfs(2).
+/// File systems that change the times of a directory with its names. Others may not, such as those in front of an
+/// object store, and network file systems may show old times with new names. The numbers are from statfs(2).
 const TRUSTED: [u64; 7] = [
     0xEF53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -45,37 +48,37 @@ const TRUSTED: [u64; 7] = [
 /// What is kept.
 #[derive(Debug, Clone, Copy)]
 struct Rule {
-    /// Fewer names are read anew each time.
+    /// The names of smaller directories are read again each time.
     large: usize,
-    /// Names of a kept stretch.
+    /// Number of names in a kept stretch.
     stretch: usize,
     trusts: fn(u64) -> bool,
 }
 
 const RULE: Rule = Rule { large: 1 << 12, stretch: 1 << 16, trusts: |kind| TRUSTED.contains(&kind) };
 
-/// A file or a directory on the way. They sort by what they add to a key.
+/// A file, or a directory on the way to one. They sort by what they add to a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     /// Ends with `/` for a directory.
     pub(super) component: Box<str>,
-    /// Where it is in its directory, unless its component says that.
+    /// Where it is in its directory. `None` when the component says that.
     path: Option<Box<str>>,
 }
 
-/// Names of a directory, from one on. Without gaps.
+/// Names of a directory from one name on, without gaps.
 #[derive(Debug)]
 pub(super) struct Stretch {
     /// The first component that it might hold.
     from: Box<str>,
     entries: Vec<Entry>,
-    /// Whether there are more behind the last one.
+    /// Whether more names follow the last one.
     pub(super) is_cut: bool,
-    /// What it takes in memory.
+    /// Bytes that it takes in memory.
     bytes: usize,
 }
 
-/// What a directory shows while nothing in it changes.
+/// The times that a directory shows while nothing in it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Times {
     modified: (i64, i64),
@@ -85,10 +88,10 @@ struct Times {
 /// A large directory.
 struct Known {
     times: Times,
-    /// When these times were seen first, on the monotonic clock.
+    /// When these times were first seen, on the monotonic clock.
     since: Duration,
     stretches: VecDeque<Arc<Stretch>>,
-    /// Counts up with each use.
+    /// The value of [`State::uses`] at the last use.
     used: u64,
 }
 
@@ -113,16 +116,16 @@ struct State {
     bytes: usize,
 }
 
-/// Takes the first names from one on.
+/// Collects the first `max` names from `from` on.
 struct Collector<'a> {
     from: &'a str,
     max: usize,
-    /// Twice as many as wanted at most, in no order.
+    /// At most twice as many as wanted, in no order.
     held: Vec<Entry>,
-    /// The last component that is wanted, once more have come than wanted.
+    /// The last component that is wanted, once more have come than are wanted.
     last: Option<Box<str>>,
     seen: usize,
-    /// A part of the names is in directories of their own.
+    /// Some of the names are in directories of their own.
     is_spread: bool,
 }
 
@@ -145,7 +148,7 @@ impl Stretch {
         Self { from: from.into(), entries, is_cut, bytes }
     }
 
-    /// Those from `from` on.
+    /// The entries from `from` on.
     pub(super) fn entries_from(&self, from: &str) -> &[Entry] {
         let begin = self.entries.partition_point(|entry| *entry.component < *from);
         self.entries.get(begin..).unwrap_or_default()
@@ -158,11 +161,11 @@ impl Stretch {
     /// Where the next stretch begins.
     pub(super) fn end(&self) -> String {
         let last = self.entries.last().map_or(&*self.from, |entry| &*entry.component);
-        // No name holds this character.
+        // No name contains this character.
         format!("{last}\0")
     }
 
-    /// The last component that it speaks of; `None` is for all that come.
+    /// The last component that it says anything about. `None` when that includes all that follow.
     fn last(&self) -> Option<&str> {
         let last = || self.entries.last().map_or(&*self.from, |entry| &*entry.component);
         self.is_cut.then(last)
@@ -183,7 +186,8 @@ impl Stretch {
 }
 
 impl Kept {
-    /// Names of a directory from `from` on: `max` of them or a kept stretch, unless there are fewer. `None` when the directory is gone.
+    /// Names of a directory from `from` on: `max` of them or a kept stretch, or fewer if there are no more. `None` when
+    /// the directory is gone.
     pub(super) fn names(
         &self,
         env: &Env,
@@ -194,7 +198,7 @@ impl Kept {
     ) -> Result<Option<Arc<Stretch>>> {
         let directory = match tree.directory(path) {
             Ok(directory) => directory,
-            // Removed, or replaced by something else, while the walk was on its way.
+            // It was removed, or replaced by something else, during the walk.
             Err(error) if is_absent(&error) && !path.as_os_str().is_empty() => return Ok(None),
             Err(error) => return Err(failed("list a directory", error)),
         };
@@ -223,7 +227,7 @@ impl Kept {
         Ok(Some(stretch))
     }
 
-    /// Keeps names of small directories, on any file system.
+    /// Also keeps the names of small directories, on any file system.
     #[cfg(test)]
     pub(super) fn for_tests(large: usize, stretch: usize) -> Self {
         Self { rule: Rule { large, stretch, trusts: |_| true }, ..Self::default() }
@@ -252,7 +256,7 @@ impl Kept {
             state.known.insert(identity, Known { times, since: now, stretches: VecDeque::new(), used });
         }
         if let (Some(stretch), Some(known)) = (stretch, state.known.get_mut(&identity)) {
-            // Others may have read the same meanwhile.
+            // Another call may have read the same meanwhile.
             if !known.stretches.iter().any(|kept| stretch.lies_within(kept)) {
                 let (come, mut gone) = (stretch.bytes, 0);
                 known.stretches.retain(|kept| {
@@ -276,7 +280,7 @@ enum Found {
 }
 
 impl State {
-    /// Forgets what was used least lately.
+    /// Forgets what was used least recently.
     fn shrink(&mut self) {
         while self.bytes > KEPT_BYTES_MAX {
             let holders = self.known.values_mut().filter(|known| !known.stretches.is_empty());
@@ -301,8 +305,8 @@ impl<'a> Collector<'a> {
         Self { from, max, held: Vec::new(), last: None, seen: 0, is_spread: false }
     }
 
-    /// Takes the names of a directory, and those of the directories that continue long components. `inside` is its path from the first one,
-    /// `path` from the root.
+    /// Collects the names of a directory, and those of the directories that continue long components. `inside` is its
+    /// path from the first directory, `path` from the root.
     fn read(&mut self, tree: &Tree, directory: &Directory, inside: &Path, path: &Path, begun: &str) -> Result<()> {
         let entries = directory.entries().map_err(|error| failed("list a directory", error))?;
         for entry in entries {
@@ -327,7 +331,7 @@ impl<'a> Collector<'a> {
                 (Some(Name::Whole(component)), FileType::RegularFile) => {
                     self.take(format!("{begun}{component}"), inside, &name);
                 }
-                // Links, devices, and names that no key makes are not objects.
+                // Links, devices, and names that no key produces are not objects.
                 (Some(_) | None, _) => {}
             }
         }
@@ -346,7 +350,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Lets all go but the first, in a time that grows with their number.
+    /// Drops all but the first, in linear time.
     fn cut(&mut self) {
         if self.held.len() <= self.max {
             return;
@@ -360,7 +364,7 @@ impl<'a> Collector<'a> {
         self.cut();
         let mut entries = self.held;
         entries.sort_unstable();
-        // Others may have made two names of one key; the plain one comes first.
+        // Others may have made two names for one key. The plain one comes first.
         entries.dedup_by(|next, one| next.component == one.component);
         entries.shrink_to_fit();
         Stretch::new(self.from, entries, self.last.is_some())
@@ -397,7 +401,7 @@ mod tests {
             self.kept.names(&self.env, &tree, Path::new(""), from, 10).unwrap().unwrap()
         }
 
-        /// Waits until a change has another time than those before.
+        /// Waits until a change gets a later time than those before.
         fn next_tick(&self) {
             let modified = || std::fs::metadata(self.directory.path()).unwrap().modified().unwrap();
             let probes = tempfile::tempdir().unwrap();
@@ -487,11 +491,11 @@ mod tests {
         for directory in 0..2 * DIRECTORIES_MAX as u64 {
             kept.keep((1, directory), times, Duration::ZERO, None);
         }
-        // Each twice: two may read at once.
+        // Each twice: two calls may read at once.
         for begin in (0..2 * 20).map(|at| at / 2 * RULE.stretch) {
             kept.keep((2, 1), times, Duration::ZERO, Some(stretch(begin)));
         }
-        // Behind all names there is nothing, wherever one begins.
+        // There is nothing after the last name, wherever a stretch begins.
         for number in 0..100 {
             let from = "z".repeat(1000 - number);
             let nothing = Stretch::new(&from, Vec::new(), false);

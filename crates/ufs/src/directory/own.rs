@@ -1,11 +1,11 @@
-//! Where files lie that are no objects.
+//! Where files are kept that are not objects.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::tree::Tree;
 
-/// Holds what is not an object: files being written, and metadata that does not fit an attribute.
+/// Holds files that are being written, and metadata that does not fit an attribute.
 pub(super) const OWN_DIRECTORY: &str = ".forebay";
 
 /// The path of something that is not an object.
@@ -13,7 +13,7 @@ pub(super) fn own(name: &str) -> PathBuf {
     Path::new(OWN_DIRECTORY).join(name)
 }
 
-/// Makes a directory for what is not an object, if it is not there.
+/// Makes a directory for files that are not objects, if it does not exist.
 pub(super) fn make_own(tree: &Tree, name: &str) -> io::Result<()> {
     for path in [Path::new(OWN_DIRECTORY), &own(name)] {
         match tree.create_directory(path) {

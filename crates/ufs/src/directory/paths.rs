@@ -1,9 +1,9 @@
 //! Keys as paths, and back.
 //!
-//! A key's components become file names. What is no good as a name is escaped with `%`, which stands for itself as
-//! `%25`: an empty component is `%`, `.` and `..` are `%2E` and `%2E%2E`, a component with the name of our own directory begins
-//! with `%2E`, and long components are cut into directories whose names end in `%+`. Where a file and a directory
-//! want one name, the file gets `%@` behind.
+//! A key's components become file names. What cannot be a file name is escaped with `%`, which itself becomes `%25`: an
+//! empty component is `%`, `.` and `..` are `%2E` and `%2E%2E`, a component with the name of our own directory begins
+//! with `%2E`, and long components are split into directories whose names end in `%+`. Where a file and a directory
+//! need the same name, `%@` is appended to the file's.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -22,10 +22,10 @@ use super::tree::Tree;
 /// Longest piece of a component: file names have at most 255 bytes, and a mark may follow.
 const PIECE_BYTES: usize = 200;
 
-/// Behind the name of a directory that holds the rest of a long component.
+/// Ends the name of a directory that holds the rest of a long component.
 const CONTINUES: &str = "%+";
 
-/// Behind the name of a file whose own name is that of a directory.
+/// Ends the name of a file whose own name is taken by a directory.
 const BESIDE: &str = "%@";
 
 /// What a name in a directory stands for.
@@ -48,7 +48,7 @@ fn escape(component: &str) -> String {
     if component == OWN_DIRECTORY { escaped.replacen('.', "%2E", 1) } else { escaped }
 }
 
-/// What a name stands for; `None` for names that no key makes.
+/// What a name stands for. `None` for names that no key produces.
 pub(crate) fn parse(name: &str) -> Option<Name> {
     if !name.contains('%') {
         return Some(Name::Whole(name.to_owned()));
@@ -87,12 +87,12 @@ fn names(key: &str) -> Vec<String> {
     names
 }
 
-/// Levels of directories that a key takes, its file included.
+/// Number of directory levels that a key takes, its file included.
 pub(crate) fn levels(key: &str) -> usize {
     names(key).len()
 }
 
-/// Where a key's file may be.
+/// The paths where a key's file may be.
 pub(crate) fn candidates(key: &str) -> [PathBuf; 2] {
     let plain: PathBuf = names(key).iter().collect();
     let beside = beside(&plain);
@@ -105,43 +105,45 @@ fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
-/// Directories below the root that are remembered to be durable; about 150 bytes each.
+/// Most directories below the root that are remembered to be durable. Each takes about 150 bytes.
 const DURABLE_MAX: usize = 1 << 16;
 
-/// The number of its inode, and when it was born.
+/// The inode number of a directory, and when it was created.
 type Identity = (u64, SystemTime);
 
 fn identity(stat: &Metadata) -> Option<Identity> {
     stat.created().ok().map(|born| (stat.ino(), born))
 }
 
-/// Directories whose names this process has made durable, with those of all that they lie in. One that somebody else has removed and made anew is another one: file
-/// systems give its inode's number again, and only the time of its birth differs.
+/// Directories whose names this process has made durable, together with those of all their parents. A directory that
+/// somebody else has removed and made again is another one: file systems reuse inode numbers, and only the creation
+/// time differs.
 #[derive(Default)]
 pub(crate) struct Durable {
     known: Mutex<HashMap<PathBuf, Identity>>,
     /// Counts the directories that this process has removed.
     removals: AtomicU64,
-    /// Is told of each sync.
+    /// Called at each sync.
     #[cfg(test)]
     pub(crate) on_sync: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Durable {
-    /// Syncs the parents of these directories, each of which lies in the one before, unless that was done already. There may be hundreds.
+    /// Syncs the parents of these directories, each of which is inside the one before, unless that was done already.
+    /// There may be 127.
     pub(crate) fn ensure(&self, tree: &Tree, directories: &[PathBuf]) -> io::Result<()> {
-        // The deepest is looked at first. Who removes one above it must have removed it before, and what is remembered of it is that of nothing.
-        // Not noticed is a move by somebody else.
+        // The deepest is checked first. Somebody who removes one above it must have removed it before, and then what is
+        // remembered of it matches nothing. A move by somebody else goes unnoticed.
         let mut unknown = Vec::new();
         for directory in directories.iter().rev() {
             let stat = match tree.metadata(directory) {
-                // Removed meanwhile, with all its names, or never a directory.
+                // It was removed meanwhile, with all its names, or never was a directory.
                 Err(error) if is_absent(&error) => continue,
                 stat => stat?,
             };
             let identity = identity(&stat);
             if self.knows(directory, identity) {
-                // And so are all that it lies in.
+                // So are all its parents.
                 break;
             }
             unknown.push((directory, identity));
@@ -159,7 +161,7 @@ impl Durable {
             if known.len() >= DURABLE_MAX {
                 known.clear();
             }
-            // Where the file system does not tell when it was born, each upload syncs.
+            // Where the file system does not record creation times, each upload syncs.
             if let Some(identity) = identity {
                 known.insert(directory.clone(), identity);
             }
@@ -171,7 +173,8 @@ impl Durable {
         self.removals.load(Ordering::SeqCst)
     }
 
-    /// Whether these directories are there as `ensure` has left them, when there had been so many removals before.
+    /// Whether these directories are still as `ensure` has left them. `removals` is the number of removals before that
+    /// call.
     pub(crate) fn is_ensured(&self, tree: &Tree, directories: &[PathBuf], removals: u64) -> bool {
         let Some(deepest) = directories.last() else { return true };
         let is_known = |stat: Metadata| match identity(&stat) {
@@ -185,7 +188,7 @@ impl Durable {
         identity.is_some() && self.known.lock().get(directory) == identity.as_ref()
     }
 
-    /// The directory was removed.
+    /// Notes that a directory was removed.
     pub(crate) fn forget(&self, directory: &Path) {
         self.removals.fetch_add(1, Ordering::SeqCst);
         self.known.lock().remove(directory);
@@ -195,12 +198,12 @@ impl Durable {
 /// Where the file of a new key goes.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
-    /// The directories on the way, which need not be durable yet.
+    /// The directories on the way. They may not be durable yet.
     pub(crate) directories: Vec<PathBuf>,
 }
 
 impl Place {
-    /// The place of a file that is there.
+    /// The place of a file that exists.
     pub(crate) fn present(path: PathBuf) -> Self {
         let parents = path.ancestors().skip(1).take_while(|parent| !parent.as_os_str().is_empty());
         let mut directories: Vec<_> = parents.map(Path::to_owned).collect();
@@ -209,7 +212,8 @@ impl Place {
     }
 }
 
-/// Makes the directories of a key that has no file yet, up to a file that is in the way. Whoever removes directories may do so meanwhile.
+/// Makes the directories of a key that has no file yet, up to a file that is in the way. Others may remove directories
+/// meanwhile.
 pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf>> {
     let [plain, _] = candidates(key);
     let directories = Place::present(plain).directories;
@@ -230,7 +234,7 @@ pub(crate) fn make_directories(tree: &Tree, key: &str) -> io::Result<Vec<PathBuf
     Ok(directories)
 }
 
-/// Where the file of a key goes that has none yet. Its directories are made, and files in their way move beside.
+/// Where the file of a new key goes. Makes its directories, and renames files that are in their way.
 pub(crate) fn make_place(tree: &Tree, key: &str) -> io::Result<Place> {
     let [plain, beside_plain] = candidates(key);
     let directories = Place::present(plain.clone()).directories;
@@ -252,7 +256,7 @@ pub(crate) fn make_place(tree: &Tree, key: &str) -> io::Result<Place> {
     Ok(Place { path, directories })
 }
 
-/// Others may make it for their keys at the same moment.
+/// Another key may make it at the same moment.
 fn make_directory(tree: &Tree, path: &Path) -> io::Result<()> {
     match tree.create_directory(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

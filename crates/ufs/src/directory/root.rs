@@ -20,16 +20,16 @@ use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 pub struct DirectoryRoot {
     env: Env,
     path: PathBuf,
-    /// All buckets are on one file system.
+    /// All buckets are on one file system, so they share its calls.
     calls: DirectoryCalls,
     kept: Kept,
 }
 
 impl DirectoryRoot {
-    /// Takes a directory, and makes it when it is absent.
+    /// Opens a directory, and makes it when it is absent.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
         let directory = path.clone();
         let calls = DirectoryCalls::new(&env.background);
@@ -74,7 +74,8 @@ impl BucketRoot for DirectoryRoot {
             .write(move || {
                 let tree = root.open().map_err(|error| failed("open the directory", error))?;
                 let made = tree.create_directory(Path::new(name.as_str()));
-                // What is persisted in it must not go with its name. An earlier try may have been cut off.
+                // A power cut must not take the name away, with everything that is stored in the bucket. Also synced if
+                // the bucket exists: an earlier try may have been interrupted.
                 tree.sync(Path::new("")).map_err(|error| failed("sync a directory", error))?;
                 match made {
                     Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -108,7 +109,7 @@ impl BucketRoot for DirectoryRoot {
                     }
                     Ok(()) | Err(_) => {}
                 }
-                // Fails when an object has come in between.
+                // Fails when an object was written meanwhile.
                 let base = base.open().map_err(|error| failed("open the directory", error))?;
                 base.remove_directory(Path::new(name.as_str()))
                     .map_err(|_| Error::new(ErrorKind::NotEmpty, format!("the bucket {name} is not empty")))?;

@@ -130,7 +130,7 @@ async fn a_bucket_that_is_a_link_is_none() {
     assert_eq!(std::fs::read(secret.path().join("secret")).unwrap(), b"secret");
 }
 
-/// Nor does what is written first go elsewhere.
+/// Files that are being written do not go elsewhere, either.
 #[tokio::test]
 async fn own_files_go_through_no_link() {
     let (directory, store) = store().await;
@@ -141,7 +141,7 @@ async fn own_files_go_through_no_link() {
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
-/// Keys that make, remove and stand in the way of the same directories: each ends as its own writer left it.
+/// Keys that make, remove and block the same directories: each ends as its own writer left it.
 #[tokio::test]
 async fn keys_come_and_go_beside_each_other() {
     const KEYS: [&str; 6] = ["d", "d/e", "d/e/f", "d/e/f/g", "d/e/x", "y/z"];
@@ -168,7 +168,7 @@ async fn keys_come_and_go_beside_each_other() {
     assert_eq!(left, [OWN_DIRECTORY]);
 }
 
-/// Who has removed it may not have synced that yet.
+/// The removal may not be synced yet.
 #[tokio::test]
 async fn in_the_place_of_a_directory_that_has_gone_the_one_is_synced_that_it_was_in() {
     let (_directory, store) = store().await;
@@ -181,7 +181,7 @@ async fn in_the_place_of_a_directory_that_has_gone_the_one_is_synced_that_it_was
     assert_eq!(synced("gone"), "");
 }
 
-/// While somebody has the names, directories are made and synced; only the file is put into place later.
+/// While somebody holds the lock of the names, directories are made and synced. Only putting the file into place waits.
 #[test]
 fn a_deep_key_holds_up_nobody() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -1,5 +1,5 @@
-//! Files below a directory, reached without following a link: neither at the end of a path nor on the way. Who can write there could
-//! lead us anywhere otherwise.
+//! Files below a directory, reached without following a symbolic link, neither at the end of a path nor on the way.
+//! Otherwise anybody who can write there could lead Forebay anywhere.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -11,16 +11,16 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Rights of new directories and files, but for the umask of the process.
+/// Permissions of new directories and files, before the umask of the process.
 const DIRECTORY_MODE: u32 = 0o777;
 const FILE_MODE: u32 = 0o640;
 
 /// Where a tree begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Root {
-    /// From the settings: links on this path are meant.
+    /// From the settings. Links in this path are intended.
     base: PathBuf,
-    /// A directory in it, which is no link.
+    /// A directory in `base`, which must not be a link.
     name: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl Tree {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         match rustix::fs::openat2(&self.root, path, flags, mode, beneath) {
-            // Kernels before 5.6, and sandboxes that do not know the call.
+            // Kernels before 5.6, and some sandboxes, do not know the call.
             Err(Errno::NOSYS | Errno::PERM) => self.resolve_by_steps(path, flags, mode),
             opened => Ok(opened?),
         }
@@ -89,25 +89,25 @@ impl Tree {
         Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
     }
 
-    /// The open directory of a path, and the last name.
+    /// The open parent directory of a path, and the last name.
     fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
         let parent = path.parent().unwrap_or(Path::new(""));
         Ok((self.resolve(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
     }
 
-    /// Opens what has the name for reading, and does not wait for the other end of a pipe.
+    /// Opens a file for reading. Does not wait for the other end of a pipe.
     pub(crate) fn open(&self, path: &Path) -> io::Result<File> {
         Ok(self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?.into())
     }
 
-    /// Makes a file that is not there yet, for writing.
+    /// Creates a file for writing. It must not exist yet.
     pub(crate) fn create(&self, path: &Path) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         Ok(self.resolve(path, flags, Mode::from_raw_mode(FILE_MODE))?.into())
     }
 
-    /// Of a link, that of the link.
+    /// Of a link, the metadata of the link itself.
     pub(crate) fn metadata(&self, path: &Path) -> io::Result<Metadata> {
         File::from(self.resolve(path, OFlags::PATH, Mode::empty())?).metadata()
     }
@@ -132,7 +132,7 @@ impl Tree {
         Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// Removes a directory and all in it; links go, and what they lead to stays.
+    /// Removes a directory and everything in it. Links are removed, and what they lead to stays.
     pub(crate) fn remove_all(&self, path: &Path) -> io::Result<()> {
         for (name, kind) in self.list(path)? {
             let inside = path.join(OsStr::from_bytes(&name));
@@ -150,7 +150,7 @@ impl Tree {
         Ok(rustix::fs::fsync(directory)?)
     }
 
-    /// The names in a directory, and what they are.
+    /// The names in a directory, and their types.
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<(Vec<u8>, FileType)>> {
         self.directory(path)?.entries()?.collect()
     }
@@ -161,7 +161,7 @@ impl Tree {
 }
 
 impl Directory {
-    /// The names in it, and what they are, one by one: there may be millions.
+    /// The names in it and their types, one by one: there may be millions.
     pub(crate) fn entries(&self) -> io::Result<impl Iterator<Item = io::Result<(Vec<u8>, FileType)>>> {
         let entries = Dir::read_from(self.0.as_fd())?;
         Ok(entries.filter_map(move |entry| named(&self.0, entry).transpose()))
@@ -171,13 +171,13 @@ impl Directory {
         self.0.metadata()
     }
 
-    /// The kind of file system that it is on, as statfs(2) numbers them.
+    /// The type of file system that it is on, as numbered by statfs(2).
     pub(crate) fn file_system(&self) -> io::Result<u64> {
         Ok(rustix::fs::fstatfs(&self.0)?.f_type as u64)
     }
 }
 
-/// Name and kind of an entry that is not the directory itself or its parent, and is still there.
+/// Name and type of an entry. `None` for the directory itself, its parent, and an entry that is gone by now.
 fn named(directory: &File, entry: rustix::io::Result<DirEntry>) -> io::Result<Option<(Vec<u8>, FileType)>> {
     let entry = entry?;
     let name = entry.file_name();
@@ -185,7 +185,7 @@ fn named(directory: &File, entry: rustix::io::Result<DirEntry>) -> io::Result<Op
         return Ok(None);
     }
     let kind = match entry.file_type() {
-        // Some file systems do not tell.
+        // Some file systems do not report the type.
         FileType::Unknown => match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => FileType::from_raw_mode(stat.st_mode),
             Err(Errno::NOENT) => return Ok(None),
@@ -242,7 +242,7 @@ mod tests {
         tree.remove_all(Path::new("own")).unwrap();
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
         assert_eq!(std::fs::read(outside.path().join("file")).unwrap(), b"outside");
-        // Neither is a bucket one.
+        // A bucket is not reached through a link, either.
         assert!(Root::new(directory.path().to_owned(), Some("out")).open().is_err());
     }
 }

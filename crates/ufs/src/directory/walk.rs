@@ -10,10 +10,11 @@ use super::tree::Tree;
 use crate::grouping::Grouping;
 use crate::{ListPage, ListRequest, ListedObject, Result};
 
-/// Names of one directory that are held at once, at first. When the page needs more, the directory is read again, with twice the room.
+/// Most names of one directory that are held at once, at first. When the page needs more, the directory is read again
+/// with twice the room.
 const HELD_MIN: usize = 4096;
 
-/// A page of a list on its way through a tree.
+/// The walk through a tree for one page of a list.
 struct Walk<'a> {
     env: &'a Env,
     kept: &'a Kept,
@@ -61,7 +62,7 @@ impl Walk<'_> {
                         return Ok(false);
                     }
                 }
-                // A walk deep inside one common prefix is over as soon as that is on the page.
+                // Inside a common prefix, the walk is over as soon as the prefix is on the page.
                 if !key.is_empty() && self.page.is_settled(key) {
                     return Ok(true);
                 }
@@ -69,13 +70,13 @@ impl Walk<'_> {
             if !names.is_cut {
                 return Ok(true);
             }
-            // A kept stretch has more than the page wanted.
+            // A kept stretch has more names than the page asked for.
             max *= if names.len() <= max { 2 } else { 1 };
             from = names.end();
         }
     }
 
-    /// Whether this and all behind it is behind the prefix.
+    /// Whether this key and all later ones come after the prefix.
     fn is_behind(&self, key: &str) -> bool {
         let prefix = self.request.prefix.as_str();
         key > prefix && !key.starts_with(prefix)
@@ -87,13 +88,14 @@ impl Walk<'_> {
     }
 }
 
-/// The first component below `key` that may hold a key which is not less than `bound`.
+/// The first component below `key` that may hold a key that is not less than `bound`.
 fn first_component<'a>(key: &str, bound: &'a str) -> &'a str {
     let Some(rest) = bound.strip_prefix(key) else { return "" };
     rest.find('/').map_or(rest, |slash| &rest[..=slash])
 }
 
-/// The first component below `key` behind all that begin like a common prefix. `None` when that ends deeper or elsewhere.
+/// A component below `key` that sorts after everything in a common prefix. `None` when that prefix ends deeper or
+/// elsewhere.
 fn behind_group(key: &str, group: &str) -> Option<String> {
     let rest = group.strip_prefix(key).filter(|rest| !rest.contains('/'))?;
     Some(format!("{rest}{}", char::MAX))
@@ -103,7 +105,7 @@ fn listed(tree: &Tree, key: &str, path: &Path) -> Option<ListedObject> {
     let file = tree.open(path).ok()?;
     let stat = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     let object = meta::object(&stat, meta::read(tree, &file, &stat).as_ref());
-    // A key that is too long, or of a kind that S3 can't have, can't be asked for either.
+    // A key that is too long, or that S3 can't have, can't be requested either.
     forebay_types::ObjectKey::new(key).ok()?;
     Some(ListedObject {
         key: key.to_owned(),
@@ -126,7 +128,8 @@ mod tests {
     use super::super::tree::Root;
     use super::*;
 
-    /// What a listing of these keys is, made without a directory: names of objects and common prefixes, and whether more follow.
+    /// The listing of these keys, made without a directory: names of objects and common prefixes, and whether more
+    /// follow.
     fn expected(keys: &BTreeSet<String>, request: &ListRequest) -> (Vec<String>, Option<String>) {
         let mut page = Grouping::new(request);
         for key in keys {
@@ -151,7 +154,7 @@ mod tests {
         (keys.chain(page.prefixes).collect(), page.next)
     }
 
-    /// However few names are held at once, and wherever what is kept of a directory begins and ends, a list is that of its keys.
+    /// However few names are held at once, and wherever a kept stretch begins and ends, a list shows exactly the keys.
     #[test]
     fn a_page_takes_what_it_wants_of_a_large_directory() {
         let (env, clock) = Env::simulated(7);
@@ -166,13 +169,13 @@ mod tests {
                 }
             }
         }
-        // Files beside directories of the same name.
+        // Files next to directories of the same name.
         keys.extend(["a-3".to_owned(), "b-3".to_owned(), format!("{long}-3")]);
         for key in &keys {
             let place = make_place(&tree, key).unwrap();
             std::fs::write(directory.path().join(place.path), "").unwrap();
         }
-        // Two names of one key.
+        // Two names for one key.
         std::fs::write(directory.path().join("c1%@"), "").unwrap();
         std::fs::create_dir(directory.path().join("empty")).unwrap();
         let any = |of: &[&str]| of[env.random.below(of.len() as u64) as usize].to_owned();

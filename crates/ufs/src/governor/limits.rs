@@ -1,4 +1,4 @@
-//! The numbers behind a governor.
+//! The state of a governor, and its decisions.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,13 +15,14 @@ use super::state::{Circuit, GovernorState, LastError};
 use super::{CallObserver, Caller, GovernorSettings, Lane, Work, is_an_answer, is_trouble};
 use crate::{Error, ErrorKind, Result};
 
-/// The adaptive limit is halved at most this often: what is in flight when the first refusal comes gets the same answer.
+/// The adaptive limit is halved at most this often: requests that are in flight at the first refusal get the same
+/// answer.
 const HALVING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Stands for buckets without a breaker of their own. No bucket has this name.
+/// The name of the breaker that buckets without one of their own share. No bucket has this name.
 const OTHERS: &str = "*";
 
-/// First pause before a read is tried again; doubles, and half of it is random.
+/// The pause before a retry of a read is this, doubled with every try. Half of it is random.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 pub struct Governor {
@@ -48,19 +49,22 @@ struct State {
     last_error: Option<LastError>,
 }
 
-/// Circuit breakers by bucket: objects of one that always fail stop no other. One that is not here is closed, and has seen no failure.
+/// Circuit breakers by bucket: objects of one bucket that always fail do not stop any other bucket. A bucket without a
+/// breaker has a closed circuit and no failures.
 type Breakers = HashMap<String, Breaker>;
 
-/// Buckets with a breaker of their own; more than have trouble at once, unless all have. Others share one.
+/// Most buckets that have a breaker of their own: more than have trouble at once, unless all have. The others share
+/// one.
 const BUCKETS_MAX: usize = 1000;
 
-/// A circuit breaker. Reads and writes have one each: an under store that takes no writes, or not those of some objects, may be read.
+/// A circuit breaker. Reads and writes have one each: an under store that takes no writes, or not those of some
+/// objects, may still serve reads.
 #[derive(Default)]
 struct Breaker {
     failures: u32,
-    /// Set while the circuit is open: when one probe may go.
+    /// Set while the circuit is open: when the next probe may be sent.
     probe_at: Option<Duration>,
-    /// Whether that one has been sent and has not answered yet.
+    /// Whether that probe was sent and has not been answered yet.
     probing: bool,
     openings: u32,
 }
@@ -69,7 +73,7 @@ impl Breaker {
     fn circuit(&self, now: Duration) -> Circuit {
         match self.probe_at {
             None => Circuit::Closed,
-            // A probe whose caller has gone away answers never: when its time is over, the next may go.
+            // A probe whose caller has gone away is never answered. When its time is over, the next one may be sent.
             Some(at) if self.probing && at > now => Circuit::Probing,
             Some(at) => Circuit::Open { probe_in: at.saturating_sub(now) },
         }
@@ -101,7 +105,7 @@ impl State {
         let breakers = self.breakers(work);
         let Some(closed) = breakers.remove(bucket).or_else(|| breakers.remove(OTHERS)) else { return };
         if closed.probe_at.is_some() {
-            // The under store may be back for all of them: the next request tells.
+            // The under store may be back for all of them: the next request shows whether it is.
             for breaker in breakers.values_mut().filter(|breaker| breaker.probe_at.is_some()) {
                 (breaker.probe_at, breaker.probing) = (Some(now), false);
             }
@@ -109,7 +113,7 @@ impl State {
     }
 }
 
-/// A place among the background requests.
+/// A slot among the concurrent background requests.
 struct Slot<'a> {
     governor: &'a Governor,
 }
@@ -144,17 +148,17 @@ impl Governor {
         &self.settings
     }
 
-    /// The present limit on background requests at once.
+    /// The current limit on concurrent background requests.
     pub fn limit(&self) -> u32 {
         self.state.lock().limit
     }
 
-    /// Whether requests of a kind are refused without being sent.
+    /// Whether requests of a kind are refused without being sent, for any bucket.
     pub fn is_open(&self, work: Work) -> bool {
         self.state.lock().breakers(work).values().any(|breaker| breaker.probe_at.is_some())
     }
 
-    /// What it knows of its under store now.
+    /// What the governor knows about its under store now.
     pub fn state(&self) -> GovernorState {
         let now = self.env.clock.monotonic();
         let state = self.state.lock();
@@ -179,7 +183,7 @@ impl Governor {
         self.env.clock.sleep(full / 2 + jitter).await;
     }
 
-    /// Lets a request through when its turn has come, and learns from the answer.
+    /// Sends a request when its turn has come, and learns from the answer.
     pub(super) async fn run<T>(
         &self,
         caller: Caller<'_>,
@@ -194,7 +198,7 @@ impl Governor {
             Lane::Background => Some(self.take_turn(bytes).await),
         };
         let started = self.env.clock.monotonic();
-        // The names of RPC conventions: the under store is another service.
+        // The names follow the conventions for RPC: the under store is another service.
         let span = tracing::info_span!(
             target: forebay_env::SPANS,
             "under_store",
@@ -217,7 +221,7 @@ impl Governor {
         result
     }
 
-    /// Whether the request is a probe.
+    /// Returns whether the request is a probe.
     ///
     /// # Errors
     /// `Unavailable`, at once, while the circuit is open and it is not time for a probe.
@@ -228,7 +232,8 @@ impl Governor {
         match breaker.probe_at {
             None => Ok(false),
             Some(at) if at <= now => {
-                // This request is the probe; the next may go when it has failed, or has not answered for as long.
+                // This request is the probe. The next one may be sent when it has failed, or has not been answered for
+                // this long.
                 breaker.probe_at = Some(now + self.settings.circuit_pause_max.0);
                 breaker.probing = true;
                 Ok(true)
@@ -257,7 +262,7 @@ impl Governor {
         slot
     }
 
-    /// Books the next free moment of both rate limits.
+    /// Reserves the next free moment of both rate limits.
     fn reserve_rate(&self, bytes: u64) -> Duration {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
@@ -298,7 +303,7 @@ impl Governor {
             return;
         };
         if trouble.kind == ErrorKind::Throttled {
-            // It answers: fewer requests are needed, not none.
+            // The under store answers: it needs fewer requests, not none.
             if state.halved_at.is_none_or(|at| now.saturating_sub(at) >= HALVING_INTERVAL) {
                 state.limit = (state.limit / 2).max(1);
                 state.halved_at = Some(now);
@@ -308,7 +313,7 @@ impl Governor {
         }
         let breaker = state.failing(work, bucket);
         breaker.failures += 1;
-        // What was under way when the circuit opened fails for the same reason.
+        // Requests that were in flight when the circuit opened fail for the same reason.
         let tells = is_probe || breaker.probe_at.is_none();
         if tells && breaker.failures >= self.settings.circuit_failures {
             let pause = self.settings.circuit_pause_min.0.saturating_mul(1 << breaker.openings.min(16));

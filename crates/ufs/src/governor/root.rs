@@ -8,7 +8,7 @@ use forebay_types::BucketName;
 use super::{Caller, Governed, Governor, Lane, Work};
 use crate::{BucketInfo, BucketRoot, Result, UnderStore};
 
-/// All buckets of an endpoint share its governor.
+/// The buckets of an endpoint, which share its governor.
 pub struct GovernedRoot {
     inner: Arc<dyn BucketRoot>,
     governor: Arc<Governor>,

@@ -1,4 +1,4 @@
-//! What a governor tells of its under store.
+//! What a governor reports about its under store.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ pub enum Circuit {
     Closed,
     /// Requests are refused without being sent.
     Open {
-        /// Until one may go, to see whether the under store is back.
+        /// Time until a probe may be sent, to see whether the under store is back.
         probe_in: Duration,
     },
-    /// That one is under way.
+    /// The probe is in flight.
     Probing,
 }
 
-/// A moment of a governor. Counters begin with the process.
+/// The state of a governor at one moment. Counters begin with the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GovernorState {
-    /// That of reads or that of writes, whichever has met more failures.
+    /// The circuit with the most failures, of reads or of writes.
     pub circuit: Circuit,
     pub failures_in_a_row: u32,
-    /// Background requests that may run at once, and those that do.
+    /// How many background requests may run at once, and how many do.
     pub limit: u32,
     pub running: u32,
     pub calls: u64,
-    /// Calls that failed otherwise than by an answer such as "no such object".
+    /// Calls that failed. An answer such as "no such object" is no failure.
     pub errors: u64,
-    /// Of these, those by which the under store asked for fewer requests.
+    /// Of these, how often the under store asked for fewer requests.
     pub throttled: u64,
     pub last_error: Option<LastError>,
 }

@@ -176,7 +176,8 @@ async fn a_probe_that_is_given_up_is_followed_by_another() {
     assert_eq!(governor.state().circuit, Circuit::Open { probe_in: Duration::ZERO });
 }
 
-/// Objects of one bucket that always fail stop no other; and who sees that the under store is back opens the way for all.
+/// Objects of one bucket that always fail do not stop other buckets. The first request that finds the under store back
+/// opens the way for all.
 #[tokio::test]
 async fn each_bucket_has_a_circuit_of_its_own() {
     let (env, clock) = Env::simulated(5);

@@ -1,4 +1,4 @@
-//! Makes clients: where credentials and the region come from, time limits, no retries.
+//! Makes clients: where credentials and the region come from, timeouts, no retries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use crate::Result;
 use crate::governor::CallObserver;
 use crate::options::OpenOptions;
 
-/// Where the client signs for when nothing names a region; what most S3-compatible servers expect.
+/// The region that the client signs for when nothing names one. Most S3-compatible servers expect it.
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// Bodies that bring no byte for this long are given up, both ways.
+/// A body that brings no byte for this long is given up, in both directions.
 pub(super) const STALL: Duration = Duration::from_secs(20);
 
-/// A client of the SDK, and who is told of requests that go past it.
+/// A client of the SDK, and the observer of requests that bypass it.
 #[derive(Clone)]
 pub struct S3Client {
     pub sdk: Client,
@@ -45,25 +45,25 @@ pub struct S3Client {
     pub(super) skew: Skew,
     pub(super) speaker: Speaker,
     pub(super) is_amazon: bool,
-    /// A listing with a delimiter that is no `/` has led back to where it was.
+    /// A listing with a delimiter other than `/` has led back to an earlier page.
     pub(super) groups_in_circles: Arc<AtomicBool>,
-    /// Multipart uploads of this process that are under way.
+    /// Multipart uploads of this process that are in flight.
     pub(super) uploads: Arc<Mutex<HashSet<String>>>,
 }
 
 impl S3Client {
-    /// The same client with connections of its own. Who opens a connection also works for it, so what is urgent and
-    /// what is not had better share none.
+    /// The same client with its own connections. The runtime that opens a connection also drives it, so urgent work and
+    /// other work should not share one.
     #[must_use]
     pub fn apart(&self) -> Self {
         Self { sdk: Client::from_conf(self.sdk.config().clone()), ..self.clone() }
     }
 }
 
-/// A client for an endpoint, Amazon's own when `None`. Path style goes with an endpoint of one's own.
+/// A client for an endpoint, or for Amazon's own when `None`. With an endpoint, it uses path-style URLs.
 ///
 /// # Errors
-/// None today; the server is not asked for anything yet.
+/// None today: nothing is sent to the server yet.
 pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &OpenOptions) -> Result<S3Client> {
     let settings = &options.s3;
     let region = RegionProviderChain::first_try(region.map(|name| Region::new(name.to_owned())))
@@ -102,8 +102,8 @@ pub async fn connect(endpoint: Option<&str>, region: Option<&str>, options: &Ope
     Ok(S3Client { sdk, observer, skew, speaker, is_amazon, groups_in_circles: Arc::default(), uploads: Arc::default() })
 }
 
-/// Whether requests of a client go to Amazon: an endpoint may also come from the environment, or from a profile for this service alone. Nothing
-/// is sent.
+/// Whether requests of a client go to Amazon. An endpoint may also come from the environment, or from a profile for
+/// this service alone. Nothing is sent.
 async fn asks_amazon(sdk: &Client) -> bool {
     let keys = Credentials::new("key", "secret", None, None, "nobody");
     let sdk = Client::from_conf(sdk.config().to_builder().credentials_provider(keys).build());
@@ -117,8 +117,9 @@ fn is_of_amazon(url: &str) -> bool {
     host.is_some_and(|host| host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn"))
 }
 
-/// The configuration's, else those of the environment and of the profile files. A metadata service on the network is
-/// asked only where the settings say so: elsewhere that is a wait for nothing, or somebody else's keys.
+/// The credentials of the configuration, else those of the environment and of the profile files. A metadata service on
+/// the network is asked only where the settings say so: elsewhere that means waiting for nothing, or getting somebody
+/// else's keys.
 async fn credentials(options: &OpenOptions) -> SharedCredentialsProvider {
     if let Some(S3Credentials { access_key, secret_key, session_token }) = &options.credentials {
         let keys = Credentials::new(access_key, secret_key, session_token.clone(), None, "forebay configuration");

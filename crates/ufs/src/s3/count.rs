@@ -1,4 +1,4 @@
-//! Counts the requests that really go out: they are what providers bill.
+//! Counts the requests that are really sent: providers bill those.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use aws_smithy_runtime_api::box_error::BoxError;
 
 use crate::governor::{CallObserver, RequestClass};
 
-/// Tells an observer of every request of a client.
+/// Reports every request of a client to an observer.
 pub(super) struct Counted {
     observer: Arc<dyn CallObserver>,
 }
@@ -43,7 +43,7 @@ impl Intercept for Counted {
     }
 }
 
-/// A listing is a GET that no object is named in: the SDK says so in a parameter of each kind of listing.
+/// A listing is a GET that names no object. The SDK marks each kind of listing with a parameter.
 pub(super) fn class(method: &str, uri: &str) -> RequestClass {
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     let names = |wanted: &str| query.split('&').any(|pair| pair.split('=').next() == Some(wanted));

@@ -1,7 +1,8 @@
-//! The requests that read, write and delete one object, sent without the SDK's way of sending requests: for each it builds a
-//! configuration, resolves the endpoint and calls some twenty interceptors, which took more processor time than all else of a
-//! small upload. Connections, TLS, proxies, credentials and their cache are those of the SDK's client, and the signature is its
-//! `aws-sigv4`. All other requests, and places that are signed in another way, are left to the SDK.
+//! Requests that read, write and delete a single object, sent without the SDK's request pipeline. For each request, the
+//! SDK builds a configuration, resolves the endpoint and calls some twenty interceptors, which took more processor time
+//! than everything else of a small upload. Connections, TLS, proxies, credentials and their cache are those of the
+//! SDK's client, and its `aws-sigv4` computes the signature. All other requests go through the SDK, and so do those to
+//! places that need another kind of signature.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -46,31 +47,32 @@ use super::speaker::{Doubt, Speaker, operation_of, speaks_s3};
 use crate::governor::CallObserver;
 use crate::{ByteStream, Error, ErrorKind, Hasher};
 
-/// All but what RFC 3986 leaves unreserved, and slashes: how Signature Version 4 wants a key in a path.
+/// Everything except slashes and what RFC 3986 leaves unreserved: Signature Version 4 wants keys in paths encoded like
+/// this.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// What the SDK calls the way of signing that is done here.
+/// The SDK's name for the way of signing that is used here.
 const SIGV4: &str = "sigv4";
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// The longest description of an error that is read.
+/// Most bytes that are read of an error document.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Longest wait for the rest of an answer of which little or nothing is wanted.
+/// Longest wait for the rest of an answer that should be short or empty.
 const REST: Duration = Duration::from_secs(1);
 
-/// The status of an answer that has no body.
+/// The status of an answer without a body.
 const NO_CONTENT: u16 = 204;
 
 /// An error as the SDK would give it.
 pub(super) type Failed = SdkError<ErrorMetadata, HttpResponse>;
 
-/// An error of one operation, without what is particular to it.
+/// The error of one operation, reduced to what all operations have in common.
 pub(super) fn plain<E: ProvideErrorMetadata>(error: SdkError<E, HttpResponse>) -> Failed {
     error.map_service_error(|error| error.meta().clone())
 }
 
-/// The headers of a request, whatever becomes of them.
+/// The headers of a request. An invalid one is reported when the request is signed.
 #[derive(Default)]
 pub(super) struct Headers {
     map: HeaderMap,
@@ -103,7 +105,7 @@ pub(super) struct Direct {
     observer: Option<Arc<dyn CallObserver>>,
     skew: Skew,
     speaker: Speaker,
-    /// What stands before a key, with the slash.
+    /// The URL in front of a key, with the slash.
     base: String,
     region: String,
     service: String,
@@ -112,11 +114,11 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// Asks the SDK how it would reach a bucket. `None` when that is not by Signature Version 4 with the user's own keys: directory
-    /// buckets have sessions, and access points of several regions another signature.
+    /// Asks the SDK how it would reach a bucket. `None` when that is not by Signature Version 4 with the user's own
+    /// keys: directory buckets have sessions, and access points of several regions use another signature.
     ///
     /// # Errors
-    /// When the SDK can't tell, for want of credentials.
+    /// When the SDK can't tell, because it has no credentials.
     pub(super) async fn find(
         env: &Env,
         client: &S3Client,
@@ -160,7 +162,7 @@ impl Direct {
         }))
     }
 
-    /// Says whether it is surely S3 that has answered.
+    /// Also returns whether the answer is certainly from S3.
     pub(super) async fn head(&self, key: &str) -> Result<(bool, HeadObjectOutput), Failed> {
         let mut headers = Headers::default();
         headers.set("x-amz-checksum-mode", Some("ENABLED"));
@@ -168,7 +170,7 @@ impl Direct {
         Ok((speaks_s3(&response), objects::head_output(&response)))
     }
 
-    /// The body has not been read yet. Says whether it is surely S3 that has answered.
+    /// The body has not been read yet. Also returns whether the answer is certainly from S3.
     pub(super) async fn get(
         &self,
         key: &str,
@@ -184,7 +186,7 @@ impl Direct {
         Ok((speaks_s3(&response), objects::get_output(response)))
     }
 
-    /// Gives the tag of what was written, and whether it is surely S3 that says so.
+    /// Returns the ETag of what was written, and whether the answer is certainly from S3.
     pub(super) async fn put(
         &self,
         key: &str,
@@ -205,7 +207,7 @@ impl Direct {
         Ok((etag, speaks_s3(&response)))
     }
 
-    /// Says whether it is surely S3 that has answered.
+    /// Returns whether the answer is certainly from S3.
     pub(super) async fn delete(&self, key: &str, if_match: Option<&str>) -> Result<bool, Failed> {
         let mut headers = Headers::default();
         headers.set("if-match", if_match);
@@ -214,7 +216,7 @@ impl Direct {
         Ok(speaks_s3(&response))
     }
 
-    /// S3 has nothing to say of an object that it has written or deleted: a page is of whoever stands before it.
+    /// S3 sends no body after it has written or deleted an object. A page comes from something in front of it.
     async fn read_nothing(&self, response: &mut HttpResponse) -> Result<(), Failed> {
         let body = self.read(response.take_body()).await;
         if response.status().as_u16() == NO_CONTENT || body.is_some_and(|body| body.is_empty()) {
@@ -224,7 +226,7 @@ impl Direct {
         Err(SdkError::response_error("a success with a body", response))
     }
 
-    /// Reads a body to its end, so that its connection can be used again. `None` when it does not end soon.
+    /// Reads a body to its end, so that its connection can be reused. `None` when it does not end soon.
     async fn read(&self, body: SdkBody) -> Option<Bytes> {
         tokio::select! {
             biased;
@@ -233,8 +235,8 @@ impl Direct {
         }
     }
 
-    /// Sends a request. An answer that is no success is an error, with what the server says of it; the body of one that is has not
-    /// been read yet.
+    /// Sends a request. An unsuccessful answer is an error, with what the server says about it. The body of a
+    /// successful one has not been read yet.
     async fn send(
         &self,
         method: Method,
@@ -255,7 +257,7 @@ impl Direct {
                 return match doubt.or_else(|| (!has_tag && speaks_s3(&response)).then_some(Doubt::NoTag)) {
                     None => Ok(response),
                     Some(Doubt::NoTag) => {
-                        // The code is the one for what can't be done.
+                        // The code for what can't be done.
                         let error = ErrorMetadata::builder().code("NotImplemented").message(Doubt::NoTag.text());
                         Err(SdkError::service_error(error.build(), response))
                     }
@@ -304,7 +306,7 @@ impl Direct {
             .settings(settings)
             .build()
             .map_err(SdkError::construction_failure)?;
-        // Values were text before they were headers.
+        // The values were text before they became headers.
         let text = std::str::from_utf8;
         let headers =
             request.headers().iter().map(|(name, value)| (name.as_str(), text(value.as_bytes()).unwrap_or_default()));
@@ -319,7 +321,7 @@ impl Direct {
         request.map(SdkBody::from).try_into().map_err(SdkError::construction_failure)
     }
 
-    /// A body that is given up when nothing comes for too long, and fails at its end when it is not what the checksum says.
+    /// A body that fails when nothing comes for too long, and fails at its end when it does not match its checksum.
     pub(super) fn watched(&self, body: ByteStream, expected: Option<Checksum>, context: String) -> ByteStream {
         let clock = Arc::clone(&self.clock);
         let expected = expected.map(|checksum| (Hasher::new(checksum.algorithm), checksum));
@@ -351,16 +353,17 @@ impl Direct {
     }
 }
 
-/// What the server says of an error: a document with one `Code` and one `Message`, neither of which has elements inside.
+/// What the server says about an error: a document with one `Code` and one `Message`, neither of which contains
+/// elements.
 async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
     let mut metadata = ErrorMetadata::builder();
     let body = if is_head { None } else { Limited::new(response.take_body(), ERROR_BYTES_MAX).collect().await.ok() };
     let body = body.map(|body| body.to_bytes());
     let document = body.as_ref().map(|body| String::from_utf8_lossy(body).into_owned());
-    // Whoever judges the error looks at it again.
+    // Kept, because the classification of the error looks at it again.
     *response.body_mut() = SdkBody::from(body.unwrap_or_default());
     if response.status().as_u16() == 404 && is_head {
-        // All that can be said without a body.
+        // Without a body, nothing else can be said.
         metadata = metadata.code("NotFound");
     }
     if let Some(document) = document.filter(|document| is_error_document(document.as_bytes())) {
@@ -378,7 +381,7 @@ async fn failed(mut response: HttpResponse, is_head: bool) -> Failed {
     SdkError::service_error(metadata.build(), response)
 }
 
-/// Shows what a client of the SDK works with.
+/// Captures the components that a client of the SDK works with.
 #[derive(Debug)]
 struct Seen(Arc<OnceLock<RuntimeComponents>>);
 
@@ -393,7 +396,7 @@ impl Intercept for Seen {
         components: &RuntimeComponents,
         _config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // It is called once for each try, of which there is one.
+        // Called once for each try, and there is only one.
         let _ = self.0.set(components.clone());
         Ok(())
     }

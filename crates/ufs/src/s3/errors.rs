@@ -1,4 +1,4 @@
-//! What an error of the SDK means for us.
+//! What errors of the SDK mean to us.
 
 use std::error::Error as StdError;
 use std::io;
@@ -8,27 +8,28 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
 use crate::{Error, ErrorKind};
 
-/// Whether a request that got no answer may have changed something.
+/// Whether a request without an answer may have changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// HEAD: its answer has no body, so the status is all that is said. What else it may mean, a GET tells.
+    /// HEAD: its answer has no body, so there is only the status. A GET shows what else it may mean.
     Look,
     Read,
     Write,
 }
 
-/// The kind of an error, with the text of the whole chain: the SDK's own text says "service error".
+/// Classifies an error. The text is that of the whole chain: the SDK's own text only says "service error".
 pub(super) fn classify<E>(error: SdkError<E, HttpResponse>, effect: Effect, context: impl FnOnce() -> String) -> Error
 where
     E: ProvideErrorMetadata + StdError + Send + Sync + 'static,
 {
     let kind = match &error {
         SdkError::ServiceError(answer) => {
-            // Of a HEAD's there is nothing to read, and what went past the SDK was read before.
+            // A HEAD has nothing to read, and the body of a request that bypassed the SDK was read before.
             let is_said = answer.raw().body().bytes().is_none_or(|body| body.is_empty() || is_error_document(body));
             let code = answer.err().code().filter(|_| is_said).unwrap_or_default();
             match answer.raw().status().as_u16() {
-                // The page of a gateway. We ask for no change since an earlier answer, and of a condition S3 says which one it is.
+                // The page of a gateway: we never ask for changes since an earlier answer, and S3 says which condition
+                // failed.
                 304 => unanswered(effect),
                 409 | 412 | 501 if !is_said => unanswered(effect),
                 status => of_answer(code, status, effect),
@@ -55,10 +56,11 @@ where
 fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
     match (code, status) {
         (code, _) if is_about_credentials(code) => ErrorKind::Credentials,
-        // For a project that nobody pays for, the status is 400 as well.
+        // For a project without billing, the status is 400 as well.
         ("AccessDenied" | "UserProjectMissing" | "AccountProblem", _) | (_, 401 | 403) => ErrorKind::Denied,
         ("NoSuchBucket", _) => ErrorKind::NoBucket,
-        // Who stands before S3 says so of a server that it could not reach any more, which may have the request all the same.
+        // A proxy in front of S3 says this about a server that it no longer reaches, which may still have got the
+        // request.
         ("", 503) if effect == Effect::Write => ErrorKind::Ambiguous,
         ("SlowDown" | "RequestLimitExceeded" | "TooManyRequests" | "Throttling", _) | (_, 429 | 503) => {
             ErrorKind::Throttled
@@ -72,12 +74,13 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         // The server gave up waiting for the body: nothing was written.
         ("RequestTimeout" | "IncompleteBody", _) | (_, 408) => ErrorKind::Unavailable,
         (_, 304 | 412) => ErrorKind::Precondition,
-        // A proxy or an unknown user may answer 404 as well; "no such object" must be said in so many words.
+        // A 404 may also come from a proxy, or mean an unknown user. Only an explicit code means "no such object".
         ("NoSuchKey" | "NoSuchUpload" | "NoSuchVersion" | "NoSuchTagSet", 404) => ErrorKind::NotFound,
         ("NotFound", 404) if effect == Effect::Look => ErrorKind::NotFound,
-        // The code is the SDK's own word for an empty body.
+        // The code is the SDK's own name for an empty body.
         ("NotFound" | "", 404) => unanswered(effect),
-        // The last ones are of servers that keep objects as files: of a key whose directory is an object, or that is a directory itself.
+        // The last ones come from servers that keep objects as files: the directory of the key is an object, or the key
+        // itself is a directory.
         (
             "XMinioInvalidObjectName"
             | "XMinioInvalidResourceName"
@@ -92,8 +95,8 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
         ) => ErrorKind::InvalidName,
         ("InvalidStorageClass", _) => ErrorKind::InvalidStorageClass,
         (_, 409) => ErrorKind::Conflict,
-        // Without a code it is a gateway that speaks, and it may say so of everything. The exceptions are about this request: its method, its
-        // length, its headers.
+        // Without a code, a gateway has answered, which may say this about anything. The exceptions are about this
+        // request: its method, its length, its headers.
         ("", 400..=499) if effect == Effect::Write && !matches!(status, 405 | 411 | 413..=417 | 431) => {
             unanswered(effect)
         }
@@ -103,7 +106,8 @@ fn of_answer(code: &str, status: u16, effect: Effect) -> ErrorKind {
     }
 }
 
-/// Whether a body is the document of an error, from its beginning to its end. Pages may quote one, and gateways cut one off.
+/// Whether a body is an error document, from its beginning to its end. Pages may quote one, and gateways may cut one
+/// off.
 pub(super) fn is_error_document(body: &[u8]) -> bool {
     let body = body.trim_ascii();
     let declared = body.strip_prefix(b"<?xml").and_then(|rest| {
@@ -116,8 +120,8 @@ pub(super) fn is_error_document(body: &[u8]) -> bool {
         .any(|(first, last)| root.starts_with(first.as_bytes()) && root.ends_with(last.as_bytes()))
 }
 
-/// Whether an error of S3 says that it does not take our credentials, rather than what they may not do. The status may be 400: for temporary
-/// ones that are over, and for the signature of another region.
+/// Whether an error code of S3 says that it does not accept our credentials, rather than what they may not do. The
+/// status may be 400: for expired temporary credentials, and for a signature for another region.
 pub fn is_about_credentials(code: &str) -> bool {
     matches!(
         code,
@@ -138,7 +142,7 @@ fn unanswered(effect: Effect) -> ErrorKind {
     }
 }
 
-/// Of a request without a condition: that one does not hold, a gateway says.
+/// For requests without a condition: if an answer says that a condition failed, it comes from a gateway.
 pub(super) fn of_no_condition(error: Error) -> Error {
     match error.kind {
         ErrorKind::Precondition => Error { kind: ErrorKind::Unavailable, ..error },
@@ -146,7 +150,7 @@ pub(super) fn of_no_condition(error: Error) -> Error {
     }
 }
 
-/// What a failed request means for a write of which it was only the beginning. That there is no such upload says nothing of the object.
+/// What a failed request means for a write that it only began. NoSuchUpload says nothing about the object.
 pub(super) fn unapplied(kind: ErrorKind) -> ErrorKind {
     if matches!(kind, ErrorKind::Ambiguous | ErrorKind::NotFound) { ErrorKind::Unavailable } else { kind }
 }
@@ -155,7 +159,7 @@ fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (d
     std::iter::successors(Some(error), |error| -> Option<&'a (dyn StdError + 'static)> { StdError::source(*error) })
 }
 
-/// No connection, so nothing was sent.
+/// There was no connection, so nothing was sent.
 fn never_connected(error: &(dyn StdError + 'static)) -> bool {
     chain(error).any(|error| {
         let refused = error.downcast_ref::<io::Error>().is_some_and(|error| {

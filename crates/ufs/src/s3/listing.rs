@@ -12,10 +12,10 @@ use crate::{Error, ErrorKind, ListPage, ListRequest, ListedObject, Result};
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::types::{EncodingType, Object, ObjectStorageClass};
 
-/// Most keys that S3 lists at once.
+/// Most keys in one page of S3.
 const PAGE_MAX: usize = 1000;
 
-/// Behind every key that begins with what stands before it.
+/// Appended to a string, it sorts after every key that begins with that string.
 const LAST_CHARACTER: char = char::MAX;
 
 impl S3Store {
@@ -26,7 +26,8 @@ impl S3Store {
         if let (Some(group), None) = (group_around(request), &request.token) {
             return self.list_behind(group, request).await;
         }
-        // MinIO shows one name where it finds an object of that very name, and says that nothing follows.
+        // With a limit of one, MinIO shows only the object whose name is the prefix, if there is one, and says that
+        // nothing follows.
         if request.limit == 1 {
             let two = ListRequest { limit: 2, ..request.clone() };
             return Ok(first_of(Box::pin(self.list_page(&two)).await?));
@@ -38,7 +39,7 @@ impl S3Store {
         let (mut token, mut seen) = (request.token.clone(), HashSet::new());
         loop {
             let output = match self.list_from(request, token.as_deref()).await {
-                // A token of another server, or one that it keeps no more: the name stands for the same place.
+                // The token is of another server, or the server no longer keeps it. The name stands for the same place.
                 Err(error) if error.kind.is_invalid() && token.is_some() && token == request.token => {
                     self.list_from(request, None).await?
                 }
@@ -65,7 +66,8 @@ impl S3Store {
         }
     }
 
-    /// A page that begins inside a common prefix. Amazon S3 shows the prefix if there are keys behind `start_after` in it; others leave it out.
+    /// A page that begins inside a common prefix. Amazon S3 shows the prefix if it has keys after `start_after`; others
+    /// leave it out.
     async fn list_behind(&self, group: &str, request: &ListRequest) -> Result<ListPage> {
         let inside = ListRequest { prefix: group.to_owned(), delimiter: None, limit: 1, ..request.clone() };
         let has_keys = !Box::pin(self.list_page(&inside)).await?.objects.is_empty();
@@ -81,14 +83,14 @@ impl S3Store {
         Ok(page)
     }
 
-    /// A page whose common prefixes are made here, from all keys since the beginning: MinIO's tokens lead back to an earlier page for
-    /// delimiters other than `/`.
+    /// A page whose common prefixes are made here, from all keys since the beginning. For delimiters other than `/`,
+    /// MinIO's tokens lead back to an earlier page.
     async fn list_ungrouped(&self, request: &ListRequest) -> Result<ListPage> {
         let all = ListRequest { prefix: request.prefix.clone(), limit: PAGE_MAX, ..ListRequest::default() };
         self.list_out_of(all, request).await
     }
 
-    /// Makes a page of what is wanted out of a longer listing, page by page.
+    /// Makes a page of what is wanted from a longer listing, page by page.
     async fn list_out_of(&self, mut all: ListRequest, request: &ListRequest) -> Result<ListPage> {
         let mut page = Grouping::new(request);
         loop {
@@ -106,7 +108,7 @@ impl S3Store {
         }
     }
 
-    /// The page that a token of the under store stands for, else the one behind `start_after`.
+    /// The page that a token of the under store stands for, or else the one after `start_after`.
     async fn list_from(&self, request: &ListRequest, token: Option<&str>) -> Result<ListObjectsV2Output> {
         let after = request.start_after.as_ref().filter(|_| token.is_none());
         let call = self.client.sdk.list_objects_v2().bucket(&self.bucket).encoding_type(EncodingType::Url);
@@ -122,7 +124,7 @@ impl S3Store {
         Ok(output)
     }
 
-    /// A page that starts behind a common prefix must not show it again.
+    /// A page that begins after a common prefix must not show it again.
     fn start_after(&self, after: &str, request: &ListRequest) -> String {
         let rest = after.strip_prefix(&request.prefix).zip(request.delimiter.as_deref());
         let group = rest
@@ -131,7 +133,7 @@ impl S3Store {
         if group { after + &LAST_CHARACTER.to_string() } else { after }
     }
 
-    /// The page, with names below our prefix. `next` is its last name, where there is a token for more.
+    /// The page, with names relative to our prefix. `next` is its last name, if there is a token for more.
     fn page(&self, request: &ListRequest, output: ListObjectsV2Output, token: Option<String>) -> ListPage {
         let encoded = output.encoding_type() == Some(&EncodingType::Url);
         let local = |name: &str| {
@@ -141,7 +143,7 @@ impl S3Store {
         };
         let after = request.start_after.as_deref();
         let is_behind = |name: &str| after.is_none_or(|after| name > after);
-        // A common prefix that `start_after` lies in may have keys behind it.
+        // A common prefix that contains `start_after` may have keys after it.
         let has_keys_behind = |prefix: &String| {
             is_behind(prefix) || after.is_some_and(|after| after != prefix && after.starts_with(prefix.as_str()))
         };
@@ -159,7 +161,7 @@ impl S3Store {
 }
 
 /// # Errors
-/// `Unavailable` when the page behind the one at `from` begins at the same place: it would be asked for without end.
+/// `Unavailable` when the page after the one at `from` begins at the same place: the listing would never end.
 pub(super) fn must_go_on<T: PartialEq>(from: &T, next: &T, context: impl FnOnce() -> String) -> Result<()> {
     match from == next {
         false => Ok(()),
@@ -167,7 +169,7 @@ pub(super) fn must_go_on<T: PartialEq>(from: &T, next: &T, context: impl FnOnce(
     }
 }
 
-/// The page that ends with the first name of another one.
+/// The page cut off after its first name.
 fn first_of(mut page: ListPage) -> ListPage {
     if page.objects.len() + page.prefixes.len() < 2 {
         return page;
@@ -187,8 +189,8 @@ fn in_circles(context: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{context}: a page is its own next one"))
 }
 
-/// A listing that has all of another one whose prefix or beginning has `.`, `..` or nothing between slashes: MinIO has no such names, and
-/// refuses them here as well. Below another prefix it is one of keys alone.
+/// A wider listing that contains all of another one whose prefix or beginning has `.`, `..` or an empty component:
+/// MinIO has no such names, and refuses them here as well. With another prefix, it is a listing of keys alone.
 fn around_odd_names(request: &ListRequest) -> Option<ListRequest> {
     if let Some((prefix, first)) = before_odd_name(&request.prefix) {
         let (prefix, start_after) = (prefix.to_owned(), Some(first));
@@ -198,14 +200,15 @@ fn around_odd_names(request: &ListRequest) -> Option<ListRequest> {
     Some(ListRequest { start_after: Some(first), ..request.clone() })
 }
 
-/// What stands before the first `.`, `..` or nothing between slashes, and a name that comes before all that begin so, and behind most others.
+/// What comes before the first `.`, `..` or empty component, and a name that sorts before everything that begins so,
+/// and after most other names.
 fn before_odd_name(name: &str) -> Option<(&str, String)> {
     let mut start = 0;
     for component in name.split('/') {
         let before = match component {
-            // The character before a dot.
+            // The character that sorts before a dot.
             "." | ".." => '-',
-            // The character before a slash. A slash at the end has nothing behind it that could be a name.
+            // The character that sorts before a slash. After a slash at the end there is nothing that could be a name.
             "" if start < name.len() => '.',
             _ => {
                 start += component.len() + 1;
@@ -218,7 +221,7 @@ fn before_odd_name(name: &str) -> Option<(&str, String)> {
     None
 }
 
-/// The common prefix that `start_after` lies in.
+/// The common prefix that contains `start_after`.
 fn group_around(request: &ListRequest) -> Option<&str> {
     let after = request.start_after.as_deref()?;
     Grouping::new(request).group(after).filter(|group| *group != after)

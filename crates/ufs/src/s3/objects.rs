@@ -1,4 +1,4 @@
-//! From the SDK's answers to objects.
+//! Turns the SDK's answers into objects.
 
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use aws_sdk_s3::operation::head_object::HeadObjectOutput;
@@ -20,12 +20,12 @@ use crate::{ByteStream, Error, ErrorKind, RemoteBody, RemoteObject};
 /// Begins and ends a metadata value that is not plain ASCII, as S3 sends it (RFC 2047).
 const ENCODED: (&str, &str) = ("=?UTF-8?B?", "?=");
 
-/// A tag as the under store gives it. Proxies that compress make it a weak one, which no condition can name.
+/// An ETag as the under store sends it. Proxies that compress make it a weak one, which no condition can name.
 pub(super) fn tag(text: &str) -> ETag {
     ETag::new(text.strip_prefix("W/").unwrap_or(text))
 }
 
-/// An answer without a tag or a length can't be cached.
+/// The error for an answer that can't be cached because it lacks an ETag or a length.
 pub(super) fn incomplete(context: String) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{context}: the answer lacks a tag or a length"))
 }
@@ -68,7 +68,7 @@ macro_rules! info {
     }};
 }
 
-/// What an answer's headers say, as the SDK would.
+/// What an answer's headers say, as the SDK would read them.
 macro_rules! output {
     ($output:ty, $headers:expr) => {{
         let headers = $headers;
@@ -126,7 +126,7 @@ pub(super) fn from_get(output: GetObjectOutput, context: String) -> Option<Remot
     Some(RemoteBody { object: info!(output, size), range: ByteRange::new(start, start + length), stream })
 }
 
-/// A checksum over all bytes of the object, as the under store made it.
+/// A checksum over all bytes of the object, as the under store computed it.
 pub(super) fn full_checksum(output: &GetObjectOutput) -> Option<Checksum> {
     let Checksums { kind, values } = checksums!(output);
     values.into_iter().next().filter(|_| kind == ChecksumKind::FullObject)
@@ -138,7 +138,7 @@ fn content_range(text: &str) -> Option<(u64, u64)> {
     Some((range.split_once('-')?.0.parse().ok()?, size.parse().ok()?))
 }
 
-/// A body that ends early is an error, whatever the HTTP library thinks of it.
+/// A body that ends early is an error, whatever the HTTP library says.
 fn body(body: SdkStream, length: u64, context: String) -> ByteStream {
     let failed = move |problem: String| Error::new(ErrorKind::Unavailable, format!("{context}: {problem}"));
     let stream = futures::stream::unfold(Some((body, length)), move |state| {
@@ -194,7 +194,7 @@ fn user_metadata(raw: std::collections::HashMap<String, String>) -> UserMetadata
     raw.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), decode_value(value))).collect()
 }
 
-/// What a header can carry as it is was not encoded by anybody: a value may look so by itself.
+/// A value that a header can carry as it is was not encoded by anybody: it only looks encoded.
 fn decode_value(value: String) -> String {
     let encoded = value.strip_prefix(ENCODED.0).and_then(|rest| rest.strip_suffix(ENCODED.1));
     let bytes = encoded.and_then(|text| BASE64.decode(text).ok());

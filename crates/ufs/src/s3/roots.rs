@@ -1,4 +1,4 @@
-//! Buckets of an endpoint, and buckets below a prefix of one.
+//! Buckets of an endpoint, and buckets below a prefix of one bucket.
 
 use std::sync::Arc;
 
@@ -29,8 +29,9 @@ impl S3EndpointRoot {
         Self { env, client, settings }
     }
 
-    /// Whether a bucket that a HEAD did not find, or was refused, can be listed. An answer without a body is also what gateways give when they
-    /// reach nobody, and what S3 says when our credentials are wrong; that there is no such bucket must be said in so many words.
+    /// Whether a bucket that a HEAD did not find, or was refused, can be listed. Gateways that reach nobody also answer
+    /// without a body, and so does S3 when our credentials are wrong. So only an explicit code means that there is no
+    /// such bucket.
     async fn has_listing(&self, name: &BucketName) -> Result<bool> {
         let request = self.client.sdk.list_objects_v2().bucket(name.as_str()).max_keys(1);
         let result = request.customize().interceptor(SecondLook).send().await;
@@ -53,7 +54,7 @@ impl BucketRoot for S3EndpointRoot {
             for bucket in page.buckets() {
                 let created_ms =
                     bucket.creation_date().and_then(|at| at.to_millis().ok()).unwrap_or_default().max(0) as u64;
-                // Names of old that today's rules refuse can't be served.
+                // Old names that today's rules refuse can't be served.
                 if let Some(Ok(name)) = bucket.name().map(BucketName::new) {
                     buckets.push(BucketInfo { name, created_ms });
                 }
@@ -114,7 +115,7 @@ impl BucketRoot for S3EndpointRoot {
     }
 }
 
-/// Buckets as directories below a place: `place/name/`. An object of this very key marks one that is empty.
+/// Buckets as directories below a place: `place/name/`. An object with exactly this key marks an empty one.
 pub struct S3PrefixRoot {
     place: S3Store,
 }

@@ -1,5 +1,5 @@
-//! What a success says that may be nobody's: another request shows whether it is true. Each one is looked at, however many were true
-//! before, for what stands before S3 may come and go.
+//! A success that may not come from S3 is checked by another request. Each one is checked, however many were true
+//! before: what stands in front of S3 may come and go.
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::RequestId;
@@ -12,11 +12,12 @@ use super::speaker::{Doubt, Speaker, Worth};
 use crate::{Error, ErrorKind, ListRequest, ListedObject, RemoteObject, Result, Stored, UnderStore, Upload};
 
 impl S3Store {
-    /// Whether a success of an operation needs a second look. Where nothing is known of the endpoint, a listing shows how it answers.
+    /// Whether the success of an operation needs a second look. If nothing is known about the endpoint, a listing shows
+    /// how it answers.
     async fn needs_look(&self, speaks_s3: bool) -> Result<bool> {
         if self.client.speaker.worth(speaks_s3) == Worth::Unknown {
             match self.list(&ListRequest { limit: 2, ..ListRequest::default() }).await {
-                // Where nothing can be listed, nothing can be looked at. But the refusal shows whether there are ids.
+                // Where nothing can be listed, nothing can be checked. But the refusal shows whether there are ids.
                 Err(error) if refuses_to_list(&error) => {
                     match listing_error(&error).and_then(|answer| answer.request_id()) {
                         Some(_) => self.client.speaker.found_ids(),
@@ -30,7 +31,7 @@ impl S3Store {
     }
 
     /// # Errors
-    /// `Unavailable` when it may be somebody before S3 who tells of this object, and the listing knows nothing of it.
+    /// `Unavailable` when something in front of S3 may have answered, and the listing does not show this object.
     pub(super) async fn look_at(
         &self,
         operation: &str,
@@ -38,7 +39,7 @@ impl S3Store {
         object: &RemoteObject,
         speaks_s3: bool,
     ) -> Result<()> {
-        // Nobody else sends a stamp.
+        // Only S3 sends a stamp.
         if object.stamp.is_some() || !self.needs_look(speaks_s3).await? {
             return Ok(());
         }
@@ -54,7 +55,7 @@ impl S3Store {
     }
 
     /// # Errors
-    /// `Ambiguous` when it may be somebody before S3 who says that this was written, and what is there is something else.
+    /// `Ambiguous` when something in front of S3 may have confirmed this write, and something else is there.
     pub(super) async fn look_at_upload(
         &self,
         key: &ObjectKey,
@@ -66,7 +67,7 @@ impl S3Store {
             Ok(false) => return Ok(stored),
             Ok(true) => match self.head(key).await {
                 Ok(object) => is_of(&object, upload, &stored),
-                // Who may write and not read.
+                // Credentials that may write but not read.
                 Err(error) => error.kind == ErrorKind::Denied && !self.client.speaker.tells_id_to("PutObject"),
             },
             Err(_) => false,
@@ -75,13 +76,13 @@ impl S3Store {
     }
 
     /// # Errors
-    /// `Ambiguous` when it may be somebody before S3 who says that this was deleted, and S3 does not say so itself.
+    /// `Ambiguous` when something in front of S3 may have confirmed this deletion, and S3 itself does not.
     pub(super) async fn look_at_deletion(&self, key: &ObjectKey, speaks_s3: bool) -> Result<()> {
         let is_proven = match self.needs_look(speaks_s3).await {
             Ok(false) => true,
             Ok(true) => match self.head(key).await {
                 Ok(_) => false,
-                // S3 tells only those who may list that there is no such object.
+                // S3 says "no such object" only to those who may list.
                 Err(error) if error.kind == ErrorKind::Denied => !self.client.speaker.tells_id_to("DeleteObject"),
                 Err(error) => error.kind == ErrorKind::NotFound,
             },
@@ -98,9 +99,9 @@ impl S3Store {
 
 impl Speaker {
     /// # Errors
-    /// `Unavailable` when it may be somebody before S3 who has sent this listing.
+    /// `Unavailable` when something in front of S3 may have sent this listing.
     pub(super) fn look_at_listing(&self, output: &ListObjectsV2Output, bucket: &str, prefix: &str) -> Result<()> {
-        // It says what it is a listing of, which no page does.
+        // A listing says what it is a listing of, which no page does.
         let of = output.prefix().unwrap_or_default();
         let is_ours = output.name() == Some(bucket) && (of == prefix || decode(of) == prefix);
         match self.worth(output.request_id().is_some()) {
@@ -120,7 +121,7 @@ fn listing_error(error: &Error) -> Option<&SdkError<ListObjectsV2Error>> {
     error.source.as_ref()?.downcast_ref()
 }
 
-/// Whether S3 says itself that there are no listings to be had, which tells nothing of what is there.
+/// Whether S3 itself says that listing is not possible, which says nothing about what is there.
 fn refuses_to_list(error: &Error) -> bool {
     let has_code = listing_error(error).is_some_and(|answer| answer.code().is_some());
     let is_refusal = matches!(error.kind, ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! What operators may set of an under store on S3.
+//! Settings of an under store on S3.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,26 +20,26 @@ impl fmt::Debug for S3Credentials {
     }
 }
 
-/// Numbers that operators may change.
+/// Limits and switches that operators may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct S3Settings {
     /// Objects above this size are uploaded in parts.
     pub multipart_threshold: ByteSize,
-    /// Size of the parts; larger for objects that would have more than 10,000.
+    /// Size of the parts. Larger for objects that would have more than 10,000.
     pub part_size: ByteSize,
-    /// Parts of one object that are uploaded at once.
+    /// Parts of one object that are uploaded concurrently.
     pub parts_at_once: u32,
     /// Longest wait for a connection.
     pub connect_timeout: Period,
-    /// Longest wait for an answer, beside the time that an upload takes at `upload_rate_min`.
+    /// Longest wait for an answer, in addition to the time that an upload takes at `upload_rate_min`.
     pub request_timeout: Period,
-    /// Bytes a second that an upload makes at least; slower ones are given up.
+    /// Least bytes per second of an upload. Slower ones are given up.
     pub upload_rate_min: ByteSize,
     /// Asks the metadata service of a cloud instance for credentials when nothing else has any.
     pub instance_credentials: bool,
-    /// Aborts all multipart uploads that have been incomplete for too long, whoever began them: for places that
-    /// nobody else writes to. S3 does not tell who began an upload.
+    /// Aborts all multipart uploads that have been incomplete for too long, whoever began them. For places that nobody
+    /// else writes to: S3 does not say who began an upload.
     pub sweep_uploads: bool,
 }
 

@@ -1,4 +1,5 @@
-//! How far a server's clock is from ours. Signatures bear some minutes only, and this machine's clock may be wrong, or jump.
+//! How far a server's clock is from ours. Signatures are valid for a few minutes only, and this machine's clock may be
+//! wrong, or jump.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +15,12 @@ use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 use forebay_env::Clock;
 
-/// Less than the 15 minutes that S3 bears, so that no refusal for this reason is taken for another. The SDK's own threshold.
+/// Smaller differences are ignored. It is less than the 15 minutes that S3 tolerates, so that no refusal for this
+/// reason is taken for another. The SDK has the same threshold.
 const SKEW_MS: u64 = 4 * 60 * 1000;
 
-/// What all requests of a client are signed by. It stands in for the SDK's own correction, which knows nothing of requests past the SDK
-/// and takes only some servers' codes for it.
+/// The time that all requests of a client are signed with. It replaces the SDK's own correction, which does not see
+/// requests that bypass the SDK, and recognises only some servers' codes.
 #[derive(Clone)]
 pub(super) struct Skew {
     clock: Arc<dyn Clock>,
@@ -35,7 +37,7 @@ impl Skew {
         self.ahead_ms.load(Ordering::Relaxed)
     }
 
-    /// Learns from the answer to a request that was refused. One out of a proxy's cache tells an old time.
+    /// Learns from the answer to a refused request. An answer from a proxy's cache shows an old time.
     pub(super) fn learn(&self, response: &HttpResponse) {
         let date = response.headers().get("date").and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
         let Some(theirs) = date.and_then(|date| date.to_millis().ok()) else { return };

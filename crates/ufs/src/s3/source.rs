@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 
 use crate::{ByteStream, Error, ErrorKind, UploadSource};
 
-/// Why a body ended early; the SDK would hide it.
+/// Why a body ended early. The SDK would hide it.
 #[derive(Clone, Default)]
 pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
 
 impl Failure {
-    /// What the source said, instead of what the server made of a body that ended early.
+    /// The error of the source, instead of what the server said about a body that ended early.
     pub(super) fn instead_of(&self, error: Error) -> Error {
         self.0.lock().take().unwrap_or(error)
     }
@@ -41,7 +41,7 @@ impl Sum {
     }
 }
 
-/// Streams a range of a source with its length known; once, since the SDK does no retries here.
+/// Streams a range of a source, with its length known. Works only once, since the SDK does no retries here.
 pub(super) fn body(source: &dyn UploadSource, range: ByteRange, failure: &Failure, sum: Option<&Sum>) -> SdkStream {
     let stream = Mutex::new(source.stream(range));
     let (failure, sum) = (failure.clone(), sum.cloned());
@@ -49,7 +49,7 @@ pub(super) fn body(source: &dyn UploadSource, range: ByteRange, failure: &Failur
 }
 
 struct SourceBody {
-    /// A lock only because the SDK wants bodies to be `Sync`; it is never contended.
+    /// The lock is needed only because the SDK requires bodies to be `Sync`. It is never contended.
     stream: Mutex<ByteStream>,
     remaining: u64,
     failure: Failure,

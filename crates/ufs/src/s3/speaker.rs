@@ -1,8 +1,9 @@
-//! Whether it is S3 that answers, or somebody who stands before it: a gateway with a page of its own, a proxy that is being repaired.
+//! Whether S3 has answered, or something in front of it: a gateway with a page of its own, or a proxy under repair.
 //!
-//! Nothing in a short success says what was done: a DELETE is answered by 204 and no body. But S3, and most of what speaks like it, puts the
-//! id of the request into each answer. Once an endpoint has sent one, a success without it proves nothing: what it says of an object is looked at in
-//! another way (`second_look.rs`), and of what can't be looked at it counts only while no success of the same operation has had an id.
+//! Nothing in a short success says what was done: the answer to a DELETE is a 204 without a body. But S3, and most
+//! servers that speak its protocol, put the id of the request into each answer. Once an endpoint has sent one, a
+//! success without it proves nothing. What such a success says about an object is checked in another way
+//! (`second_look.rs`). Where no check is possible, it counts only while no success of the same operation has had an id.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,12 +23,12 @@ use parking_lot::RwLock;
 
 const REQUEST_ID: &str = "x-amz-request-id";
 
-/// Why a success is none.
+/// Why a success is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// It is not S3 that speaks.
+    /// Something other than S3 has answered.
     Page,
-    /// It ends in the middle.
+    /// The document ends in the middle.
     CutOff,
     /// versitygw shows files like this that others have put into its directory.
     NoTag,
@@ -43,26 +44,26 @@ impl Doubt {
     }
 }
 
-/// What is known of how an endpoint answers. Clones share it.
+/// What is known about how an endpoint answers. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Speaker {
-    /// Operations whose successes have had the id of the request. A server may send it for some and not for others.
+    /// Operations whose successes have carried the id of the request. A server may send it for some and not for others.
     tells_id: Arc<RwLock<HashSet<String>>>,
-    /// Its listings have no id, so that nothing else needs one.
+    /// Its listings carry no id, so nothing else needs one.
     is_mute: Arc<AtomicBool>,
 }
 
-/// What a success is worth.
+/// How far a success is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Worth {
     Believed,
-    /// It lacks what others had: it is true if another request shows so.
+    /// It lacks the id that others had. Another request must confirm it.
     Doubted,
-    /// Nothing is known of the endpoint yet, and this tells nothing either.
+    /// Nothing is known about the endpoint yet, and this answer changes nothing about that.
     Unknown,
 }
 
-/// Goes with requests of which a success is looked at where it needs to be.
+/// Marks requests whose success gets a second look if it needs one.
 #[derive(Debug)]
 pub(super) struct SecondLook;
 
@@ -86,7 +87,8 @@ impl Intercept for SecondLook {
 }
 
 impl Speaker {
-    /// Looks at the head of a success, and learns from it. One that gets a second look later is doubted here only when it is no object for sure.
+    /// Looks at the head of a success, and learns from it. A success that gets a second look later is doubted here only
+    /// when it is certainly no object.
     pub(super) fn doubt(&self, operation: &str, response: &HttpResponse, second_look: bool) -> Option<Doubt> {
         if response.headers().get(REQUEST_ID).is_some() {
             if !self.tells_id.read().contains(operation) {
@@ -110,17 +112,17 @@ impl Speaker {
         }
     }
 
-    /// Whether successes of an operation have had an id.
+    /// Whether successes of an operation have carried an id.
     pub(super) fn tells_id_to(&self, operation: &str) -> bool {
         self.tells_id.read().contains(operation)
     }
 
-    /// Answers of this endpoint have ids, whatever operation they were to.
+    /// Notes that answers of this endpoint carry ids, whatever operation they answer.
     pub(super) fn found_ids(&self) {
         self.tells_id.write().insert(String::new());
     }
 
-    /// A listing came without an id, and it was a listing.
+    /// Notes that a real listing came without an id.
     pub(super) fn found_mute(&self) {
         self.is_mute.store(true, Ordering::Relaxed);
     }
@@ -150,7 +152,7 @@ fn is_html(response: &HttpResponse) -> bool {
     kind.starts_with("text/html") || kind.starts_with("application/xhtml")
 }
 
-/// Whether a document is there from its beginning to its end, if it is one of XML. The SDK takes what there is of a list.
+/// Whether a document is complete, if it is XML. The SDK accepts a list that is cut off.
 fn is_whole(body: &[u8]) -> bool {
     let mut rest = body.trim_ascii();
     if let Some(declared) = rest.strip_prefix(b"<?xml") {
@@ -171,7 +173,7 @@ impl fmt::Debug for Speaker {
     }
 }
 
-/// For what the SDK sends.
+/// For requests that the SDK sends.
 impl Intercept for Speaker {
     fn name(&self) -> &'static str {
         "Speaker"
@@ -199,7 +201,7 @@ impl Intercept for Speaker {
         _config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let response = context.response();
-        // That of an object has not been read yet.
+        // The body of an object has not been read yet.
         let is_cut = response.status().is_success() && response.body().bytes().is_some_and(|body| !is_whole(body));
         if is_cut { Err(Doubt::CutOff.text().into()) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Uploads: in one piece, or in parts at once.
+//! Uploads: in one piece, or in concurrent parts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,10 +22,10 @@ use super::{S3Store, objects};
 use crate::stamp::{self, STAMP_NAME};
 use crate::{Condition, Error, ErrorKind, Result, Stored, UnderStore, Upload, UploadSource};
 
-/// What S3 says of objects whose type nobody has told.
+/// The type that S3 reports for objects that were given none.
 const DEFAULT_TYPE: &str = "binary/octet-stream";
 
-/// Larger bodies are streamed, by the SDK: what it costs is little beside them.
+/// Larger bodies are streamed by the SDK: its cost is small compared with theirs.
 const DIRECT_BYTES_MAX: u64 = 1 << 20;
 
 /// Sets what PutObject and CreateMultipartUpload have in common.
@@ -44,7 +44,7 @@ macro_rules! describe {
     };
 }
 
-/// Sets the time limit, and Expires as it was given: the SDK would take dates only.
+/// Sets the time limit, and Expires as it was given: the SDK would accept only dates.
 macro_rules! customize {
     ($request:expr, $store:expr, $bytes:expr, $expires:expr) => {{
         let expires: Option<String> = $expires;
@@ -110,7 +110,7 @@ impl S3Store {
     }
 
     fn stored(&self, key: &ObjectKey, etag: Option<&str>) -> Result<Stored> {
-        // It is written, and we can't tell what: the next look does.
+        // It was written, but we can't tell what: the next look shows it.
         let etag =
             etag.ok_or_else(|| Error::new(ErrorKind::Ambiguous, format!("{}: no tag", self.context("put", key))))?;
         Ok(Stored { remote_etag: objects::tag(etag) })
@@ -120,10 +120,10 @@ impl S3Store {
         let info = upload.info.as_ref();
         let request = self.client.sdk.create_multipart_upload().bucket(&self.bucket).key(self.remote_key(key));
         let request = describe!(request, info, upload).checksum_algorithm(ChecksumAlgorithm::Crc32);
-        // What it is good for, its parts show.
+        // The parts show whether this answer is true.
         let request = customize!(request, self, 0, info.headers.expires.clone()).interceptor(SecondLook);
         let result = request.send().await;
-        // An upload that was begun without us knowing leaves nothing visible.
+        // An upload that was begun without our knowledge leaves nothing visible.
         let begun = result.map_err(|error| {
             let error = classify(error, Effect::Write, || self.context("begin an upload of", key));
             Error { kind: unapplied(error.kind), ..error }
@@ -133,7 +133,7 @@ impl S3Store {
         };
         self.client.uploads.lock().insert(id.to_owned());
         let result = self.upload_and_complete(key, upload, id, ranges).await;
-        // Completing may still happen after a lost answer; aborting then could make a ruin of what was done.
+        // After a lost answer, the upload may still be completed. Aborting it then could destroy what was done.
         let aborts = result.as_ref().is_err_and(|error| error.kind != ErrorKind::Ambiguous);
         if aborts
             && let Err(error) = self.abort(&self.remote_key(key), id).await
@@ -155,7 +155,7 @@ impl S3Store {
         let parts = self.upload_all_parts(key, upload, id, ranges).await?;
         let told = parts.iter().map(|(part, _)| part.clone()).collect();
         match self.complete(key, upload, id, told).await {
-            // Of parts with checksums S3 wants to hear them again, and a proxy has kept them from us.
+            // For parts with checksums, S3 wants these checksums again, and a proxy has hidden them from us.
             Err(error) if error.kind.is_invalid() && parts.iter().any(|(part, _)| part.checksum_crc32.is_none()) => {
                 let summed = |(mut part, sum): (CompletedPart, Sum)| {
                     part.checksum_crc32 = Some(sum.checksum().base64());
@@ -186,10 +186,11 @@ impl S3Store {
         self.check_completed(key, upload, stored).await
     }
 
-    /// Looks whether the object is the one that was completed: there are servers that say so of an upload that they have never heard of.
+    /// Checks that the object is the one that was completed: some servers confirm uploads that they have never heard
+    /// of.
     async fn check_completed(&self, key: &ObjectKey, upload: &Upload, stored: Stored) -> Result<Stored> {
         let problem = match UnderStore::head(self, key).await {
-            // Who may write and not read has to believe it.
+            // Credentials that may write but not read have to believe it.
             Err(error) if error.kind == ErrorKind::Denied => return Ok(stored),
             Err(error) => error.to_string(),
             Ok(remote) if is_of(&remote, upload, &stored) => return Ok(stored),
@@ -199,7 +200,7 @@ impl S3Store {
         Err(Error::new(ErrorKind::Ambiguous, format!("{context}: said to be done, but {problem}")))
     }
 
-    /// Returns when none is on its way any more: one that arrives behind the abort of its upload would stay.
+    /// Returns when no part is in flight any more: one that arrives after its upload was aborted would stay.
     async fn upload_all_parts(
         &self,
         key: &ObjectKey,
@@ -241,11 +242,11 @@ impl S3Store {
             &failure,
             Some(&sum),
         ));
-        // Completing names its tag.
+        // The completion names the part's ETag, which checks this answer.
         let result = customize!(request, self, range.len(), None).interceptor(SecondLook).send().await;
         let output = result.map_err(|error| {
             let error = failure.instead_of(classify(error, Effect::Write, || self.context("upload a part of", key)));
-            // A part that arrived changes nothing that can be seen.
+            // A part that arrived changes nothing visible.
             Error { kind: unapplied(error.kind), ..error }
         })?;
         let part = CompletedPart::builder().part_number(number);
@@ -259,7 +260,7 @@ impl S3Store {
         result.map(drop).map_err(|error| classify(error, Effect::Write, || format!("abort an upload of {remote_key}")))
     }
 
-    /// Aborts what has been incomplete for longer than `age` and is not ours of this moment.
+    /// Aborts uploads that have been incomplete for longer than `age` and that this process is not working on.
     pub(super) async fn sweep_uploads(&self, age: Duration) -> Result<u64> {
         let latest_ms = self.env.clock.unix_ms().saturating_sub(age.as_millis() as u64);
         let (mut swept, mut marker) = (0, (None, None));
@@ -275,7 +276,7 @@ impl S3Store {
                 if begun_ms <= latest_ms as i64 && !self.client.uploads.lock().contains(id) {
                     match self.abort(key, id).await {
                         Ok(()) => swept += 1,
-                        // Somebody else has.
+                        // Somebody else has aborted it.
                         Err(error) if error.kind == ErrorKind::NotFound => {}
                         Err(error) if error.kind.is_transient() && error.kind != ErrorKind::Conflict => {
                             return Err(error);
@@ -293,13 +294,14 @@ impl S3Store {
     }
 }
 
-/// The checksum that the client sent travels on, and the server verifies it.
+/// The checksum that the client sent. It is passed on, and the server verifies it.
 fn client_checksum(info: &ObjectInfo) -> Option<&Checksum> {
     let full = info.checksums.kind == ChecksumKind::FullObject;
     full.then(|| info.checksums.values.first()).flatten()
 }
 
-/// The headers of an upload in one piece, as the SDK would write them. Where the client has sent no checksum, it would add a CRC-32.
+/// The headers of an upload in one piece, as the SDK would write them. Where the client has sent no checksum, a CRC-32
+/// is added, as the SDK would.
 fn headers(upload: &Upload, body: &Bytes) -> Headers {
     let info = upload.info.as_ref();
     let mut headers = Headers::default();
@@ -332,7 +334,7 @@ fn crc32(body: &Bytes) -> u32 {
 /// All bytes of a source.
 async fn gathered(source: &dyn UploadSource, size: u64) -> Result<Bytes> {
     let mut pieces: Vec<Bytes> = source.stream(ByteRange::of_size(size)).try_collect().await?;
-    // Mostly one.
+    // Usually one.
     let body = if pieces.len() == 1 { pieces.remove(0) } else { pieces.concat().into() };
     if body.len() as u64 == size { Ok(body) } else { Err(other_size()) }
 }
@@ -367,8 +369,8 @@ fn tagging(info: &ObjectInfo) -> Option<String> {
     (!info.tags.is_empty()).then(|| info.tags.iter().map(pair).collect::<Vec<_>>().join("&"))
 }
 
-/// The client's own parts, when S3 takes them: the ETag comes out the same then, and listings of the under store show the one
-/// that the client knows. `aws s3 sync` asks for an object by the ETag of the listing.
+/// The client's own parts, when S3 accepts them. Then the ETag comes out the same, and listings of the under store show
+/// the one that the client knows. `aws s3 sync` asks for an object by the ETag of the listing.
 fn client_parts(info: &ObjectInfo) -> Option<Vec<ByteRange>> {
     let sizes = || info.parts.iter().map(|part| part.size);
     let last = info.parts.len().checked_sub(1)?;

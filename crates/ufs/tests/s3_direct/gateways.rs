@@ -1,17 +1,17 @@
-//! Somebody stands before S3, who answers in its place or takes away what only S3 sends.
+//! Something in front of S3 answers instead of it, or removes what only S3 sends.
 
 use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// A server of one object, behind somebody who may answer in its place, or take away what only S3 sends.
+/// A server with one object, behind something that may answer instead of it, or remove what only S3 sends.
 #[derive(Default)]
 struct Behind {
     /// ETag, size and stamp.
     object: Mutex<Option<(String, usize, String)>>,
-    /// Methods that are answered by a page, shortly.
+    /// Methods that are answered with a short page.
     pages: Mutex<Vec<&'static str>>,
-    /// Methods whose answers lack all that begins with `x-amz-`.
+    /// Methods whose answers lack all headers that begin with `x-amz-`.
     stripped: Mutex<Vec<&'static str>>,
     denies_lists: AtomicBool,
 }
@@ -100,7 +100,7 @@ async fn delete_it(store: &S3Store) -> Result<(), ErrorKind> {
     store.delete(&key("a"), Condition::Always).await.map_err(|error| error.kind)
 }
 
-/// The size of the object by HEAD, by GET, and in a listing.
+/// The size of the object according to HEAD, GET and a listing.
 async fn sizes(store: &S3Store) -> [Result<u64, ErrorKind>; 3] {
     let head = store.head(&key("a")).await.map(|object| object.info.size);
     let get = store.get(&key("a"), None, None).await.map(|body| body.object.info.size);
@@ -109,7 +109,7 @@ async fn sizes(store: &S3Store) -> [Result<u64, ErrorKind>; 3] {
     [head, get, listed].map(|size| size.map_err(|error| error.kind))
 }
 
-/// A gateway that is being repaired answers in the place of S3: shortly, and without what S3 puts into each answer.
+/// A gateway under repair answers instead of S3, with a short answer that lacks what S3 puts into each one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_success_that_may_be_of_somebody_before_s3_is_looked_at() {
     const NOBODY: Result<(), ErrorKind> = Err(ErrorKind::Ambiguous);
@@ -119,10 +119,10 @@ async fn a_success_that_may_be_of_somebody_before_s3_is_looked_at() {
         let store = &server.both(S3Settings::default()).await[way];
         let pages = |methods: &[&'static str]| *behind.pages.lock() = methods.to_vec();
         let strips = |methods: &[&'static str]| *behind.stripped.lock() = methods.to_vec();
-        // Of an endpoint that nobody knows yet.
+        // Nothing is known about the endpoint yet.
         pages(&ALL);
         assert_eq!((put_bytes(store, 4).await, delete_it(store).await, sizes(store).await), (NOBODY, NOBODY, UNSEEN));
-        // Once anything has had an id, and nothing of what is asked now.
+        // Some answer has had an id, but none to these operations.
         pages(&[]);
         store.list(&ListRequest { limit: 10, ..ListRequest::default() }).await.expect("a listing");
         pages(&ALL);
@@ -131,14 +131,14 @@ async fn a_success_that_may_be_of_somebody_before_s3_is_looked_at() {
         assert_eq!((put_bytes(store, 4).await, sizes(store).await), (Ok(()), [Ok(4); 3]));
         pages(&ALL);
         assert_eq!((put_bytes(store, 5).await, delete_it(store).await, sizes(store).await), (NOBODY, NOBODY, UNSEEN));
-        // Where ids are taken away, what is true shows: by the stamp, or in a listing.
+        // Where ids are removed, the truth still shows: by the stamp, or in a listing.
         pages(&[]);
         for stripped in [&["PUT"][..], &["HEAD"], &["GET"], &["DELETE"], &["HEAD", "PUT"], &ALL] {
             strips(stripped);
             assert_eq!((put_bytes(store, 6).await, sizes(store).await), (Ok(()), [Ok(6); 3]), "{stripped:?}");
             assert_eq!(delete_it(store).await, Ok(()), "{stripped:?}");
             assert_eq!(sizes(store).await, [Err(ErrorKind::NotFound), Err(ErrorKind::NotFound), Ok(0)], "{stripped:?}");
-            // Nothing that was true before makes a page believed.
+            // Whatever was true before, a page is not believed.
             assert_eq!(put_bytes(store, 7).await, Ok(()));
             pages(stripped);
             assert!(!stripped.contains(&"PUT") || put_bytes(store, 8).await == NOBODY, "{stripped:?}");
@@ -149,7 +149,7 @@ async fn a_success_that_may_be_of_somebody_before_s3_is_looked_at() {
     }
 }
 
-/// Of such a server everything is believed, once a listing has shown what it is.
+/// Everything that such a server says is believed, once a listing has shown what it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_sends_no_ids_is_looked_at_once() {
     for way in 0..2 {
@@ -167,7 +167,7 @@ async fn a_server_that_sends_no_ids_is_looked_at_once() {
     }
 }
 
-/// Who may not list cannot look: what an operation says counts until it has had an id.
+/// Without the right to list, nothing can be checked: the answer to an operation counts until one has had an id.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_lists_are_denied_an_operation_is_believed_that_never_had_an_id() {
     for way in 0..2 {
@@ -184,7 +184,7 @@ async fn where_lists_are_denied_an_operation_is_believed_that_never_had_an_id() 
         strips(&["HEAD", "GET"]);
         assert_eq!(read().await, [Err(ErrorKind::Unavailable); 2]);
     }
-    // A page with the status alone says nothing of the endpoint.
+    // A page that gives only a status says nothing about the endpoint.
     let server = Recorder::by(|seen| {
         let status = if seen.method == "GET" { "403 X" } else { "200 X" };
         format!("HTTP/1.1 {status}\r\nETag: \"page\"\r\nContent-Length: 0\r\n\r\n")
@@ -195,7 +195,7 @@ async fn where_lists_are_denied_an_operation_is_believed_that_never_had_an_id() 
     }
 }
 
-/// A gateway that answers a PUT with the tag of what is there already.
+/// A gateway answers a PUT with the ETag of the object that is there already.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tag_of_an_older_object_proves_nothing() {
     for way in 0..2 {

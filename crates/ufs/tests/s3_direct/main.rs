@@ -1,4 +1,4 @@
-//! The two ways of sending a request to S3, the SDK's and the one past it, ask for the same and understand the same.
+//! The two ways of sending a request to S3, with the SDK and around it, send the same and understand the same.
 
 mod gateways;
 
@@ -35,7 +35,7 @@ struct Seen {
 /// What a server answers to a request.
 type Answer = Arc<dyn Fn(&Seen) -> Vec<u8> + Send + Sync>;
 
-/// A server that keeps what it is asked.
+/// A server that records its requests.
 struct Recorder {
     endpoint: String,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -48,7 +48,7 @@ impl Recorder {
         Self::by(move |_| answer.clone()).await
     }
 
-    /// An answer for each method.
+    /// One answer per method.
     async fn by_method(answers: &[(&str, &str)]) -> Self {
         let answers: BTreeMap<_, _> =
             answers.iter().map(|(method, answer)| ((*method).to_owned(), (*answer).as_bytes().to_vec())).collect();
@@ -80,7 +80,7 @@ impl Recorder {
         OpenOptions { credentials: Some(keys), s3: settings, ..OpenOptions::default() }
     }
 
-    /// The same place by the way past the SDK, and by the SDK.
+    /// The same place, reached around the SDK and with the SDK.
     async fn both(&self, settings: S3Settings) -> [S3Store; 2] {
         let options = Self::options(settings.clone());
         let client = connect(Some(&self.endpoint), Some("eu-west-3"), &options).await.expect("what the test expects");
@@ -131,7 +131,8 @@ async fn read_request(stream: &mut TcpStream, seen: &mut Vec<u8>) -> Option<Seen
     Some(Seen { method, path, headers, body })
 }
 
-/// What of a request means something to S3: without the signature's parts, and what the SDK tells of itself.
+/// The part of a request that means something to S3, without the parts of the signature and what the SDK reports about
+/// itself.
 fn meaning(mut seen: Seen) -> Seen {
     let authorization = seen.headers.remove("authorization").expect("a signature");
     let scope = authorization.split_once('/').expect("a scope").1;
@@ -256,7 +257,7 @@ async fn an_object_is_told_of_in_the_same_way() {
     assert_eq!(asked, meaning(head.take()));
 }
 
-/// Only of a whole object: the checksum says nothing of a piece of it.
+/// Only for a whole object: the checksum says nothing about a part of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_body_is_noticed_at_its_end() {
     let damaged = Recorder::answering(FOUND.replace("abcd", "abxd")).await;
@@ -299,7 +300,7 @@ async fn uploads_ask_for_the_same() {
     }
 }
 
-/// Makes a body in chunks, with its checksum behind it, what it stands for.
+/// Replaces a body in chunks, with its checksum at the end, with the body that it encodes.
 fn unframe(seen: &mut Seen) {
     let trailer = seen.headers.remove("x-amz-trailer").expect("a checksum comes behind the body");
     let text = seen
@@ -361,7 +362,7 @@ async fn errors_mean_the_same() {
     ];
     let body = Bytes::from_static(b"body");
     for (status, document) in answers {
-        // The last one breaks off in the head.
+        // The last answer breaks off in the head.
         let answer = match status {
             200 => Vec::new(),
             _ => format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{document}", document.len()).into_bytes(),
@@ -409,7 +410,7 @@ async fn an_object_is_gone_only_when_s3_says_so() {
             assert_eq!(error.kind, kind, "{get}: {error}");
         }
     }
-    // It is written between the two.
+    // The object is written between the two.
     let (absent, present) = (head.to_owned(), FOUND.strip_suffix("abcd").expect("a body"));
     let asked = AtomicUsize::new(0);
     let server = Recorder::by(move |seen| match seen.method.as_str() {
@@ -435,7 +436,7 @@ async fn a_delete_is_done_only_when_s3_says_so() {
     }
 }
 
-/// A page for all requests, as of a gateway whose server is being repaired.
+/// All requests get a page, as from a gateway whose server is under repair.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_looks_like_a_success_is_none() {
     let page = |headers: &str, length: usize| {
@@ -462,7 +463,7 @@ async fn a_page_that_looks_like_a_success_is_none() {
     assert_eq!(direct.head(&key("a")).await.expect("an object that is a page").info.size, 17);
 }
 
-/// S3 wants to hear the checksums of the parts again when an upload is completed; a proxy may have kept them from us.
+/// S3 wants the checksums of the parts again when an upload is completed, and a proxy may have hidden them from us.
 #[tokio::test(flavor = "multi_thread")]
 async fn checksums_of_parts_are_our_own_where_nobody_tells_them() {
     let answer = |status: &str, headers: &str, body: &str| {
@@ -511,12 +512,12 @@ async fn checksums_of_parts_are_our_own_where_nobody_tells_them() {
         store.put(&key("a"), upload).await.map(|stored| stored.remote_etag).map_err(|error| error.to_string())
     };
     assert_eq!(put().await, Ok(ETag::new("two")));
-    // Nor does it matter when that proxy begins to take the ids of requests away.
+    // It does not matter either when that proxy also begins to remove the ids of requests.
     is_stripped.store(true, Ordering::SeqCst);
     assert_eq!(put().await, Ok(ETag::new("two")));
 }
 
-/// A gateway to a file system would resolve it, and reach what the prefix and the grants of a key do not cover.
+/// A gateway to a file system would resolve the key, and reach what the prefix and the grants of a key do not cover.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_climbs_is_never_sent() {
     let server = Recorder::answering(FOUND).await;
@@ -539,7 +540,7 @@ async fn a_key_that_climbs_is_never_sent() {
     }
 }
 
-/// Somebody between us and S3 has mixed up the answers.
+/// Something between us and S3 has mixed up the answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_checksum_of_other_bytes_is_the_answer_to_another_upload() {
     let told = |checksum: &str| {
@@ -559,7 +560,7 @@ async fn the_checksum_of_other_bytes_is_the_answer_to_another_upload() {
     }
 }
 
-/// No gateway's page says anything of a condition that nobody set.
+/// No page of a gateway says anything about a condition that nobody set.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_condition_that_was_not_set_cannot_fail() {
     for status in [405, 412, 413, 416] {
@@ -613,7 +614,7 @@ async fn a_get_tells_why_a_head_was_refused() {
     assert_eq!(root.open(&bucket).await.err().expect("a refusal").kind, ErrorKind::Credentials);
 }
 
-/// A mirror that believed the rest to be gone would delete it.
+/// A mirror that takes the rest for deleted would delete it, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_that_is_cut_off_is_none() {
     let document = "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a prefix/a</Key><Size>1</Size>\
@@ -628,7 +629,7 @@ async fn a_list_that_is_cut_off_is_none() {
     }
 }
 
-/// As versitygw shows files that others have put into its directory. It says nothing of the health of the server.
+/// versitygw shows files like this that others have put into its directory. It says nothing about the server's health.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_without_a_tag_is_told_as_such() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nx-amz-request-id: 1\r\n\r\n";
@@ -639,7 +640,7 @@ async fn an_object_without_a_tag_is_told_as_such() {
     assert_eq!(direct.get(&key("a"), None, None).await.err().expect("no tag").kind, ErrorKind::Unsupported);
 }
 
-/// Something before the server may refuse one request for itself.
+/// Something in front of the server may refuse a single request.
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_are_given_up_only_where_the_same_write_succeeds_without_and_not_for_ever() {
     let refused = "HTTP/1.1 501 X\r\nContent-Length: 0\r\n\r\n";
@@ -702,7 +703,7 @@ async fn what_comes_behind_an_answer_is_not_waited_for() {
     let requests = async {
         let body = Bytes::from_static(b"body");
         let put = direct.put(&key("a"), upload(described(4), &body, Condition::Always)).await;
-        // What says something of a write or a delete is not S3.
+        // S3 sends no body after a write or a delete, so this answer is not from S3.
         assert_eq!(put.expect_err("an answer of somebody else").kind, ErrorKind::Ambiguous);
         let delete = direct.delete(&key("a"), Condition::Always).await;
         assert_eq!(delete.expect_err("an answer of somebody else").kind, ErrorKind::Ambiguous);
@@ -723,7 +724,7 @@ async fn a_list_that_goes_in_circles_is_an_error() {
     assert_eq!((error.kind, server.seen.lock().len()), (ErrorKind::Unavailable, 2), "{error}");
 }
 
-/// MinIO answers from the object of that name alone, if there is one.
+/// MinIO answers with only the object of that name, if there is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_one_key_is_not_the_last_one() {
     let names = ["dir/", "dir/x", "dir/y"];
@@ -752,7 +753,7 @@ async fn a_page_of_one_key_is_not_the_last_one() {
     assert_eq!(rest.objects.iter().map(|object| object.key.as_str()).collect::<Vec<_>>(), names[1..]);
 }
 
-/// As MinIO does for delimiters other than `/`; without one it goes on.
+/// As MinIO does for delimiters other than `/`. Without a delimiter, it continues.
 #[tokio::test(flavor = "multi_thread")]
 async fn common_prefixes_are_made_here_where_tokens_lead_back() {
     let page = |names: &str, next: Option<&str>| {
@@ -804,7 +805,7 @@ async fn what_is_refused_for_its_time_is_sent_again_in_the_time_of_the_server() 
             let seen = std::mem::take(&mut *recorder.seen.lock());
             let theirs: Vec<_> =
                 seen.iter().map(|seen| seen.headers["x-amz-date"].starts_with("20370101T000")).collect();
-            // Of a HEAD that is refused a GET tells why.
+            // When a HEAD is refused, a GET follows to find out why.
             let expected = if number == 0 { [expected, vec![true]].concat() } else { expected };
             assert_eq!(theirs, expected, "request {number}");
         }

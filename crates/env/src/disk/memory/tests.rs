@@ -52,7 +52,7 @@ async fn writes_fail_as_told() {
     write(&file, 0, vec![1; 512], false).await.unwrap();
 }
 
-/// Runs `change` on a directory with the durable file `old`, and returns what each of 40 power cuts leaves.
+/// Runs `change` on a directory with the durable file `old`. Returns what each of 40 power cuts leaves.
 async fn names_after_power_loss(change: impl AsyncFn(&MemoryDisk)) -> BTreeSet<Vec<String>> {
     let mut outcomes = BTreeSet::new();
     for seed in 0..40 {

@@ -1,4 +1,4 @@
-//! Snapshots as the files of earlier versions have them, and what damage does to one.
+//! Loads snapshots in the files of earlier versions, and damaged ones.
 
 use std::sync::Arc;
 
