@@ -14,7 +14,7 @@ use forebay_env::{Clock, Disk};
 use crate::ids::{DirectoryId, SegmentKey};
 use crate::record::crc32c;
 use crate::segment::{ReadSegment, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, lacks_room};
-use crate::{Error, ErrorKind, Result, small_file};
+use crate::{DirectoryHealth, Error, ErrorKind, Result, small_file};
 use log_list::LogList;
 use unanswered::Unanswered;
 
@@ -250,6 +250,26 @@ impl Directory {
     /// What the file system has.
     pub(crate) fn writable_bytes(&self) -> u64 {
         self.possible_bytes.load(Ordering::SeqCst).saturating_sub(self.used_bytes())
+    }
+
+    /// What the settings leave and the file system does not.
+    pub(crate) fn unavailable_bytes(&self) -> u64 {
+        self.unused_bytes().saturating_sub(self.free_bytes())
+    }
+
+    /// Whether others have taken what the next write would need: reclaim can't give it back.
+    fn is_full(&self) -> bool {
+        self.unavailable_bytes() > 0 && self.free_bytes() < self.reserve_bytes()
+    }
+
+    pub(crate) fn health(&self) -> DirectoryHealth {
+        DirectoryHealth {
+            label: self.disk.label(),
+            failed: self.failed(),
+            is_full: self.is_full(),
+            file_system_free_bytes: self.writable_bytes(),
+            unused_bytes: self.unused_bytes(),
+        }
     }
 
     /// What can be written and nobody was promised.

@@ -141,6 +141,8 @@ pub struct Usage {
     pub evictable_bytes: u64,
     /// Of segments not yet written.
     pub free_bytes: u64,
+    /// What the settings leave and the file systems do not: others have taken it.
+    pub unavailable_bytes: u64,
     /// Of segments that were deleted and are still read.
     pub held_bytes: u64,
     pub objects: u64,
@@ -159,6 +161,8 @@ pub struct Counters {
     pub reclaimed_bytes: u64,
     pub carried_bytes: u64,
     pub snapshots: u64,
+    /// Durable writes that found no room on the disks.
+    pub refused_full: u64,
 }
 
 /// Reports what happens inside, for histograms. Every method is cheap and never blocks.
@@ -181,4 +185,9 @@ pub struct DirectoryHealth {
     pub label: String,
     /// Why the directory takes no more writes, if it does not.
     pub failed: Option<String>,
+    /// Whether its file system has less room than the settings leave, and not enough for the next write.
+    pub is_full: bool,
+    /// What its file system has left, and what the settings leave.
+    pub file_system_free_bytes: u64,
+    pub unused_bytes: u64,
 }
