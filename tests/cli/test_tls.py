@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 from command_line import CommandLine
-from harness.servers import Forebay
+from harness.servers import Forebay, eventually
 
 
 class TlsForebay(Forebay):
@@ -43,8 +43,8 @@ def test_a_private_authority_is_believed_when_it_is_named(tmp_path):
     cli = CommandLine(server)
     assert cli.json("status", "--ca-cert", server.certificate)["version"]
     line = cli.refused("status", code=1)
-    assert "certificate" in line.lower() or "issuer" in line.lower(), line
-    cli.refused("status", "--endpoint", server.admin.replace("https", "http"), "--ca-cert", server.certificate, code=1)
+    assert "UnknownIssuer" in line and "--ca-cert" in line, line
+    assert "https://" in cli.refused("status", "--endpoint", server.admin.replace("https", "http"), "--ca-cert", server.certificate)
     assert server.stop() == 0
 
 
@@ -78,4 +78,59 @@ def test_old_versions_of_tls_are_not_spoken(tmp_path):
             assert "ALERT" in refused.value.reason, (ciphers, refused.value)
         for version, name in ((ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
             assert handshake(server, port, version) == (name, b"HTTP/1.1 ")
+    assert server.stop() == 0
+
+
+def as_openssl_makes_it(directory, *options):
+    """A certificate and its key by the command that everybody knows."""
+    certificate, key = directory / "plain-cert.pem", directory / "plain-key.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=forebay", "-addext", "subjectAltName=IP:127.0.0.1", *options]
+    subprocess.run([*make, *names, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    return certificate, key
+
+
+def test_what_is_wrong_with_a_certificate_or_a_scheme_is_told_with_its_cure(tmp_path):
+    server = TlsForebay(tmp_path / "server")
+    certificate, key = as_openssl_makes_it(tmp_path)
+    for path, of in ((server.certificate, certificate), (server.directory / "key.pem", key)):
+        path.write_bytes(of.read_bytes())
+    # `is_ready` believes it: OpenSSL does.
+    cli = CommandLine(server.start())
+    line = cli.refused("status", "--ca-cert", certificate, code=1)
+    assert "CA:FALSE" in line and "--insecure" in line, line
+    assert cli.json("status", "--insecure")["version"] and cli.json("status", FOREBAY_INSECURE="1")["version"]
+    plain = server.admin.replace("https", "http")
+    line = cli.refused("status", "--endpoint", plain)
+    assert "speaks TLS" in line and "https://" in line, line
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as stream:
+        stream.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+        answer = stream.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"https://" in answer, answer
+    assert server.stop() == 0
+
+
+def test_a_plain_port_is_told_from_one_of_tls(cli):
+    line = cli.refused("status", "--endpoint", cli.server.admin.replace("http", "https"), code=1)
+    assert "http://" in line, line
+
+
+def shown(port):
+    """The certificate that a port shows, in PEM."""
+    return ssl.get_server_certificate(("127.0.0.1", port))
+
+
+def test_a_new_certificate_is_taken_up_and_a_bad_one_is_told(tmp_path):
+    server = TlsForebay(tmp_path / "server").start()
+    cli = CommandLine(server)
+    assert cli.json("status", FOREBAY_CA_CERT=str(server.certificate))["version"]
+    first = shown(server.port)
+    certificate, key = as_openssl_makes_it(tmp_path, "-addext", "basicConstraints=critical,CA:FALSE")
+    server.certificate.write_bytes(certificate.read_bytes())
+    refusal = lambda: [one for one in cli.json("status", "--insecure")["notices"] if one["id"] == "certificate-refused"]  # noqa: E731
+    told = eventually("the notice that the two do not belong together", refusal)
+    assert "server.tls_key" in told[0]["title"] and shown(server.port) == first, told
+    (server.directory / "key.pem").write_bytes(key.read_bytes())
+    eventually("the new certificate", lambda: shown(server.port) != first)
+    assert shown(server.admin_port) == shown(server.port) and refusal() == []
     assert server.stop() == 0

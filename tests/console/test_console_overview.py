@@ -37,7 +37,7 @@ def test_space_is_told_by_its_parts(console):
     page = console.open()
     label = page.get_by_role("img", name=re.compile(r"^Of .* pinned .* evictable .* free ")).get_attribute("aria-label")
     shares = [float(share) for share in re.findall(r"([\d.]+) %", label)]
-    assert len(shares) == 3 and 99 < sum(shares) < 101, label
+    assert len(shares) == 4 and 99 < sum(shares) < 101, label
 
 
 def test_a_notice_is_shown_with_its_cure(console):

@@ -188,4 +188,4 @@ def test_service_goes_on_when_the_log_cannot_be_renamed(start_logged):
         s3.put_object(Bucket="box", Key=f"k{number}", Body=b"x")
     eventually("all entries", lambda: len(server.audit(operation="PutObject")) == 20)
     told = [line for line in server.log.read_text().splitlines() if " ERROR " in line]
-    assert len(told) == 1 and "a log cannot be written" in told[0]
+    assert len([line for line in told if "a log cannot be written" in line]) == 1, told

@@ -168,7 +168,15 @@ def test_wrong_keys_are_told(tmp_path, s3_server):
     boto(s3_server).create_bucket(Bucket="wrong-keys")
     code, _, report = doctor(tmp_path, "--under-store", s3_url(s3_server, "wrong-keys"), keys=(s3_server.access_key, "nothing"))
     assert code == 1
-    assert "permission-missing" in found(report, "critical")
+    (told,) = [finding for finding in report["findings"] if finding["id"] == "credentials-refused"]
+    assert "SignatureDoesNotMatch" in told["measured"] and "secret key" in told["cure"], told
+
+
+def test_a_missing_bucket_is_told(tmp_path, s3_server):
+    code, _, report = doctor(tmp_path, "--under-store", s3_url(s3_server, "no-such-bucket-at-all"), keys=(s3_server.access_key, s3_server.secret_key))
+    assert code == 1
+    (told,) = [finding for finding in report["findings"] if finding["id"] == "bucket-missing"]
+    assert "NoSuchBucket" in told["measured"] and "Make the bucket" in told["cure"], told
 
 
 def test_an_endpoint_out_of_reach_is_told(tmp_path):

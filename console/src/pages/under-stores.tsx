@@ -59,8 +59,11 @@ const CIRCUITS: Record<string, { tone: Tone; name: string; about: string }> = {
   probing: { tone: "warning", name: "probing", about: "A probe is under way." },
 };
 
+const UNUSABLE = { tone: "bad" as Tone, name: "cannot be used", about: "The last probe failed; the next follows within 15 seconds." };
+
 function UnderStore({ store, rates }: { store: UnderStoreStatus; rates: Rates | undefined }) {
-  const circuit = CIRCUITS[store.circuit] ?? { tone: "plain", name: store.circuit, about: "" };
+  const isUnusable = store.circuit === "closed" && Boolean(store.problem);
+  const circuit = isUnusable ? UNUSABLE : CIRCUITS[store.circuit] ?? { tone: "plain", name: store.circuit, about: "" };
   const throttling = store.concurrencyLimit < store.concurrencyMax;
   return (
     <section class="panel">
@@ -96,6 +99,7 @@ function UnderStore({ store, rates }: { store: UnderStoreStatus; rates: Rates | 
           { name: "Most upload bandwidth", value: store.uploadBandwidthMax === 0 ? "no limit" : bytesPerSecond(store.uploadBandwidthMax) },
         ]}
       />
+      {store.problem && <p class="error wrap">{store.problem}</p>}
       {store.lastError && (
         <p class={store.circuit === "closed" ? "hint" : "error"}>
           Last error, <Ago ms={store.lastErrorMs} />: <span class="wrap">{store.lastError}</span>

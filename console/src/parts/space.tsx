@@ -1,15 +1,19 @@
 import type { Status } from "../api";
 import { bytes, percent } from "../format";
 
-/** Pinned, evictable and free space as parts of the whole. */
+/** Pinned, evictable, free and other space as parts of the whole: they add up. */
 export function Space({ status }: { status: Status }) {
-  const { pinnedBytes, evictableBytes, freeBytes, capacityBytes } = status;
-  const all = Math.max(capacityBytes, pinnedBytes + evictableBytes + freeBytes, 1);
+  const { pinnedBytes, evictableBytes, freeBytes, overheadBytes = 0, unavailableBytes = 0, capacityBytes } = status;
+  const all = Math.max(capacityBytes, pinnedBytes + evictableBytes + freeBytes + overheadBytes + unavailableBytes, 1);
   const parts = [
     { name: "pinned", bytes: pinnedBytes, colour: 2, about: "not yet in the under store, or meant to stay here" },
     { name: "evictable", bytes: evictableBytes, colour: 1, about: "the under store has it too" },
+    { name: "overhead", bytes: overheadBytes, colour: 5, about: "headers, and what was overwritten, deleted or evicted and waits for reclaim" },
     { name: "free", bytes: freeBytes, colour: 6, about: "" },
   ];
+  if (unavailableBytes > 0) {
+    parts.push({ name: "not there", bytes: unavailableBytes, colour: 4, about: "others have taken it on the disks" });
+  }
   const label = parts.map((part) => `${part.name} ${bytes(part.bytes)}, ${percent(part.bytes / all)}`).join("; ");
   let start = 0;
   return (

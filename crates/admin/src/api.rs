@@ -55,16 +55,27 @@ pub struct Notices {
 
 impl Notices {
     /// Adds a notice, or replaces the one of the same id and subject, whose `since_ms` stays.
-    pub fn raise(&self, notice: Notice) {
+    /// Says whether it is new.
+    pub fn raise(&self, notice: Notice) -> bool {
         let mut present = self.present.write();
         match present.iter_mut().find(|other| other.id == notice.id && other.subject == notice.subject) {
-            Some(other) => *other = Notice { since_ms: other.since_ms, ..notice },
-            None => present.push(notice),
+            Some(other) => {
+                *other = Notice { since_ms: other.since_ms, ..notice };
+                false
+            }
+            None => {
+                present.push(notice);
+                true
+            }
         }
     }
 
-    pub fn clear(&self, id: &str, subject: &str) {
-        self.present.write().retain(|notice| notice.id != id || notice.subject != subject);
+    /// Says whether there was one.
+    pub fn clear(&self, id: &str, subject: &str) -> bool {
+        let mut present = self.present.write();
+        let before = present.len();
+        present.retain(|notice| notice.id != id || notice.subject != subject);
+        present.len() < before
     }
 
     /// The most severe first.
@@ -202,6 +213,8 @@ pub struct UnderStoreStatus {
     /// The last error, in one line, and when it was.
     pub last_error: Option<String>,
     pub last_error_ms: Option<u64>,
+    /// Why it can't be used, in one line, as the last probe found it: at the start, and after requests that failed.
+    pub problem: Option<String>,
     /// 0 is no limit.
     pub requests_per_second_max: u32,
     pub upload_bandwidth_max: u64,

@@ -23,7 +23,8 @@ pub(crate) async fn list_buckets(
     let buckets = caller.may_administer("/")?.cache.buckets().await?;
     let show = |bucket: forebay_cache::BucketSummary| Bucket {
         name: bucket.name.to_string(),
-        created_ms: Some(bucket.created_ms),
+        // Nobody says when a mount came about.
+        created_ms: Some(bucket.created_ms).filter(|created_ms| *created_ms > 0),
     };
     Ok(Json(buckets.into_iter().map(show).collect()))
 }

@@ -1,6 +1,7 @@
 //! The listener.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,7 +11,7 @@ use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
 use axum::response::Response;
 use forebay_env::rest::{self, Rest};
-use forebay_env::{Addresses, TimedIo};
+use forebay_env::{Addresses, TimedIo, is_plain_http, refuse_plain_http};
 use http::{HeaderValue, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::{Service, service_fn};
@@ -40,6 +41,9 @@ const ANSWER_WINDOW: Duration = Duration::from_secs(120);
 pub(crate) const PROGRESS_BYTES: usize = 30 << 10;
 /// How long to wait after a failed accept: with no descriptor left, trying at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a client of plain HTTP hears on a port of TLS.
+const PLAIN_REFUSED: &str = r#"{"title":"Bad Request","status":400,"detail":"this port speaks TLS: use https:// instead of http:// in the endpoint"}"#;
 
 /// Serves, and takes samples, until `stop` is cancelled. Requests under way end with it.
 pub async fn run(listener: TcpListener, admin: Admin, stop: CancellationToken) {
@@ -91,10 +95,17 @@ async fn accept(listener: &TcpListener, admin: &Admin) -> Option<(TcpStream, Soc
 
 /// Answers the requests of a connection: one, or as many as it likes.
 async fn connection(stream: TcpStream, peer: SocketAddr, admin: &Admin, router: Router, keep_alive: bool) {
-    let stream = TimedIo::new(stream, Arc::clone(&admin.env().clock), ANSWER_WINDOW, PROGRESS_BYTES as u64);
-    let Some(tls) = &admin.shared.tls else { return requests(stream, peer, admin, router, keep_alive).await };
+    let timed = |stream| TimedIo::new(stream, Arc::clone(&admin.env().clock), ANSWER_WINDOW, PROGRESS_BYTES as u64);
+    let Some(tls) = &admin.shared.tls else { return requests(timed(stream), peer, admin, router, keep_alive).await };
+    let handshake = async {
+        if is_plain_http(&stream).await? {
+            refuse_plain_http(stream, "application/problem+json", PLAIN_REFUSED).await?;
+            return Err(io::Error::other("a request of plain HTTP"));
+        }
+        tls.accept(timed(stream)).await
+    };
     tokio::select! {
-        accepted = tls.accept(stream) => match accepted {
+        accepted = handshake => match accepted {
             Ok(stream) => requests(stream, peer, admin, router, keep_alive).await,
             Err(error) => tracing::debug!(%error, "TLS handshake of an admin connection failed"),
         },

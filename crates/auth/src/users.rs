@@ -27,6 +27,8 @@ struct Shared {
     root: Arc<User>,
     table: RwLock<Arc<Table>>,
     file: Option<WatchedFile>,
+    /// Why the file is not what holds.
+    refusal: RwLock<Option<InvalidFile>>,
 }
 
 struct Table {
@@ -53,7 +55,7 @@ impl Users {
             None => Parsed::default(),
         };
         let table = RwLock::new(Arc::new(Table::new(&root, parsed)));
-        Ok(Self { shared: Arc::new(Shared { root, table, file }) })
+        Ok(Self { shared: Arc::new(Shared { root, table, file, refusal: RwLock::default() }) })
     }
 
     pub fn find(&self, access_key: &str) -> Option<Arc<User>> {
@@ -75,6 +77,11 @@ impl Users {
         let Some(parsed) = file.load_if_changed()? else { return Ok(false) };
         *self.shared.table.write() = Arc::new(Table::new(&self.shared.root, parsed));
         Ok(true)
+    }
+
+    /// Why the file is refused, while it is and the users are those of before.
+    pub fn refusal(&self) -> Option<String> {
+        self.shared.refusal.read().as_ref().map(ToString::to_string)
     }
 
     /// Watches the file until the returned task is aborted or all clones are gone.
@@ -102,19 +109,20 @@ impl Table {
 
 /// Checks the file for ever. A bad file leaves the users as they were.
 async fn watch(clock: Arc<dyn Clock>, users: Users) {
-    let mut last_error = None;
     loop {
         clock.sleep(WATCH_PERIOD).await;
-        match users.reload() {
+        let result = users.reload();
+        let mut refusal = users.shared.refusal.write();
+        match result {
             Ok(true) => {
-                last_error = None;
+                *refusal = None;
                 tracing::info!("users file read again");
             }
             Ok(false) => {}
-            Err(error) if last_error.as_ref() == Some(&error) => {}
+            Err(error) if refusal.as_ref() == Some(&error) => {}
             Err(error) => {
                 tracing::error!(%error, "users file refused, the users stay as they were");
-                last_error = Some(error);
+                *refusal = Some(error);
             }
         }
     }

@@ -28,7 +28,11 @@ impl WatchedFile {
 
     /// As [`WatchedFile::load`], but `None` when the content is what was read last.
     pub(crate) fn load_if_changed(&self) -> Result<Option<Parsed>, InvalidFile> {
-        let text = std::fs::read_to_string(&self.path).map_err(|error| self.refuse(error.to_string()))?;
+        let text = std::fs::read_to_string(&self.path).map_err(|error| {
+            // When it is back, it is news, whatever is in it.
+            *self.seen.lock() = [0; 32];
+            self.refuse(error.to_string())
+        })?;
         let hash = Sha256::digest(&text).into();
         if std::mem::replace(&mut *self.seen.lock(), hash) == hash {
             return Ok(None);

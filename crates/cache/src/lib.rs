@@ -282,8 +282,23 @@ pub struct Status {
     #[serde(default)]
     pub missing_objects: u64,
     pub pinned_bytes: u64,
+    /// The most that may be pinned: `cache.pinned_ratio` of the capacity.
+    #[serde(default)]
+    pub pinned_bytes_max: u64,
     pub evictable_bytes: u64,
+    /// What can be written now.
     pub free_bytes: u64,
+    /// Of the capacity, what others on the file systems have taken.
+    #[serde(default)]
+    pub unavailable_bytes: u64,
+    /// The rest of the capacity: headers, records of deletes, and what was overwritten or evicted and waits for reclaim.
+    #[serde(default)]
+    pub overhead_bytes: u64,
+    /// Writes that were refused since the start because pinned data fills its share, and because the disks are full.
+    #[serde(default)]
+    pub rejected_pinned_full: u64,
+    #[serde(default)]
+    pub rejected_disk_full: u64,
     /// The most that objects may take: the size of the store but for its index.
     pub capacity_bytes: u64,
     /// Directories that take no more writes, and why.

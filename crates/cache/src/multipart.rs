@@ -90,7 +90,7 @@ impl Worker {
         }
         let active = self.home.activity.begin(&upload.upload_id);
         let Some(reservation) = self.space.reserve(&self.store, &upload.path.bucket, body.size) else {
-            return Err(self.pinned_full(body.size));
+            return Err(self.pinned_full(&upload.path, body.size));
         };
         let algorithm = open.record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
         let received = self.receive(body, Some(algorithm)).await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_catalog::Catalog;
 use forebay_env::sync::Mutex;
 use forebay_env::{Env, HashState, Task};
-use forebay_store::Store;
+use forebay_store::{Store, Usage};
 use forebay_types::PolicyRule;
 use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
@@ -132,10 +132,21 @@ impl Worker {
             undeliverable: self.home.refusals.undeliverable(),
             missing_objects: self.home.missing.count() as u64,
             pinned_bytes: usage.pinned_bytes,
+            pinned_bytes_max: self.space.pinned_limit(usage.capacity_bytes),
             evictable_bytes: usage.evictable_bytes,
             free_bytes: usage.free_bytes,
+            unavailable_bytes: usage.unavailable_bytes,
+            overhead_bytes: overhead_bytes(&usage),
+            rejected_pinned_full: self.metrics.rejected_pinned_full.get(),
+            rejected_disk_full: self.store.counters().refused_full,
             capacity_bytes: usage.capacity_bytes,
             failed_directories: failed.collect(),
         }
     }
+}
+
+/// What of the capacity is neither free nor of an object. An object that is in memory before its segment counts may exceed the rest for a moment.
+fn overhead_bytes(usage: &Usage) -> u64 {
+    let told = [usage.pinned_bytes, usage.evictable_bytes, usage.free_bytes, usage.unavailable_bytes];
+    usage.capacity_bytes.saturating_sub(told.iter().sum())
 }

@@ -5,6 +5,7 @@ pub(crate) mod sweep;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_catalog::records::{ObjectRecord, State};
 use forebay_env::Requester;
@@ -13,6 +14,9 @@ use forebay_store::Store;
 use forebay_types::shares::{is_fair, largest_share, room};
 use forebay_types::{BucketName, ObjectPath};
 
+/// Of writes that are refused, one in so much time is told: there may be thousands a second.
+const REJECTIONS_TOLD: Duration = Duration::from_secs(10);
+
 /// What an object or a part takes beside its bytes, about.
 const OBJECT_BYTES: u64 = 256;
 
@@ -20,6 +24,8 @@ const OBJECT_BYTES: u64 = 256;
 pub(crate) struct Space {
     pinned_ratio: f64,
     held: Arc<Mutex<Held>>,
+    /// When the next write that is refused is told.
+    next_told: Mutex<Duration>,
 }
 
 #[derive(Default)]
@@ -44,7 +50,17 @@ pub(crate) struct Reservation {
 
 impl Space {
     pub(crate) fn new(pinned_ratio: f64) -> Self {
-        Self { pinned_ratio, held: Arc::default() }
+        Self { pinned_ratio, held: Arc::default(), next_told: Mutex::default() }
+    }
+
+    /// Whether a write that is refused now has its line in the log.
+    pub(crate) fn is_rejection_told(&self, now: Duration) -> bool {
+        let mut next_told = self.next_told.lock();
+        let is_told = *next_told <= now;
+        if is_told {
+            *next_told = now + REJECTIONS_TOLD;
+        }
+        is_told
     }
 
     /// The most that may be pinned.

@@ -25,9 +25,12 @@ pub(crate) enum Command {
     Serve(Box<ServeOptions>),
     /// Measures disks, memory, network and under store, and says what will be the bottleneck
     Doctor(Box<DoctorOptions>),
-    /// Checks a configuration, or prints the reference of all settings
+    /// Checks or shows a configuration, or prints the reference of all settings
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Checks a users file
+    #[command(subcommand)]
+    Users(UsersCommand),
     /// Prints the reference of all metrics
     #[command(subcommand)]
     Metrics(MetricsCommand),
@@ -62,8 +65,29 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         output: OutputOptions,
     },
+    /// Shows what file and environment come to, and where each value comes from
+    Show {
+        /// TOML file of settings
+        #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
+        config: Option<PathBuf>,
+        /// Those that have their defaults, too
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        output: OutputOptions,
+    },
     /// Prints every setting with its type, default and environment variable, as Markdown
     Reference,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UsersCommand {
+    /// Checks a users file without starting anything
+    Check {
+        /// TOML file of users, access keys and grants
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -93,8 +93,17 @@ impl Client {
         let endpoint = connection.endpoint()?;
         let keys = Keys::find(connection)?;
         let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::cryptography());
-        if let Some(roots) = connection.ca_cert.as_deref().map(read_certificates).transpose()? {
+        if let Some(roots) = connection
+            .ca_cert
+            .as_deref()
+            .filter(|file| !file.as_os_str().is_empty())
+            .map(read_certificates)
+            .transpose()?
+        {
             tls = tls.root_certs(RootCerts::from(roots));
+        }
+        if connection.insecure {
+            tls = tls.disable_verification(true);
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)

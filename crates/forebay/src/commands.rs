@@ -6,6 +6,7 @@ pub(crate) mod generate;
 mod jobs;
 mod objects;
 mod output;
+mod places;
 mod policy;
 mod progress;
 mod run;
@@ -34,6 +35,16 @@ pub(crate) use waiting::{Patience, Pause};
 pub(crate) enum ClientCommand {
     /// Shows how a worker stands: backlog, space, notices
     Status {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Shows the notices, and ends with 1 when one of them is critical
+    Health {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Lists the mounts and the under store of all other buckets, and whether each can be used
+    Mounts {
         #[command(flatten)]
         target: Target,
     },
@@ -87,6 +98,8 @@ pub(crate) enum ClientCommand {
 pub(crate) fn dispatch(command: ClientCommand) -> Result<(), Failure> {
     match command {
         ClientCommand::Status { target } => status::status(&target),
+        ClientCommand::Health { target } => places::health(&target),
+        ClientCommand::Mounts { target } => places::mounts(&target),
         ClientCommand::Stat { path, target } => objects::stat(&path, &target),
         ClientCommand::Ls(options) => objects::list(&options),
         ClientCommand::CheckCached(options) => cached::check_cached(&options),

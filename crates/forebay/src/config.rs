@@ -12,7 +12,8 @@ mod sections;
 mod sources;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use forebay_types::{BucketName, WriteMode};
 use forebay_ufs::UnderStoreUrl;
@@ -25,9 +26,10 @@ pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
 pub(crate) use sections::{Config, Include, Keys, LogFormat, Place, Store, Trace};
 use sources::{Sourced, Sources};
+use table::Setting;
 
-/// Where the under store is if nobody says otherwise.
-const UNDER_STORE_DEFAULT: &str = "forebay-under-store";
+/// Where the under store is if nobody names one, and mounts none.
+pub(crate) const UNDER_STORE_DEFAULT: &str = "forebay-under-store";
 
 /// What flags say; they win over everything else.
 #[derive(Debug, Default)]
@@ -87,6 +89,34 @@ impl Config {
         Ok(config)
     }
 
+    /// Takes the keys that stand in files of their own.
+    ///
+    /// # Errors
+    /// The first file that can't be read or holds no key.
+    pub(crate) fn read_key_files(&mut self) -> Result<(), Problem> {
+        for (bucket, place) in &mut self.mounts {
+            let read = place.keys.read_files();
+            read.map_err(|wrong| place.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
+        }
+        Ok(())
+    }
+
+    /// All files that hold secrets: this one, when it does, and those that it names.
+    pub(crate) fn secret_files(&self) -> BTreeSet<PathBuf> {
+        let of_origin = |origin: &Origin| match origin {
+            Origin::File { name, .. } => Some(PathBuf::from(name)),
+            Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => None,
+        };
+        let is_secret = |(section, key): &(&str, &str)| table::find(section, key).is_some_and(Setting::is_secret);
+        let settings =
+            self.origins.iter().filter(|(name, _)| is_secret(name)).filter_map(|(_, origin)| of_origin(origin));
+        let mounts =
+            self.mounts.values().filter(|place| place.keys.are_secret()).filter_map(|place| of_origin(&place.origin));
+        let named = self.mounts.values().flat_map(|place| place.keys.secret_files().cloned());
+        let server = [&self.server.users_file, &self.server.tls_key].into_iter().flatten().cloned();
+        settings.chain(mounts).chain(named).chain(server).collect()
+    }
+
     /// What turned out to be wrong with a setting after the configuration was loaded.
     pub(crate) fn problem(&self, section: &'static str, key: &'static str, wrong: &str) -> Problem {
         let origin = self.origins.get(&(section, key)).expect("every setting of the table has a default");
@@ -106,14 +136,10 @@ impl Sources {
         table.try_into().map_err(|error| Problem(format!("section [{section}]: {}", error.message())))
     }
 
-    fn root(&self) -> Result<Place, Problem> {
+    fn root(&self) -> Result<Option<Place>, Problem> {
         let text = |key| self.get("under_store", key).value.as_str().unwrap_or_default().to_owned();
         let Sourced { origin, .. } = self.get("under_store", "url");
-        let keys = Keys {
-            access_key: text("access_key"),
-            secret_key: text("secret_key").into(),
-            session_token: text("session_token").into(),
-        };
+        let keys = Keys::given(text("access_key"), text("secret_key"), text("session_token"));
         both(
             self,
             "under_store",
@@ -124,13 +150,15 @@ impl Sources {
             return Err(without(self, "under_store", "session_token", "access_key"));
         }
         let url = match text("url").as_str() {
+            // Who mounts buckets and names no under store means no other: a bucket with a slip in its name must not come about anywhere.
+            "" if !self.mounts.is_empty() => return Ok(None),
             "" => {
                 let here = std::path::absolute(UNDER_STORE_DEFAULT);
                 UnderStoreUrl::Directory(here.map_err(|e| Problem(format!("the working directory: {e}")))?)
             }
             url => parse_url(origin, "under_store.url", url)?,
         };
-        Ok(Place { url, keys, origin: origin.clone() })
+        Ok(Some(Place { url, keys, origin: origin.clone() }))
     }
 
     fn mounts(&self) -> Result<BTreeMap<BucketName, Place>, Problem> {
@@ -164,11 +192,19 @@ fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketNam
         toml::Value::Table(table) => {
             let mut table = table.clone();
             let url = table.remove("url").and_then(|url| url.as_str().map(str::to_owned));
-            let names = ["url", "access_key", "secret_key", "session_token"];
+            let names = [
+                "url",
+                "access_key",
+                "secret_key",
+                "session_token",
+                "access_key_file",
+                "secret_key_file",
+                "session_token_file",
+            ];
             if let Some(unknown) = table.keys().find(|key| !names.contains(&key.as_str())) {
                 return Err(Problem::unknown(origin, unknown, names.into_iter()));
             }
-            let keys = table.try_into().map_err(|_| wrong("its keys must be text in quotes"))?;
+            let keys: Keys = table.try_into().map_err(|_| wrong("its keys must be text in quotes"))?;
             (url.ok_or_else(|| wrong("has no url"))?, keys)
         }
         toml::Value::Integer(_)
@@ -177,10 +213,13 @@ fn mount(bucket: &str, Sourced { value, origin }: &Sourced) -> Result<(BucketNam
         | toml::Value::Datetime(_)
         | toml::Value::Array(_) => return Err(wrong("must be a URL in quotes, or a table with a url")),
     };
-    if keys.access_key.is_empty() != keys.secret_key.0.is_empty() {
+    if let Some(twice) = keys.given_twice() {
+        return Err(wrong(&format!("{twice} and {twice}_file are both given")));
+    }
+    if keys.has_access_key() != keys.has_secret_key() {
         return Err(wrong("access_key and secret_key belong together"));
     }
-    if keys.access_key.is_empty() && !keys.session_token.0.is_empty() {
+    if !keys.has_access_key() && keys.has_session_token() {
         return Err(wrong("session_token is given without access_key"));
     }
     let url = parse_url(origin, &setting, &url)?;

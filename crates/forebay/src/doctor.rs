@@ -8,7 +8,7 @@ mod clock;
 mod disk;
 mod exposure;
 mod filesystem;
-mod findings;
+pub(crate) mod findings;
 mod network;
 mod process;
 mod processor;

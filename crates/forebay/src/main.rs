@@ -27,8 +27,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use mimalloc::MiMalloc;
 
-use cli::{Cli, CliCommand, Command, ConfigCommand, MetricsCommand, ServeOptions};
-use commands::{Format, generate, print};
+use cli::{Cli, CliCommand, Command, ConfigCommand, MetricsCommand, ServeOptions, UsersCommand};
+use commands::{Format, Table, escaped, generate, print};
 use config::{Config, Overrides, Problem};
 use failure::Failure;
 
@@ -86,6 +86,11 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             doctor::run(&config, &options)
         }
         Command::Config(ConfigCommand::Check { config, output }) => check(config.as_deref(), output.output),
+        Command::Config(ConfigCommand::Show { config, all, output }) => show(config.as_deref(), all, output.output),
+        Command::Users(UsersCommand::Check { file }) => {
+            preflight::check_users(&file)?;
+            print("the users file is valid")
+        }
         Command::Config(ConfigCommand::Reference) => print(&config::reference()),
         Command::Metrics(MetricsCommand::Reference) => print(&metrics::reference()?),
         Command::Client(command) => commands::dispatch(command),
@@ -115,6 +120,23 @@ fn check(file: Option<&Path>, format: Format) -> Result<(), Failure> {
     checked.map(drop)
 }
 
+/// What is in force, secrets hidden.
+fn show(file: Option<&Path>, all: bool, format: Format) -> Result<(), Failure> {
+    let config = load(file, &Overrides::default())?;
+    let entries: Vec<_> = config.effective.iter().filter(|entry| all || entry.source != "default").collect();
+    if format == Format::Json {
+        return print(&serde_json::to_string(&entries).expect("entries have text keys only"));
+    }
+    if entries.is_empty() {
+        return print("all settings have their defaults; --all shows them");
+    }
+    let mut table = Table::new(&["SETTING", "VALUE", "FROM"]);
+    for entry in entries {
+        table.row([escaped(&entry.name), escaped(&entry.value), escaped(&entry.source)]);
+    }
+    print(&table.text())
+}
+
 fn load_for_serve(options: &ServeOptions) -> Result<Config, Problem> {
     load(options.config.as_deref(), &options.overrides())
 }
@@ -127,5 +149,7 @@ fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Config, Problem> {
     let name = file.map(|path| path.display().to_string());
     let text = file.map(std::fs::read_to_string).transpose();
     let text = text.map_err(|error| Problem(format!("--config {:?}: {error}", name.clone().unwrap_or_default())))?;
-    Config::load(name.as_deref().zip(text.as_deref()), &variables, overrides)
+    let mut config = Config::load(name.as_deref().zip(text.as_deref()), &variables, overrides)?;
+    config.read_key_files()?;
+    Ok(config)
 }

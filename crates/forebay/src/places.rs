@@ -2,17 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_admin::UnderStores;
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_cache::{Mount, Mounts};
-use forebay_env::Env;
+use forebay_env::{Env, Task};
 use forebay_ufs::governor::{CallObserver, Circuit, Governor};
 use forebay_ufs::s3::S3Credentials;
-use forebay_ufs::{OpenOptions, UnderStoreUrl, open_mount, open_root};
+use forebay_ufs::{
+    BucketRoot, Error, ErrorKind, ListRequest, OpenOptions, UnderStore, UnderStoreUrl, open_mount, open_root,
+};
+use parking_lot::Mutex;
 
-use crate::config::{Config, Keys};
+use crate::config::{Config, Keys, Origin, Place as Setting};
+use crate::doctor::findings::{self, Kind};
 use crate::failure::Failure;
+
+/// Between two looks whether an under store has failed since, and between two probes of one that can't be used.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The under stores of a worker. Shared by clones.
 #[derive(Clone, Default)]
@@ -26,6 +34,21 @@ struct Place {
     url: String,
     buckets: Vec<String>,
     governor: Arc<Governor>,
+    behind: Behind,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// What is asked whether it can be used.
+enum Behind {
+    Root(Arc<dyn BucketRoot>),
+    Mount(Arc<dyn UnderStore>),
+}
+
+/// Why an under store can't be used.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    pub(crate) kind: Kind,
+    pub(crate) error: String,
 }
 
 /// Opens `under_store.url` and all mounts; each has limits of its own.
@@ -35,19 +58,33 @@ pub(crate) async fn open(
     observer: Arc<dyn CallObserver>,
 ) -> Result<(Mounts, Places), Failure> {
     let options = |keys: &Keys| OpenOptions { observer: Some(Arc::clone(&observer)), ..options(config, keys) };
-    let root = open_root(env, &config.root.url, &options(&config.root.keys)).await;
-    let root = root.map_err(|error| Failure::of("under_store.url", &error))?;
-    let mut places = vec![Place::new(&config.root.url, None, root.governor)];
+    let mut places = Vec::new();
     let mut mounts = BTreeMap::new();
+    let (mut root, mut background_root) = (None, None);
+    if let Some(setting) = &config.root {
+        let lanes = open_root(env, &setting.url, &options(&setting.keys)).await;
+        let lanes = lanes.map_err(|error| Failure::of(&name_of_root(setting), &error))?;
+        places.push(Place::new(&setting.url, None, lanes.governor, Behind::Root(Arc::clone(&lanes.foreground))));
+        (root, background_root) = (Some(lanes.foreground), Some(lanes.background));
+    }
     for (bucket, place) in &config.mounts {
         let lanes = open_mount(env, &place.url, &options(&place.keys)).await;
         let lanes = lanes.map_err(|error| Failure::of(&format!("mounts.{bucket}"), &error))?;
-        places.push(Place::new(&place.url, Some(bucket.as_str()), lanes.governor));
+        let behind = Behind::Mount(Arc::clone(&lanes.foreground));
+        places.push(Place::new(&place.url, Some(bucket.as_str()), lanes.governor, behind));
         mounts.insert(bucket.clone(), Mount { foreground: lanes.foreground, background: lanes.background });
     }
     make_unique(&mut places);
-    let mounts = Mounts { mounts, root: Some(root.foreground), background_root: Some(root.background) };
+    let mounts = Mounts { mounts, root, background_root };
     Ok((mounts, Places { places: Arc::new(places) }))
+}
+
+/// The setting that names the under store, or that nobody has set it.
+fn name_of_root(setting: &Setting) -> String {
+    match setting.origin {
+        Origin::Default => format!("under_store.url is not set, and the default is {}", setting.url),
+        Origin::File { .. } | Origin::Environment { .. } | Origin::Flag { .. } => "under_store.url".to_owned(),
+    }
 }
 
 /// How the configuration has an under store opened.
@@ -71,7 +108,7 @@ fn make_unique(places: &mut [Place]) {
 
 /// `None`: those of the environment and the profile files.
 fn credentials(keys: &Keys) -> Option<S3Credentials> {
-    let Keys { access_key, secret_key, session_token } = keys;
+    let Keys { access_key, secret_key, session_token, .. } = keys;
     (!access_key.is_empty()).then(|| S3Credentials {
         access_key: access_key.clone(),
         secret_key: secret_key.0.clone(),
@@ -80,9 +117,43 @@ fn credentials(keys: &Keys) -> Option<S3Credentials> {
 }
 
 impl Place {
-    fn new(url: &UnderStoreUrl, bucket: Option<&str>, governor: Arc<Governor>) -> Self {
+    fn new(url: &UnderStoreUrl, bucket: Option<&str>, governor: Arc<Governor>, behind: Behind) -> Self {
         let url = url.to_string();
-        Self { label: url.clone(), url, buckets: bucket.into_iter().map(str::to_owned).collect(), governor }
+        let buckets = bucket.into_iter().map(str::to_owned).collect();
+        Self { label: url.clone(), url, buckets, governor, behind, trouble: Mutex::default() }
+    }
+
+    /// Probes at the start, and when requests have failed since; ends with its task.
+    async fn watch(&self, env: &Env) {
+        let mut errors_seen = None;
+        loop {
+            let errors = self.governor.state().errors;
+            if errors_seen != Some(errors) || self.trouble.lock().is_some() {
+                let trouble = self.probe().await.err().map(|error| Trouble {
+                    kind: findings::of_under_store(error.kind),
+                    error: one_line(&error.to_string()),
+                });
+                *self.trouble.lock() = trouble;
+                errors_seen = Some(self.governor.state().errors);
+            }
+            env.clock.sleep(PROBE_INTERVAL).await;
+        }
+    }
+
+    /// # Errors
+    /// Why it can't be used.
+    async fn probe(&self) -> Result<(), Error> {
+        match &self.behind {
+            Behind::Mount(store) => {
+                let request = ListRequest { limit: 1, ..ListRequest::default() };
+                store.list(&request).await.map(drop)
+            }
+            Behind::Root(root) => match root.list().await {
+                // Keys that may use buckets need not be allowed to list all.
+                Err(error) if error.kind == ErrorKind::Denied => Ok(()),
+                listed => listed.map(drop),
+            },
+        }
     }
 
     fn status(&self) -> UnderStoreStatus {
@@ -107,6 +178,7 @@ impl Place {
             throttled: state.throttled,
             last_error,
             last_error_ms,
+            problem: self.trouble.lock().as_ref().map(|trouble| format!("{}: {}", trouble.kind.what, trouble.error)),
             requests_per_second_max: settings.requests_per_second,
             upload_bandwidth_max: settings.upload_bandwidth.0,
         }
@@ -118,6 +190,20 @@ fn one_line(text: &str) -> String {
 }
 
 impl Places {
+    /// Probes all under stores in the background, until the tasks are aborted.
+    pub(crate) fn watch(&self, env: &Env) -> Vec<Task<()>> {
+        let watch = |number: usize| {
+            let (places, env) = (self.clone(), env.clone());
+            forebay_env::spawn(async move { places.places[number].watch(&env).await })
+        };
+        (0..self.places.len()).map(watch).collect()
+    }
+
+    /// By their labels, why they can't be used.
+    pub(crate) fn troubles(&self) -> impl Iterator<Item = (&str, Option<Trouble>)> {
+        self.places.iter().map(|place| (place.label.as_str(), place.trouble.lock().clone()))
+    }
+
     /// A name for each, which no other has, and its state.
     pub(crate) fn labelled(&self) -> impl Iterator<Item = (&str, UnderStoreStatus)> {
         self.places.iter().map(|place| (place.label.as_str(), place.status()))

@@ -5,19 +5,19 @@ use std::path::Path;
 
 use forebay_auth::{RootUser, Secret, Users};
 
-use crate::config::{Config, Problem};
+use crate::config::{Config, Place, Problem};
 use crate::{logs, tls};
 
 /// # Errors
 /// The first file or directory that the server could not start with.
 pub(crate) fn check(config: &Config) -> Result<(), Problem> {
-    tls::acceptor(config)?;
-    check_users(config)?;
+    tls::load(config)?;
+    check_users_of(config)?;
     logs::check(config)?;
     for directory in &config.store.data_dirs {
         check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     }
-    if let Some(directory) = config.root.directory() {
+    if let Some(directory) = config.root.as_ref().and_then(Place::directory) {
         check_own(directory).map_err(|wrong| config.problem("under_store", "url", &wrong))?;
     }
     for (bucket, place) in &config.mounts {
@@ -27,11 +27,18 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_users(config: &Config) -> Result<(), Problem> {
+fn check_users_of(config: &Config) -> Result<(), Problem> {
+    let Some(file) = &config.server.users_file else { return Ok(()) };
+    check_users(file).map_err(|Problem(wrong)| config.problem("server", "users_file", &wrong))
+}
+
+/// # Errors
+/// What the server would refuse it for.
+pub(crate) fn check_users(file: &Path) -> Result<(), Problem> {
     // The root user has no part in what may be wrong with the file, and its keys may not be made yet.
     let root = RootUser { access_key: "root".into(), secret_key: Secret::new("") };
-    let opened = Users::open(root, config.server.users_file.clone());
-    opened.map(drop).map_err(|wrong| config.problem("server", "users_file", &wrong.to_string()))
+    let opened = Users::open(root, Some(file.to_owned()));
+    opened.map(drop).map_err(|wrong| Problem(wrong.to_string()))
 }
 
 /// A directory that somebody else has made.

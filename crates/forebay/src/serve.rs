@@ -1,10 +1,11 @@
 //! `forebay serve`: from a configuration to a running worker, and back to a clean stop.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use forebay_admin::{Admin, Notices, Running};
+use forebay_admin::{Admin, Notice, Notices, Running, Severity};
 use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
 use forebay_catalog::{EmbeddedCatalog, records};
@@ -21,13 +22,13 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, UNDER_STORE_DEFAULT};
 use crate::failure::Failure;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
 use crate::places::Places;
 use crate::signals::Signals;
 use crate::watch::{Watch, WatchMetrics};
-use crate::{credentials, doctor, limits, logs, places, signals, store_settings, tls};
+use crate::{credentials, doctor, limits, logs, places, signals, store_settings, tls, watch};
 
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -63,7 +64,7 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
 /// Enough for all calls that disks and directories may have at once, so that one that does not answer stops no other. No more: each thread keeps
 /// some megabytes of what it has allocated and others have freed, and all of them stay as long as there is enough to do.
 fn blocking_threads(config: &Config) -> usize {
-    let urls = config.mounts.values().chain([&config.root]).map(|place| &place.url);
+    let urls = config.mounts.values().chain(&config.root).map(|place| &place.url);
     let directories = urls.filter(|url| matches!(url, UnderStoreUrl::Directory(_))).count();
     config.store.data_dirs.len() * DISK_CALLS_MAX + directories * DIRECTORY_CALLS_MAX + OTHER_CALLS_MAX
 }
@@ -93,6 +94,11 @@ async fn run(config: Arc<Config>, env: Env) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     let log_metrics = LogMetrics::default();
+    if config.root.is_none() && Path::new(UNDER_STORE_DEFAULT).is_dir() {
+        tracing::warn!(
+            "the directory {UNDER_STORE_DEFAULT} is here and not used: where buckets are mounted, others need under_store.url"
+        );
+    }
     let request_logs = logs::open(&config, &env, &log_metrics)?;
     let hangups = signals::reopen_at_hangup(request_logs.clone())?;
     logs::started(&request_logs.audit, &config);
@@ -111,7 +117,8 @@ async fn work(
     request_logs: &Logs,
     log_metrics: &LogMetrics,
 ) -> Result<(), Failure> {
-    let tls = tls::acceptor(config)?;
+    let certificates = tls::load(config)?;
+    let tls = certificates.as_ref().map(|tls| tls.acceptor.clone());
     let scheme = if tls.is_some() { "https" } else { "http" };
     // Bound now, so that a wrong address is told before anything else happens; accepting begins when the store is open.
     let socket = bind(config.server.listen, "server.listen")?;
@@ -131,6 +138,8 @@ async fn work(
     let Worker { cache, users, service, registry, users_watch, places, watch } = worker;
     let notices = watch.notices.clone();
     let watch = watch.start(&config.store.data_dirs);
+    let probes = places.watch(env);
+    let certificates_watch = certificates.map(|tls| tls.watch(env, &notices));
     admin.ready(Running {
         cache: cache.clone(),
         users,
@@ -158,6 +167,7 @@ async fn work(
     let closed = cache.close().await;
     users_watch.abort();
     watch.abort();
+    probes.iter().chain(&certificates_watch).for_each(Task::abort);
     admin_stop.cancel();
     admin_task.join().await;
     closed.map_err(|e| Failure::of("closing the store", &e))?;
@@ -176,8 +186,7 @@ async fn look_at_machine(config: Arc<Config>, env: Env, notices: Notices) {
     let now_ms = env.clock.unix_ms();
     let found = tokio::task::spawn_blocking(move || doctor::notices(&config, now_ms)).await;
     for notice in found.unwrap_or_default() {
-        tracing::warn!(finding = notice.id, subject = notice.subject, cure = notice.cure, "{}", notice.title);
-        notices.raise(notice);
+        watch::raise(&notices, notice);
     }
 }
 
@@ -201,9 +210,32 @@ struct Worker {
     watch: Watch,
 }
 
+/// What every directory has that was part of a store before: `docs/on-disk-format.md`.
+const IDENTITY: &str = "identity";
+
+/// Nothing tells a new store from one whose disks are not mounted, so that an operator is to say which it is.
+fn tell_if_new(config: &Config, now_ms: u64, notices: &Notices) {
+    let directories = &config.store.data_dirs;
+    if directories.iter().any(|directory| directory.join(IDENTITY).exists()) {
+        return;
+    }
+    let shown: Vec<_> = directories.iter().map(|directory| directory.display().to_string()).collect();
+    let notice = Notice {
+        id: "store-new".to_owned(),
+        severity: Severity::Info,
+        subject: shown.join(", "),
+        title: "a new store has begun at this start: nothing was in the data directories".to_owned(),
+        cure: "None is needed if this is so. If there was a store before, its disk is not mounted, and what it has not brought to the under store is missing: stop the server, mount the disk, start again, and let the service wait for its mounts (RequiresMountsFor= of systemd)".to_owned(),
+        since_ms: now_ms,
+    };
+    watch::raise(notices, notice);
+}
+
 impl Worker {
     async fn start(config: &Config, env: &Env, logs: &Logs, log_metrics: &LogMetrics) -> Result<Self, Failure> {
         let disks = open_disks(config)?;
+        let notices = Notices::default();
+        tell_if_new(config, env.clock.unix_ms(), &notices);
         let root_user = credentials::root_user(config, env.random.as_ref())?;
         let token_secret = root_user.secret_key.clone();
         let users = Users::open(root_user, config.server.users_file.clone())
@@ -241,8 +273,9 @@ impl Worker {
             pinned_ratio: config.cache.pinned_ratio,
             store,
             syncs,
+            users: users.clone(),
             places: places.clone(),
-            notices: Notices::default(),
+            notices,
             metrics: WatchMetrics::register(&mut registry),
         };
         Ok(Self { cache, users, service, registry, users_watch, places, watch })

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_admin::{Notices, Severity};
+use forebay_admin::{Notice, Notices, Severity};
+use forebay_auth::Users;
 use forebay_cache::Cache;
 use forebay_env::{Env, Task};
 use forebay_store::Store;
@@ -22,7 +23,7 @@ use crate::metrics::{DirectoryLabels, StoreObserver, SyncTotal};
 use crate::places::Places;
 pub(crate) use devices::device_of;
 use devices::{Device, ticks_ms};
-use health::{Condition, Facts};
+use health::{Condition, Facts, Lately};
 use saturation::{Interval, Saturation};
 
 /// As often as the history of the admin API takes a sample: what is shown there and what is watched are the same intervals.
@@ -33,6 +34,8 @@ const INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct WatchMetrics {
     busy: Family<DirectoryLabels, Gauge<f64, AtomicU64>>,
     saturated: Family<DirectoryLabels, Gauge>,
+    full: Family<DirectoryLabels, Gauge>,
+    missing: Gauge<u64, AtomicU64>,
     pinned_max: Gauge<u64, AtomicU64>,
 }
 
@@ -42,6 +45,8 @@ impl WatchMetrics {
         let metrics = Self::default();
         registry.register("forebay_disk_busy_ratio", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell", metrics.busy.clone());
         registry.register("forebay_disk_saturated", "1 while the disk cannot keep up, by directory", metrics.saturated.clone());
+        registry.register("forebay_disk_full", "1 while others have filled the file system of the directory, so that writes which need room are refused, by directory", metrics.full.clone());
+        registry.register("forebay_missing_objects", "Acknowledged objects whose bytes are missing, as the start has found them", metrics.missing.clone());
         registry.register("forebay_pinned_max_bytes", "Most bytes that objects which may not be evicted may take", metrics.pinned_max.clone());
         metrics
     }
@@ -54,6 +59,7 @@ pub(crate) struct Watch {
     pub(crate) store: Store,
     pub(crate) syncs: Arc<StoreObserver>,
     pub(crate) places: Places,
+    pub(crate) users: Users,
     pub(crate) notices: Notices,
     pub(crate) metrics: WatchMetrics,
     /// Share of the capacity that pinned data may take.
@@ -78,6 +84,7 @@ impl Watch {
     }
 
     async fn run(self, mut directories: Vec<Watched>) {
+        let (mut pinned_full, mut disk_full) = (Lately::default(), Lately::default());
         let mut at = self.env.clock.monotonic();
         loop {
             self.env.clock.sleep(INTERVAL).await;
@@ -91,9 +98,30 @@ impl Watch {
             }
             at = now;
             self.metrics.pinned_max.set(self.pinned_bytes_max());
-            for condition in health::conditions(&self.facts()) {
+            self.look_at_space().await;
+            let mut facts = self.facts();
+            facts.rejected_pinned_full = pinned_full.observe(now, facts.status.rejected_pinned_full);
+            facts.rejected_disk_full = disk_full.observe(now, facts.status.rejected_disk_full);
+            self.observe(&facts);
+            for condition in health::conditions(&facts) {
                 self.tell(condition);
             }
+        }
+    }
+
+    /// A file system that does not answer holds up nothing else.
+    async fn look_at_space(&self) {
+        tokio::select! {
+            () = self.store.look_at_space() => {}
+            () = self.env.clock.sleep(INTERVAL) => {}
+        }
+    }
+
+    fn observe(&self, facts: &Facts) {
+        self.metrics.missing.set(facts.status.missing_objects);
+        for directory in &facts.directories {
+            let labels = DirectoryLabels { directory: directory.label.clone() };
+            self.metrics.full.get_or_create(&labels).set(i64::from(directory.is_full));
         }
     }
 
@@ -134,15 +162,36 @@ impl Watch {
             corrupt_records: self.store.counters().corrupt_records,
             pinned_bytes_max: self.pinned_bytes_max(),
             under_stores: self.places.labelled().map(|(label, state)| (label.to_owned(), state)).collect(),
+            troubles: self.places.troubles().map(|(label, trouble)| (label.to_owned(), trouble)).collect(),
+            rejected_pinned_full: 0,
+            rejected_disk_full: 0,
+            users_file: self.users.refusal(),
         }
     }
 
     fn tell(&self, condition: Condition) {
         let now_ms = self.env.clock.unix_ms();
         match condition.notice(now_ms) {
-            Ok(notice) => self.notices.raise(notice),
-            Err((id, subject)) => self.notices.clear(id, &subject),
+            Ok(notice) => raise(&self.notices, notice),
+            Err((id, subject)) => {
+                if self.notices.clear(id, &subject) {
+                    tracing::info!(notice = id, subject, "a notice is over");
+                }
+            }
         }
+    }
+}
+
+/// Raises a notice; a new one has a line in the log.
+pub(crate) fn raise(notices: &Notices, notice: Notice) {
+    if !notices.raise(notice.clone()) {
+        return;
+    }
+    let Notice { id, severity, subject, title, cure, .. } = notice;
+    match severity {
+        Severity::Critical => tracing::error!(notice = id, subject, cure, "{title}"),
+        Severity::Warning => tracing::warn!(notice = id, subject, cure, "{title}"),
+        Severity::Info => tracing::info!(notice = id, subject, cure, "{title}"),
     }
 }
 

@@ -119,6 +119,16 @@ fn message(error: &Error, row: &Row) -> String {
         ErrorKind::InvalidArgument => {
             "The storage behind this cache refuses the request for its headers or its size.".to_owned()
         }
+        // Of a policy or of the configuration; it names no more than the request does.
+        ErrorKind::AccessDenied | ErrorKind::NotImplemented if error.source.is_none() => {
+            format!("{}: {}", row.message.trim_end_matches('.'), error.context)
+        }
+        ErrorKind::AccessDenied => {
+            "Access Denied: the storage behind this cache denies it to the cache, whoever asks. Its operator must see to that.".to_owned()
+        }
+        ErrorKind::NoSuchBucket if error.source.is_some() => {
+            "The bucket behind this cache's bucket does not exist. The cache's operator must see to that.".to_owned()
+        }
         _ => row.message.to_owned(),
     }
 }
@@ -154,6 +164,10 @@ fn log(error: &Error, request_id: &str, operation: &'static str) {
         source = error.source();
     }
     match row(error.kind).status.as_u16() {
+        // As many as there are requests, for hours; what they have in common is told once, as a notice.
+        _ if error.kind == ErrorKind::SlowDown => {
+            tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {error}{cause}")
+        }
         500 => tracing::error!(request_id, operation, kind = ?error.kind, "request failed: {error}{cause}"),
         501.. => tracing::warn!(request_id, operation, kind = ?error.kind, "request failed: {error}{cause}"),
         _ => tracing::debug!(request_id, operation, kind = ?error.kind, "request refused: {error}{cause}"),

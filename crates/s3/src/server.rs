@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use forebay_env::{Addresses, TimedIo};
+use forebay_env::{Addresses, TimedIo, is_plain_http, refuse_plain_http};
 use futures::future::{Either, select};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -32,6 +32,10 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// An answer may take so many windows of a body for the same bytes: Linux buffers up to 4 MiB and says that there is room again when a
 /// third is, so that who takes 10 KiB a second seems to stand still for two minutes.
 const ANSWER_WINDOWS: u32 = 4;
+
+/// What a client of plain HTTP hears on a port of TLS.
+const PLAIN_REFUSED: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRequest</Code>\
+    <Message>This port speaks TLS: use https:// instead of http:// in the endpoint.</Message></Error>";
 
 impl S3Service {
     /// Serves the listener until `shutdown` is cancelled; then takes no more connections, lets requests in flight end within
@@ -109,11 +113,17 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let settings = &self.service.inner.settings;
         let (window, bytes_min) = (settings.body_window * ANSWER_WINDOWS, settings.body_bytes_per_window_min);
-        let stream = TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), window, bytes_min);
+        let timed = |stream| TimedIo::new(stream, Arc::clone(&self.service.inner.env.clock), window, bytes_min);
         match &self.tls {
-            None => self.requests(stream, Connection::plain(Some(peer)), place).await,
+            None => self.requests(timed(stream), Connection::plain(Some(peer)), place).await,
             Some(tls) => {
-                let handshake = tls.accept(stream);
+                let handshake = std::pin::pin!(async {
+                    if is_plain_http(&stream).await? {
+                        refuse_plain_http(stream, "application/xml", PLAIN_REFUSED).await?;
+                        return Err(io::Error::other("a request of plain HTTP"));
+                    }
+                    tls.accept(timed(stream)).await
+                });
                 match select(handshake, self.service.inner.env.clock.sleep(settings.header_timeout)).await {
                     Either::Left((Ok(stream), _)) => {
                         let connection = Connection::encrypted(Some(peer), stream.get_ref().1);

@@ -14,7 +14,7 @@ use forebay_env::{Clock, Disk};
 use crate::ids::{DirectoryId, SegmentKey};
 use crate::record::crc32c;
 use crate::segment::{ReadSegment, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, lacks_room};
-use crate::{Error, ErrorKind, Result, small_file};
+use crate::{DirectoryHealth, Error, ErrorKind, Result, small_file};
 use log_list::LogList;
 use unanswered::Unanswered;
 
@@ -254,6 +254,26 @@ impl Directory {
     /// Bytes that the file system has room for.
     pub(crate) fn writable_bytes(&self) -> u64 {
         self.possible_bytes.load(Ordering::SeqCst).saturating_sub(self.used_bytes())
+    }
+
+    /// Bytes that the settings leave and the file system does not have.
+    pub(crate) fn unavailable_bytes(&self) -> u64 {
+        self.unused_bytes().saturating_sub(self.free_bytes())
+    }
+
+    /// Whether other users of the file system took the room that the next write needs. Reclaim cannot give it back.
+    fn is_full(&self) -> bool {
+        self.unavailable_bytes() > 0 && self.free_bytes() < self.reserve_bytes()
+    }
+
+    pub(crate) fn health(&self) -> DirectoryHealth {
+        DirectoryHealth {
+            label: self.disk.label(),
+            failed: self.failed(),
+            is_full: self.is_full(),
+            file_system_free_bytes: self.writable_bytes(),
+            unused_bytes: self.unused_bytes(),
+        }
     }
 
     /// Bytes that can be written and are not promised to a writer.

@@ -143,6 +143,8 @@ pub struct Usage {
     pub evictable_bytes: u64,
     /// Bytes that segments can still grow by.
     pub free_bytes: u64,
+    /// Bytes that the settings leave and the file systems do not have: others have taken them.
+    pub unavailable_bytes: u64,
     /// Bytes of deleted segments that somebody still reads.
     pub held_bytes: u64,
     pub objects: u64,
@@ -161,6 +163,8 @@ pub struct Counters {
     pub reclaimed_bytes: u64,
     pub carried_bytes: u64,
     pub snapshots: u64,
+    /// Durable writes that found no room on the disks.
+    pub refused_full: u64,
 }
 
 /// Reports what happens inside, for histograms. Every method is cheap and never blocks.
@@ -183,4 +187,9 @@ pub struct DirectoryHealth {
     pub label: String,
     /// Why the directory takes no more writes. `None` while it takes them.
     pub failed: Option<String>,
+    /// Whether its file system has less room than the settings leave, and not enough for the next write.
+    pub is_full: bool,
+    /// What its file system has left, and what the settings leave.
+    pub file_system_free_bytes: u64,
+    pub unused_bytes: u64,
 }

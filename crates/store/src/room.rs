@@ -133,6 +133,7 @@ impl Inner {
             }
             self.check_open()?;
             let Some(patience) = progress.patience(self) else {
+                self.counters.lock().refused_full += u64::from(class == Class::Durable);
                 return Err(self.no_room(bytes));
             };
             self.maintenance.notify_one();
@@ -147,7 +148,16 @@ impl Inner {
             let context = format!("{bytes} bytes are more than the {most} that one of the cache's disks can hold");
             return Error::new(ErrorKind::NeverFits, context);
         }
-        Error::new(ErrorKind::Full, "the cache's disks are full, and nothing that may leave them has left in time")
+        let short =
+            self.places.iter().map(|place| &place.directory).filter(|directory| directory.unavailable_bytes() > 0);
+        let short: Vec<String> = short
+            .map(|directory| format!("{} ({} bytes left)", directory.disk.label(), directory.writable_bytes()))
+            .collect();
+        let why = match short.len() {
+            0 => "the cache's disks are full, and nothing that may leave them has left in time".to_owned(),
+            _ => format!("no space left on device (ENOSPC): others fill the file system of {}", short.join(" and of ")),
+        };
+        Error::new(ErrorKind::Full, why)
     }
 
     /// Takes room in the roomiest directory that has enough. Directories count as equal when they differ by a part of a

@@ -304,6 +304,7 @@ impl Store {
             pinned_bytes: self.inner.pinned_bytes.load(Ordering::SeqCst),
             evictable_bytes: self.inner.evictable_bytes.load(Ordering::SeqCst),
             free_bytes: sum(Directory::free_bytes),
+            unavailable_bytes: sum(Directory::unavailable_bytes),
             held_bytes: sum(Directory::held_bytes),
             objects: self.inner.objects.count.load(Ordering::Relaxed),
             values: self.inner.values.len() as u64,
@@ -328,9 +329,14 @@ impl Store {
     }
 
     pub fn health(&self) -> Vec<DirectoryHealth> {
-        let health =
-            |place: &Place| DirectoryHealth { label: place.directory.disk.label(), failed: place.directory.failed() };
-        self.inner.places.iter().map(health).collect()
+        self.inner.places.iter().map(|place| place.directory.health()).collect()
+    }
+
+    /// Looks anew how much room others have left on the file systems.
+    pub async fn look_at_space(&self) {
+        for place in &self.inner.places {
+            place.directory.look_at_space().await;
+        }
     }
 
     /// Finishes what is in flight, writes a snapshot and stops. Later calls fail with `Closed`.

@@ -49,7 +49,8 @@ enum Written {
 
 fn parse_with_units(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64, InvalidUnit> {
     let names = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let wrong = || InvalidUnit(format!("{text:?} is not {what}: write a number and one of {}", names()));
+    let hint = || meant(text, units).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    let wrong = || InvalidUnit(format!("{text:?} is not {what}: write a number and one of {}{}", names(), hint()));
     let text_trimmed = text.trim();
     let split = text_trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
     let (number, unit) = text_trimmed.split_at(split);
@@ -58,6 +59,17 @@ fn parse_with_units(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64
     let (_, factor) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(wrong)?;
     let value = number * *factor as f64;
     if value < NUMBER_END as f64 { Ok(value.round() as u64) } else { Err(wrong()) }
+}
+
+/// What a number with the first letter of a unit may mean: `10G` is 10 GiB to some and 10 GB to others.
+fn meant(text: &str, units: &[(&str, u64)]) -> Option<String> {
+    let text = text.trim();
+    let (number, letter) = text.split_at(text.len().checked_sub(1).filter(|at| text.is_char_boundary(*at))?);
+    let number = number.trim_end();
+    number.parse::<f64>().ok()?;
+    let is_longer = |name: &&str| name.len() > 1 && name[..1].eq_ignore_ascii_case(letter);
+    let meant: Vec<_> = units.iter().map(|(name, _)| *name).filter(is_longer).collect();
+    (!meant.is_empty()).then(|| meant.iter().map(|name| format!("{number} {name}")).collect::<Vec<_>>().join(" or "))
 }
 
 fn show_with_units(value: u64, units: &[(&str, u64)]) -> String {

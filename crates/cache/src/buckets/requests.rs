@@ -36,8 +36,8 @@ impl Worker {
         }
         let Some(root) = &mounts.root else {
             return Err(Error::new(
-                ErrorKind::NotImplemented,
-                "no under store takes new buckets: only mounts are configured",
+                ErrorKind::AccessDenied,
+                "only the buckets that the cache's configuration mounts exist here, and no under store takes new ones (under_store.url)",
             ));
         };
         let deletions = self.buckets.deletions.load(Ordering::SeqCst);

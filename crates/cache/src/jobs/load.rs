@@ -1,7 +1,7 @@
 //! Loads what the under store has and the local disks have not, page by page, as reads do: one fetch of a page however many want
 //! it, verified. What is loaded gets no place in memory and counts as no read.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,10 +33,25 @@ struct Load<'a> {
     run: &'a Run,
     /// Rules under which nothing is kept: told once, not for each object.
     told: Mutex<HashSet<Arc<str>>>,
+    wanted: Mutex<Wanted>,
+}
+
+/// Bytes of the objects that are to be here, loaded now or before.
+#[derive(Default)]
+struct Wanted {
+    all: u64,
+    /// Of those under a quota, by the path of its rule: with the quota.
+    under_quotas: BTreeMap<String, (u64, u64)>,
+}
+
+/// Of one object.
+struct Kept {
+    bytes: u64,
+    quota: Option<(String, u64)>,
 }
 
 pub(super) async fn run(run: &Run) -> Result<()> {
-    let load = Load { run, told: Mutex::default() };
+    let load = Load { run, told: Mutex::default(), wanted: Mutex::default() };
     let after = run.after_path()?;
     for bucket in run.buckets().await? {
         let start_after = match &after {
@@ -47,23 +62,8 @@ pub(super) async fn run(run: &Run) -> Result<()> {
         let result = load.load_bucket(&bucket, start_after).await;
         run.bucket_ended(&bucket, result)?;
     }
-    if run.request.dry_run {
-        tell_if_too_much(run);
-    }
+    load.tell_if_too_much();
     Ok(())
-}
-
-/// What may be cached is what is free and what may leave.
-fn tell_if_too_much(run: &Run) {
-    let mut wanted = 0;
-    run.count(|progress| wanted = progress.bytes_done);
-    let usage = run.worker.store.usage();
-    let room = usage.free_bytes + usage.evictable_bytes;
-    if wanted > room {
-        let detail =
-            format!("{wanted} bytes are to be loaded, and {room} bytes of the cache are free or may be evicted");
-        run.find(run.request.path.clone(), "exceeds-cache", detail);
-    }
 }
 
 /// What is to be done for an object.
@@ -74,7 +74,45 @@ enum Step {
     Again,
 }
 
+impl Kept {
+    fn of(policy: &PathPolicy, bytes: u64) -> Self {
+        Self { bytes, quota: policy.cache_quota.as_ref().map(|(rule, quota)| (rule.clone(), quota.0)) }
+    }
+}
+
 impl Load<'_> {
+    /// What may be cached is what is free and what may leave, and under a quota no more than that.
+    fn tell_if_too_much(&self) {
+        let run = self.run;
+        let usage = run.worker.store.usage();
+        let room = usage.free_bytes + usage.evictable_bytes;
+        let wanted = self.wanted.lock();
+        let mut to_load = 0;
+        run.count(|progress| to_load = progress.bytes_done);
+        let (bytes, what) =
+            if run.request.dry_run { (to_load, "to be loaded") } else { (wanted.all, "under the path") };
+        if bytes > room {
+            let detail = format!("{bytes} bytes are {what}, and {room} bytes of the cache are free or may be evicted");
+            run.find(run.request.path.clone(), "exceeds-cache", detail);
+        }
+        for (rule, (quota, bytes)) in wanted.under_quotas.iter().filter(|(_, (quota, bytes))| bytes > quota) {
+            let more = if run.request.dry_run { "would leave" } else { "has left" };
+            let detail = format!(
+                "{bytes} bytes are under the path, and the cacheQuota of this rule keeps {quota}: the rest {more} the cache again"
+            );
+            run.find(rule.clone(), "exceeds-quota", detail);
+        }
+    }
+
+    fn count_wanted(&self, kept: Kept) {
+        let mut wanted = self.wanted.lock();
+        wanted.all += kept.bytes;
+        if let Some((rule, quota)) = kept.quota {
+            let under = wanted.under_quotas.entry(rule).or_insert((quota, 0));
+            under.1 += kept.bytes;
+        }
+    }
+
     async fn load_bucket(&self, bucket: &BucketName, mut start_after: Option<String>) -> Result<()> {
         let run = self.run;
         loop {
@@ -100,15 +138,25 @@ impl Load<'_> {
 
     async fn load(&self, path: ObjectPath) {
         self.run.count(|progress| progress.objects_seen += 1);
-        let mut result = Ok(Step::Again);
+        let (mut result, mut kept) = (Ok(Step::Again), None);
         for number in 0..TRIES {
             if number > 0 {
                 self.run.worker.env.clock.sleep(TRY_PAUSE).await;
             }
-            result = self.try_load(&path).await;
-            if !matches!(result, Ok(Step::Again)) {
-                break;
+            result = self.try_load(&path, &mut kept).await;
+            match &result {
+                Ok(Step::Again) => {}
+                // Away for a while is no reason to fail all objects that come meanwhile.
+                Err(error) if error.kind == ErrorKind::Unavailable => {
+                    if self.run.until_answered(&path.bucket).await.is_err() {
+                        break;
+                    }
+                }
+                Ok(_) | Err(_) => break,
             }
+        }
+        if let Some(kept) = kept.filter(|_| result.is_ok()) {
+            self.count_wanted(kept);
         }
         let problem = match result {
             Ok(Step::Done) => return self.run.count(|progress| progress.objects_done += 1),
@@ -120,7 +168,7 @@ impl Load<'_> {
         self.run.find(format!("/{path}"), "failed", problem);
     }
 
-    async fn try_load(&self, path: &ObjectPath) -> Result<Step> {
+    async fn try_load(&self, path: &ObjectPath, kept: &mut Option<Kept>) -> Result<Step> {
         let worker = &self.run.worker;
         let copy = match worker.look_at(path).await? {
             // All of it is here.
@@ -133,7 +181,7 @@ impl Load<'_> {
         }
         let mount = worker.buckets.mount(&path.bucket).await?;
         if self.run.request.dry_run {
-            return self.count_missing(path, &policy, &mount, copy).await;
+            return self.count_missing(path, &policy, &mount, copy, kept).await;
         }
         let known = worker.remote_state(path, &policy, &mount, copy, Purpose::Load).await?;
         let object = match known {
@@ -143,7 +191,11 @@ impl Load<'_> {
             // A write of the key was under way, or there was no room.
             RemoteState::NotCached(_) => return Ok(Step::Again),
         };
-        if object.cached_bytes() == object.size() || !self.fits(path, &policy, object.size()) {
+        if !self.fits(path, &policy, object.size()) {
+            return Ok(Step::Skipped);
+        }
+        *kept = Some(Kept::of(&policy, object.size()));
+        if object.cached_bytes() == object.size() {
             return Ok(Step::Skipped);
         }
         self.fetch(path, &policy, &mount, object).await
@@ -179,6 +231,7 @@ impl Load<'_> {
         policy: &PathPolicy,
         mount: &Mount,
         copy: Option<Object>,
+        kept: &mut Option<Kept>,
     ) -> Result<Step> {
         let remote = match mount.foreground.head(&path.key).await {
             Ok(remote) => remote,
@@ -187,7 +240,11 @@ impl Load<'_> {
         };
         let same = copy.filter(|object| Worker::remote_etag_of(object).as_ref() == Some(&remote.remote_etag));
         let missing = remote.info.size - same.as_ref().map_or(0, Object::cached_bytes).min(remote.info.size);
-        if missing == 0 && same.is_some() || !self.fits(path, policy, remote.info.size) {
+        if !self.fits(path, policy, remote.info.size) {
+            return Ok(Step::Skipped);
+        }
+        *kept = Some(Kept::of(policy, remote.info.size));
+        if missing == 0 && same.is_some() {
             return Ok(Step::Skipped);
         }
         self.run.count(|progress| progress.bytes_done += missing);

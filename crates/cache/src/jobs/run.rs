@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ObjectPath};
+use forebay_ufs::ListRequest;
 
 use super::table::{Entry, FINDINGS_MAX};
 use super::{JobFinding, JobKind, JobProgress, JobRequest, check};
@@ -79,7 +80,8 @@ impl Run {
         if let Some(bucket) = &self.scope.bucket {
             return Ok(vec![bucket.clone()]);
         }
-        let mut buckets: Vec<_> = self.worker.list_buckets().await?.into_iter().map(|bucket| bucket.name).collect();
+        let listed = self.patiently(|| self.worker.list_buckets()).await?;
+        let mut buckets: Vec<_> = listed.into_iter().map(|bucket| bucket.name).collect();
         buckets.sort_unstable();
         Ok(buckets)
     }
@@ -106,6 +108,13 @@ impl Run {
             self.worker.env.clock.sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
+    }
+
+    /// Waits until the under store of a bucket answers again; the job says meanwhile what it waits for.
+    pub(super) async fn until_answered(&self, bucket: &BucketName) -> Result<()> {
+        let mount = self.worker.buckets.mount(bucket).await?;
+        let request = ListRequest { prefix: self.scope.prefix.clone(), limit: 1, ..ListRequest::default() };
+        self.patiently(|| async { Ok(mount.background.list(&request).await?) }).await.map(drop)
     }
 
     /// A bucket of several that can't be worked on is told, and does not keep those behind it from their turn.

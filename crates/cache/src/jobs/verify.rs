@@ -22,6 +22,9 @@ use crate::{Mount, Result};
 /// Objects that are compared at once.
 const CONCURRENCY: usize = 16;
 
+/// Looks at an object whose under store does not answer: it is waited for in between.
+const TRIES: u32 = 3;
+
 /// Objects of the under store, records and copies that one step compares, of each.
 const PAGE: usize = 1000;
 
@@ -137,45 +140,67 @@ fn key_before(bucket: &BucketName, end: &Bytes) -> String {
 }
 
 async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remote>) -> Result<()> {
-    let worker = &run.worker;
     run.count(|progress| progress.objects_seen += 1);
-    let (record, object) = look(worker, &path).await?;
+    let mut tries = 1;
+    loop {
+        match compare_once(run, mount, &path, listed.as_ref(), tries == 1).await? {
+            Ok(()) => return Ok(()),
+            // Without a lock: those who write the key must not wait for the end of this.
+            Err(error) if error.kind.is_transient() && tries < TRIES => run.until_answered(&path.bucket).await?,
+            Err(error) => {
+                run.count(|progress| progress.objects_failed += 1);
+                run.find(format!("/{path}"), "failed", format!("the under store did not say what it has: {error}"));
+                return Ok(());
+            }
+        }
+        tries += 1;
+    }
+}
+
+/// The inner error is the under store's, which was asked and has not said what it has.
+async fn compare_once(
+    run: &Run,
+    mount: &Mount,
+    path: &ObjectPath,
+    listed: Option<&Remote>,
+    is_first: bool,
+) -> Result<Result<(), forebay_ufs::Error>> {
+    let worker = &run.worker;
+    let (record, object) = look(worker, path).await?;
     if run.request.dry_run || (record.is_none() && object.is_none()) {
-        return Ok(());
+        return Ok(Ok(()));
     }
-    run.count(|progress| {
-        progress.objects_done += 1;
-        progress.bytes_done += object.as_ref().map_or(0, Object::cached_bytes);
-    });
-    if difference(record.as_ref(), object.as_ref(), listed.as_ref()).is_none() {
-        return Ok(());
+    if is_first {
+        run.count(|progress| {
+            progress.objects_done += 1;
+            progress.bytes_done += object.as_ref().map_or(0, Object::cached_bytes);
+        });
     }
-    let _no_request = worker.home.upload_locks.lock(&path).await;
-    let fence = worker.home.fence.read(&path);
+    if difference(record.as_ref(), object.as_ref(), listed).is_none() {
+        return Ok(Ok(()));
+    }
+    let _no_request = worker.home.upload_locks.lock(path).await;
+    let fence = worker.home.fence.read(path);
     // As a client would ask, and without the lock of writes, which nobody may hold for as long as an under store likes.
     let remote = match mount.foreground.head(&path.key).await {
         Ok(remote) => Some(Remote { size: remote.info.size, remote_etag: remote.remote_etag }),
         Err(error) if error.kind == UfsKind::NotFound => None,
-        Err(error) => {
-            run.count(|progress| progress.objects_failed += 1);
-            run.find(format!("/{path}"), "failed", format!("the under store did not say what it has: {error}"));
-            return Ok(());
-        }
+        Err(error) => return Ok(Err(error)),
     };
-    let _no_write = worker.home.locks.lock(&path).await;
-    if worker.home.fence.read(&path) != fence {
-        return Ok(());
+    let _no_write = worker.home.locks.lock(path).await;
+    if worker.home.fence.read(path) != fence {
+        return Ok(Ok(()));
     }
-    let (record, object) = look(worker, &path).await?;
+    let (record, object) = look(worker, path).await?;
     // A request without an answer may change the under store at any time.
-    let is_settled = worker.home.settle.wait(&path).is_zero();
+    let is_settled = worker.home.settle.wait(path).is_zero();
     match difference(record.as_ref(), object.as_ref(), remote.as_ref()) {
         Some(difference) if is_settled || record.is_some() => {
             run.find(format!("/{path}"), difference.kind, difference.detail);
         }
         Some(_) | None => {}
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
 async fn look(worker: &Worker, path: &ObjectPath) -> Result<(Option<ObjectRecord>, Option<Object>)> {

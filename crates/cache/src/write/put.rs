@@ -98,7 +98,7 @@ impl Worker {
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
                 match self.space.reserve(&self.store, &path.bucket, size) {
                     Some(reservation) => Ok(Admission { mode, _reservation: Some(reservation) }),
-                    None => self.admit_when_full(policy, size),
+                    None => self.admit_when_full(policy, path, size),
                 }
             }
         }
@@ -112,26 +112,32 @@ impl Worker {
         }
     }
 
-    fn admit_when_full(&self, policy: &PathPolicy, size: u64) -> Result<Admission> {
+    fn admit_when_full(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match (policy.pinned_full, policy.write_mode) {
             (PinnedFull::WriteThrough, WriteMode::WriteBack) => {
                 Ok(Admission { mode: WriteMode::WriteThrough, _reservation: None })
             }
-            (PinnedFull::Reject | PinnedFull::WriteThrough, _) => Err(self.pinned_full(size)),
+            (PinnedFull::Reject | PinnedFull::WriteThrough, _) => Err(self.pinned_full(path, size)),
         }
     }
 
     /// Why so many bytes can't be pinned now, or never can.
-    pub(crate) fn pinned_full(&self, size: u64) -> Error {
+    pub(crate) fn pinned_full(&self, path: &ObjectPath, size: u64) -> Error {
         let largest = self.space.largest(self.store.usage().capacity_bytes);
         if size > largest {
             let context = format!("{size} bytes are more than the {largest} that cache.pinned_ratio allows");
             return Error::new(ErrorKind::InsufficientStorage, context);
         }
         self.metrics.rejected_pinned_full.inc();
+        if self.space.is_rejection_told(self.env.clock.monotonic()) {
+            let refused = self.metrics.rejected_pinned_full.get();
+            tracing::warn!(%path, size, refused, "a write is refused: data that may not leave fills its share of the cache");
+        }
         Error::new(
             ErrorKind::SlowDown,
-            "data that waits for the under store, or is being written, fills its share of the cache",
+            format!(
+                "{path}: data that waits for the under store, is transient or is being written fills its share of the cache"
+            ),
         )
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
     /// Where objects go to stay: file:///dir, s3://bucket/prefix?endpoint=…&region=…, or s3://?endpoint=… for all
-    /// buckets of an endpoint [default: the directory ./forebay-under-store]
+    /// buckets of an endpoint [default: the directory ./forebay-under-store, and nothing where buckets are mounted]
     #[arg(long, value_name = "URL")]
     under_store: Option<String>,
     /// Maps one bucket to a place of its own

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use clap::Args;
+use clap::builder::FalseyValueParser;
 use forebay_auth::Secret;
 use ureq::http::Uri;
 
@@ -35,8 +36,11 @@ pub(crate) struct Connection {
     #[arg(long, global = true, value_name = "KEY", env = "FOREBAY_SECRET_KEY", hide_env_values = true, value_parser = secret)]
     secret_key: Option<Secret>,
     /// PEM file of the authorities that the server's certificate may come from, instead of the usual ones
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", env = "FOREBAY_CA_CERT")]
     pub(crate) ca_cert: Option<PathBuf>,
+    /// Believes any certificate: whoever is in between can read the keys
+    #[arg(long, global = true, env = "FOREBAY_INSECURE", value_parser = FalseyValueParser::new())]
+    pub(crate) insecure: bool,
 }
 
 fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
@@ -86,7 +90,7 @@ impl Keys {
         let own =
             (("--access-key or FOREBAY_ACCESS_KEY", "--secret-key or FOREBAY_SECRET_KEY"), (access_key, secret_key));
         let endpoint = connection.endpoint()?;
-        let is_safe = is_loopback(&endpoint) || endpoint.starts_with("https://");
+        let is_safe = is_loopback(&endpoint) || (endpoint.starts_with("https://") && !connection.insecure);
         let others = KEY_VARIABLES.into_iter().filter(|names| is_safe || *names != AWS_VARIABLES);
         let others = others.map(|names| (names, (given(variable(names.0)), given(variable(names.1)))));
         let wanted = |what: &str| Failure::Refused(format!("{what} is wanted: the keys of a user with an admin grant"));
@@ -121,6 +125,7 @@ mod tests {
             access_key: given(access_key),
             secret_key: given(secret_key).map(|text| Secret::new(&text)),
             ca_cert: None,
+            insecure: false,
         }
     }
 

@@ -20,6 +20,26 @@ pub(crate) enum CallError {
     Strange(String),
 }
 
+/// What to do about a connection that does not come about, by the words of the TLS library.
+fn hint(endpoint: &str, why: &str) -> Option<&'static str> {
+    let hints = [
+        (
+            "CaUsedAsEndEntity",
+            "the server's certificate is marked as that of an authority (CA:TRUE), as `openssl req -x509` makes it: make it with \
+             `-addext basicConstraints=critical,CA:FALSE`, or give --insecure",
+        ),
+        ("UnknownIssuer", "name the authority of the server's certificate by --ca-cert or FOREBAY_CA_CERT"),
+        ("NotValidForName", "the certificate is for other names than that of the endpoint"),
+        (
+            "Expired",
+            "the certificate of the server is too old: put a new one into its files, which are read again by themselves",
+        ),
+        ("corrupt message", "does it speak TLS? Try http:// in the endpoint"),
+    ];
+    let is_encrypted = endpoint.starts_with("https://");
+    hints.into_iter().find(|(word, _)| is_encrypted && why.contains(word)).map(|(_, hint)| hint)
+}
+
 impl CallError {
     pub(super) fn unreachable(endpoint: &str, error: &ureq::Error) -> Self {
         let why = match error {
@@ -27,7 +47,8 @@ impl CallError {
             ureq::Error::Io(error) => error.to_string(),
             other => other.to_string(),
         };
-        Self::Unreachable(format!("{endpoint}: {}", escaped(&why)))
+        let hint = hint(endpoint, &why).map(|hint| format!(": {hint}")).unwrap_or_default();
+        Self::Unreachable(format!("{endpoint}: {}{hint}", escaped(&why)))
     }
 
     /// Of an answer that is a problem document, or a page of something else that listens there.

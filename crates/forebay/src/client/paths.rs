@@ -10,8 +10,16 @@ pub(crate) fn prefix_path(given: &str) -> Result<String, Failure> {
         (Some(rest), _) if rest.starts_with('/') => Err(wrong(given, "names no bucket")),
         (Some(rest), _) => Ok(format!("/{rest}")),
         (None, true) => Ok(given.to_owned()),
+        (None, false) if looks_like_path(given) => {
+            Err(wrong(given, &format!("write s3://bucket/key or /bucket/key; did you mean s3://{given}?")))
+        }
         (None, false) => Err(wrong(given, "write s3://bucket/key or /bucket/key")),
     }
+}
+
+/// Whether it begins with what may be the name of a bucket.
+fn looks_like_path(given: &str) -> bool {
+    given.split('/').next().is_some_and(|bucket| forebay_types::BucketName::new(bucket).is_ok())
 }
 
 /// The path `/bucket/key` of an argument.
@@ -63,6 +71,8 @@ mod tests {
             let Err(Failure::Refused(line)) = prefix_path(given) else { panic!("{given} is taken") };
             assert!(line.contains(&format!("{given:?}")), "{line}");
         }
+        let Err(Failure::Refused(line)) = prefix_path("lake/raw/") else { panic!("taken") };
+        assert_eq!(line, "\"lake/raw/\": write s3://bucket/key or /bucket/key; did you mean s3://lake/raw/?");
         for given in ["/", "/bucket", "s3://bucket/", "bucket/key"] {
             let Err(Failure::Refused(line)) = object_path(given) else { panic!("{given} is taken") };
             assert!(line.contains(given), "{line}");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use forebay_admin::api::Bucket;
 use forebay_cache::{CacheTier, CachedObject};
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use super::objects::{self, Pages, json, state, tier};
 use super::output::{print, print_part};
 use super::units::{count, escaped, share, size};
 use super::{Table, Target};
-use crate::client::prefix_path;
+use crate::client::{Call, prefix_path};
 use crate::failure::Failure;
 
 /// Objects and bytes.
@@ -73,7 +74,7 @@ impl Report {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckOptions {
-    /// s3://bucket/prefix or /bucket/prefix
+    /// s3://bucket/prefix, /bucket/prefix, or / for the sums of everything
     #[arg(value_name = "PATH")]
     path: String,
     /// Only the sums, without a line for each object
@@ -85,19 +86,27 @@ pub(crate) struct CheckOptions {
 
 pub(super) fn check_cached(options: &CheckOptions) -> Result<(), Failure> {
     let path = prefix_path(&options.path)?;
-    if path == "/" {
-        return Err(Failure::Refused("\"/\": name a bucket: s3://bucket or s3://bucket/prefix".to_owned()));
-    }
-    let path = if path[1..].contains('/') { path } else { path + "/" };
     let client = options.target.client()?;
+    let (path, below) = match path.as_str() {
+        "/" => {
+            let buckets: Vec<Bucket> = client.read(Call::get("buckets"))?;
+            (path, buckets.into_iter().map(|bucket| format!("/{}/", bucket.name)).collect())
+        }
+        _ => {
+            let path = if path[1..].contains('/') { path } else { path + "/" };
+            (path.clone(), vec![path])
+        }
+    };
+    // Keys of several buckets would not be told apart.
+    let is_summary = options.summary || below.len() != 1;
     let mut report = Report { path: path.clone(), ..Report::default() };
     let is_json = options.target.is_json();
     // Behind the braces of the report, which is complete only at the end.
     let mut separator = "{\"objects\":[";
-    for page in Pages::new(&client, path, false) {
+    for page in below.into_iter().flat_map(|path| Pages::new(&client, path, false)) {
         let page = page?;
         page.objects.iter().for_each(|object| report.add(object));
-        match (options.summary, is_json) {
+        match (is_summary, is_json) {
             (true, _) => {}
             (false, false) => print(&objects::page_text(&page))?,
             (false, true) => {
@@ -109,7 +118,7 @@ pub(super) fn check_cached(options: &CheckOptions) -> Result<(), Failure> {
         }
     }
     let sums = json(&report);
-    match (is_json, options.summary) {
+    match (is_json, is_summary) {
         (true, true) => print(&sums),
         (true, false) => {
             let begin = if separator == "," { "" } else { separator };

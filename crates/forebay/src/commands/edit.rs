@@ -18,11 +18,14 @@ use crate::failure::Failure;
 use draft::Draft;
 use rules::Wrong;
 
+/// Tries of an editor that is no human's.
+const SCRIPT_TRIES_MAX: usize = 10;
+
 pub(super) fn edit(client: &Client, yes: bool, target: &Target) -> Result<(), Failure> {
     let present = client.call(Call::get("policies"))?;
     let before: Vec<PolicyRule> = present.read()?;
     let mut draft = Draft::new(&rules::document(client.endpoint(), &before))?;
-    let edited = edit_until_valid(client, &mut draft);
+    let edited = edit_until_valid(client, &mut draft, tries_max(yes));
     let after = match edited {
         Ok(after) if after == before => {
             eprintln!("nothing has changed");
@@ -37,10 +40,20 @@ pub(super) fn edit(client: &Client, yes: bool, target: &Target) -> Result<(), Fa
     }
 }
 
-/// Opens the editor until what it leaves can hold, or is left as it was refused.
-fn edit_until_valid(client: &Client, draft: &mut Draft) -> Result<Vec<PolicyRule>, Failure> {
+/// How often the editor is opened. Nobody looks at a mistake where nobody is asked; and an editor without a terminal, a script, may make it
+/// for ever.
+fn tries_max(yes: bool) -> usize {
+    match (yes, io::stdin().is_terminal()) {
+        (true, _) => 1,
+        (false, true) => usize::MAX,
+        (false, false) => SCRIPT_TRIES_MAX,
+    }
+}
+
+/// Opens the editor until what it leaves can hold, is left as it was refused, or has been refused often enough.
+fn edit_until_valid(client: &Client, draft: &mut Draft, tries_max: usize) -> Result<Vec<PolicyRule>, Failure> {
     let mut refused: Option<(String, Wrong)> = None;
-    loop {
+    for tried in 1.. {
         let text = draft.edit()?;
         if let Some((shown, wrong)) = &refused
             && *shown == text
@@ -55,10 +68,14 @@ fn edit_until_valid(client: &Client, draft: &mut Draft) -> Result<Vec<PolicyRule
             Err(wrong) => {
                 let shown = rules::with_error(text, &wrong);
                 draft.write(&shown)?;
+                if tried >= tries_max {
+                    return Err(Failure::Refused(wrong.in_draft()));
+                }
                 refused = Some((shown, wrong));
             }
         }
     }
+    unreachable!("it ends with the tries")
 }
 
 /// What this version does not know the server may, and the other way round. Brings the rules into the server's order.

@@ -77,6 +77,7 @@ fn list_findings(client: &Client, id: &str, target: &Target) -> Result<(), Failu
 }
 
 /// What a job has found, as far as the server keeps it.
+#[derive(Default)]
 pub(super) struct Findings(Vec<JobFinding>);
 
 pub(super) fn findings(client: &Client, job: &Job) -> Result<Findings, Failure> {
@@ -94,6 +95,11 @@ pub(super) fn findings(client: &Client, job: &Job) -> Result<Findings, Failure> 
 }
 
 impl Findings {
+    /// Whether there is one of these kinds.
+    pub(super) fn has(&self, kinds: &[&str]) -> bool {
+        self.0.iter().any(|finding| kinds.contains(&finding.kind.as_str()))
+    }
+
     pub(super) fn text(&self, job: &Job) -> String {
         let mut table = Table::new(&["KIND", "PATH", "FINDING"]);
         for finding in &self.0 {

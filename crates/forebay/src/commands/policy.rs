@@ -3,7 +3,7 @@
 mod settings;
 
 use clap::Subcommand;
-use forebay_admin::api::{ResolvedPolicy, Rollback};
+use forebay_admin::api::{Bucket, ResolvedPolicy, Rollback};
 use forebay_cache::PolicyVersion;
 use forebay_types::{PolicyChange, PolicyRule};
 use serde_json::{Map, Value};
@@ -29,6 +29,7 @@ pub(crate) enum PolicyCommand {
         yes: bool,
     },
     /// Shows all rules, or that of one path
+    #[command(visible_alias = "list")]
     Get {
         /// Path of the rule: /, s3://bucket, /bucket/prefix, …
         path: Option<String>,
@@ -117,8 +118,21 @@ fn set(client: &Client, options: &SetOptions, target: &Target) -> Result<(), Fai
         tries += 1;
         match set_once(client, &path, options) {
             Err(CallError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }) if tries < TRIES_MAX => {}
-            result => return show_rule(&result?, target),
+            result => {
+                let answer = result?;
+                tell_if_absent(client, &path);
+                return show_rule(&answer, target);
+            }
         }
+    }
+}
+
+/// A rule may come before its bucket; a slip in the name looks the same, so it is told. Who may not list buckets is told nothing.
+fn tell_if_absent(client: &Client, path: &str) {
+    let bucket = path[1..].split('/').next().unwrap_or_default();
+    let Ok(buckets) = client.read::<Vec<Bucket>>(Call::get("buckets")) else { return };
+    if !bucket.is_empty() && buckets.iter().all(|known| known.name != bucket) {
+        eprintln!("forebay: there is no bucket {} yet: the rule waits for it", escaped(bucket));
     }
 }
 

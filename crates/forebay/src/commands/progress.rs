@@ -99,6 +99,9 @@ fn line(job: &Job, elapsed: Duration) -> String {
     if passed > 0.0 {
         line = format!("{line}, {}", rate(progress.bytes_done as f64 / passed));
     }
+    if let Some(waits) = &job.error {
+        return format!("{line}; {}", escaped(waits));
+    }
     if let Some(share) = share_done(job).filter(|share| *share > 0.0) {
         line = format!("{line}, {} left", seconds((passed * (1.0 - share) / share).ceil() as u64));
     }
@@ -139,6 +142,8 @@ mod tests {
         assert_eq!(line(&job(JobState::Queued, seen.clone()), second), r"load /b/\n: waits for its turn");
         let unknown = line(&job(JobState::Running, seen.clone()), second);
         assert_eq!(unknown, r"load /b/\n: 1,500 objects, 10.0 MiB, 5.0 MiB/s");
+        let waits = Job { error: Some("waits: the under store".into()), ..job(JobState::Running, seen.clone()) };
+        assert_eq!(line(&waits, second), r"load /b/\n: 1,500 objects, 10.0 MiB, 5.0 MiB/s; waits: the under store");
         let known = JobProgress { objects_total: Some(3000), bytes_total: Some(40 << 20), ..seen };
         let known = line(&job(JobState::Running, known), second);
         assert_eq!(known, r"load /b/\n: 1,500 of 3,000 objects, 10.0 MiB of 40.0 MiB, 5.0 MiB/s, 6 s left");

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay_cache::{Job, JobKind, JobRequest, JobState};
-use forebay_types::ByteSize;
+use forebay_types::{ByteSize, Period};
 use ureq::http::Method;
 
 use super::Target;
-use super::jobs;
+use super::jobs::{self, Findings};
 use super::output::print;
 use super::progress::Progress;
 use super::units::{count, escaped, size};
@@ -43,12 +43,15 @@ pub(crate) struct RunOptions {
     /// Prints the id of the job instead of waiting for its end
     #[arg(long)]
     detach: bool,
+    /// Waits no longer than this, such as 10min, and ends with 1; the job goes on
+    #[arg(long, value_name = "PERIOD", conflicts_with = "detach")]
+    timeout: Option<Period>,
     #[command(flatten)]
     target: Target,
 }
 
 pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
-    let RunOptions { path, rate_limit, concurrency, dry_run, detach, target } = options;
+    let RunOptions { path, rate_limit, concurrency, dry_run, detach, timeout, target } = options;
     let path = prefix_path(path)?;
     let request = JobRequest { kind, path, rate_limit: *rate_limit, concurrency: *concurrency, dry_run: *dry_run };
     let client = target.client()?;
@@ -59,12 +62,15 @@ pub(super) fn run(kind: JobKind, options: &RunOptions) -> Result<(), Failure> {
     if *detach {
         return detached(&job, &answer, target);
     }
-    let answer = wait(&client, job, patience)?;
+    let answer = wait(&client, job, patience, *timeout)?;
     let job: Job = answer.read()?;
     let findings = jobs::findings(&client, &job)?;
     let shown = if target.is_json() { answer.text } else { format!("{}{}", findings.text(&job), summary(&job)) };
     print(&shown)?;
-    verdict(&job)
+    if job.progress.objects_seen == 0 && job.state == JobState::Done && kind != JobKind::Persist {
+        eprintln!("forebay: nothing is under {}: is the path right?", escaped(&job.request.path));
+    }
+    verdict(&job, &findings)
 }
 
 fn detached(job: &Job, answer: &Answer, target: &Target) -> Result<(), Failure> {
@@ -78,11 +84,12 @@ fn how_to_go_on(id: &str) -> String {
 }
 
 /// Shows progress until a job has ended; answers its last state.
-fn wait(client: &Client, mut job: Job, mut patience: Patience) -> Result<Answer, Failure> {
+fn wait(client: &Client, mut job: Job, mut patience: Patience, timeout: Option<Period>) -> Result<Answer, Failure> {
     let mut progress = Progress::new(patience.now());
     let page = format!("jobs/{}", job.id);
     let mut look = LOOK_FIRST;
     let mut seen = patience.now();
+    let deadline = timeout.map(|timeout| seen + timeout.0);
     loop {
         match client.call(Call::get(&page)) {
             Ok(answer) => {
@@ -97,13 +104,27 @@ fn wait(client: &Client, mut job: Job, mut patience: Patience) -> Result<Answer,
             Err(error) if error.may_pass() && patience.now() < seen + SERVER_GONE_MAX => progress.trouble(&error),
             Err(error) => return Err(lost(&job, error)),
         }
-        if patience.pause(look) == Pause::Interrupted {
+        let left = deadline.map_or(look, |deadline| deadline.saturating_sub(patience.now()));
+        if left.is_zero() {
+            progress.end();
+            return Err(Failure::Failed(timed_out(&job)));
+        }
+        if patience.pause(look.min(left)) == Pause::Interrupted {
             progress.end();
             let line = format!("job {} goes on at the server; {}", escaped(&job.id), how_to_go_on(&job.id));
             return Err(Failure::Interrupted(line));
         }
         look = (look * 2).min(LOOK_LATER);
     }
+}
+
+fn timed_out(job: &Job) -> String {
+    let why = job.error.as_deref().map(|why| format!(" ({})", escaped(why))).unwrap_or_default();
+    format!(
+        "job {} has not ended within --timeout{why} and goes on at the server; {}",
+        escaped(&job.id),
+        how_to_go_on(&job.id)
+    )
 }
 
 fn lost(job: &Job, error: CallError) -> Failure {
@@ -144,7 +165,7 @@ fn summary(job: &Job) -> String {
 }
 
 /// Whether all is well.
-fn verdict(job: &Job) -> Result<(), Failure> {
+fn verdict(job: &Job, findings: &Findings) -> Result<(), Failure> {
     let name = format!("{} of {}", jobs::kind(job.request.kind), escaped(&job.request.path));
     let failed = |why: String| Err(Failure::Failed(format!("{name}: {why}")));
     match job.state {
@@ -155,6 +176,10 @@ fn verdict(job: &Job) -> Result<(), Failure> {
     match job.request.kind {
         // What these find is what differs or is damaged; other jobs find reasons to leave an object alone too.
         JobKind::Verify | JobKind::Scrub if job.findings > 0 => failed(format!("{} findings", count(job.findings))),
+        // Of a dry run it is what was asked for.
+        JobKind::Load if !job.request.dry_run && findings.has(&["exceeds-cache", "exceeds-quota"]) => {
+            failed("not all of it fits: see the findings".to_owned())
+        }
         _ if job.progress.objects_failed > 0 => {
             failed(format!("{} objects failed", count(job.progress.objects_failed)))
         }
@@ -186,7 +211,8 @@ mod tests {
 
     #[test]
     fn only_differences_and_failures_are_bad_ends() {
-        let end = |kind, state, failed, findings| verdict(&job(kind, state, failed, findings)).is_ok();
+        let end =
+            |kind, state, failed, findings| verdict(&job(kind, state, failed, findings), &Findings::default()).is_ok();
         for kind in [JobKind::Load, JobKind::Free, JobKind::Persist] {
             assert!(end(kind, JobState::Done, 0, 3), "{kind:?}: says what it left alone");
         }
@@ -196,7 +222,7 @@ mod tests {
         for kind in [JobKind::Load, JobKind::Free, JobKind::Persist, JobKind::Verify, JobKind::Scrub] {
             assert!(!end(kind, JobState::Done, 1, 0) && !end(kind, JobState::Cancelled, 0, 0), "{kind:?}");
         }
-        let failed = verdict(&job(JobKind::Load, JobState::Failed, 0, 0));
+        let failed = verdict(&job(JobKind::Load, JobState::Failed, 0, 0), &Findings::default());
         let Err(Failure::Failed(line)) = failed else { panic!("{failed:?}") };
         assert_eq!(line, r"load of /b: disk\ngone");
     }

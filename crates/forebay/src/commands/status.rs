@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use forebay_admin::api::{Notice, Overview, Severity};
+use forebay_cache::Status;
 
 use super::output::print;
 use super::units::{age, count, escaped, seconds, share, size};
@@ -20,7 +21,6 @@ pub(super) fn status(target: &Target) -> Result<(), Failure> {
 
 fn text(overview: &Overview) -> String {
     let Overview { version, started_ms, now_ms, status, notices, drain_seconds, .. } = overview;
-    let of_capacity = |bytes: u64| format!("{} ({})", size(bytes), share(bytes as f64, status.capacity_bytes as f64));
     let mut lines = vec![
         ("version", escaped(version)),
         ("up for", age(now_ms.saturating_sub(*started_ms))),
@@ -36,10 +36,28 @@ fn text(overview: &Overview) -> String {
         ("conflicts", count(status.conflicts)),
         ("undeliverable", count(status.undeliverable)),
         ("capacity", size(status.capacity_bytes)),
-        ("pinned", of_capacity(status.pinned_bytes)),
-        ("evictable", of_capacity(status.evictable_bytes)),
-        ("free", of_capacity(status.free_bytes)),
+        ("  pinned", pinned(status)),
+        ("  evictable", format!("{}: clean copies, which leave when room is needed", size(status.evictable_bytes))),
+        ("  free", size(status.free_bytes)),
+        (
+            "  overhead",
+            format!(
+                "{}: headers, and what was overwritten, deleted or evicted and waits for reclaim",
+                size(status.overhead_bytes)
+            ),
+        ),
     ]);
+    if status.unavailable_bytes > 0 {
+        let taken = format!("{}: taken on the disks by others than the cache", size(status.unavailable_bytes));
+        lines.push(("  not there", taken));
+    }
+    let rejected = [
+        ("pinned data fills its share", status.rejected_pinned_full),
+        ("the disks are full", status.rejected_disk_full),
+    ];
+    let rejected = rejected.into_iter().filter(|(_, count)| *count > 0);
+    lines
+        .extend(rejected.map(|(why, writes)| ("rejected writes", format!("{} since the start: {why}", count(writes)))));
     if status.missing_objects > 0 {
         lines.push(("missing", format!("{} objects", count(status.missing_objects))));
     }
@@ -51,7 +69,14 @@ fn text(overview: &Overview) -> String {
     text
 }
 
-fn notice_table(notices: &[Notice], now_ms: u64) -> String {
+/// Of what it may take, which is what writes are refused by.
+fn pinned(status: &Status) -> String {
+    let [taken, most] = [status.pinned_bytes, status.pinned_bytes_max];
+    let share = share(taken as f64, most as f64);
+    format!("{} ({share} of the {} that it may take): dirty and transient objects", size(taken), size(most))
+}
+
+pub(super) fn notice_table(notices: &[Notice], now_ms: u64) -> String {
     let mut table = Table::new(&["SEVERITY", "SINCE", "SUBJECT", "NOTICE", "WHAT TO DO"]);
     for notice in notices {
         let since = age(now_ms.saturating_sub(notice.since_ms));

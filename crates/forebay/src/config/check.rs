@@ -51,7 +51,7 @@ impl Config {
     /// By their names: symbolic links are followed nowhere.
     fn check_directories(&self, sources: &Sources) -> Result<(), Problem> {
         let mut seen = BTreeSet::new();
-        let under_stores: Vec<_> = self.mounts.values().chain([&self.root]).filter_map(Place::directory).collect();
+        let under_stores: Vec<_> = self.mounts.values().chain(&self.root).filter_map(Place::directory).collect();
         for directory in &self.store.data_dirs {
             let directory =
                 std::path::absolute(directory).map_err(|e| Problem(format!("the working directory: {e}")))?;

@@ -25,7 +25,7 @@ logs = \"s3://company-logs/raw?region=eu-central-1\"
 models = { url = \"s3://models?endpoint=https://storage.example.com\", access_key = \"…\", secret_key = \"…\" }
 ```
 
-A table takes `url`, `access_key`, `secret_key` and `session_token`. The flag `--mount BUCKET=URL` adds one.
+A table takes `url`, `access_key`, `secret_key` and `session_token`, or files that hold one of them each: `access_key_file`, `secret_key_file`, `session_token_file`. The flag `--mount BUCKET=URL` adds one.
 ";
 
 /// Markdown of every setting.

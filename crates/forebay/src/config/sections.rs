@@ -25,7 +25,8 @@ pub(crate) struct Config {
     pub(crate) access_log: LogFile,
     pub(crate) audit_log: AuditLogFile,
     pub(crate) trace: Trace,
-    pub(crate) root: Place,
+    /// `None` where there are mounts and nothing else: then no bucket is made or found elsewhere.
+    pub(crate) root: Option<Place>,
     pub(crate) mounts: BTreeMap<BucketName, Place>,
     pub(crate) limits: GovernorSettings,
     pub(crate) s3: S3Settings,
@@ -155,6 +156,77 @@ pub(crate) struct Keys {
     pub(crate) access_key: String,
     pub(crate) secret_key: Secret,
     pub(crate) session_token: Secret,
+    /// Files that hold one of them each.
+    access_key_file: Option<PathBuf>,
+    secret_key_file: Option<PathBuf>,
+    session_token_file: Option<PathBuf>,
+}
+
+impl Keys {
+    /// Of the under store of all buckets.
+    pub(super) fn given(access_key: String, secret_key: String, session_token: String) -> Self {
+        Self { access_key, secret_key: secret_key.into(), session_token: session_token.into(), ..Self::default() }
+    }
+
+    pub(super) fn has_access_key(&self) -> bool {
+        !self.access_key.is_empty() || self.access_key_file.is_some()
+    }
+
+    pub(super) fn has_secret_key(&self) -> bool {
+        !self.secret_key.0.is_empty() || self.secret_key_file.is_some()
+    }
+
+    pub(super) fn has_session_token(&self) -> bool {
+        !self.session_token.0.is_empty() || self.session_token_file.is_some()
+    }
+
+    /// The name of a key that is given as itself and as a file.
+    pub(super) fn given_twice(&self) -> Option<&'static str> {
+        let given = [
+            ("access_key", !self.access_key.is_empty(), &self.access_key_file),
+            ("secret_key", !self.secret_key.0.is_empty(), &self.secret_key_file),
+            ("session_token", !self.session_token.0.is_empty(), &self.session_token_file),
+        ];
+        given.into_iter().find(|(_, is_given, file)| *is_given && file.is_some()).map(|(name, ..)| name)
+    }
+
+    /// Whether the configuration itself holds a secret.
+    pub(crate) fn are_secret(&self) -> bool {
+        let is_own = |secret: &Secret, file: &Option<PathBuf>| !secret.0.is_empty() && file.is_none();
+        is_own(&self.secret_key, &self.secret_key_file) || is_own(&self.session_token, &self.session_token_file)
+    }
+
+    /// The files with secrets that it names.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.secret_key_file, &self.session_token_file].into_iter().flatten()
+    }
+
+    /// Takes what stands in the files.
+    ///
+    /// # Errors
+    /// In one line, with the name of the file.
+    pub(super) fn read_files(&mut self) -> Result<(), String> {
+        if let Some(file) = &self.access_key_file {
+            self.access_key = read_key("access_key_file", file)?;
+        }
+        if let Some(file) = &self.secret_key_file {
+            self.secret_key = read_key("secret_key_file", file)?.into();
+        }
+        if let Some(file) = &self.session_token_file {
+            self.session_token = read_key("session_token_file", file)?.into();
+        }
+        Ok(())
+    }
+}
+
+fn read_key(name: &str, file: &Path) -> Result<String, String> {
+    let wrong = |wrong: &str| format!("{name} = {:?}: {wrong}", file.display().to_string());
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
+    let key = text.trim();
+    if key.is_empty() || key.contains(char::is_whitespace) {
+        return Err(wrong("must hold one key and nothing else"));
+    }
+    Ok(key.to_owned())
 }
 
 /// Text that `Debug` does not show.

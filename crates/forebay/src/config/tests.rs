@@ -33,7 +33,9 @@ fn defaults_are_complete_and_are_those_of_the_cache() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:9700");
     assert_eq!(config.server.admin_listen.to_string(), "127.0.0.1:9701");
     assert_eq!(config.store.data_dirs, [PathBuf::from("./forebay-data")]);
-    assert!(matches!(&config.root.url, UnderStoreUrl::Directory(path) if path.ends_with("forebay-under-store")));
+    assert!(
+        matches!(&config.root.as_ref().unwrap().url, UnderStoreUrl::Directory(path) if path.ends_with("forebay-under-store"))
+    );
     for setting in table::SETTINGS {
         let value = setting.kind.read_text(setting.default).unwrap();
         setting.kind.check(value).unwrap_or_else(|wrong| panic!("{}: {wrong}", setting.name()));

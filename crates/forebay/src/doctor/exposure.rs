@@ -17,8 +17,8 @@ pub(super) fn examine(config: &Config, report: &mut Report) {
             report.find("directory-open", &directory.display().to_string(), format!("mode {mode:04o}"));
         }
     }
-    for file in [&config.server.users_file, &config.server.tls_key].into_iter().flatten() {
-        if let Some(mode) = mode_beyond(file, ALL_OF_STRANGERS) {
+    for file in config.secret_files() {
+        if let Some(mode) = mode_beyond(&file, ALL_OF_STRANGERS) {
             report.find("secrets-readable", &file.display().to_string(), format!("mode {mode:04o}"));
         }
     }

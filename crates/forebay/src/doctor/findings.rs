@@ -6,7 +6,7 @@ use serde::Serialize;
 use Severity::{Critical, Info, Warning};
 
 /// A kind of finding.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Kind {
     /// A word for programs.
     pub(crate) id: &'static str,
@@ -28,7 +28,7 @@ impl Kind {
 }
 
 #[rustfmt::skip]
-pub(crate) const KINDS: [Kind; 31] = [
+pub(crate) const KINDS: [Kind; 33] = [
     kind("directory-unusable", Critical, "files cannot be made in the data directory", "the server cannot start", "Give the user of the server write permission, or name another directory in `store.data_dirs`"),
     kind("filesystem-in-memory", Critical, "the data directory is in memory", "writes that were acknowledged are lost when the machine restarts", "Put `store.data_dirs` on a disk; memory is used as a tier by `cache.memory_size`"),
     kind("filesystem-overlay", Warning, "the data directory is in the writable layer of a container", "it is gone with the container, dirty objects included, and slower than the disk below", "Mount a volume and put `store.data_dirs` on it"),
@@ -54,6 +54,8 @@ pub(crate) const KINDS: [Kind; 31] = [
     kind("under-store-unresolved", Critical, "the name of the under store's endpoint has no address", "nothing can be read from it or brought to it", "Check the endpoint in the URL and the resolver of the machine"),
     kind("under-store-unreachable", Critical, "no connection to the under store", "nothing can be read from it or brought to it", "Check endpoint, port, firewall and proxy, and that the under store runs"),
     kind("under-store-far", Warning, "the under store is far away", "every read that the cache cannot answer waits for it", "Use an endpoint of the same region; raise `cache.read_ahead_pages` and `cache.persist_concurrency`"),
+    kind("credentials-refused", Critical, "the under store does not take the keys", "every request to it fails; writes wait here until the space for them is full", "Correct the keys: `SignatureDoesNotMatch` is a wrong secret key, `InvalidAccessKeyId` an access key that it does not know, `ExpiredToken` a session that is over, `AuthorizationHeaderMalformed` a wrong region"),
+    kind("bucket-missing", Critical, "the bucket behind it does not exist", "every request to it fails; writes wait here until the space for them is full", "Make the bucket in the under store, or correct its name in the URL of the mount"),
     kind("permission-missing", Critical, "the keys of the under store lack a permission", "what needs it fails, at once or when a write is brought to the under store", "Give the keys the permission that is named, on the bucket and on its objects"),
     kind("under-store-failing", Critical, "a request to the under store failed", "what needs it fails too", "The error says which request and why"),
     kind("conditions-missing", Warning, "the under store does not honour conditional writes", "when somebody else writes the same keys, Forebay may overwrite what it should have kept", "Let nobody else write there, or update the server: `If-None-Match: *` and `If-Match` on PutObject"),
@@ -79,6 +81,32 @@ pub(crate) struct Finding {
     pub(crate) measured: String,
     pub(crate) why: &'static str,
     pub(crate) cure: &'static str,
+}
+
+/// The kinds that an error of an under store may be.
+pub(crate) const OF_UNDER_STORES: [&str; 5] =
+    ["under-store-unreachable", "credentials-refused", "bucket-missing", "permission-missing", "under-store-failing"];
+
+/// What an error of an under store is to an operator: one of [`OF_UNDER_STORES`].
+pub(crate) fn of_under_store(error: forebay_ufs::ErrorKind) -> Kind {
+    use forebay_ufs::ErrorKind;
+    Kind::named(match error {
+        ErrorKind::Credentials => "credentials-refused",
+        ErrorKind::Denied => "permission-missing",
+        ErrorKind::NoBucket => "bucket-missing",
+        ErrorKind::Unavailable | ErrorKind::Ambiguous => "under-store-unreachable",
+        ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::NotEmpty
+        | ErrorKind::Precondition
+        | ErrorKind::Conflict
+        | ErrorKind::Throttled
+        | ErrorKind::Unsupported
+        | ErrorKind::Invalid
+        | ErrorKind::InvalidName
+        | ErrorKind::InvalidStorageClass
+        | ErrorKind::Corrupt => "under-store-failing",
+    })
 }
 
 impl Finding {

@@ -21,7 +21,7 @@ const PART_BYTES: u64 = 5 << 20;
 
 /// All under stores of a configuration, with names for the report.
 pub(super) fn places(config: &Config) -> Vec<(String, &Place)> {
-    let root = std::iter::once((config.root.url.to_string(), &config.root));
+    let root = config.root.iter().map(|root| (root.url.to_string(), root));
     let mounts = config.mounts.iter().map(|(bucket, place)| (format!("{bucket} = {}", place.url), place));
     root.chain(mounts).collect()
 }

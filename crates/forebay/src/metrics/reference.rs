@@ -31,7 +31,7 @@ const fn labelled(name: &'static str, kind: &'static str, labels: &'static str, 
 }
 
 #[rustfmt::skip]
-const LABELLED: [Labelled; 24] = [
+const LABELLED: [Labelled; 26] = [
     labelled("forebay_requests", "counter", "`operation`, `code`", "S3 requests answered"),
     labelled("forebay_request_duration_seconds", "histogram", "`operation`, `until`: `first_byte`, `total`", "Time that S3 requests took"),
     labelled("forebay_request_bytes", "counter", "`direction`: `in`, `out`", "Bytes of bodies of S3 requests and answers"),
@@ -48,12 +48,14 @@ const LABELLED: [Labelled; 24] = [
     labelled("forebay_under_store_call_duration_seconds", "histogram", "`operation`", "Time until an under store answered, by operation"),
     labelled("forebay_under_store_requests", "counter", "`class`: `read`, `list`, `write`, `delete`", "HTTP requests sent to S3 under stores, as providers price them"),
     labelled("forebay_under_store_circuit_open", "gauge", "`under_store`", "1 while requests are refused without being sent, by under store"),
+    labelled("forebay_under_store_unusable", "gauge", "`under_store`", "1 when the last probe failed: no answer, keys that are not taken, no such bucket, no permission; by under store"),
     labelled("forebay_under_store_concurrency_limit", "gauge", "`under_store`", "Background requests that may run at once, by under store"),
     labelled("forebay_under_store_running", "gauge", "`under_store`", "Background requests under way, by under store"),
     labelled("forebay_under_store_throttled", "counter", "`under_store`", "Answers that asked for fewer requests, by under store"),
     labelled("forebay_requests_avoided", "counter", "`operation`: `get`, `head`", "Reads answered without a request to the under store, by what it would have been asked"),
     labelled("forebay_disk_busy_ratio", "gauge", "`directory`", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell"),
     labelled("forebay_disk_saturated", "gauge", "`directory`", "1 while the disk cannot keep up, by directory"),
+    labelled("forebay_disk_full", "gauge", "`directory`", "1 while others have filled the file system of the directory, so that writes which need room are refused, by directory"),
     labelled("forebay_log_lines_dropped", "counter", "`log`: `access`, `audit`", "Lines that a log has lost, since its disk was full or too slow"),
     labelled("forebay_build_info", "gauge", "`version`", "Always 1; the version is a label"),
 ];

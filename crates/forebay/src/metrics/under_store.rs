@@ -94,8 +94,9 @@ impl Collector for UnderStoreMetrics {
     #[rustfmt::skip]
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         type Number = (&'static str, &'static str, MetricType, fn(&UnderStoreStatus) -> u64);
-        let numbers: [Number; 4] = [
+        let numbers: [Number; 5] = [
             ("forebay_under_store_circuit_open", "1 while requests are refused without being sent, by under store", Gauge, |state| u64::from(state.circuit != CircuitState::Closed)),
+            ("forebay_under_store_unusable", "1 when the last probe failed: no answer, keys that are not taken, no such bucket, no permission; by under store", Gauge, |state| u64::from(state.problem.is_some())),
             ("forebay_under_store_concurrency_limit", "Background requests that may run at once, by under store", Gauge, |state| u64::from(state.concurrency_limit)),
             ("forebay_under_store_running", "Background requests under way, by under store", Gauge, |state| u64::from(state.running)),
             ("forebay_under_store_throttled", "Answers that asked for fewer requests, by under store", MetricType::Counter, |state| state.throttled),

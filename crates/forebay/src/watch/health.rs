@@ -1,13 +1,22 @@
 //! Which notices the state of a worker calls for.
 
+use std::time::Duration;
+
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_admin::{Notice, Severity};
 use forebay_cache::Status;
 use forebay_store::DirectoryHealth;
 
+use crate::commands::size;
+use crate::doctor::findings::{Kind, OF_UNDER_STORES};
+use crate::places::Trouble;
+
 /// Uploads usually follow writes within seconds. What is older than this waits for an under store that does not answer or for a
 /// human; the alert rules of `deploy/prometheus` say the same.
 const BACKLOG_AGE_MAX_MS: u64 = 30 * 60 * 1000;
+
+/// So long without another refusal, and the notice of refusals goes: clients that wait between their tries come again within it.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// Above this share of what pinned data may take, the next burst may be refused.
 const PINNED_FULL: f64 = 0.9;
@@ -23,6 +32,32 @@ pub(super) struct Facts {
     pub(super) pinned_bytes_max: u64,
     /// By their labels.
     pub(super) under_stores: Vec<(String, UnderStoreStatus)>,
+    pub(super) troubles: Vec<(String, Option<Trouble>)>,
+    /// Writes that were refused lately, because pinned data fills its share and because the disks are full.
+    pub(super) rejected_pinned_full: u64,
+    pub(super) rejected_disk_full: u64,
+    /// Why the users file is refused.
+    pub(super) users_file: Option<String>,
+}
+
+/// What is counted since the start, and of it what belongs to trouble that lasts: it is over when nothing has been counted for
+/// [`QUIET`].
+#[derive(Debug, Default)]
+pub(super) struct Lately {
+    total: u64,
+    before: u64,
+    counted_at: Duration,
+}
+
+impl Lately {
+    pub(super) fn observe(&mut self, now: Duration, total: u64) -> u64 {
+        if total > self.total {
+            (self.total, self.counted_at) = (total, now);
+        } else if now.saturating_sub(self.counted_at) >= QUIET {
+            self.before = total;
+        }
+        total - self.before
+    }
 }
 
 /// Something that is so (with a title) or not so (without).
@@ -58,11 +93,82 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         conflicts(status),
         undeliverable(status),
         missing(status),
+        writes_rejected(facts),
+        users_file(facts),
+        disks_full(facts),
     ];
     all.extend(pinned(facts));
     all.extend(facts.directories.iter().map(directory));
-    all.extend(facts.under_stores.iter().map(|(label, state)| under_store(label, state)));
+    all.extend(facts.directories.iter().map(directory_full));
+    for ((label, state), (_, trouble)) in facts.under_stores.iter().zip(&facts.troubles) {
+        all.extend(OF_UNDER_STORES.map(|id| match id {
+            "under-store-unreachable" => unreachable_store(label, state, trouble.as_ref()),
+            id => in_trouble(id, label, trouble.as_ref()),
+        }));
+    }
     all
+}
+
+fn writes_rejected(facts: &Facts) -> Condition {
+    let count = facts.rejected_pinned_full;
+    let [taken, most] = [facts.status.pinned_bytes, facts.pinned_bytes_max].map(size);
+    Condition {
+        id: "writes-rejected",
+        severity: Severity::Critical,
+        subject: String::new(),
+        title: (count > 0).then(|| {
+            format!("{count} writes have been refused (503 SlowDown): what may not leave the cache takes {taken} of the {most} that it may take")
+        }),
+        cure: "See why uploads are slow (notices of the under store, `forebay undeliverable list`), delete transient objects, raise store.size or cache.pinned_ratio, or set pinnedFull = \"write-through\" for the path",
+    }
+}
+
+fn users_file(facts: &Facts) -> Condition {
+    Condition {
+        id: "users-file-refused",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: facts
+            .users_file
+            .as_ref()
+            .map(|why| format!("the users file is refused, and the users are those of before: {why}")),
+        cure: "Correct the file; `forebay users check FILE` says whether it is right. It is read again by itself",
+    }
+}
+
+/// Others have filled the file system.
+fn directory_full(directory: &DirectoryHealth) -> Condition {
+    let [left, wanted] = [directory.file_system_free_bytes, directory.unused_bytes].map(size);
+    Condition {
+        id: "disk-full",
+        severity: Severity::Critical,
+        subject: directory.label.clone(),
+        title: directory.is_full.then(|| {
+            format!("no space left on device (ENOSPC): its file system has {left} left, and store.size counts on {wanted} more: others have taken it, and writes that need room are refused")
+        }),
+        cure: "Make room on the file system of the directory: `du -xh` shows who has it. The server takes it up by itself; for good, give the cache a file system of its own, or make store.size smaller",
+    }
+}
+
+/// The cache itself has filled its disks.
+fn disks_full(facts: &Facts) -> Condition {
+    let is_told = facts.directories.iter().any(|directory| directory.is_full);
+    let count = facts.rejected_disk_full;
+    Condition {
+        id: "disks-full",
+        severity: Severity::Critical,
+        subject: String::new(),
+        title: (count > 0 && !is_told)
+            .then(|| format!("{count} writes have been refused (503 SlowDown): the disks of the cache are full, and what may leave them does not leave in time")),
+        cure: "Add a disk or raise store.size; see why uploads are slow if most of the space is pinned",
+    }
+}
+
+fn in_trouble(id: &'static str, label: &str, trouble: Option<&Trouble>) -> Condition {
+    let Kind { severity, what, cure, .. } = Kind::named(id);
+    let trouble = trouble.filter(|trouble| trouble.kind.id == id);
+    let title = trouble.map(|trouble| format!("{what}: {}", trouble.error));
+    Condition { id, severity, subject: label.to_owned(), title, cure }
 }
 
 fn backlog(status: &Status) -> Condition {
@@ -154,150 +260,22 @@ fn directory(directory: &DirectoryHealth) -> Condition {
     }
 }
 
-fn under_store(label: &str, state: &UnderStoreStatus) -> Condition {
+fn unreachable_store(label: &str, state: &UnderStoreStatus, trouble: Option<&Trouble>) -> Condition {
+    let id = "under-store-unreachable";
+    let is_open = state.circuit != CircuitState::Closed;
+    // The probe has no more to say than the requests when those are not sent.
+    let probed = trouble.filter(|trouble| trouble.kind.id == id && !is_open);
     let error = state.last_error.as_deref().unwrap_or("no error is known");
-    let title = format!("no answer after {} tries in a row: {error}", state.failures_in_a_row);
+    let open = || format!("no answer after {} tries in a row: {error}", state.failures_in_a_row);
+    let title = is_open.then(open).or_else(|| probed.map(|trouble| format!("no answer to a probe: {}", trouble.error)));
     Condition {
-        id: "under-store-unreachable",
+        id,
         severity: Severity::Critical,
         subject: label.to_owned(),
-        title: (state.circuit != CircuitState::Closed).then_some(title),
+        title,
         cure: "Check the network and the under store; `forebay doctor` says what fails. Writes go on until pinned space is full",
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn facts() -> Facts {
-        let status = Status {
-            dirty_objects: 3,
-            dirty_bytes: 5 << 20,
-            tombstones: 1,
-            oldest_dirty_age_ms: 1000,
-            conflicts: 0,
-            undeliverable: 0,
-            missing_objects: 0,
-            pinned_bytes: 50,
-            evictable_bytes: 0,
-            free_bytes: 0,
-            capacity_bytes: 1000,
-            failed_directories: Vec::new(),
-        };
-        let directories = vec![DirectoryHealth { label: "/data".into(), failed: None }];
-        let state = UnderStoreStatus {
-            url: "s3://bucket".into(),
-            buckets: Vec::new(),
-            circuit: CircuitState::Closed,
-            probe_in_ms: None,
-            failures_in_a_row: 0,
-            concurrency_limit: 64,
-            concurrency_max: 64,
-            running: 0,
-            calls: 0,
-            errors: 0,
-            throttled: 0,
-            last_error: None,
-            last_error_ms: None,
-            requests_per_second_max: 0,
-            upload_bandwidth_max: 0,
-        };
-        Facts {
-            status,
-            directories,
-            corrupt_records: 0,
-            pinned_bytes_max: 100,
-            under_stores: vec![("s3://bucket".into(), state)],
-        }
-    }
-
-    /// The notices that hold: id, subject and title.
-    fn holding(facts: &Facts) -> Vec<(&'static str, String, String)> {
-        let all = conditions(facts).into_iter();
-        all.filter_map(|condition| Some((condition.id, condition.subject, condition.title?))).collect()
-    }
-
-    #[test]
-    fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
-        assert_eq!(holding(&facts()), []);
-        let cleared: Vec<_> =
-            conditions(&facts()).into_iter().map(|condition| condition.notice(7).unwrap_err().0).collect();
-        assert_eq!(
-            cleared,
-            [
-                "backlog-old",
-                "corruption",
-                "conflict",
-                "undeliverable",
-                "objects-missing",
-                "pinned-nearly-full",
-                "directory-failed",
-                "under-store-unreachable"
-            ]
-        );
-    }
-
-    #[test]
-    fn each_trouble_has_its_notice_with_the_figures() {
-        let check = |change: fn(&mut Facts), id, subject: &str, title: &str| {
-            let mut facts = facts();
-            change(&mut facts);
-            assert_eq!(holding(&facts), [(id, subject.to_owned(), title.to_owned())]);
-        };
-        check(
-            |facts| facts.status.oldest_dirty_age_ms = 31 * 60_000,
-            "backlog-old",
-            "",
-            "the oldest write waits for the under store since 31 min; 4 objects, 5 MiB behind it",
-        );
-        check(|facts| facts.corrupt_records = 2, "corruption", "", "2 records have been found damaged since the start");
-        check(
-            |facts| facts.status.conflicts = 1,
-            "conflict",
-            "",
-            "1 objects were changed in the under store by somebody else while they waited here",
-        );
-        check(
-            |facts| facts.status.undeliverable = 2,
-            "undeliverable",
-            "",
-            "the under store refuses 2 of the objects and deletes that wait here",
-        );
-        check(
-            |facts| facts.status.missing_objects = 3,
-            "objects-missing",
-            "",
-            "the bytes of 3 acknowledged objects are missing",
-        );
-        check(
-            |facts| facts.status.pinned_bytes = 95,
-            "pinned-nearly-full",
-            "",
-            "pinned data takes 95 % of the space that it may take",
-        );
-        check(
-            |facts| facts.directories[0].failed = Some("fsync: EIO".into()),
-            "directory-failed",
-            "/data",
-            "the directory takes no more writes: fsync: EIO",
-        );
-        check(
-            |facts| {
-                let state = &mut facts.under_stores[0].1;
-                (state.circuit, state.failures_in_a_row) = (CircuitState::Probing, 12);
-                state.last_error = Some("connection refused".into());
-            },
-            "under-store-unreachable",
-            "s3://bucket",
-            "no answer after 12 tries in a row: connection refused",
-        );
-    }
-
-    #[test]
-    fn between_its_limits_the_notice_of_pinned_space_stays_as_it_is() {
-        let mut facts = facts();
-        facts.status.pinned_bytes = 85;
-        assert!(conditions(&facts).iter().all(|condition| condition.id != "pinned-nearly-full"));
-    }
-}
+mod tests;

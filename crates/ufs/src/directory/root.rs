@@ -33,7 +33,10 @@ impl DirectoryRoot {
     pub async fn open(env: Env, path: PathBuf) -> Result<Self> {
         let directory = path.clone();
         let calls = DirectoryCalls::new(&env.background);
-        let make = move || std::fs::create_dir_all(directory).map_err(|error| failed("make the directory", error));
+        let make = move || {
+            let doing = format!("make {}", directory.display());
+            std::fs::create_dir_all(directory).map_err(|error| failed(&doing, error))
+        };
         calls.write(make).await?;
         Ok(Self { env, path, calls, kept: Kept::default() })
     }

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::doctor::report::{Report, Unit};
-use crate::doctor::{clock, disk};
+use crate::doctor::{clock, disk, findings};
 
 /// Tells what has left an object behind, should one be left.
 const KEY: &str = "forebay-doctor";
@@ -147,7 +147,11 @@ impl<'a> Probe<'a> {
     }
 
     pub(super) fn failed(&mut self, permission: &str, error: &Error) {
-        let id = if is_refused(error) { "permission-missing" } else { "under-store-failing" };
+        // Whatever else there is, the connection came about.
+        let id = match findings::of_under_store(error.kind).id {
+            "under-store-unreachable" => "under-store-failing",
+            id => id,
+        };
         self.report.find(id, self.name, format!("{permission}: {error}"));
     }
 

@@ -1,0 +1,52 @@
+//! `forebay mounts` and `forebay health`: what people type first.
+
+use forebay_admin::api::{CircuitState, Overview, Severity, UnderStoreStatus};
+
+use super::output::print;
+use super::status::notice_table;
+use super::units::{count, escaped};
+use super::{Table, Target};
+use crate::client::Call;
+use crate::failure::Failure;
+
+/// The under stores, and whether each can be used.
+pub(super) fn mounts(target: &Target) -> Result<(), Failure> {
+    let answer = target.client()?.call(Call::get("under-stores"))?;
+    if target.is_json() {
+        return print(&answer.text);
+    }
+    let mut table = Table::new(&["BUCKET", "STATE", ">ERRORS", "UNDER STORE", "PROBLEM"]);
+    for place in answer.read::<Vec<UnderStoreStatus>>()? {
+        let buckets = if place.buckets.is_empty() { "(all others)".to_owned() } else { place.buckets.join(", ") };
+        let problem = place.problem.as_deref().map_or("-".to_owned(), escaped);
+        table.row([escaped(&buckets), state(&place).to_owned(), count(place.errors), escaped(&place.url), problem]);
+    }
+    print(&table.text())
+}
+
+fn state(place: &UnderStoreStatus) -> &'static str {
+    match (place.circuit, &place.problem) {
+        (CircuitState::Closed, None) => "ready",
+        (CircuitState::Closed, Some(_)) => "unusable",
+        (CircuitState::Open | CircuitState::Probing, _) => "out of reach",
+    }
+}
+
+/// The notices, and an exit code by whether any is critical.
+pub(super) fn health(target: &Target) -> Result<(), Failure> {
+    let answer = target.client()?.call(Call::get("overview"))?;
+    let Overview { notices, now_ms, .. } = answer.read()?;
+    let critical = notices.iter().filter(|notice| notice.severity == Severity::Critical).count();
+    if target.is_json() {
+        print(&serde_json::to_string(&notices).expect("notices have text keys only"))?;
+    } else if notices.is_empty() {
+        print("healthy")?;
+    } else {
+        print(&notice_table(&notices, now_ms))?;
+    }
+    match critical {
+        0 => Ok(()),
+        1 => Err(Failure::Failed("1 critical notice".to_owned())),
+        more => Err(Failure::Failed(format!("{more} critical notices"))),
+    }
+}

@@ -1,0 +1,210 @@
+use super::*;
+
+fn facts() -> Facts {
+    let status = Status {
+        dirty_objects: 3,
+        dirty_bytes: 5 << 20,
+        tombstones: 1,
+        oldest_dirty_age_ms: 1000,
+        conflicts: 0,
+        undeliverable: 0,
+        missing_objects: 0,
+        pinned_bytes: 50,
+        pinned_bytes_max: 100,
+        evictable_bytes: 0,
+        free_bytes: 0,
+        unavailable_bytes: 0,
+        overhead_bytes: 0,
+        rejected_pinned_full: 0,
+        rejected_disk_full: 0,
+        capacity_bytes: 1000,
+        failed_directories: Vec::new(),
+    };
+    let directories = vec![DirectoryHealth {
+        label: "/data".into(),
+        failed: None,
+        is_full: false,
+        file_system_free_bytes: 3 << 20,
+        unused_bytes: 2 << 30,
+    }];
+    let state = UnderStoreStatus {
+        url: "s3://bucket".into(),
+        buckets: Vec::new(),
+        circuit: CircuitState::Closed,
+        probe_in_ms: None,
+        failures_in_a_row: 0,
+        concurrency_limit: 64,
+        concurrency_max: 64,
+        running: 0,
+        calls: 0,
+        errors: 0,
+        throttled: 0,
+        last_error: None,
+        last_error_ms: None,
+        problem: None,
+        requests_per_second_max: 0,
+        upload_bandwidth_max: 0,
+    };
+    Facts {
+        status,
+        directories,
+        corrupt_records: 0,
+        pinned_bytes_max: 100,
+        under_stores: vec![("s3://bucket".into(), state)],
+        troubles: vec![("s3://bucket".into(), None)],
+        rejected_pinned_full: 0,
+        rejected_disk_full: 0,
+        users_file: None,
+    }
+}
+
+/// The notices that hold: id, subject and title.
+fn holding(facts: &Facts) -> Vec<(&'static str, String, String)> {
+    let all = conditions(facts).into_iter();
+    all.filter_map(|condition| Some((condition.id, condition.subject, condition.title?))).collect()
+}
+
+#[test]
+fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
+    assert_eq!(holding(&facts()), []);
+    let cleared: Vec<_> =
+        conditions(&facts()).into_iter().map(|condition| condition.notice(7).unwrap_err().0).collect();
+    assert_eq!(
+        cleared,
+        [
+            "backlog-old",
+            "corruption",
+            "conflict",
+            "undeliverable",
+            "objects-missing",
+            "writes-rejected",
+            "users-file-refused",
+            "disks-full",
+            "pinned-nearly-full",
+            "directory-failed",
+            "disk-full",
+            "under-store-unreachable",
+            "credentials-refused",
+            "bucket-missing",
+            "permission-missing",
+            "under-store-failing"
+        ]
+    );
+}
+
+#[test]
+fn each_trouble_has_its_notice_with_the_figures() {
+    let check = |change: fn(&mut Facts), id, subject: &str, title: &str| {
+        let mut facts = facts();
+        change(&mut facts);
+        assert_eq!(holding(&facts), [(id, subject.to_owned(), title.to_owned())]);
+    };
+    check(
+        |facts| facts.status.oldest_dirty_age_ms = 31 * 60_000,
+        "backlog-old",
+        "",
+        "the oldest write waits for the under store since 31 min; 4 objects, 5 MiB behind it",
+    );
+    check(|facts| facts.corrupt_records = 2, "corruption", "", "2 records have been found damaged since the start");
+    check(
+        |facts| facts.status.conflicts = 1,
+        "conflict",
+        "",
+        "1 objects were changed in the under store by somebody else while they waited here",
+    );
+    check(
+        |facts| facts.status.undeliverable = 2,
+        "undeliverable",
+        "",
+        "the under store refuses 2 of the objects and deletes that wait here",
+    );
+    check(
+        |facts| facts.status.missing_objects = 3,
+        "objects-missing",
+        "",
+        "the bytes of 3 acknowledged objects are missing",
+    );
+    check(
+        |facts| facts.status.pinned_bytes = 95,
+        "pinned-nearly-full",
+        "",
+        "pinned data takes 95 % of the space that it may take",
+    );
+    check(
+        |facts| facts.directories[0].failed = Some("fsync: EIO".into()),
+        "directory-failed",
+        "/data",
+        "the directory takes no more writes: fsync: EIO",
+    );
+    check(
+        |facts| {
+            let state = &mut facts.under_stores[0].1;
+            (state.circuit, state.failures_in_a_row) = (CircuitState::Probing, 12);
+            state.last_error = Some("connection refused".into());
+        },
+        "under-store-unreachable",
+        "s3://bucket",
+        "no answer after 12 tries in a row: connection refused",
+    );
+}
+
+#[test]
+fn refusals_and_full_disks_are_told_with_what_is_full() {
+    let check = |change: fn(&mut Facts), id, subject: &str, part: &str| {
+        let mut facts = facts();
+        change(&mut facts);
+        let holding = holding(&facts);
+        let [(held, of, title)] = &holding[..] else { panic!("{holding:?}") };
+        assert_eq!((*held, of.as_str()), (id, subject));
+        assert!(title.contains(part), "{title}");
+    };
+    check(|facts| facts.rejected_pinned_full = 7, "writes-rejected", "", "7 writes");
+    check(|facts| facts.rejected_disk_full = 7, "disks-full", "", "7 writes");
+    let full = |facts: &mut Facts| {
+        facts.rejected_disk_full = 7;
+        facts.directories[0].is_full = true;
+    };
+    check(
+        full,
+        "disk-full",
+        "/data",
+        "ENOSPC): its file system has 3.0 MiB left, and store.size counts on 2.0 GiB more",
+    );
+    check(|facts| facts.users_file = Some("line 3".into()), "users-file-refused", "", "line 3");
+}
+
+#[test]
+fn an_under_store_that_refuses_us_is_told_by_its_reason() {
+    use forebay_ufs::ErrorKind;
+    for (kind, id) in [
+        (ErrorKind::Credentials, "credentials-refused"),
+        (ErrorKind::NoBucket, "bucket-missing"),
+        (ErrorKind::Denied, "permission-missing"),
+        (ErrorKind::Unavailable, "under-store-unreachable"),
+        (ErrorKind::Unsupported, "under-store-failing"),
+    ] {
+        let mut facts = facts();
+        let trouble = Trouble { kind: crate::doctor::findings::of_under_store(kind), error: "says why".into() };
+        facts.troubles[0].1 = Some(trouble);
+        let holding = holding(&facts);
+        assert!(
+            matches!(&holding[..], [(held, subject, title)] if *held == id && subject == "s3://bucket" && title.ends_with("says why")),
+            "{holding:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_counted_belongs_to_the_trouble_until_a_minute_is_quiet() {
+    let (mut lately, second) = (Lately::default(), Duration::from_secs);
+    let seen = [(0, 0), (5, 3), (10, 3), (60, 5), (119, 5), (120, 5), (125, 6)];
+    let told = seen.map(|(at, total)| lately.observe(second(at), total));
+    assert_eq!(told, [0, 3, 3, 5, 5, 0, 1]);
+}
+
+#[test]
+fn between_its_limits_the_notice_of_pinned_space_stays_as_it_is() {
+    let mut facts = facts();
+    facts.status.pinned_bytes = 85;
+    assert!(conditions(&facts).iter().all(|condition| condition.id != "pinned-nearly-full"));
+}

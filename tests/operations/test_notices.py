@@ -1,0 +1,148 @@
+"""What goes wrong is told: a full disk, mounts that can't be used, writes that are refused, a users file with a mistake."""
+
+import os
+
+import pytest
+from harness.clients import boto, refused
+from harness.faults import Tmpfs
+from harness.servers import REGION, Forebay, eventually
+
+SMALL = '[store]\nsize = "{size}"\nsegment_size = "2 MiB"\n[cache]\nmemory_size = "0 B"\n'
+
+
+def notice(server, identifier):
+    """The notice of this name, if it holds."""
+    return next((notice for notice in server.ask("notices") if notice["id"] == identifier), None)
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def start(server):
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        if server.process.poll() is None:
+            server.kill()
+
+
+def test_a_disk_that_others_fill_is_told_with_its_directory_and_its_reason(start, tmp_path):
+    disk = Tmpfs(tmp_path / "disk", 48).mount()
+    try:
+        server = Forebay(tmp_path / "server", mode="TRANSIENT", config=SMALL.format(size="128 MiB"))
+        server.data = disk.at / "data"
+        s3 = boto(start(server))
+        s3.create_bucket(Bucket="full")
+        hog = disk.at / "hog"
+        with open(hog, "wb") as file:
+            try:
+                while True:
+                    file.write(bytes(1 << 20))
+            except OSError:
+                pass
+        told = eventually("the notice of the full disk", lambda: notice(server, "disk-full"))
+        assert told["severity"] == "critical" and told["subject"] == str(server.data), told
+        assert "ENOSPC" in told["title"] and "others" in told["title"] and "du" in told["cure"], told
+        status = server.status()
+        parts = ("pinnedBytes", "evictableBytes", "freeBytes", "unavailableBytes", "overheadBytes")
+        assert sum(status[part] for part in parts) == status["capacityBytes"], status
+        assert status["freeBytes"] < 4 << 20 and status["unavailableBytes"] > 64 << 20, status
+        refused("SlowDown", s3.put_object, Bucket="full", Key="more", Body=os.urandom(1 << 20))
+        assert server.metrics()[f'forebay_disk_full{{directory="{server.data}"}}'] == 1
+        hog.unlink()
+        eventually("the end of the notice", lambda: notice(server, "disk-full") is None)
+        s3.put_object(Bucket="full", Key="more", Body=os.urandom(1 << 20))
+        assert server.metrics()[f'forebay_disk_full{{directory="{server.data}"}}'] == 0
+        log = server.log.read_text()
+        assert "ENOSPC" in log and "a notice is over" in log
+    finally:
+        disk.detach()
+
+
+def test_mounts_that_cannot_be_used_are_told_from_the_start(start, tmp_path, s3_server):
+    place = f"?endpoint={s3_server.endpoint}&region={REGION}"
+    behind = boto(s3_server)
+    behind.create_bucket(Bucket="there-notices")
+    keys = f'access_key = "{s3_server.access_key}"\nsecret_key = '
+    config = f"""
+[mounts.good]
+url = "s3://there-notices{place}"
+{keys}"{s3_server.secret_key}"
+[mounts.typo]
+url = "s3://not-there-notices{place}"
+{keys}"{s3_server.secret_key}"
+[mounts.wrong]
+url = "s3://there-notices/below{place}"
+{keys}"not the secret"
+"""
+    server = start(Forebay(tmp_path / "server", config=config))
+    missing = eventually("the notice of the bucket", lambda: notice(server, "bucket-missing"))
+    assert "not-there-notices" in missing["subject"] and "NoSuchBucket" in missing["title"], missing
+    wrong = eventually("the notice of the keys", lambda: notice(server, "credentials-refused"))
+    assert "below" in wrong["subject"] and "SignatureDoesNotMatch" in wrong["title"] and "secret key" in wrong["cure"], wrong
+    states = {state["buckets"][0]: state["problem"] for state in server.ask("under-stores") if state["buckets"]}
+    assert states["good"] is None and "does not exist" in states["typo"] and "keys" in states["wrong"], states
+    unusable = [value for name, value in server.metrics().items() if name.startswith("forebay_under_store_unusable")]
+    assert sorted(unusable) == [0, 0, 1, 1], unusable
+    assert "the bucket behind it does not exist" in server.log.read_text()
+
+    s3 = boto(server)
+    s3.put_object(Bucket="good", Key="key", Body=b"x")
+    error = refused("NoSuchBucket", s3.put_object, Bucket="typo", Key="key", Body=b"x")
+    assert "behind" in error["Error"]["Message"], error
+    # It mends itself.
+    behind.create_bucket(Bucket="not-there-notices")
+    eventually("the end of the notice", lambda: notice(server, "bucket-missing") is None, 60)
+    s3.put_object(Bucket="typo", Key="key", Body=b"x")
+
+
+def test_writes_that_are_refused_are_told_as_long_as_they_are(start, tmp_path):
+    config = SMALL.format(size="64 MiB") + "pinned_ratio = 0.1\n"
+    server = start(Forebay(tmp_path / "server", mode="TRANSIENT", config=config))
+    s3 = boto(server)
+    s3.create_bucket(Bucket="pinned")
+    number = 0
+    while True:
+        try:
+            s3.put_object(Bucket="pinned", Key=f"kept-{number}", Body=os.urandom(300_000))
+        except s3.exceptions.ClientError as error:
+            assert error.response["Error"]["Code"] == "SlowDown", error
+            break
+        number += 1
+        assert number < 100
+    for more in range(20):
+        refused("SlowDown", s3.put_object, Bucket="pinned", Key=f"more-{more}", Body=os.urandom(300_000))
+    told = eventually("the notice", lambda: notice(server, "writes-rejected"))
+    assert told["severity"] == "critical" and "503 SlowDown" in told["title"] and "write-through" in told["cure"], told
+    status = server.status()
+    assert status["rejectedPinnedFull"] == 21 and 0 < status["pinnedBytes"] <= status["pinnedBytesMax"], status
+    lines = [line for line in server.log.read_text().splitlines() if "a write is refused" in line]
+    assert 1 <= len(lines) <= 5 and "pinned/" in lines[0], lines
+
+
+def test_a_users_file_with_a_mistake_is_told_until_it_is_mended(start, tmp_path):
+    users = tmp_path / "users.toml"
+    good = '[[user]]\nname = "etl"\naccess_key = "ETLKEY0000000000"\nsecret_key = "a-long-secret"\ngrants = []\n'
+    users.write_text(good)
+    server = start(Forebay(tmp_path / "server", config=f'[server]\nusers_file = "{users}"\n'))
+    users.write_text(good.replace("grants", "grant"))
+    told = eventually("the notice", lambda: notice(server, "users-file-refused"))
+    assert "grant" in told["title"] and "users check" in told["cure"], told
+    users.unlink()
+    eventually("the other reason", lambda: "No such file" in (notice(server, "users-file-refused") or told)["title"])
+    users.write_text(good)
+    eventually("the end of the notice", lambda: notice(server, "users-file-refused") is None)
+
+
+def test_a_store_that_begins_anew_is_told_until_the_next_start(start, tmp_path):
+    """It may be an empty mount point: nothing tells the two apart."""
+    server = start(Forebay(tmp_path / "server"))
+    told = notice(server, "store-new")
+    assert told["severity"] == "info" and told["subject"] == str(server.data) and "mount" in told["cure"], told
+    assert "a new store has begun" in server.log.read_text()
+    assert server.stop() == 0
+    server.start()
+    assert notice(server, "store-new") is None
