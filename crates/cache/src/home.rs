@@ -2,12 +2,14 @@
 //! A worker alone is the home of all keys, from its start to its stop.
 
 mod gained;
+pub(crate) mod lost;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_catalog::records::ObjectRecord;
+use forebay_catalog::records::{self, ObjectRecord, path_hash};
 use forebay_catalog::{Catalog, Generations};
+use forebay_env::sync::atomic::AtomicU64;
 use forebay_env::{Env, HashState};
 use forebay_store::Store;
 use forebay_types::{BucketName, ObjectPath};
@@ -48,6 +50,14 @@ pub(crate) struct Home {
     pub(crate) persist_events: PersistEvents,
     pub(crate) doubt: Doubt,
     pub(crate) missing: Missing,
+    /// How often slots were lost.
+    pub(crate) losses: AtomicU64,
+}
+
+/// The hash of the path that a part is for: locks of parts go by upload id and number, as keys of their records do.
+fn part_hash(part: &ObjectPath) -> u64 {
+    let upload_id = part.key.as_str().split('/').next().unwrap_or_default();
+    records::upload_hash(upload_id)
 }
 
 /// What a home is built from.
@@ -73,9 +83,9 @@ impl Home {
         let backoff = Backoff { min: settings.persist_backoff_min.0, max: settings.persist_backoff_max.0 };
         let start = generations.next();
         Ok(Self {
-            locks: KeyLocks::new(hasher.clone()),
-            upload_locks: KeyLocks::new(hasher.clone()),
-            part_locks: KeyLocks::new(hasher.clone()),
+            locks: KeyLocks::new(hasher.clone(), path_hash),
+            upload_locks: KeyLocks::new(hasher.clone(), path_hash),
+            part_locks: KeyLocks::new(hasher.clone(), part_hash),
             fence: WriteFence::new(hasher.clone()),
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
@@ -89,6 +99,7 @@ impl Home {
             persist_events: PersistEvents::default(),
             doubt: Doubt::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
+            losses: AtomicU64::new(0),
         })
     }
 

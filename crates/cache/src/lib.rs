@@ -30,6 +30,7 @@ mod write;
 
 use std::sync::Arc;
 
+use forebay_catalog::SlotSet;
 use forebay_env::SPANS;
 use forebay_types::{BucketName, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
 use forebay_ufs::S3Target;
@@ -236,6 +237,23 @@ impl Cache {
     pub async fn sweep(&self) -> Result<()> {
         let worker = Arc::clone(&self.worker);
         to_the_end(async move { worker.sweep().await }).await
+    }
+
+    /// Ends all work on the keys of these slots, before they are given up. Must not be dropped before it has ended.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers. Nothing is done with the keys any more, and another try is safe.
+    pub async fn lose(&self, slots: &SlotSet) -> Result<()> {
+        self.worker.lose(slots).await
+    }
+
+    /// Begins to work on the keys of slots that this worker has become the home of: after [`Cache::lose`], or after a start
+    /// that had them not.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers. The keys take no writes then, and another try is safe.
+    pub async fn gain(&self, slots: &SlotSet) -> Result<()> {
+        self.worker.gain(slots).await
     }
 
     /// Whether background work has come to an end although the cache is open: a fault of ours, after which the process

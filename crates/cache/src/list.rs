@@ -16,6 +16,7 @@ use forebay_ufs::{ErrorKind, ListRequest, UnderStore};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::home::lost::not_all_at_home;
 use crate::list::positions::{Change, PageStart, Position};
 use crate::worker::Worker;
 use crate::{ListObjects, ListedObject, ObjectPage, Result};
@@ -49,6 +50,13 @@ type Items = BTreeMap<String, Item>;
 
 impl Worker {
     pub(crate) async fn list(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
+        let losses = self.all_at_home()?;
+        let page = self.list_page(bucket, request).await?;
+        // What was lost meanwhile may be missing in it.
+        if self.all_at_home()? == losses { Ok(page) } else { Err(not_all_at_home()) }
+    }
+
+    async fn list_page(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
         let mount = self.buckets.mount(bucket).await?;
         if request.limit == 0 {
             return Ok(ObjectPage::default());

@@ -1,14 +1,20 @@
 //! Per-key locks for writers, and the fence that keeps late readers from undoing a write.
+//!
+//! Nobody changes a key without its lock, and there is no lock for a key that is not at home here. So a slot is given up
+//! when its locks are closed and the last one that is held is free.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use forebay_catalog::SlotSet;
 use forebay_env::HashState;
-use forebay_env::sync::Mutex;
-use forebay_env::sync::atomic::{AtomicU64, Ordering};
+use forebay_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use forebay_env::sync::{Mutex, RwLock};
 use forebay_types::ObjectPath;
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+
+use crate::{Error, ErrorKind, Result};
 
 /// Shards of the table of locks; more than the number of cores is enough.
 const SHARDS: usize = 64;
@@ -16,12 +22,19 @@ const SHARDS: usize = 64;
 /// Slots of the fence: two keys that share one only cost a needless second look.
 const FENCE_SLOTS: usize = 16_384;
 
-type Slot = Arc<AsyncMutex<()>>;
+type Lock = Arc<AsyncMutex<()>>;
 
 /// One asynchronous lock for each key that somebody holds or waits for.
 pub(crate) struct KeyLocks {
-    shards: Vec<Mutex<HashMap<ObjectPath, Slot>>>,
+    shards: Vec<Mutex<HashMap<ObjectPath, Lock>>>,
     hasher: HashState,
+    /// By which the slot of a key is found.
+    slot_hash: fn(&ObjectPath) -> u64,
+    /// Slots whose keys are not at home here. `None` where all are.
+    closed: RwLock<Option<SlotSet>>,
+    has_closed: AtomicBool,
+    /// Tells that a lock is free, while some are closed.
+    released: Notify,
 }
 
 /// Holds the lock of a key.
@@ -32,21 +45,74 @@ pub(crate) struct KeyGuard {
 }
 
 impl KeyLocks {
-    pub(crate) fn new(hasher: HashState) -> Arc<Self> {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Arc::new(Self { shards, hasher })
+    pub(crate) fn new(hasher: HashState, slot_hash: fn(&ObjectPath) -> u64) -> Arc<Self> {
+        Arc::new(Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher,
+            slot_hash,
+            closed: RwLock::default(),
+            has_closed: AtomicBool::new(false),
+            released: Notify::new(),
+        })
     }
 
-    fn shard(&self, path: &ObjectPath) -> &Mutex<HashMap<ObjectPath, Slot>> {
+    fn shard(&self, path: &ObjectPath) -> &Mutex<HashMap<ObjectPath, Lock>> {
         &self.shards[self.hasher.hash_one(path) as usize % SHARDS]
     }
 
     /// Waits for the lock of `path`, first come first served.
-    pub(crate) async fn lock(self: &Arc<Self>, path: &ObjectPath) -> KeyGuard {
-        let slot = Arc::clone(self.shard(path).lock().entry(path.clone()).or_default());
+    ///
+    /// # Errors
+    /// `Unavailable` when the path is not at home here.
+    pub(crate) async fn lock(self: &Arc<Self>, path: &ObjectPath) -> Result<KeyGuard> {
+        // First, so that it goes last: then it is seen whether anybody else has the lock.
         let mut guard = KeyGuard { locks: Arc::clone(self), path: path.clone(), guard: None };
-        guard.guard = Some(slot.lock_owned().await);
-        guard
+        // It counts as held from here on: whoever closes its slot waits for its end.
+        let lock = Arc::clone(self.shard(path).lock().entry(path.clone()).or_default());
+        self.check(path)?;
+        guard.guard = Some(lock.lock_owned().await);
+        self.check(path)?;
+        Ok(guard)
+    }
+
+    fn check(&self, path: &ObjectPath) -> Result<()> {
+        if self.has_closed.load(Ordering::SeqCst) && self.is_closed(path) {
+            return Err(Error::new(ErrorKind::Unavailable, format!("{path} is not at home at this worker")));
+        }
+        Ok(())
+    }
+
+    fn is_closed(&self, path: &ObjectPath) -> bool {
+        self.closed.read().as_ref().is_some_and(|closed| closed.has_hash((self.slot_hash)(path)))
+    }
+
+    /// Whether all keys are at home here.
+    pub(crate) fn has_all(&self) -> bool {
+        !self.has_closed.load(Ordering::SeqCst)
+    }
+
+    /// Gives out no more locks in these slots, and waits until none is held.
+    pub(crate) async fn close(&self, slots: &SlotSet) {
+        self.closed.write().get_or_insert_with(|| slots.clone()).add(slots);
+        self.has_closed.store(true, Ordering::SeqCst);
+        loop {
+            let mut released = std::pin::pin!(self.released.notified());
+            released.as_mut().enable();
+            let is_held = |path: &ObjectPath| slots.has_hash((self.slot_hash)(path));
+            if !self.shards.iter().any(|shard| shard.lock().keys().any(is_held)) {
+                return;
+            }
+            released.await;
+        }
+    }
+
+    /// The opposite of [`KeyLocks::close`].
+    pub(crate) fn open(&self, slots: &SlotSet) {
+        let mut closed = self.closed.write();
+        if let Some(closed) = closed.as_mut() {
+            closed.take_off(slots);
+        }
+        self.has_closed.store(closed.as_ref().is_some_and(|closed| !closed.is_empty()), Ordering::SeqCst);
     }
 
     /// Whether nobody holds a lock or waits for one.
@@ -54,11 +120,11 @@ impl KeyLocks {
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
-    /// The lock of `path`, if nobody holds it.
+    /// The lock of `path`, if nobody holds it and the path is at home here.
     pub(crate) fn try_lock(self: &Arc<Self>, path: &ObjectPath) -> Option<KeyGuard> {
-        let slot = Arc::clone(self.shard(path).lock().entry(path.clone()).or_default());
-        let guard = slot.try_lock_owned().ok();
-        let found = guard.is_some();
+        let lock = Arc::clone(self.shard(path).lock().entry(path.clone()).or_default());
+        let guard = lock.try_lock_owned().ok();
+        let found = guard.is_some() && self.check(path).is_ok();
         let key_guard = KeyGuard { locks: Arc::clone(self), path: path.clone(), guard };
         found.then_some(key_guard)
     }
@@ -69,8 +135,12 @@ impl Drop for KeyGuard {
         let mut shard = self.locks.shard(&self.path).lock();
         self.guard.take();
         // The table's own reference is the last one: nobody holds the lock or waits for it.
-        if shard.get(&self.path).is_some_and(|slot| Arc::strong_count(slot) == 1) {
+        if shard.get(&self.path).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             shard.remove(&self.path);
+        }
+        drop(shard);
+        if !self.locks.has_all() {
+            self.locks.released.notify_waiters();
         }
     }
 }
@@ -95,6 +165,13 @@ impl WriteFence {
         self.slot(path).load(Ordering::SeqCst)
     }
 
+    /// All keys may have been written.
+    pub(crate) fn advance_all(&self) {
+        for slot in &self.slots {
+            slot.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     /// Called before a write of `path` becomes visible anywhere, and again after.
     pub(crate) fn advance(&self, path: &ObjectPath) {
         self.slot(path).fetch_add(1, Ordering::SeqCst);
@@ -103,24 +180,62 @@ impl WriteFence {
 
 #[cfg(test)]
 mod tests {
+    use forebay_catalog::records::path_hash;
+    use forebay_catalog::{SlotCount, SlotSet};
     use forebay_env::random::SystemRandom;
 
     use super::*;
 
+    fn path(key: &str) -> ObjectPath {
+        ObjectPath::parse("bucket", key).unwrap()
+    }
+
     #[tokio::test]
     async fn one_holder_at_a_time_and_nothing_left_behind() {
-        let locks = KeyLocks::new(HashState::new(&SystemRandom));
-        let path = ObjectPath::parse("bucket", "key").unwrap();
-        let other = ObjectPath::parse("bucket", "other").unwrap();
-        let guard = locks.lock(&path).await;
-        assert!(locks.try_lock(&path).is_none());
-        assert!(locks.try_lock(&other).is_some());
+        let locks = KeyLocks::new(HashState::new(&SystemRandom), path_hash);
+        let guard = locks.lock(&path("key")).await.unwrap();
+        assert!(locks.try_lock(&path("key")).is_none());
+        assert!(locks.try_lock(&path("other")).is_some());
         let waiter = {
-            let (locks, path) = (Arc::clone(&locks), path.clone());
-            forebay_env::spawn(async move { drop(locks.lock(&path).await) })
+            let locks = Arc::clone(&locks);
+            forebay_env::spawn(async move { drop(locks.lock(&path("key")).await) })
         };
         drop(guard);
         waiter.join().await;
         assert!(locks.is_empty());
+    }
+
+    /// Who waits for a lock of a slot that is closed meanwhile does not get it.
+    #[tokio::test]
+    async fn a_slot_is_closed_once_its_last_lock_is_free() {
+        let locks = KeyLocks::new(HashState::new(&SystemRandom), path_hash);
+        let count = SlotCount::new(2).unwrap();
+        let mut slots = SlotSet::none(count);
+        slots.insert(count.slot_of(path_hash(&path("key"))));
+        let other = (0..).map(|number| path(&format!("{number}"))).find(|path| !slots.has_path(path)).unwrap();
+        let guard = locks.lock(&path("key")).await.unwrap();
+        let waiter = {
+            let locks = Arc::clone(&locks);
+            forebay_env::spawn(async move { locks.lock(&path("key")).await.is_ok() })
+        };
+        let closing = {
+            let (locks, slots) = (Arc::clone(&locks), slots.clone());
+            forebay_env::spawn(async move { locks.close(&slots).await })
+        };
+        while locks.has_all() {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!closing.is_finished());
+        assert!(locks.lock(&path("key")).await.is_err() && locks.try_lock(&path("key")).is_none());
+        let other_guard = locks.lock(&other).await.unwrap();
+        drop(guard);
+        assert!(!waiter.join().await);
+        closing.join().await;
+        drop(other_guard);
+        locks.open(&slots);
+        assert!(locks.lock(&path("key")).await.is_ok() && locks.has_all());
     }
 }

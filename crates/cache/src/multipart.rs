@@ -104,7 +104,7 @@ impl Worker {
 
     async fn commit_part(&self, upload: &UploadRef, open: &Upload, number: u32, received: Received) -> Result<Written> {
         let key = records::part_key(&upload.upload_id, number);
-        let _lock = self.lock_part(upload, number).await;
+        let _lock = self.lock_part(upload, number).await?;
         let generation = self.next_generation();
         let record = PartRecord {
             generation,
@@ -144,16 +144,16 @@ impl Worker {
     }
 
     /// Parts of one number are committed one after the other.
-    async fn lock_part(&self, upload: &UploadRef, number: u32) -> KeyGuard {
+    async fn lock_part(&self, upload: &UploadRef, number: u32) -> Result<KeyGuard> {
         self.lock_in_upload(upload, &format!("{}/{number}", upload.upload_id)).await
     }
 
     /// So are completions and aborts of one upload: in WRITE_THROUGH a completion changes the under store before it is committed.
-    async fn lock_end(&self, upload: &UploadRef) -> KeyGuard {
+    async fn lock_end(&self, upload: &UploadRef) -> Result<KeyGuard> {
         self.lock_in_upload(upload, &upload.upload_id).await
     }
 
-    async fn lock_in_upload(&self, upload: &UploadRef, name: &str) -> KeyGuard {
+    async fn lock_in_upload(&self, upload: &UploadRef, name: &str) -> Result<KeyGuard> {
         let key = ObjectKey::new(name).expect("an upload id and a number make a short key");
         self.home.part_locks.lock(&ObjectPath::new(upload.path.bucket.clone(), key)).await
     }
@@ -172,7 +172,7 @@ impl Worker {
         let upload = request.upload.clone();
         self.upload_of(&upload).await?;
         let _active = self.home.activity.begin(&upload.upload_id);
-        let _end = self.lock_end(&upload).await;
+        let _end = self.lock_end(&upload).await?;
         let found = self.upload_of(&upload).await?;
         if let Some(completed) = &found.record.completed {
             return Ok(completed_again(completed));
@@ -231,7 +231,7 @@ impl Worker {
 
     pub(crate) async fn abort_upload(&self, upload: &UploadRef) -> Result<()> {
         self.open_upload(upload).await?;
-        let _end = self.lock_end(upload).await;
+        let _end = self.lock_end(upload).await?;
         let open = self.open_upload(upload).await?;
         let parts = self.parts_of(upload, 0, usize::MAX).await?;
         let keys: Vec<_> = parts.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();

@@ -95,7 +95,7 @@ impl Cache {
             catalog,
             env,
         });
-        worker.gain().await?;
+        worker.gain_all().await?;
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
         let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });

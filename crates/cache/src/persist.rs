@@ -160,7 +160,10 @@ impl Worker {
                 () = self.stop.cancelled() => return,
                 path = self.home.queue.next() => path,
             };
-            let guard = self.home.upload_locks.lock(&path).await;
+            let Ok(guard) = self.home.upload_locks.lock(&path).await else {
+                self.home.queue.drop_one(&path);
+                continue;
+            };
             let mut tried = None;
             let result = self.persist_newest(&path, &guard, true, &mut tried).await;
             self.report(&path, tried, result).await;
@@ -217,7 +220,7 @@ impl Worker {
 
     /// For operators. Nothing is noted of a version that does not wait any more.
     async fn note_refusal(&self, path: &ObjectPath, tried: Generation, reason: &str) {
-        let _lock = self.home.locks.lock(path).await;
+        let Ok(_lock) = self.home.locks.lock(path).await else { return };
         let current = self.current(path).await;
         let waits = |current: &Current| {
             current.waits() && current.record.as_ref().is_some_and(|record| record.generation == tried)
@@ -236,7 +239,7 @@ impl Worker {
         let persist_one = |path: ObjectPath| async {
             let path = path;
             let _place = large.place(&self.current(&path).await?).await;
-            let guard = self.home.upload_locks.lock(&path).await;
+            let guard = self.home.upload_locks.lock(&path).await?;
             self.persist_object(&path, &guard, false).await.map_err(Error::from)
         };
         let limit = self.settings.persist_concurrency as usize;
@@ -255,7 +258,7 @@ impl Worker {
         upload: &KeyGuard,
     ) -> Result<(KeyGuard, Current, Left)> {
         loop {
-            let lock = self.home.locks.lock(path).await;
+            let lock = self.home.locks.lock(path).await?;
             let current = self.current(path).await?;
             if !current.waits() {
                 return Ok((lock, current, Left::Nothing));
@@ -273,7 +276,7 @@ impl Worker {
                 ErrorKind::Corrupt => Left::Unreadable,
                 _ => return Err(error),
             };
-            let lock = self.home.locks.lock(path).await;
+            let lock = self.home.locks.lock(path).await?;
             let now = self.current(path).await?;
             if now.version == current.version {
                 return Ok((lock, now, left));
@@ -589,7 +592,7 @@ impl Worker {
         noted: bool,
         may_wait: bool,
     ) -> Result<()> {
-        let _lock = self.home.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
         let unchanged = now.generation == sent.generation;

@@ -10,6 +10,7 @@ mod generations;
 mod key_locks;
 mod memory;
 pub mod records;
+mod slots;
 mod watchers;
 
 pub use catalog::{Catalog, Check, LocalChange, Transaction, Versioned, Watch};
@@ -19,4 +20,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use generations::{Generations, first_generation};
 pub use key_locks::{KeyGuard, KeyLocks};
 pub use memory::MemoryEngine;
+pub use slots::{Slot, SlotCount, SlotSet};
 pub use watchers::Watchers;

@@ -1,12 +1,11 @@
 //! What all workers of a cluster must agree on.
 
 use bytes::Bytes;
-use forebay_catalog::{Check, Engine, ErrorKind, Result, records};
+use forebay_catalog::{Check, Engine, ErrorKind, Result, SlotCount, records};
 use forebay_store::ValueWrite;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::CLUSTER_KEY;
-use crate::slots::SlotCount;
 
 /// Chosen when the cluster is created, and kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

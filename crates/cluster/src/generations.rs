@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_catalog::{Check, Engine, Error, ErrorKind, Generations, Result, first_generation};
 use forebay_env::sync::Mutex;
@@ -80,6 +81,7 @@ impl Blocks {
     }
 }
 
+#[async_trait]
 impl Generations for Blocks {
     fn next(&self) -> Generation {
         let mut state = self.0.state.lock();
@@ -95,6 +97,17 @@ impl Generations for Blocks {
         }
         generation
     }
+
+    async fn renew(&self) -> Result<()> {
+        let begin = take(self.0.engine.as_ref(), self.0.clock.unix_ms()).await?;
+        let mut state = self.0.state.lock();
+        if begin > state.next {
+            (state.next, state.end) = (begin, begin + BLOCK);
+        }
+        // One that was taken before this one is below what others may have been given.
+        state.spare.take_if(|spare| *spare < begin);
+        Ok(())
+    }
 }
 
 impl Inner {
@@ -103,7 +116,9 @@ impl Inner {
             match take(self.engine.as_ref(), self.clock.unix_ms()).await {
                 Ok(begin) => {
                     let mut state = self.state.lock();
-                    (state.spare, state.is_taking) = (Some(begin), false);
+                    state.is_taking = false;
+                    // One that comes late is below a block of keys that were gained meanwhile.
+                    state.spare = (begin > state.next).then_some(begin);
                     return;
                 }
                 Err(error) => tracing::warn!(%error, "no block of generations could be taken"),

@@ -9,20 +9,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_catalog::records::Scope;
 use forebay_catalog::{
-    Catalog, Engine, ErrorKind, Generations, KeyLocks, Result, Transaction, Versioned, Watch, Watchers, keys_of,
-    records, verify,
+    Catalog, Engine, Error, ErrorKind, Generations, KeyLocks, Result, Slot, SlotCount, SlotSet, Transaction, Versioned,
+    Watch, Watchers, keys_of, records, verify,
 };
 use forebay_env::Env;
-use forebay_env::sync::Mutex;
+use forebay_env::sync::{Mutex, RwLock};
 use forebay_store::{Commit, Staged, Store, ValueWrite};
 use forebay_types::Durability;
+use tokio::sync::RwLock as AsyncRwLock;
 use tracing::Instrument;
 
 use crate::ClusterSettings;
 use crate::generations::Blocks;
 use crate::layout::{self, WorkerId};
-use crate::ownership::take_all_slots;
-use crate::slots::Slot;
+use crate::ownership::Ownership;
 use crate::stream::Stream;
 
 /// Values that are compared, or written, in one go at a start.
@@ -64,6 +64,10 @@ struct Inner {
     worker: WorkerId,
     cluster: ClusterSettings,
     stream: Stream,
+    /// The slots that are at home here.
+    owned: RwLock<SlotSet>,
+    /// Held by commits, and by whoever waits for the end of all that have begun.
+    commits: AsyncRwLock<()>,
     /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the
     /// engine.
     locks: Arc<KeyLocks>,
@@ -87,12 +91,38 @@ impl HomeCatalog {
         let lease = Duration::from_millis(cluster.lease_ms);
         let stream =
             Stream::begin(&env, Arc::clone(&engine), &worker, lives.own, lease, |life| lives.had(life)).await?;
-        take_all_slots(&env, engine.as_ref(), &stream, &worker, cluster).await?;
         let (locks, watchers, undecided) = (Arc::default(), Watchers::default(), Mutex::default());
-        let inner = Inner { env, store, engine, worker, cluster, stream, locks, watchers, undecided };
-        inner.load().await?;
+        let owned = RwLock::new(SlotSet::none(cluster.slots));
+        let commits = AsyncRwLock::default();
+        let inner = Inner { env, store, engine, worker, cluster, stream, owned, commits, locks, watchers, undecided };
+        let mut all = SlotSet::none(cluster.slots);
+        cluster.slots.all().for_each(|slot| all.insert(slot));
+        inner.load_shared().await?;
+        inner.take(&all).await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// How many slots the cluster has.
+    pub fn slot_count(&self) -> SlotCount {
+        self.inner.cluster.slots
+    }
+
+    /// Makes this worker the home of more slots. Their records can be read and changed from here on.
+    ///
+    /// # Errors
+    /// `Unavailable` when another worker lives and has some of them; `Corrupt` for records that can't be decoded; whatever
+    /// the engine answers, and another try is safe then.
+    pub async fn take(&self, slots: &SlotSet) -> Result<()> {
+        self.inner.take(slots).await
+    }
+
+    /// Gives up slots. Commits that have begun end before; all later ones are refused.
+    ///
+    /// # Errors
+    /// Whatever the engine answers. The slots are not given up then, but nothing is done with them any more.
+    pub async fn release(&self, slots: &SlotSet) -> Result<()> {
+        self.inner.release(slots).await
     }
 
     /// Tells the others that this worker has stopped, so that they need not wait for the end of its lease. Nothing is
@@ -146,25 +176,70 @@ impl Lives {
 }
 
 impl Inner {
-    /// Makes the store's values those of the engine.
-    async fn load(&self) -> Result<()> {
-        let slots: Vec<Slot> = self.cluster.slots.all().collect();
-        for slots in slots.chunks(LOADED_SLOTS) {
+    fn ownership(&self) -> Ownership<'_> {
+        let Self { env, stream, worker, cluster, .. } = self;
+        Ownership { env, engine: self.engine.as_ref(), stream, worker, cluster: *cluster }
+    }
+
+    async fn take(&self, slots: &SlotSet) -> Result<()> {
+        let taken = self.ownership().take(slots).await?;
+        self.drop_copies(&taken).await?;
+        let slots_of: Vec<Slot> = slots.iter().collect();
+        for slots in slots_of.chunks(LOADED_SLOTS) {
             let mut found = HashMap::new();
             for slot in slots {
                 self.read_all(&layout::slot_prefix(*slot), &mut found).await?;
             }
-            let is_asked = |slot: Slot| slots.contains(&slot);
-            self.replace_values(found, |scope| matches!(scope, Scope::Path(hash) if is_asked(self.slot_of(hash))))
-                .await?;
+            let is_asked = |scope| matches!(scope, Scope::Path(hash) if slots.contains(&self.slot_of(hash)));
+            self.replace_values(found, is_asked).await?;
         }
-        let mut found = HashMap::new();
-        self.read_all(layout::SHARED_PREFIX, &mut found).await?;
-        self.replace_values(found, |scope| scope == Scope::Cluster).await?;
         let mut found = HashMap::new();
         self.read_all(&layout::own_prefix(&self.worker), &mut found).await?;
         found.extend(self.last_write_of_all().await?.map(|time| (Bytes::from_static(records::LAST_WRITE_KEY), time)));
-        self.replace_values(found, |scope| scope == Scope::Worker).await
+        self.replace_values(found, |scope| scope == Scope::Worker).await?;
+        self.owned.write().add(slots);
+        Ok(())
+    }
+
+    async fn release(&self, slots: &SlotSet) -> Result<()> {
+        self.owned.write().take_off(slots);
+        let _no_commits = self.commits.write().await;
+        self.ownership().release(slots).await?;
+        let is_asked = |scope| matches!(scope, Scope::Path(hash) if slots.has_hash(hash));
+        self.replace_values(HashMap::new(), is_asked).await
+    }
+
+    /// Other workers may have changed the objects of these slots since they were at home here.
+    async fn drop_copies(&self, slots: &SlotSet) -> Result<()> {
+        let mut copies = Vec::new();
+        self.store.for_each_object(&mut |key, _, is_pinned| {
+            if !is_pinned && matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash)) {
+                copies.push(Bytes::copy_from_slice(key));
+            }
+        });
+        copies.sort_unstable();
+        for forget in copies.chunks(LOADED_VALUES) {
+            self.store.commit(Commit { forget: forget.to_vec(), ..Commit::default() }, Durability::Fsync).await?;
+        }
+        Ok(())
+    }
+
+    async fn load_shared(&self) -> Result<()> {
+        let mut found = HashMap::new();
+        self.read_all(layout::SHARED_PREFIX, &mut found).await?;
+        self.replace_values(found, |scope| scope == Scope::Cluster).await
+    }
+
+    /// # Errors
+    /// `Unavailable` when the lease is over, or the key's slot is not at home here.
+    fn check_home(&self, key: &[u8]) -> Result<()> {
+        self.stream.check()?;
+        match records::scope(key) {
+            Scope::Path(hash) if !self.owned.read().has_hash(hash) => {
+                Err(Error::new(ErrorKind::Unavailable, format!("slot {} is not at home here", self.slot_of(hash))))
+            }
+            Scope::Path(_) | Scope::Worker | Scope::Cluster => Ok(()),
+        }
     }
 
     fn slot_of(&self, hash: u64) -> Slot {
@@ -248,7 +323,10 @@ impl Inner {
 
     async fn commit(&self, transaction: Transaction) -> Result<u64> {
         let _guards = self.locks.lock(keys_of(&transaction)).await;
-        self.stream.check()?;
+        let _commit = self.commits.read().await;
+        for key in keys_of(&transaction) {
+            self.check_home(&key)?;
+        }
         for check in &transaction.checks {
             verify(check, self.store.value(&check.key).as_ref())?;
         }
@@ -304,7 +382,7 @@ impl Inner {
 #[async_trait]
 impl Catalog for HomeCatalog {
     async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
-        self.inner.stream.check()?;
+        self.inner.check_home(key)?;
         Ok(self.inner.store.value(key))
     }
 

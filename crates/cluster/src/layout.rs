@@ -5,7 +5,7 @@
 //! | `cluster` | [`ClusterSettings`](crate::ClusterSettings): what all workers must agree on |
 //! | `generations` | where the next block of generations begins: see `generations.rs` |
 //! | `worker/{worker}` | [`WorkerRecord`](crate::worker_record::WorkerRecord): the lease of a worker, written with each of its transactions |
-//! | `slot/{slot, five digits}` | [`SlotRecord`](crate::slots::SlotRecord): the home of a slot |
+//! | `slot/{slot, five digits}` | [`SlotRecord`](crate::slot_record::SlotRecord): the home of a slot |
 //! | `catalog/{slot, five digits}/{key}` | a record of a path: see [`forebay_catalog::records`] |
 //! | `own/{worker}/{key}` | a record that is of one worker alone |
 //! | `shared/{key}` | a record of the whole cluster |
@@ -14,9 +14,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, Scope};
-use forebay_catalog::{Error, ErrorKind, Result};
-
-use crate::slots::{Slot, SlotCount};
+use forebay_catalog::{Error, ErrorKind, Result, Slot, SlotCount};
 
 pub(crate) const CLUSTER_KEY: &[u8] = b"cluster";
 

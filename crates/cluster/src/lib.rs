@@ -9,7 +9,7 @@ mod layout;
 mod lease;
 mod ownership;
 mod silence;
-mod slots;
+mod slot_record;
 mod stream;
 #[cfg(test)]
 mod test_engine;
@@ -20,4 +20,3 @@ mod worker_record;
 pub use cluster_settings::ClusterSettings;
 pub use home_catalog::{HomeCatalog, HomeSettings};
 pub use layout::WorkerId;
-pub use slots::{Slot, SlotCount};

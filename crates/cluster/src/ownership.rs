@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Versioned};
+use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Slot, SlotSet, Versioned, records};
 use forebay_env::Env;
 use forebay_store::ValueWrite;
 
 use crate::ClusterSettings;
 use crate::layout::{self, WorkerId, slot_key, worker_key};
 use crate::silence::{START_MAX, Sign, Silence};
-use crate::slots::{Slot, SlotRecord};
+use crate::slot_record::SlotRecord;
 use crate::stream::{Stream, WRITES_MAX};
 use crate::worker_record::{WorkerRecord, WorkerState};
 
@@ -33,36 +33,13 @@ struct Former {
     slots: Vec<Slot>,
 }
 
-/// Makes a worker the home of all slots: of those of another one once that has left, or was silent for a lease.
-///
-/// # Errors
-/// `Unavailable` when another worker lives and has slots, `Corrupt` for records that can't be decoded; whatever the
-/// engine answers after [`START_MAX`]. Another try is safe.
-pub(crate) async fn take_all_slots(
-    env: &Env,
-    engine: &dyn Engine,
-    stream: &Stream,
-    worker: &WorkerId,
-    cluster: ClusterSettings,
-) -> Result<()> {
-    let lease = Duration::from_millis(cluster.lease_ms);
-    let until = env.clock.monotonic() + START_MAX;
-    let mut silence = Silence::new(lease);
-    loop {
-        let result = try_to_take(env, engine, stream, worker, cluster, &mut silence).await;
-        let (error, is_final) = match result {
-            Ok(Left::Nothing) => return Ok(()),
-            Ok(Left::SlotsOf(other, sign)) => {
-                let problem = format!("worker {other} of this cluster lives, and has slots");
-                (Error::new(ErrorKind::Unavailable, problem), sign == Sign::Lives)
-            }
-            Err(error) => (error, false),
-        };
-        if is_final || error.kind == ErrorKind::Corrupt || env.clock.monotonic() >= until {
-            return Err(error);
-        }
-        env.clock.sleep(lease / 20).await;
-    }
+/// A worker that takes and releases slots.
+pub(crate) struct Ownership<'a> {
+    pub(crate) env: &'a Env,
+    pub(crate) engine: &'a dyn Engine,
+    pub(crate) stream: &'a Stream,
+    pub(crate) worker: &'a WorkerId,
+    pub(crate) cluster: ClusterSettings,
 }
 
 /// What was not taken.
@@ -72,47 +49,98 @@ enum Left {
     SlotsOf(WorkerId, Sign),
 }
 
-/// Takes what can be taken now.
-async fn try_to_take(
-    env: &Env,
-    engine: &dyn Engine,
-    stream: &Stream,
-    worker: &WorkerId,
-    cluster: ClusterSettings,
-    silence: &mut Silence,
-) -> Result<Left> {
-    let seen = Seen::read(engine).await?;
-    let now = env.clock.monotonic();
-    let mut left = Left::Nothing;
-    for former in seen.others(worker, cluster)? {
-        let of_former = match &former.worker {
-            None => None,
-            Some(other) => match seen.workers.get(other) {
-                Some((record, version)) if record.state == WorkerState::Live => {
-                    let sign = silence.sign(other, *version, now);
-                    if sign == Sign::Over {
-                        // The next look finds its record as that leaves it.
-                        end(stream, other, *record, *version).await?;
-                    }
-                    left = Left::SlotsOf(other.clone(), sign);
-                    continue;
+impl Ownership<'_> {
+    /// Makes the worker the home of these slots: of those of another one once that has left, or was silent for a lease.
+    /// Returns those that it was not at home of before.
+    ///
+    /// # Errors
+    /// `Unavailable` when another worker lives and has slots, `Corrupt` for records that can't be decoded; whatever the
+    /// engine answers after [`START_MAX`]. Another try is safe.
+    pub(crate) async fn take(&self, wanted: &SlotSet) -> Result<SlotSet> {
+        let lease = Duration::from_millis(self.cluster.lease_ms);
+        let until = self.env.clock.monotonic() + START_MAX;
+        let mut silence = Silence::new(lease);
+        let mut taken = SlotSet::none(self.cluster.slots);
+        loop {
+            let (error, is_final) = match self.try_to_take(wanted, &mut silence, &mut taken).await {
+                Ok(Left::Nothing) => return Ok(taken),
+                Ok(Left::SlotsOf(other, sign)) => {
+                    let problem = format!("worker {other} of this cluster lives, and has slots");
+                    (Error::new(ErrorKind::Unavailable, problem), sign == Sign::Lives)
                 }
-                Some((_, version)) => Some(Check { key: worker_key(other), version: Some(*version) }),
-                None => Some(Check { key: worker_key(other), version: None }),
-            },
-        };
-        for slots in former.slots.chunks(WRITES_MAX - 2) {
-            let versions = slots.iter().map(|slot| seen.slots.get(slot).map(|(_, version)| *version));
-            let checks = slots.iter().zip(versions).map(|(slot, version)| Check { key: slot_key(*slot), version });
-            let writes = slots.iter().map(|slot| {
-                let record = SlotRecord::next(seen.slots.get(slot).map(|(record, _)| record), worker);
-                ValueWrite { key: slot_key(*slot), value: Some(record.encode()) }
-            });
-            stream.commit_checked(checks.chain(of_former.clone()).collect(), writes.collect()).await?;
+                Err(error) => (error, false),
+            };
+            if is_final || error.kind == ErrorKind::Corrupt || self.env.clock.monotonic() >= until {
+                return Err(error);
+            }
+            self.env.clock.sleep(lease / 20).await;
         }
-        tracing::info!(former = former.worker.as_ref().map(WorkerId::as_str), slots = former.slots.len(), "took slots");
     }
-    Ok(left)
+
+    /// Takes what can be taken now.
+    async fn try_to_take(&self, wanted: &SlotSet, silence: &mut Silence, taken: &mut SlotSet) -> Result<Left> {
+        let seen = Seen::read(self.engine).await?;
+        let now = self.env.clock.monotonic();
+        let mut left = Left::Nothing;
+        for former in seen.others(self.worker, wanted)? {
+            let of_former = match &former.worker {
+                None => None,
+                Some(other) => match seen.workers.get(other) {
+                    Some((record, version)) if record.state == WorkerState::Live => {
+                        let sign = silence.sign(other, *version, now);
+                        if sign == Sign::Over {
+                            // The next look finds its record as that leaves it.
+                            end(self.stream, other, *record, *version).await?;
+                        }
+                        left = Left::SlotsOf(other.clone(), sign);
+                        continue;
+                    }
+                    Some((_, version)) => Some(Check { key: worker_key(other), version: Some(*version) }),
+                    None => Some(Check { key: worker_key(other), version: None }),
+                },
+            };
+            for slots in former.slots.chunks(WRITES_MAX - 3) {
+                // Before: a transaction without an answer may be done.
+                slots.iter().for_each(|slot| taken.insert(*slot));
+                self.take_some(slots, &seen, of_former.clone()).await?;
+            }
+            let former_worker = former.worker.as_ref().map(WorkerId::as_str);
+            tracing::info!(former = former_worker, slots = former.slots.len(), "took slots");
+        }
+        Ok(left)
+    }
+
+    async fn take_some(&self, slots: &[Slot], seen: &Seen, of_former: Option<Check>) -> Result<()> {
+        let check = |slot: &Slot| {
+            let version = seen.slots.get(slot).map(|(_, version)| *version);
+            Check { key: slot_key(*slot), version }
+        };
+        let write = |slot: &Slot| {
+            let record = SlotRecord::next(seen.slots.get(slot).map(|(record, _)| record), self.worker);
+            ValueWrite { key: slot_key(*slot), value: Some(record.encode()) }
+        };
+        // For how long this worker has sent nothing says nothing of others.
+        let settled = layout::record_key(records::SETTLED_KEY, self.worker, self.cluster.slots);
+        let writes = slots.iter().map(write).chain([ValueWrite { key: settled, value: None }]);
+        self.stream.commit_checked(slots.iter().map(check).chain(of_former).collect(), writes.collect()).await
+    }
+
+    /// Gives slots of this worker up, which has ended all that it was doing with them.
+    ///
+    /// # Errors
+    /// Whatever the engine answers; `Unavailable` when the slots are lost.
+    pub(crate) async fn release(&self, slots: &SlotSet) -> Result<()> {
+        let seen = Seen::read(self.engine).await?;
+        let own = slots.iter().filter_map(|slot| Some((slot, &seen.slots.get(&slot)?.0)));
+        let own = own.filter(|(_, record)| record.home.as_deref() == Some(self.worker.as_str()));
+        let writes: Vec<_> = own
+            .map(|(slot, record)| ValueWrite { key: slot_key(slot), value: Some(record.released().encode()) })
+            .collect();
+        for writes in writes.chunks(WRITES_MAX - 1) {
+            self.stream.commit(writes.to_vec()).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Puts an end to a worker whose lease is over.
@@ -139,13 +167,11 @@ impl Seen {
     }
 
     /// The slots that are not at home at this worker, by their home.
-    fn others(&self, worker: &WorkerId, cluster: ClusterSettings) -> Result<Vec<Former>> {
+    fn others(&self, worker: &WorkerId, wanted: &SlotSet) -> Result<Vec<Former>> {
         let mut found: BTreeMap<Option<WorkerId>, Vec<Slot>> = BTreeMap::new();
-        for slot in cluster.slots.all() {
-            let home = match self.slots.get(&slot) {
-                Some((record, _)) => Some(WorkerId::new(record.home.clone())?),
-                None => None,
-            };
+        for slot in wanted.iter() {
+            let home = self.slots.get(&slot).and_then(|(record, _)| record.home.clone());
+            let home = home.map(WorkerId::new).transpose()?;
             if home.as_ref() != Some(worker) {
                 found.entry(home).or_default().push(slot);
             }
@@ -160,7 +186,7 @@ async fn scan_all(engine: &dyn Engine, prefix: &[u8]) -> Result<Vec<(bytes::Byte
     loop {
         let found = engine.scan(&from, &to, SCANNED).await?;
         let Some((last, _)) = found.last() else { return Ok(all) };
-        from = forebay_catalog::records::successor(last);
+        from = records::successor(last);
         all.extend(found);
     }
 }

@@ -12,6 +12,7 @@ mod history;
 mod life;
 mod linear;
 mod machine;
+mod moves;
 mod plan;
 mod run;
 mod shrink;

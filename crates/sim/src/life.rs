@@ -6,11 +6,14 @@ use std::time::Duration;
 use forebay_cache::Cache;
 use forebay_env::Clock;
 use forebay_store::{SEQUENCES_OF_A_LIFE, Store};
+use futures::FutureExt;
+use tokio_util::sync::CancellationToken;
 
 use crate::checks;
 use crate::client::Client;
 use crate::disk::SimDisk;
 use crate::machine::{LIFE_MAX, Machine};
+use crate::moves::Moves;
 use crate::plan::{End, EngineKind, Fault, Life};
 
 /// How a life went.
@@ -83,7 +86,10 @@ impl Machine {
         });
         let clients = futures::future::join(faults, futures::future::join_all(clients));
         let beside = futures::future::join(self.watch_readers(), self.stall());
-        futures::future::select(std::pin::pin!(clients), std::pin::pin!(beside)).await;
+        let stop = CancellationToken::new();
+        let clients = clients.inspect(|_| stop.cancel());
+        let work = futures::future::join(clients, Moves::new(self, &cache).go_on(stop.clone()));
+        futures::future::select(std::pin::pin!(work), std::pin::pin!(beside)).await;
         if cache.has_failed() {
             self.world.broken("background work has ended by itself".to_owned());
         }

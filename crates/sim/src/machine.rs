@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
-use forebay_catalog::{Catalog, EmbeddedCatalog, Engine};
-use forebay_cluster::{ClusterSettings, HomeCatalog, HomeSettings, SlotCount, WorkerId};
+use forebay_catalog::{Catalog, EmbeddedCatalog, Engine, SlotCount};
+use forebay_cluster::{ClusterSettings, HomeCatalog, HomeSettings, WorkerId};
 use forebay_env::{Clock, Disk};
 use forebay_store::{DirectoryId, Store};
 use forebay_types::{ByteSize, Durability, Period, PolicyRule};

@@ -5,6 +5,7 @@ use forebay_env::sync::atomic::Ordering;
 use forebay_types::BucketName;
 
 use super::no_such_bucket;
+use crate::home::lost::not_all_at_home;
 use crate::worker::Worker;
 use crate::{BucketSummary, Error, ErrorKind, Result};
 
@@ -57,6 +58,7 @@ impl Worker {
             ));
         }
         let Some(root) = &self.buckets.mounts.root else { return Err(no_such_bucket(bucket)) };
+        let moves = self.all_at_home()?;
         if !self.bucket_exists(bucket).await? {
             return Err(no_such_bucket(bucket));
         }
@@ -68,6 +70,9 @@ impl Worker {
         };
         self.persist_deletes(bucket).await?;
         let uploads = self.uploads_of(bucket).await?;
+        if self.all_at_home()? != moves {
+            return Err(not_all_at_home());
+        }
         self.buckets.delete(root, bucket).await?;
         self.home.positions.forget(bucket);
         drop(nobody_writes);

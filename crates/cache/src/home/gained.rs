@@ -1,47 +1,113 @@
 //! Gaining keys: from what the catalog says of them to all that their home knows.
 
+use forebay_catalog::SlotSet;
 use forebay_catalog::records::{self, ObjectRecord, State};
-use forebay_types::ObjectPath;
+use forebay_types::{Generation, ObjectPath};
 
 use crate::Result;
 use crate::persist::Entry;
 use crate::worker::Worker;
 use crate::write::change::Intent;
 
+/// Which keys are gained.
+#[derive(Clone, Copy)]
+enum Gain<'a> {
+    /// All, at a start: an earlier process may have sent requests for them.
+    All,
+    /// Those of some slots, while the worker runs: another worker may have sent requests for them until now.
+    Slots(&'a SlotSet),
+}
+
+impl Gain<'_> {
+    fn has(self, path: &ObjectPath) -> bool {
+        match self {
+            Self::All => true,
+            Self::Slots(slots) => slots.has_path(path),
+        }
+    }
+}
+
 impl Worker {
     /// Takes up what the home of all keys has to do. At a start, before the first request.
     ///
     /// # Errors
     /// Whatever the catalog answers.
-    pub(crate) async fn gain(&self) -> Result<()> {
-        self.load_backlog().await?;
-        self.load_requests().await?;
+    pub(crate) async fn gain_all(&self) -> Result<()> {
+        self.read_records(Gain::All, |path, record| self.take_up(Gain::All, path, &record)).await?;
+        self.read_requests(Gain::All, |path, start| self.home.settle.mark_earlier_request(path, start)).await?;
         if self.home.doubt.is_new() {
             self.home.settle.mark_all_earlier();
         }
-        self.sweep_orphans().await
+        self.sweep_orphans(|_| true).await
     }
 
-    /// Puts what the under store does not have back into the queue. A request that was under way when the last process
-    /// ended may still land: nothing follows it before that is over.
-    async fn load_backlog(&self) -> Result<()> {
+    /// The same for more slots, which the catalog shows already, while the worker runs.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers. The keys take no writes then, and another try is safe.
+    pub(crate) async fn gain(&self, slots: &SlotSet) -> Result<()> {
+        let gain = Gain::Slots(slots);
+        // Who has asked the under store before may not keep the answer.
+        self.home.fence.advance_all();
+        self.home.positions.forget_all();
+        self.home.write_times.reload().await?;
+        self.generations.renew().await?;
+        self.forget_settled().await?;
+        self.forget_parts(slots).await?;
+        self.sweep_orphans(|hash| slots.has_hash(hash)).await?;
+        let (mut records, mut requests) = (Vec::new(), Vec::new());
+        self.read_records(gain, |path, record| records.push((path, record))).await?;
+        self.read_requests(gain, |path, _| requests.push(path)).await?;
+        // From here on nothing fails.
+        requests.iter().for_each(|path| self.home.settle.mark(path));
+        records.into_iter().for_each(|(path, record)| self.take_up(gain, path, &record));
+        for locks in [&self.home.part_locks, &self.home.upload_locks, &self.home.locks] {
+            locks.open(slots);
+        }
+        Ok(())
+    }
+
+    async fn read_records(&self, gain: Gain<'_>, mut each: impl FnMut(ObjectPath, ObjectRecord)) -> Result<()> {
         let mut range = records::all_objects_range();
         while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
-                let Some(path) = records::parse_object_key(key) else { continue };
-                let record = ObjectRecord::decode(&versioned.value)?;
-                self.home.backlog.replace(None, Some(&record), &self.metrics);
-                self.space.replace(&path, None, Some(&record));
-                self.home.write_times.seen(record.last_modified_ms);
-                self.look_for_bytes(&path, &record);
-                // Transient and conflicting ones too: they may have replaced a dirty one.
-                self.home.settle.mark_earlier(&path, Some(record.dirty_since));
-                if matches!(record.state, State::Dirty | State::Tombstone) {
-                    self.home.queue.push(path, Entry::of(&record));
+                if let Some(path) = records::parse_object_key(key).filter(|path| gain.has(path)) {
+                    each(path, ObjectRecord::decode(&versioned.value)?);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Requests of clients that were under way, or had no answer, when the last home ended: the paths, and the start of that
+    /// home.
+    async fn read_requests(&self, gain: Gain<'_>, mut each: impl FnMut(ObjectPath, Option<Generation>)) -> Result<()> {
+        let mut range = records::all_requests_range();
+        while let Some(found) = self.next_records(&mut range).await? {
+            for (key, versioned) in &found {
+                if let Some(path) = records::parse_request_key(key).filter(|path| gain.has(path)) {
+                    each(path, Intent::decode(&versioned.value).start);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what the under store does not have back into the queue. A request that was under way when the last home ended
+    /// may still land: nothing follows it before that is over.
+    fn take_up(&self, gain: Gain<'_>, path: ObjectPath, record: &ObjectRecord) {
+        self.home.backlog.replace(None, Some(record), &self.metrics);
+        self.space.replace(&path, None, Some(record));
+        self.home.write_times.seen(record.last_modified_ms);
+        self.look_for_bytes(&path, record);
+        // Transient and conflicting ones too: they may have replaced a dirty one.
+        match gain {
+            Gain::All => self.home.settle.mark_earlier(&path, Some(record.dirty_since)),
+            Gain::Slots(_) => self.home.settle.mark(&path),
+        }
+        if matches!(record.state, State::Dirty | State::Tombstone) {
+            self.home.queue.push(path, Entry::of(record));
+        }
     }
 
     /// Notes an acknowledged object whose bytes are not here any more. Reads of it fail until it is written again.
@@ -55,17 +121,5 @@ impl Worker {
         }
         tracing::error!(%path, generation = record.generation.0, size = record.size, "the bytes of an acknowledged object are missing");
         self.home.missing.add(path.clone());
-    }
-
-    /// Requests of clients that were under way, or had no answer, when the last process ended.
-    async fn load_requests(&self) -> Result<()> {
-        let mut range = records::all_requests_range();
-        while let Some(found) = self.next_records(&mut range).await? {
-            for (key, versioned) in &found {
-                let Some(path) = records::parse_request_key(key) else { continue };
-                self.home.settle.mark_earlier_request(path, Intent::decode(&versioned.value).start);
-            }
-        }
-        Ok(())
     }
 }

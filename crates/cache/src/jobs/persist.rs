@@ -69,7 +69,7 @@ async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()
 /// `false` when the job had to stop before: then the object goes on to wait as before.
 async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
     while !run.must_stop() {
-        let upload = run.worker.home.upload_locks.lock(path).await;
+        let upload = run.worker.home.upload_locks.lock(path).await?;
         let result = run.worker.persist_object(path, &upload, true).await;
         drop(upload);
         match result {

@@ -179,7 +179,7 @@ async fn compare_once(
     if difference(record.as_ref(), object.as_ref(), listed).is_none() {
         return Ok(Ok(()));
     }
-    let _no_request = worker.home.upload_locks.lock(path).await;
+    let _no_request = worker.home.upload_locks.lock(path).await?;
     let fence = worker.home.fence.read(path);
     // As a client would ask, and without the lock of writes, which nobody may hold for as long as an under store likes.
     let remote = match mount.foreground.head(&path.key).await {
@@ -187,7 +187,7 @@ async fn compare_once(
         Err(error) if error.kind == UfsKind::NotFound => None,
         Err(error) => return Ok(Err(error)),
     };
-    let _no_write = worker.home.locks.lock(path).await;
+    let _no_write = worker.home.locks.lock(path).await?;
     if worker.home.fence.read(path) != fence {
         return Ok(Ok(()));
     }

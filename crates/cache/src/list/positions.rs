@@ -146,6 +146,13 @@ impl Positions {
         state.changes.forget_all();
     }
 
+    /// Others may have changed anything.
+    pub(crate) fn forget_all(&self) {
+        let mut state = self.state.lock();
+        state.places.clear();
+        state.changes.forget_all();
+    }
+
     /// The number of the last change: a page that is asked for now by name, not by token, shows all up to this one.
     pub(crate) fn now(&self) -> u64 {
         self.state.lock().changes.last

@@ -287,6 +287,31 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// The object is not at home here any more: whoever had it from [`Queue::next`] leaves it. It stays when it was pushed
+    /// again meanwhile.
+    pub(crate) fn drop_one(&self, path: &ObjectPath) {
+        let mut state = self.state.lock();
+        let Some(slot) = state.slots.remove(path) else { return };
+        state.by_age.remove(&(slot.entry.dirty_since, path.clone()));
+        state.stop_running(path, &slot.place);
+        let bucket = state.bucket(&path.bucket);
+        bucket.probe.take_if(|probe| probe == path);
+        if bucket.canary.take_if(|canary| canary == path).is_some() {
+            state.appoint_canary(&path.bucket, self.env.clock.monotonic() + self.backoff.min);
+        }
+        if let Place::Running { again: Some(entry), .. } = slot.place {
+            state.make_ready(path.clone(), entry, Failures::default());
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// These objects are not at home here any more. Those that are under way find out by themselves.
+    pub(crate) fn drop_all(&self, is_lost: impl Fn(&ObjectPath) -> bool) {
+        let lost: Vec<_> = self.state.lock().slots.keys().filter(|path| is_lost(path)).cloned().collect();
+        lost.iter().for_each(|path| self.remove(path));
+    }
+
     /// Somebody else has persisted the object: it goes at once instead of after its pause, when there will be nothing to do for it.
     pub(crate) fn hurry(&self, path: &ObjectPath) {
         let mut state = self.state.lock();

@@ -15,6 +15,7 @@ use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_env::{Env, HashState};
 use forebay_types::{BucketName, Generation, ObjectPath};
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::Result;
 use earlier::{Earlier, Step};
@@ -37,6 +38,9 @@ pub(crate) struct Settle {
     left: Mutex<HashMap<ObjectPath, Generation>>,
     /// Nothing more is sent: the worker stops.
     is_closed: AtomicBool,
+    /// Whether slots were gained since the start: others may have sent something for their keys, and of that no note of this
+    /// worker tells. Held while a note is written.
+    has_gained: AsyncMutex<bool>,
 }
 
 impl Settle {
@@ -60,6 +64,7 @@ impl Settle {
             hasher,
             left: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            has_gained: AsyncMutex::default(),
         }
     }
 
@@ -82,6 +87,13 @@ impl Settle {
     /// An earlier process may have sent a request for any key.
     pub(crate) fn mark_all_earlier(&self) {
         self.earlier.lock().mark_all();
+    }
+
+    /// These keys are not at home here any more: their next home waits for all that was sent.
+    pub(crate) fn forget_all(&self, is_lost: impl Fn(&ObjectPath) -> bool) {
+        self.unsettled.lock().retain(|path, _| !is_lost(path));
+        self.earlier_requests.lock().retain(|path| !is_lost(path));
+        self.left.lock().retain(|path, _| !is_lost(path));
     }
 
     /// Whether what an earlier process has sent can land no more.

@@ -161,10 +161,10 @@ impl Worker {
     }
 
     async fn end_undeliverable(&self, path: &ObjectPath, generation: Generation, end: End) -> Result<()> {
-        let _upload = self.home.upload_locks.lock(path).await;
+        let _upload = self.home.upload_locks.lock(path).await?;
         // A request without an answer may still land, and would bring back what is discarded.
         self.check_settled(path)?;
-        let _lock = self.home.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
         let record = self.check_undeliverable(path, &current, generation)?;
         let (after, local) = match (end, record.state) {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_catalog::records::{self, PartRecord, UploadRecord};
+use forebay_catalog::records::{self, PartRecord, Scope, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::{BucketName, Durability, Generation};
@@ -108,12 +108,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Once, at start: parts of uploads that have ended and pinned bytes that no record names belong to nobody.
-    pub(crate) async fn sweep_orphans(&self) -> Result<()> {
-        self.sweep_parts().await?;
+    /// Once for each key, when it is gained: parts of uploads that have ended and pinned bytes that no record names belong
+    /// to nobody. `is_gained` is asked for the hash of a path.
+    pub(crate) async fn sweep_orphans(&self, is_gained: impl Fn(u64) -> bool) -> Result<()> {
+        let is_gained = |key: &[u8]| matches!(records::scope(key), Scope::Path(hash) if is_gained(hash));
+        self.sweep_parts(is_gained).await?;
         let mut pinned = Vec::new();
         self.store.for_each_object(&mut |key, generation, is_pinned| {
-            if is_pinned {
+            if is_pinned && is_gained(key) {
                 pinned.push((Bytes::copy_from_slice(key), generation));
             }
         });
@@ -129,12 +131,12 @@ impl Worker {
     }
 
     /// A crash right after the end of an upload leaves the parts that came while it ended. The others count from here on.
-    async fn sweep_parts(&self) -> Result<()> {
+    async fn sweep_parts(&self, is_gained: impl Fn(&[u8]) -> bool) -> Result<()> {
         let open = self.open_uploads().await?;
         let mut range = records::all_parts_range();
         while let Some(found) = self.next_records(&mut range).await? {
             let mut left = Vec::new();
-            for (key, versioned) in found {
+            for (key, versioned) in found.into_iter().filter(|(key, _)| is_gained(key)) {
                 let Some(upload_id) = records::parse_part_upload(&key) else { continue };
                 match open.get(upload_id) {
                     Some(bucket) => {

@@ -34,7 +34,7 @@ impl Worker {
         mount: &Mount,
         conditions: &Conditions,
     ) -> Result<()> {
-        let _lock = self.home.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
         self.check_write(path, policy, mount, conditions).await?;
         if current.record.as_ref().is_some_and(|record| record.state == State::Tombstone) {
@@ -59,7 +59,7 @@ impl Worker {
         mount: &Mount,
         conditions: &Conditions,
     ) -> Result<()> {
-        let upload_guard = self.home.upload_locks.lock(path).await;
+        let upload_guard = self.home.upload_locks.lock(path).await?;
         let (lock, current, left) = self.lock_when_persisted(path, &upload_guard).await?;
         if left == Left::Unreadable {
             drop(lock);

@@ -31,8 +31,8 @@ impl Worker {
         if self.is_here(&path).await? {
             return Ok(None);
         }
-        let upload = self.home.upload_locks.lock(&path).await;
-        let lock = self.home.locks.lock(&path).await;
+        let upload = self.home.upload_locks.lock(&path).await?;
+        let lock = self.home.locks.lock(&path).await?;
         let current = self.current(&path).await?;
         if current.record.is_some() {
             return Ok(None);

@@ -157,7 +157,7 @@ impl Worker {
     /// Acknowledged when data and record are durable here.
     async fn write_back(&self, pending: Pending, mount: &Mount, state: State) -> Result<Written> {
         let Pending { path, policy, source, mut info, conditions, small, with } = pending;
-        let _lock = self.home.locks.lock(&path).await;
+        let _lock = self.home.locks.lock(&path).await?;
         let current = self.current(&path).await?;
         self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
@@ -225,7 +225,7 @@ impl Worker {
     /// place of an object that can't be read stays here.
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
         let path = pending.path.clone();
-        let upload_guard = self.home.upload_locks.lock(&path).await;
+        let upload_guard = self.home.upload_locks.lock(&path).await?;
         let (lock, current, left) = self.lock_when_persisted(&path, &upload_guard).await?;
         // Not where an upload in parts is completed: repeated, that is answered without a look at the under store.
         if left == Left::Unreadable && pending.with.writes.is_empty() {

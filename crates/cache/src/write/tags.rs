@@ -44,8 +44,8 @@ impl Worker {
             return Ok(());
         }
         // Only what goes to the under store waits for what is on its way there.
-        let _upload = self.home.upload_locks.lock(path).await;
-        let _lock = self.home.locks.lock(path).await;
+        let _upload = self.home.upload_locks.lock(path).await?;
+        let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
         match self.locate(path).await? {
             Located::Here { record, object } => self.retag(path, &current, record, &object, tags).await,
@@ -69,7 +69,7 @@ impl Worker {
 
     /// Whether the object is one that the under store does not have yet, and has the tags now.
     async fn retag_here(&self, path: &ObjectPath, tags: &Tags) -> Result<bool> {
-        let _lock = self.home.locks.lock(path).await;
+        let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
         let Located::Here { record, object } = self.locate(path).await? else { return Ok(false) };
         self.retag(path, &current, record, &object, tags.clone()).await?;

@@ -53,6 +53,19 @@ impl WriteTimes {
         })
     }
 
+    /// Another worker may have noted a later time.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers.
+    pub(crate) async fn reload(&self) -> Result<()> {
+        let Some(found) = self.catalog.get(LAST_WRITE_KEY).await? else { return Ok(()) };
+        let noted_ms = decode(&found.value)?;
+        if noted_ms <= self.env.clock.unix_ms().saturating_add(BELIEVED_MS) {
+            self.seen(noted_ms);
+        }
+        Ok(())
+    }
+
     /// There is a write of this time.
     pub(crate) fn seen(&self, time_ms: u64) {
         self.last_ms.fetch_max(time_ms, Ordering::SeqCst);

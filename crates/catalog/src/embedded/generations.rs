@@ -4,6 +4,7 @@
 //! [`first_generation`]. Each start takes 2^32 sequence numbers, a million writes a second take 2^45 a year. 64 bits do
 //! for a billion starts and for a thousand years.
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_store::{Store, ValueWrite};
 use forebay_types::Generation;
@@ -26,10 +27,16 @@ pub(super) struct StoreGenerations {
     base: u64,
 }
 
+#[async_trait]
 impl Generations for StoreGenerations {
     fn next(&self) -> Generation {
         let number = self.base.checked_add(self.store.next_generation().0);
         Generation(number.expect("64 bits do for all writes of a catalog"))
+    }
+
+    /// Nobody else gives any.
+    async fn renew(&self) -> Result<()> {
+        Ok(())
     }
 }
 

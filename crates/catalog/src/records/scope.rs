@@ -27,6 +27,11 @@ pub fn upload_id(random: &str, path: &ObjectPath) -> String {
     format!("{random}{:0width$x}", path_hash(path), width = HASH_DIGITS)
 }
 
+/// The hash of the path that an upload is for.
+pub fn upload_hash(upload_id: &str) -> u64 {
+    hash_in(upload_id.as_bytes())
+}
+
 /// Hex digits of a hash.
 const HASH_DIGITS: usize = 16;
 
@@ -39,7 +44,7 @@ pub fn scope(key: &[u8]) -> Scope {
     match key {
         [b'o' | b'r', b'/', path @ ..] => Scope::Path(hash(path)),
         [b'u', b'/', rest @ ..] => Scope::Path(hash(without_last(rest, 0))),
-        [b'p', b'/', rest @ ..] => Scope::Path(hash_of_upload(without_last(rest, b'/'))),
+        [b'p', b'/', rest @ ..] => Scope::Path(hash_in(without_last(rest, b'/'))),
         GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY => Scope::Worker,
         _ => Scope::Cluster,
     }
@@ -51,7 +56,7 @@ fn without_last(text: &[u8], separator: u8) -> &[u8] {
 }
 
 /// Ids of older releases hold no hash. They are in no cluster.
-fn hash_of_upload(upload_id: &[u8]) -> u64 {
+fn hash_in(upload_id: &[u8]) -> u64 {
     let digits =
         upload_id.len().checked_sub(HASH_DIGITS).filter(|random| *random > 0).map(|random| &upload_id[random..]);
     let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_catalog::SlotCount;
 use forebay_env::Clock;
 
 use super::*;
-use crate::slots::SlotCount;
 use crate::test_engine::Fate;
 use crate::test_ground::{Ground, LEASE};
 
@@ -20,16 +20,29 @@ fn id(worker: &str) -> WorkerId {
 }
 
 async fn take(ground: &Ground, stream: &Arc<Stream>, worker: &str) -> Result<()> {
+    ground.wait(take_all(ground, stream, worker)).await
+}
+
+fn take_all(ground: &Ground, stream: &Arc<Stream>, worker: &str) -> impl Future<Output = Result<()>> + Send + 'static {
     let (env, engine, stream, worker) = (ground.env.clone(), ground.engine(), Arc::clone(stream), id(worker));
-    let take = async move { take_all_slots(&env, engine.as_ref(), &stream, &worker, cluster()).await };
-    ground.wait(take).await
+    async move {
+        let (engine, stream) = (engine.as_ref(), stream.as_ref());
+        let ownership = Ownership { env: &env, engine, stream, worker: &worker, cluster: cluster() };
+        ownership.take(&all()).await.map(drop)
+    }
+}
+
+fn all() -> SlotSet {
+    let mut all = SlotSet::none(cluster().slots);
+    cluster().slots.all().for_each(|slot| all.insert(slot));
+    all
 }
 
 /// The homes of the slots, each once.
 async fn homes(ground: &Ground) -> Vec<(String, u64)> {
     let seen = Seen::read(ground.engine().as_ref()).await.unwrap();
     assert_eq!(seen.slots.len(), usize::from(SLOTS));
-    let mut homes: Vec<_> = seen.slots.into_values().map(|(record, _)| (record.home, record.epoch)).collect();
+    let mut homes: Vec<_> = seen.slots.into_values().map(|(record, _)| (record.home.unwrap(), record.epoch)).collect();
     homes.dedup();
     homes
 }
@@ -87,10 +100,7 @@ async fn a_silent_worker_loses_its_slots_when_its_lease_is_over_and_changes_noth
         forebay_env::spawn(async move { first.commit(vec![write]).await })
     };
     let begun = ground.clock.monotonic();
-    let taking = {
-        let (env, engine, second) = (others.env.clone(), others.engine(), Arc::clone(&second));
-        forebay_env::spawn(async move { take_all_slots(&env, engine.as_ref(), &second, &id("w2"), cluster()).await })
-    };
+    let taking = forebay_env::spawn(take_all(&others, &second, "w2"));
     while !taking.is_finished() {
         others.pass(LEASE / 100).await;
         let is_served = first.check().is_ok();
@@ -117,11 +127,8 @@ async fn a_silent_worker_loses_its_slots_when_its_lease_is_over_and_changes_noth
 async fn one_of_two_takes_a_slot() {
     let ground = Ground::new();
     let streams = [ground.begin("w1", 1, true).await.unwrap(), ground.begin("w2", 2, true).await.unwrap()];
-    let tasks = streams.iter().zip(["w1", "w2"]).map(|(stream, worker)| {
-        let (env, engine, stream) = (ground.env.clone(), ground.engine(), Arc::clone(stream));
-        forebay_env::spawn(async move { take_all_slots(&env, engine.as_ref(), &stream, &id(worker), cluster()).await })
-    });
-    let tasks: Vec<_> = tasks.collect();
+    let tasks = streams.iter().zip(["w1", "w2"]);
+    let tasks: Vec<_> = tasks.map(|(stream, worker)| forebay_env::spawn(take_all(&ground, stream, worker))).collect();
     let mut taken = Vec::new();
     for (task, worker) in tasks.into_iter().zip(["w1", "w2"]) {
         taken.extend(ground.wait(task.join()).await.is_ok().then(|| (worker.to_owned(), 1)));

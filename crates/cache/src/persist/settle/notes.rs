@@ -63,7 +63,20 @@ impl Worker {
         self.home.settle.earlier.lock().done(step);
     }
 
+    /// From here on the catalog says nothing of waiting. The next start waits for all that it finds.
+    pub(crate) async fn forget_settled(&self) -> Result<()> {
+        let mut has_gained = self.home.settle.has_gained.lock().await;
+        *has_gained = true;
+        let writes = vec![ValueWrite { key: Bytes::from_static(SETTLED_KEY), value: None }];
+        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
+        Ok(())
+    }
+
     async fn note_settled(&self, note: Option<Bytes>, durability: Durability) -> Result<()> {
+        let has_gained = self.home.settle.has_gained.lock().await;
+        if *has_gained {
+            return Ok(());
+        }
         let writes = vec![ValueWrite { key: Bytes::from_static(SETTLED_KEY), value: note }];
         self.catalog.commit(Transaction { writes, durability, ..Transaction::default() }).await?;
         Ok(())
