@@ -248,11 +248,13 @@ def invalid_range(scene):
     yield scene.send("GET", "/kept", {"Range": "bytes=-0"})
 
 
-@error("InvalidRequest", 400, "what contradicts itself: headers given twice, two checksums, a trailer without a streaming payload; no attributes to tell")
+@error("InvalidRequest", 400, "what contradicts itself: headers given twice, two checksums, a checksum that is not there, a trailer without a streaming payload; no attributes to tell")
 def invalid_request(scene):
     yield scene.send("PUT", "/object", {"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "AAAA"}, b"")
     yield scene.send("PUT", "/kept", {"x-amz-copy-source": f"/{scene.bucket}/kept"})
     yield scene.send("PUT", "/object", {"x-amz-sdk-checksum-algorithm": "CRC77"}, b"x")
+    yield scene.send("PUT", "/object", {"x-amz-sdk-checksum-algorithm": "CRC32"}, b"x")
+    yield scene.send("PUT", "/object", {"x-amz-sdk-checksum-algorithm": "SHA1", "x-amz-checksum-crc32": "jNwWgw=="}, b"x")
     yield scene.send("GET", "/kept?attributes")
     yield scene.send("GET", "/kept?attributes", {"x-amz-object-attributes": ""})
 
@@ -362,7 +364,7 @@ def no_such_upload(scene):
 def not_implemented(scene):
     yield scene.send("PUT", "/kept?annotation", body=b"x")
     yield scene.send("PUT", "/object", {"x-amz-server-side-encryption": "AES256"}, b"x")
-    yield scene.send("PUT", "/object", {"x-amz-checksum-sha512": "AAAA"}, b"x")
+    yield scene.send("PUT", "/object", {"x-amz-checksum-sha1024": "AAAA"}, b"x")
 
 
 @error("PreconditionFailed", 412, "If-Match, If-None-Match, If-Unmodified-Since or the conditions of a copy that do not hold")

@@ -138,11 +138,11 @@ fn headers_in_a_presigned_url_count_as_such() {
 fn checksums_that_nobody_compares_are_refused() {
     let all = SIGNED.replace(
         "x-amz-date",
-        "x-amz-checksum-sha512;x-amz-checksum-md5;x-amz-checksum-crc32;x-amz-checksum-mode;x-amz-date",
+        "x-amz-checksum-sha1024;x-amz-checksum-xxhash3;x-amz-checksum-crc32;x-amz-checksum-mode;x-amz-date",
     );
     for (name, expected) in [
-        ("x-amz-checksum-sha512", Some(501)),
-        ("x-amz-checksum-md5", Some(501)),
+        ("x-amz-checksum-sha1024", Some(501)),
+        ("x-amz-checksum-xxhash3", None),
         ("x-amz-checksum-crc32", None),
         ("x-amz-checksum-mode", None),
     ] {
