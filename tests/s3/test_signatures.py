@@ -64,7 +64,8 @@ def test_a_header_that_is_not_signed_is_refused(server, s3, bucket):
     s3.put_object(Bucket=bucket, Key="source", Body=b"secret")
     headers = sign(server, "PUT", f"/{bucket}/object", {}, b"")
     answer = send(server, "PUT", f"/{bucket}/object", headers | {"x-amz-copy-source": f"/{bucket}/source"})
-    assert answer.status == 403, answer
+    assert answer.status == 403 and b"not signed</Message>" in answer.body, answer
+    assert b"<HeadersNotSigned>x-amz-copy-source</HeadersNotSigned>" in answer.body, answer
     refused("404", s3.head_object, Bucket=bucket, Key="object")
 
 
