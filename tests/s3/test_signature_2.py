@@ -97,7 +97,9 @@ def test_a_url_holds_for_its_request_only(server, s3, version_2, bucket):
         ("GET", target, {"Authorization": "AWS a:b"}),
     ]:
         answer = send(server, method, changed, headers)
-        assert answer.status == 403 and b"kept" not in answer.body, (method, changed, answer)
+        # A second signature is one too many: catalyst/moodle-tool_objectfs#303, of Amazon S3.
+        is_signed_twice = "X-Amz-Signature" in changed or "Authorization" in headers
+        assert answer.status == (400 if is_signed_twice else 403) and b"kept" not in answer.body, (method, changed, answer)
     assert send(server, "GET", target).body == b"kept"
 
 

@@ -89,7 +89,7 @@ def test_every_part_of_a_presigned_url_is_bound(worker):
     assert send(worker, "GET", good.target.replace("/bucket/", "/bucket//")).status == 403
 
 
-@pytest.mark.parametrize("seconds", ["604801", "1e3", "", "9" * 30])
+@pytest.mark.parametrize("seconds", ["604801", "1e3", "", "9" * 30, "-1", "-604800", "-" + "9" * 30])
 def test_a_presigned_url_lives_for_a_week_at_most(worker, seconds, monkeypatch):
     monkeypatch.setattr(signing, "SECONDS", seconds)
     signed = signing.in_query(worker, signing.Request("GET", "/bucket/source", {}, b""), worker.access_key, worker.secret_key)
@@ -97,9 +97,8 @@ def test_a_presigned_url_lives_for_a_week_at_most(worker, seconds, monkeypatch):
     assert answer.status == 400 and b"AuthorizationQueryParametersError" in answer.body, answer
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "-604800", "-" + "9" * 30])
-def test_a_presigned_url_that_was_over_before_it_began(worker, seconds, monkeypatch):
-    monkeypatch.setattr(signing, "SECONDS", seconds)
+def test_a_presigned_url_that_was_over_before_it_began(worker, monkeypatch):
+    monkeypatch.setattr(signing, "SECONDS", "0")
     signed = signing.in_query(worker, signing.Request("GET", "/bucket/source", {}, b""), worker.access_key, worker.secret_key)
     answer = send(worker, "GET", signed.target)
     assert answer.status == 403 and b"Request has expired" in answer.body, answer

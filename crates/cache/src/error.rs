@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_types::{ObjectInfo, ObjectPath};
+use forebay_types::{Algorithm, ObjectInfo, ObjectPath};
 
 /// What happened. The `s3` crate maps each kind to one S3 error code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -125,6 +125,12 @@ impl Error {
 
     pub(crate) fn read_only(path: &ObjectPath) -> Self {
         Self::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))
+    }
+
+    /// In the words of S3, which clients see.
+    pub(crate) fn checksum_mismatch(algorithm: Algorithm) -> Self {
+        let context = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+        Self::new(ErrorKind::ChecksumMismatch, context)
     }
 
     /// An error of a condition, with the object that it was checked against.

@@ -307,20 +307,26 @@ fn check_part_algorithm(upload: &UploadRecord, body: &Incoming) -> Result<()> {
 
 /// What a checksum of the whole object covers, by S3's table of algorithms and types.
 fn kind_for(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> Result<ChecksumKind> {
-    let wrong = |algorithm: Algorithm, kind: &str| {
-        let context = format!("the checksum type {kind} cannot be used with {}", algorithm.name());
-        Err(Error::new(ErrorKind::InvalidArgument, context))
+    let invalid = |context: String| Err(Error::new(ErrorKind::InvalidRequest, context));
+    let Some(algorithm) = algorithm else {
+        return match kind {
+            None => Ok(ChecksumKind::FullObject),
+            Some(_) => invalid(
+                "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header.".to_owned(),
+            ),
+        };
     };
-    match (algorithm, kind) {
-        (None | Some(Algorithm::Crc64Nvme), None | Some(ChecksumKind::FullObject)) => Ok(ChecksumKind::FullObject),
-        (Some(algorithm @ Algorithm::Crc64Nvme), Some(ChecksumKind::Composite)) => wrong(algorithm, "COMPOSITE"),
-        (Some(algorithm @ (Algorithm::Sha1 | Algorithm::Sha256)), Some(ChecksumKind::FullObject)) => {
-            wrong(algorithm, "FULL_OBJECT")
-        }
-        (None, Some(ChecksumKind::Composite)) => {
-            Err(Error::new(ErrorKind::InvalidArgument, "a checksum type needs a checksum algorithm"))
-        }
-        (Some(_), Some(ChecksumKind::FullObject)) => Ok(ChecksumKind::FullObject),
-        (Some(_), None | Some(ChecksumKind::Composite)) => Ok(ChecksumKind::Composite),
+    let kind = kind.unwrap_or(algorithm.default_kind());
+    let is_allowed = match kind {
+        ChecksumKind::FullObject => algorithm.is_crc(),
+        ChecksumKind::Composite => algorithm != Algorithm::Crc64Nvme,
+    };
+    match is_allowed {
+        true => Ok(kind),
+        false => invalid(format!(
+            "The {} checksum type cannot be used with the {} checksum algorithm.",
+            kind.name(),
+            algorithm.name().to_ascii_lowercase()
+        )),
     }
 }

@@ -28,8 +28,7 @@ pub struct Incoming {
     pub sha256: Option<[u8; 32]>,
     /// From `x-amz-checksum-*` headers.
     pub checksums: Vec<Checksum>,
-    /// Algorithms to compute although no header gives a value: those announced in `x-amz-trailer` or
-    /// `x-amz-sdk-checksum-algorithm`.
+    /// Algorithms to compute although no header gives a value: those announced in `x-amz-trailer`.
     pub compute: Vec<Algorithm>,
     pub trailers: Option<Trailers>,
 }

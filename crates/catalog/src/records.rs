@@ -25,7 +25,7 @@ mod scope;
 mod upload;
 
 use bytes::Bytes;
-use forebay_types::Generation;
+use forebay_types::{Algorithm, Generation};
 use serde::{Deserialize, Serialize};
 
 pub use keys::*;
@@ -38,18 +38,31 @@ pub use upload::{CompletedUpload, UploadRecord};
 use crate::{Error, ErrorKind, Result};
 
 /// Version 1 is the first.
-const VERSION: u8 = 1;
+pub const VERSION: u8 = 1;
+
+/// Of uploads and parts with a checksum that version 1 does not have. The fields are the same, and all others are written as version 1, which
+/// older releases read.
+const VERSION_CHECKSUMS_OF_2026: u8 = 2;
+
+fn version_for(algorithms: impl IntoIterator<Item = Algorithm>) -> u8 {
+    match algorithms.into_iter().any(Algorithm::is_of_2026) {
+        true => VERSION_CHECKSUMS_OF_2026,
+        false => VERSION,
+    }
+}
 
 /// For records that gain no fields.
-pub fn encode<T: Serialize>(record: &T) -> Bytes {
-    let bytes = postcard::to_extend(record, vec![VERSION]).expect("memory takes every record that derives Serialize");
+pub fn encode<T: Serialize>(version: u8, record: &T) -> Bytes {
+    let bytes = postcard::to_extend(record, vec![version]).expect("memory takes every record that derives Serialize");
     bytes.into()
 }
 
+/// Of versions up to `newest`.
+///
 /// # Errors
 /// `Corrupt` when the bytes are damaged or of a newer version.
-pub fn decode<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
-    match postcard::take_from_bytes(body(what, bytes)?) {
+pub fn decode<T: for<'a> Deserialize<'a>>(what: &str, newest: u8, bytes: &[u8]) -> Result<T> {
+    match postcard::take_from_bytes(body(what, newest, bytes)?) {
         Ok((record, [])) => Ok(record),
         Ok((_, rest)) => Err(corrupt(what, format!("has {} bytes too many", rest.len()))),
         Err(error) => Err(corrupt(what, format!("is damaged: {error}"))),
@@ -66,15 +79,15 @@ pub fn encode_json<T: Serialize>(record: &T) -> Bytes {
 /// # Errors
 /// `Corrupt` when the bytes are damaged or of a newer version.
 pub fn decode_json<T: for<'a> Deserialize<'a>>(what: &str, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(body(what, bytes)?).map_err(|error| corrupt(what, format!("is damaged: {error}")))
+    serde_json::from_slice(body(what, VERSION, bytes)?).map_err(|error| corrupt(what, format!("is damaged: {error}")))
 }
 
 /// What is behind the version byte.
-fn body<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
+fn body<'a>(what: &str, newest: u8, bytes: &'a [u8]) -> Result<&'a [u8]> {
     match bytes.split_first() {
-        Some((&VERSION, rest)) => Ok(rest),
-        Some((&version, _)) if version > VERSION => {
-            Err(corrupt(what, format!("has version {version}, newer than this release's {VERSION}")))
+        Some((version, rest)) if (VERSION..=newest).contains(version) => Ok(rest),
+        Some((&version, _)) if version > newest => {
+            Err(corrupt(what, format!("has version {version}, newer than this release's {newest}")))
         }
         Some((version, _)) => Err(corrupt(what, format!("has version {version}, which never was"))),
         None => Err(corrupt(what, "is empty".to_owned())),
@@ -99,15 +112,15 @@ pub fn wanted_generation(key: &[u8], value: &[u8]) -> Result<Option<Generation>>
 /// # Errors
 /// What is wrong with the version.
 pub fn check_version(key: &[u8], value: &[u8]) -> Result<(), String> {
-    let what = match key {
-        [b'o', b'/', ..] => "object",
-        [b'u', b'/', ..] => "upload",
-        [b'p', b'/', ..] => "part",
-        b"policy" => "policy",
-        _ if key.starts_with(b"policy/") => "policy version",
+    let (what, newest) = match key {
+        [b'o', b'/', ..] => ("object", VERSION),
+        [b'u', b'/', ..] => ("upload", VERSION_CHECKSUMS_OF_2026),
+        [b'p', b'/', ..] => ("part", VERSION_CHECKSUMS_OF_2026),
+        b"policy" => ("policy", VERSION),
+        _ if key.starts_with(b"policy/") => ("policy version", VERSION),
         _ => return Ok(()),
     };
-    body(what, value).map(|_| ()).map_err(|error| error.to_string())
+    body(what, newest, value).map(|_| ()).map_err(|error| error.to_string())
 }
 
 fn corrupt(what: &str, problem: String) -> Error {

@@ -33,10 +33,10 @@ impl ClusterSettings {
     pub(crate) async fn load(engine: &dyn Engine, new: Self) -> Result<Self> {
         loop {
             if let Some(found) = engine.get(CLUSTER_KEY).await? {
-                return records::decode("cluster", &found.value);
+                return records::decode("cluster", records::VERSION, &found.value);
             }
             let key = Bytes::from_static(CLUSTER_KEY);
-            let value = Some(records::encode(&new));
+            let value = Some(records::encode(records::VERSION, &new));
             let checks = [Check { key: key.clone(), version: None }];
             match engine.commit(&checks, &[ValueWrite { key, value }]).await {
                 Ok(_) => return Ok(new),

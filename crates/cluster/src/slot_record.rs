@@ -30,13 +30,13 @@ impl SlotRecord {
     }
 
     pub(crate) fn encode(&self) -> Bytes {
-        records::encode(self)
+        records::encode(records::VERSION, self)
     }
 
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        records::decode("slot", bytes)
+        records::decode("slot", records::VERSION, bytes)
     }
 }
 

@@ -26,12 +26,12 @@ pub(crate) enum WorkerState {
 
 impl WorkerRecord {
     pub(crate) fn encode(self) -> Bytes {
-        records::encode(&self)
+        records::encode(records::VERSION, &self)
     }
 
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
-        records::decode("worker", bytes)
+        records::decode("worker", records::VERSION, bytes)
     }
 }

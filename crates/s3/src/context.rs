@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_auth::User;
+use forebay_types::Algorithm;
 use http::{HeaderMap, StatusCode};
 use parking_lot::{Mutex, MutexGuard};
 use s3s::{S3Request, S3Result, TrailingHeaders};
@@ -31,6 +32,10 @@ pub(crate) struct RequestContext {
     pub(crate) requester: OnceLock<Arc<User>>,
     /// The key that a form gives its object.
     pub(crate) form_key: OnceLock<String>,
+    /// The checksums in a form that `s3s` does not know.
+    pub(crate) form_checksums: OnceLock<Vec<(Algorithm, String)>>,
+    /// The checksums of each part in a list of parts that `s3s` does not know.
+    pub(crate) part_checksums: OnceLock<Vec<Vec<(Algorithm, String)>>>,
     /// What a list of keys to delete has come to.
     deletions: Mutex<Vec<Deletion>>,
     /// When bytes of the body came last, on the monotonic clock.
@@ -57,6 +62,8 @@ impl RequestContext {
             refused: OnceLock::new(),
             requester: OnceLock::new(),
             form_key: OnceLock::new(),
+            form_checksums: OnceLock::new(),
+            part_checksums: OnceLock::new(),
             deletions: Mutex::default(),
             last_byte_ns: AtomicU64::new(0),
         }

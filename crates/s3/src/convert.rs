@@ -4,10 +4,7 @@ use std::collections::HashSet;
 use std::time::UNIX_EPOCH;
 
 use forebay_cache::{Attributes, Conditions, IfRange, TagCondition};
-use forebay_types::{
-    Algorithm, Checksum, ChecksumKind, Checksums, ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, header_bytes,
-    limits, sent_bytes,
-};
+use forebay_types::{ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, header_bytes, limits, sent_bytes};
 use http::header::IF_RANGE;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use s3s::dto::{self, Timestamp};
@@ -265,91 +262,6 @@ pub(crate) fn check_tags(pairs: &[(String, String)]) -> S3Result<()> {
 fn is_tag_char(c: char) -> bool {
     c.is_alphabetic() || c.is_numeric() || (c.is_whitespace() && !c.is_control()) || "+-=._:/@".contains(c)
 }
-
-pub(crate) fn algorithm(name: Option<&dto::ChecksumAlgorithm>) -> S3Result<Option<Algorithm>> {
-    let parse = |name: &dto::ChecksumAlgorithm| {
-        Algorithm::from_name(name.as_str())
-            .ok_or_else(|| s3_error!(InvalidRequest, "The checksum algorithm that you specified is not supported."))
-    };
-    name.map(parse).transpose()
-}
-
-pub(crate) fn algorithm_name(algorithm: Algorithm) -> dto::ChecksumAlgorithm {
-    dto::ChecksumAlgorithm::from_static(algorithm.name())
-}
-
-pub(crate) fn checksum_kind(kind: Option<&dto::ChecksumType>) -> S3Result<Option<ChecksumKind>> {
-    match kind.map(dto::ChecksumType::as_str) {
-        None => Ok(None),
-        Some("COMPOSITE") => Ok(Some(ChecksumKind::Composite)),
-        Some("FULL_OBJECT") => Ok(Some(ChecksumKind::FullObject)),
-        Some(_) => Err(s3_error!(InvalidRequest, "The checksum type that you specified is not supported.")),
-    }
-}
-
-pub(crate) fn checksum_type(kind: ChecksumKind) -> dto::ChecksumType {
-    dto::ChecksumType::from_static(kind.name())
-}
-
-/// One checksum as S3 shows it; composite ones of objects end with the number of parts.
-pub(crate) fn checksum_text(checksums: &Checksums, algorithm: Algorithm, parts: usize) -> Option<String> {
-    let value = checksums.get(algorithm)?.base64();
-    Some(match checksums.kind {
-        ChecksumKind::Composite if parts > 0 => format!("{value}-{parts}"),
-        ChecksumKind::Composite | ChecksumKind::FullObject => value,
-    })
-}
-
-/// A checksum that a client gave; composite ones may carry the number of parts.
-pub(crate) fn given_checksum(algorithm: Algorithm, text: Option<&str>) -> S3Result<Option<Checksum>> {
-    let Some(text) = text else { return Ok(None) };
-    let value = text.rsplit_once('-').map_or(text, |(value, _)| value);
-    let checksum = Checksum::parse(algorithm, value)
-        .ok_or_else(|| s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header()))?;
-    Ok(Some(checksum))
-}
-
-/// Sets the five checksum fields of an `s3s` output.
-macro_rules! set_checksums {
-    ($output:expr, $checksums:expr, $parts:expr) => {{
-        use forebay_types::Algorithm;
-        let (checksums, parts) = ($checksums, $parts);
-        $output.checksum_crc32 = $crate::convert::checksum_text(checksums, Algorithm::Crc32, parts);
-        $output.checksum_crc32c = $crate::convert::checksum_text(checksums, Algorithm::Crc32C, parts);
-        $output.checksum_crc64nvme = $crate::convert::checksum_text(checksums, Algorithm::Crc64Nvme, parts);
-        $output.checksum_sha1 = $crate::convert::checksum_text(checksums, Algorithm::Sha1, parts);
-        $output.checksum_sha256 = $crate::convert::checksum_text(checksums, Algorithm::Sha256, parts);
-    }};
-}
-pub(crate) use set_checksums;
-
-/// As [`set_checksums`], for outputs that tell the kind too.
-macro_rules! set_checksums_and_type {
-    ($output:expr, $checksums:expr, $parts:expr) => {{
-        let checksums = $checksums;
-        $crate::convert::set_checksums!($output, checksums, $parts);
-        $output.checksum_type = (!checksums.values.is_empty()).then(|| $crate::convert::checksum_type(checksums.kind));
-    }};
-}
-pub(crate) use set_checksums_and_type;
-
-/// The checksums in the five fields of an `s3s` input.
-macro_rules! given_checksums {
-    ($input:expr) => {{
-        use forebay_types::Algorithm;
-        let given = [
-            (Algorithm::Crc32, $input.checksum_crc32.as_deref()),
-            (Algorithm::Crc32C, $input.checksum_crc32c.as_deref()),
-            (Algorithm::Crc64Nvme, $input.checksum_crc64nvme.as_deref()),
-            (Algorithm::Sha1, $input.checksum_sha1.as_deref()),
-            (Algorithm::Sha256, $input.checksum_sha256.as_deref()),
-        ];
-        let parsed: s3s::S3Result<Vec<Option<forebay_types::Checksum>>> =
-            given.into_iter().map(|(algorithm, text)| $crate::convert::given_checksum(algorithm, text)).collect();
-        parsed.map(|checksums| checksums.into_iter().flatten().collect::<Vec<_>>())
-    }};
-}
-pub(crate) use given_checksums;
 
 #[cfg(test)]
 mod tests;

@@ -115,7 +115,11 @@ pub(crate) fn from_cache(error: Error, request_id: &str, operation: &'static str
 /// Our own words for what the client did wrong, when no other system had a say in them.
 fn message(error: &Error, row: &Row) -> String {
     match error.kind {
-        ErrorKind::InvalidArgument | ErrorKind::InvalidRequest if error.source.is_none() => error.context.clone(),
+        ErrorKind::InvalidArgument | ErrorKind::InvalidRequest | ErrorKind::ChecksumMismatch
+            if error.source.is_none() =>
+        {
+            error.context.clone()
+        }
         ErrorKind::InvalidArgument => {
             "The storage behind this cache refuses the request for its headers or its size.".to_owned()
         }

@@ -24,7 +24,7 @@ use crate::s3s_fixes::documents::{self, Expected, Kind};
 use crate::s3s_fixes::{checks, forms};
 use crate::short_path::signature::{Claim, SigningKeys};
 use crate::token::Tokens;
-use crate::{convert, query};
+use crate::{checksums, convert, query};
 
 fn context() -> Arc<RequestContext> {
     Arc::new(RequestContext::new("id".to_owned(), "http"))
@@ -275,11 +275,11 @@ pub fn digests(data: &[u8]) {
     let _ = Expected::of(Kind::Delete, &headers(data));
     let Ok(text) = std::str::from_utf8(data) else { return };
     for algorithm in Algorithm::ALL {
-        let Ok(Some(checksum)) = convert::given_checksum(algorithm, Some(text)) else { continue };
+        let Ok(Some(checksum)) = checksums::given_checksum(algorithm, Some(text)) else { continue };
         for kind in [ChecksumKind::FullObject, ChecksumKind::Composite] {
             let checksums = Checksums { kind, values: vec![checksum.clone()] };
-            let shown = convert::checksum_text(&checksums, algorithm, 3).expect("it has this algorithm");
-            assert_eq!(convert::given_checksum(algorithm, Some(&shown)).ok(), Some(Some(checksum.clone())));
+            let shown = checksums::checksum_text(&checksums, algorithm, 3).expect("it has this algorithm");
+            assert_eq!(checksums::given_checksum(algorithm, Some(&shown)).ok(), Some(Some(checksum.clone())));
         }
     }
 }

@@ -9,6 +9,7 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::ByteStream;
 use s3s::{S3Result, TrailingHeaders, s3_error};
 
+use crate::checksums;
 use crate::s3_error::invalid_request;
 use crate::s3s_fixes::BodyError;
 
@@ -33,11 +34,8 @@ pub(crate) fn incoming(body: Option<StreamingBlob>, headers: &HeaderMap, announc
     }
     let size = size(body.as_ref(), headers, &announced)?;
     let trailer_names = trailer_names(headers)?;
-    let mut compute: Vec<Algorithm> = trailer_names.iter().map(|(algorithm, _)| *algorithm).collect();
-    if let Some(name) = headers.get("x-amz-sdk-checksum-algorithm").and_then(|value| value.to_str().ok()) {
-        let algorithm = Algorithm::from_name(name);
-        compute.push(algorithm.ok_or_else(|| s3_error!(InvalidRequest, "The checksum algorithm is not supported."))?);
-    }
+    let compute: Vec<Algorithm> = trailer_names.iter().map(|(algorithm, _)| *algorithm).collect();
+    check_named_algorithm(headers, &announced.checksums, &compute)?;
     let stream = match body {
         Some(body) => body.map(|bytes| bytes.map_err(|error| Error::body(BodyError::from_stream(&*error)))).boxed(),
         None => futures::stream::empty().boxed(),
@@ -56,6 +54,21 @@ pub(crate) fn incoming(body: Option<StreamingBlob>, headers: &HeaderMap, announc
         trailers: (!trailer_names.is_empty())
             .then(|| -> forebay_cache::Trailers { Box::new(move || read_trailers(trailing, &trailer_names)) }),
     })
+}
+
+/// What an SDK says that it has made must be there, and be that. Of Amazon S3: versity/versitygw#1593, #1598 and #1659.
+fn check_named_algorithm(headers: &HeaderMap, given: &[Checksum], trailing: &[Algorithm]) -> S3Result<()> {
+    let Some(name) = headers.get("x-amz-sdk-checksum-algorithm") else { return Ok(()) };
+    let named = checksums::named_algorithm(name.to_str().unwrap_or_default())?;
+    let mut made = given.iter().map(|checksum| checksum.algorithm).chain(trailing.iter().copied()).peekable();
+    if made.peek().is_none() {
+        let message = "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found.";
+        return Err(invalid_request(message));
+    }
+    match made.all(|algorithm| algorithm == named) {
+        true => Ok(()),
+        false => Err(invalid_request("Value for x-amz-sdk-checksum-algorithm header is invalid.")),
+    }
 }
 
 fn size(body: Option<&StreamingBlob>, headers: &HeaderMap, announced: &Announced) -> S3Result<u64> {
@@ -146,6 +159,10 @@ mod tests {
         refused(&[("x-amz-trailer", "")], announced(Some(1)), "InvalidRequest");
         refused(&[("x-amz-trailer", "x-amz-checksum-crc32")], announced(Some(1)), "InvalidRequest");
         refused(&[("x-amz-sdk-checksum-algorithm", "MD4")], announced(Some(1)), "InvalidRequest");
+        refused(&[("x-amz-sdk-checksum-algorithm", "CRC32")], announced(Some(1)), "InvalidRequest");
+        let sha1 = Checksum { algorithm: Algorithm::Sha1, value: vec![0; 20] };
+        let other = Announced { checksums: vec![sha1], ..announced(Some(1)) };
+        refused(&[("x-amz-sdk-checksum-algorithm", "CRC32")], other, "InvalidRequest");
         let bad_md5 = Announced { content_md5: Some("abc".to_owned()), ..announced(Some(1)) };
         refused(&[], bad_md5, "InvalidDigest");
     }

@@ -1,6 +1,6 @@
 //! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, tags in conditions that are none,
 //! dates in older forms, an
-//! `Expires` or a `response-expires` that is no date, references to characters in a document, a `+` for a blank in the source of a copy.
+//! `Expires` or a `response-expires` that is no date, references to characters and newer checksums in a document, a `+` for a blank in the source of a copy.
 //!
 //! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that pass
 //! through, a route of `s3s` gets the request then, and `s3s` parses it once more.
@@ -23,6 +23,7 @@ use crate::context::{RequestContext, Verified};
 use crate::pass_through::{PassThrough, without_signature};
 use crate::s3_error::{HideSource, error_with_status};
 use crate::s3s_fixes::BodyError;
+use crate::s3s_fixes::checksums::without_others;
 use crate::s3s_fixes::documents::{IsDocument, plain_references};
 
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
@@ -73,7 +74,7 @@ impl S3Route for Routes {
                     let wrong = BodyError::from_stream(&*error);
                     error_with_status(wrong.code(), wrong.status(), wrong.message())
                 })?;
-                request.input = Body::from(plain_references(&document.to_bytes()));
+                request.input = Body::from(without_others(plain_references(&document.to_bytes())));
                 request.headers.remove(CONTENT_LENGTH);
             }
         }

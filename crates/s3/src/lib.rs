@@ -7,6 +7,7 @@
 mod access_list;
 mod authorize;
 mod buffers;
+mod checksums;
 mod connection;
 mod context;
 mod convert;

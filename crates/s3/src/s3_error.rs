@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use http::StatusCode;
 use s3s::{S3Error, S3ErrorCode};
 
+/// What S3 says of headers that are not signed. Their names stand behind it until the answer has them in an element.
+pub(crate) const NOT_SIGNED: &str = "There were headers present in the request which were not signed";
+
 /// An S3 error with its status, whether `s3s` knows the code or not.
 pub(crate) fn error_with_status(code: &str, status: StatusCode, message: impl Into<Cow<'static, str>>) -> S3Error {
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);

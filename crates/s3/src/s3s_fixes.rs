@@ -6,6 +6,8 @@
 //!   (two `Authorization` headers make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope
 //!   for another region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
 //!   requests without a signature, which it would store with their framing; checksums that it does not know.
+//! - [`checksums`]: SHA512, MD5, XXHASH64, XXHASH3 and XXHASH128, which S3 has had since April 2026, have no fields in what `s3s` 0.14 makes of
+//!   requests and answers.
 //! - Query parameters that it does not know are ignored, so that new sub-resources run as the plain operation: see `query`.
 //! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and takes
 //!   a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
@@ -38,6 +40,7 @@
 pub(crate) mod answer;
 pub(crate) mod body_error;
 pub(crate) mod checks;
+pub(crate) mod checksums;
 pub(crate) mod chunks;
 pub(crate) mod credential_scope;
 pub(crate) mod documents;

@@ -39,7 +39,7 @@ use crate::record::{Record, Recorder, makes_bucket};
 use crate::s3s_fixes::chunks::Framing;
 use crate::s3s_fixes::documents::{Expected, IsDocument, Kind};
 use crate::s3s_fixes::{
-    FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, chunks, documents, forms, keep_alive, signature_2,
+    FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, checksums, chunks, documents, forms, keep_alive, signature_2,
 };
 use crate::server::TimedBody;
 use crate::server::date::date;
@@ -216,6 +216,7 @@ impl S3Service {
             let work = async move {
                 let response = call(&inner, request).await?;
                 let response = documents::refused(&context).unwrap_or(response);
+                let response = checksums::name_others(response, context.operation()).await?;
                 Ok(inner.end_body(response, rest, waits, &place).await)
             };
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
@@ -236,6 +237,7 @@ impl S3Service {
         if let Some(refused) = documents::refused(context) {
             return Ok(refused);
         }
+        let response = checksums::name_others(response, context.operation()).await?;
         match is_form {
             true => answer::form(response, &context.id).await,
             false if context.operation() == "GetObjectAttributes" => answer::bare_etag(response).await,

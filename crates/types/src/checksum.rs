@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The algorithms of today's SDKs.
+/// The algorithms of today's SDKs. Records on disk hold the index: new ones come last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Algorithm {
     Crc32,
@@ -10,6 +10,13 @@ pub enum Algorithm {
     Crc64Nvme,
     Sha1,
     Sha256,
+    Sha512,
+    Md5,
+    Xxhash64,
+    /// XXH3 of 64 bits.
+    Xxhash3,
+    /// XXH3 of 128 bits.
+    Xxhash128,
 }
 
 impl Algorithm {
@@ -17,11 +24,48 @@ impl Algorithm {
     pub fn default_kind(self) -> ChecksumKind {
         match self {
             Self::Crc64Nvme => ChecksumKind::FullObject,
-            Self::Crc32 | Self::Crc32C | Self::Sha1 | Self::Sha256 => ChecksumKind::Composite,
+            Self::Crc32
+            | Self::Crc32C
+            | Self::Sha1
+            | Self::Sha256
+            | Self::Sha512
+            | Self::Md5
+            | Self::Xxhash64
+            | Self::Xxhash3
+            | Self::Xxhash128 => ChecksumKind::Composite,
         }
     }
 
-    pub const ALL: [Self; 5] = [Self::Crc32, Self::Crc32C, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
+    /// Whether a checksum of the whole can be made of those of the parts: by S3's table, those alone have the type.
+    pub fn is_crc(self) -> bool {
+        match self {
+            Self::Crc32 | Self::Crc32C | Self::Crc64Nvme => true,
+            Self::Sha1 | Self::Sha256 | Self::Sha512 | Self::Md5 | Self::Xxhash64 | Self::Xxhash3 | Self::Xxhash128 => {
+                false
+            }
+        }
+    }
+
+    /// Whether S3 has had the algorithm only since 2026: servers, SDKs and releases of Forebay from before do not know it.
+    pub fn is_of_2026(self) -> bool {
+        match self {
+            Self::Crc32 | Self::Crc32C | Self::Crc64Nvme | Self::Sha1 | Self::Sha256 => false,
+            Self::Sha512 | Self::Md5 | Self::Xxhash64 | Self::Xxhash3 | Self::Xxhash128 => true,
+        }
+    }
+
+    pub const ALL: [Self; 10] = [
+        Self::Crc32,
+        Self::Crc32C,
+        Self::Crc64Nvme,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+        Self::Md5,
+        Self::Xxhash64,
+        Self::Xxhash3,
+        Self::Xxhash128,
+    ];
 
     /// The name that S3 uses in `x-amz-checksum-algorithm`.
     pub fn name(self) -> &'static str {
@@ -31,6 +75,11 @@ impl Algorithm {
             Self::Crc64Nvme => "CRC64NVME",
             Self::Sha1 => "SHA1",
             Self::Sha256 => "SHA256",
+            Self::Sha512 => "SHA512",
+            Self::Md5 => "MD5",
+            Self::Xxhash64 => "XXHASH64",
+            Self::Xxhash3 => "XXHASH3",
+            Self::Xxhash128 => "XXHASH128",
         }
     }
 
@@ -42,16 +91,30 @@ impl Algorithm {
             Self::Crc64Nvme => "x-amz-checksum-crc64nvme",
             Self::Sha1 => "x-amz-checksum-sha1",
             Self::Sha256 => "x-amz-checksum-sha256",
+            Self::Sha512 => "x-amz-checksum-sha512",
+            Self::Md5 => "x-amz-checksum-md5",
+            Self::Xxhash64 => "x-amz-checksum-xxhash64",
+            Self::Xxhash3 => "x-amz-checksum-xxhash3",
+            Self::Xxhash128 => "x-amz-checksum-xxhash128",
         }
+    }
+
+    /// The algorithm whose values a header carries, by its name in lower case.
+    pub fn from_header(name: &str) -> Option<Self> {
+        // Few of a request's headers begin so.
+        let is_one = name.starts_with("x-amz-checksum-");
+        is_one.then(|| Self::ALL.into_iter().find(|algorithm| algorithm.header() == name)).flatten()
     }
 
     /// Length of a value in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32C => 4,
-            Self::Crc64Nvme => 8,
+            Self::Crc64Nvme | Self::Xxhash64 | Self::Xxhash3 => 8,
+            Self::Md5 | Self::Xxhash128 => 16,
             Self::Sha1 => 20,
             Self::Sha256 => 32,
+            Self::Sha512 => 64,
         }
     }
 
@@ -120,6 +183,13 @@ impl Checksums {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_algorithm_keeps_its_index_on_disk() {
+        let indices: Vec<u8> =
+            Algorithm::ALL.iter().flat_map(|algorithm| postcard::to_stdvec(algorithm).unwrap()).collect();
+        assert_eq!(indices, (0..10).collect::<Vec<u8>>());
+    }
 
     #[test]
     fn base64_of_the_wrong_length_is_refused() {

@@ -2,8 +2,10 @@
 //!
 //! On S3 it is one piece of user metadata, which clients of Forebay do not see:
 //!
-//! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;p=<count>x<size>,…`
+//! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;x=<ALGORITHM>=<base64>,…;p=<count>x<size>,…`
 //!
+//! The algorithms of 2026 are under `x`. An older release skips that field; it would not believe a stamp that has one of
+//! them under `c`.
 //! It is believed only when it fits the object's size: other tools copy metadata to other bytes.
 
 use forebay_types::limits::USER_METADATA_BYTES_MAX;
@@ -27,13 +29,18 @@ pub(crate) fn write(generation: Generation, info: &ObjectInfo, used: usize) -> O
         ChecksumKind::Composite => "C",
     };
     let checksum = |checksum: &Checksum| format!("{}={}", checksum.algorithm.name(), checksum.base64());
-    let checksums: Vec<String> = info.checksums.values.iter().map(checksum).collect();
+    let checksums = |newer: bool| {
+        let values = info.checksums.values.iter().filter(|checksum| checksum.algorithm.is_of_2026() == newer);
+        values.map(checksum).collect::<Vec<_>>().join(",")
+    };
+    let newer = Some(checksums(true)).filter(|newer| !newer.is_empty()).map(|newer| format!(";x={newer}"));
     let stamp = format!(
-        "1;g={generation};s={};t={};e={};c={kind}:{}",
+        "1;g={generation};s={};t={};e={};c={kind}:{}{}",
         info.size,
         info.last_modified_ms,
         info.etag,
-        checksums.join(",")
+        checksums(false),
+        newer.unwrap_or_default()
     );
     let parts = if info.parts.is_empty() { String::new() } else { format!(";p={}", write_parts(&info.parts)) };
     if stamp.len() + parts.len() <= room {
@@ -71,6 +78,7 @@ pub(crate) fn read(text: &str, info: &mut ObjectInfo) -> Option<Stamp> {
             "t" => found.last_modified_ms = value.parse().ok()?,
             "e" => found.etag = ETag::new(value),
             "c" => found.checksums = read_checksums(value)?,
+            "x" => found.checksums.values.extend(read_values(value)?),
             "p" => found.parts = read_parts(value)?,
             _ => {}
         }
@@ -90,12 +98,15 @@ fn read_checksums(text: &str) -> Option<Checksums> {
         "C" => ChecksumKind::Composite,
         _ => return None,
     };
+    Some(Checksums { kind, values: read_values(values)? })
+}
+
+fn read_values(text: &str) -> Option<Vec<Checksum>> {
     let value = |text: &str| {
         let (name, base64) = text.split_once('=')?;
         Checksum::parse(Algorithm::from_name(name)?, base64)
     };
-    let values = values.split(',').filter(|text| !text.is_empty()).map(value).collect::<Option<_>>()?;
-    Some(Checksums { kind, values })
+    text.split(',').filter(|text| !text.is_empty()).map(value).collect()
 }
 
 fn read_parts(text: &str) -> Option<Vec<PartInfo>> {
@@ -133,6 +144,20 @@ mod tests {
         let mut told = ObjectInfo::new(24, ETag::new("other"), 5);
         assert_eq!(read(&text, &mut told), Some(Stamp { generation: Generation(77) }));
         assert_eq!(told, info());
+    }
+
+    #[test]
+    fn an_algorithm_of_2026_is_where_older_releases_pass_over_it() {
+        let value = |algorithm: Algorithm| Checksum { algorithm, value: vec![7; algorithm.bytes()] };
+        let both = [Algorithm::Sha256, Algorithm::Xxhash3, Algorithm::Sha512].map(value);
+        let newer =
+            ObjectInfo { checksums: Checksums { kind: ChecksumKind::Composite, values: both.into() }, ..info() };
+        let text = write(Generation(77), &newer, 0).unwrap();
+        let older = text.split(';').find(|field| field.starts_with("c=")).unwrap();
+        assert_eq!(older, format!("c=C:SHA256={}", value(Algorithm::Sha256).base64()));
+        let mut told = ObjectInfo::new(24, ETag::new("other"), 5);
+        assert!(read(&text, &mut told).is_some());
+        assert_eq!(told, newer);
     }
 
     #[test]

@@ -134,8 +134,7 @@ fn describe(request: &CompleteUpload, found: &Upload, parts: &[(u32, &PartRecord
     let checksums = Checksums { kind, values: whole.into_iter().collect() };
     let differs = |given: &Checksum| checksums.get(given.algorithm).is_some_and(|computed| computed != given);
     if let Some(wrong) = request.checksums.iter().find(|given| differs(given)) {
-        let context = format!("the parts do not have the {} checksum of the request", wrong.algorithm.name());
-        return Err(Error::new(ErrorKind::ChecksumMismatch, context));
+        return Err(Error::checksum_mismatch(wrong.algorithm));
     }
     let size = parts.iter().map(|(_, part)| part.size).sum();
     let attributes =

@@ -9,6 +9,8 @@ use sha2::Sha256;
 /// MD5 and any set of checksums over one stream.
 pub(crate) struct Digests {
     md5: Md5,
+    /// Whether the MD5 is one of the checksums too: it is made once.
+    is_md5_checksum: bool,
     payload_sha256: Option<Sha256>,
     checksums: Vec<Hasher>,
 }
@@ -23,8 +25,13 @@ pub(crate) struct Digested {
 impl Digests {
     /// `payload_sha256`: whether the hash of `x-amz-content-sha256` is wanted as well.
     pub(crate) fn new(algorithms: &[Algorithm], payload_sha256: bool) -> Self {
-        let checksums = algorithms.iter().map(|algorithm| Hasher::new(*algorithm)).collect();
-        Self { md5: Md5::new(), payload_sha256: payload_sha256.then(Sha256::new), checksums }
+        let others = algorithms.iter().filter(|algorithm| **algorithm != Algorithm::Md5);
+        Self {
+            md5: Md5::new(),
+            is_md5_checksum: algorithms.contains(&Algorithm::Md5),
+            payload_sha256: payload_sha256.then(Sha256::new),
+            checksums: others.map(|algorithm| Hasher::new(*algorithm)).collect(),
+        }
     }
 
     pub(crate) fn update(&mut self, data: &[u8]) {
@@ -38,10 +45,12 @@ impl Digests {
     }
 
     pub(crate) fn finish(self) -> Digested {
+        let md5: [u8; 16] = self.md5.finalize().into();
+        let of_md5 = self.is_md5_checksum.then(|| Checksum { algorithm: Algorithm::Md5, value: md5.to_vec() });
         Digested {
-            md5: self.md5.finalize().into(),
+            md5,
             payload_sha256: self.payload_sha256.map(|sha| sha.finalize().into()),
-            checksums: self.checksums.into_iter().map(Hasher::finish).collect(),
+            checksums: self.checksums.into_iter().map(Hasher::finish).chain(of_md5).collect(),
         }
     }
 }
@@ -54,7 +63,13 @@ pub(crate) fn combine(pieces: &[(Checksum, u64)]) -> Option<Checksum> {
         Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
         Algorithm::Crc32C => CrcAlgorithm::Crc32Iscsi,
         Algorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
-        Algorithm::Sha1 | Algorithm::Sha256 => return None,
+        Algorithm::Sha1
+        | Algorithm::Sha256
+        | Algorithm::Sha512
+        | Algorithm::Md5
+        | Algorithm::Xxhash64
+        | Algorithm::Xxhash3
+        | Algorithm::Xxhash128 => return None,
     };
     let number = |checksum: &Checksum| checksum.value.iter().fold(0_u64, |n, byte| (n << 8) | u64::from(*byte));
     let mut combined = number(&pieces[0].0);
@@ -90,7 +105,7 @@ mod tests {
         digests.finish().checksums.remove(0)
     }
 
-    /// The check values of the CRC catalogue and of FIPS 180 for "123456789".
+    /// The check values of the CRC catalogue for "123456789", and what SHA (FIPS 180), MD5 (RFC 1321) and xxHash (xxhsum 0.8.3) make of it.
     #[test]
     fn known_answers() {
         for (algorithm, value) in [
@@ -99,9 +114,27 @@ mod tests {
             (Algorithm::Crc64Nvme, "ae8b14860a799888"),
             (Algorithm::Sha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441"),
             (Algorithm::Sha256, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"),
+            (
+                Algorithm::Sha512,
+                "d9e6762dd1c8eaf6d61b3c6192fc408d4d6d5f1176d0c29169bc24e71c3f274ad27fcd5811b313d681f7e55ec02d73d499c95455b6b5\
+                 bb503acf574fba8ffe85",
+            ),
+            (Algorithm::Md5, "25f9e794323b453885f5181f1b624d0b"),
+            (Algorithm::Xxhash64, "8cb841db40e6ae83"),
+            (Algorithm::Xxhash3, "72dcb18b67a17dff"),
+            (Algorithm::Xxhash128, "33119477ede5dcd5e9716427681d5860"),
         ] {
             assert_eq!(hex::encode(checksum_of(algorithm, b"123456789").value), value, "{algorithm:?}");
         }
+    }
+
+    #[test]
+    fn an_md5_is_made_once_for_the_tag_and_the_checksum() {
+        let mut digests = Digests::new(&[Algorithm::Crc32, Algorithm::Md5], false);
+        assert_eq!(digests.checksums.len(), 1);
+        digests.update(b"123456789");
+        let digested = digests.finish();
+        assert_eq!(digested.checksums[1], Checksum { algorithm: Algorithm::Md5, value: digested.md5.to_vec() });
     }
 
     #[test]
@@ -112,6 +145,8 @@ mod tests {
                 data.chunks(3_333).map(|piece| (checksum_of(algorithm, piece), piece.len() as u64)).collect();
             assert_eq!(combine(&pieces), Some(checksum_of(algorithm, &data)), "{algorithm:?}");
         }
-        assert_eq!(combine(&[(checksum_of(Algorithm::Sha1, b"a"), 1)]), None);
+        for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.is_crc()) {
+            assert_eq!(combine(&[(checksum_of(algorithm, b"a"), 1)]), None, "{algorithm:?}");
+        }
     }
 }

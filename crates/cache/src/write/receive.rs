@@ -87,10 +87,7 @@ fn compare(digested: &Digested, md5: Option<[u8; 16]>, checksums: &[Checksum]) -
     }
     match checksums.iter().find(|checksum| !digested.checksums.contains(checksum)) {
         None => Ok(()),
-        Some(wrong) => {
-            let context = format!("the body does not match its {} checksum", wrong.algorithm.name());
-            Err(Error::new(ErrorKind::ChecksumMismatch, context))
-        }
+        Some(wrong) => Err(Error::checksum_mismatch(wrong.algorithm)),
     }
 }
 

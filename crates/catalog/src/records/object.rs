@@ -4,7 +4,7 @@ use bytes::Bytes;
 use forebay_types::{ETag, Generation};
 use serde::{Deserialize, Serialize};
 
-use super::{decode, encode};
+use super::{VERSION, decode, encode};
 use crate::Result;
 
 /// Where an object stands. An object without a record is in the under store as the under store has it.
@@ -46,12 +46,12 @@ pub struct ObjectRecord {
 
 impl ObjectRecord {
     pub fn encode(&self) -> Bytes {
-        encode(self)
+        encode(VERSION, self)
     }
 
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        decode("object", bytes)
+        decode("object", VERSION, bytes)
     }
 }

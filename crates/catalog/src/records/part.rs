@@ -4,7 +4,7 @@ use bytes::Bytes;
 use forebay_types::{Checksums, ETag, Generation};
 use serde::{Deserialize, Serialize};
 
-use super::{decode, encode};
+use super::{VERSION_CHECKSUMS_OF_2026, decode, encode, version_for};
 use crate::Result;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,12 +19,12 @@ pub struct PartRecord {
 
 impl PartRecord {
     pub fn encode(&self) -> Bytes {
-        encode(self)
+        encode(version_for(self.checksums.values.iter().map(|checksum| checksum.algorithm)), self)
     }
 
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        decode("part", bytes)
+        decode("part", VERSION_CHECKSUMS_OF_2026, bytes)
     }
 }

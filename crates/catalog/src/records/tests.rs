@@ -1,5 +1,6 @@
 use forebay_types::{
-    BucketName, Checksums, ETag, Generation, ObjectPath, PolicyChange, PolicyRule, SystemHeaders, WriteMode,
+    Algorithm, BucketName, Checksum, Checksums, ETag, Generation, ObjectPath, PolicyChange, PolicyRule, SystemHeaders,
+    WriteMode,
 };
 use proptest::prelude::*;
 
@@ -81,33 +82,60 @@ fn records_read_as_version_1_wrote_them() {
     assert_eq!(PolicyRecord::decode(&bytes("policy")).unwrap(), uncounted, "as it was before versions were counted");
 }
 
-fn check_refusals<T: std::fmt::Debug>(encoded: Bytes, decode: fn(&[u8]) -> Result<T>) {
+/// Uploads and parts with checksums that version 1 does not have.
+#[test]
+fn records_read_as_version_2_wrote_them() {
+    let golden = |name: &str| {
+        let path = format!("{}/golden/{name}.v2.hex", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        text.trim().to_owned()
+    };
+    let checksum = |algorithm: Algorithm| Checksum { algorithm, value: vec![7; algorithm.bytes()] };
+    let values = vec![checksum(Algorithm::Md5), checksum(Algorithm::Xxhash3)];
+    let part = PartRecord { checksums: Checksums { values, ..Checksums::none() }, ..part() };
+    let upload = UploadRecord { checksum_algorithm: Some(Algorithm::Xxhash128), completed: None, ..upload() };
+    let encoded = [upload.encode(), part.encode()];
+    assert_eq!(encoded.clone().map(hex::encode), ["upload", "part"].map(golden));
+    assert_eq!((encoded[0][0], encoded[1][0]), (2, 2));
+    assert_eq!(UploadRecord::decode(&encoded[0]).unwrap(), upload);
+    assert_eq!(PartRecord::decode(&encoded[1]).unwrap(), part);
+    let checksums = Checksums { values: vec![checksum(Algorithm::Sha512)], ..Checksums::none() };
+    let completed = CompletedUpload { etag: ETag::new("e-2"), size: 9, checksums, completed_ms: 3 };
+    let completed = UploadRecord { checksum_algorithm: None, completed: Some(completed), ..upload };
+    assert_eq!(completed.encode()[0], 2);
+    assert_eq!(UploadRecord::decode(&completed.encode()).unwrap(), completed);
+}
+
+fn check_refusals<T: std::fmt::Debug>(encoded: Bytes, newest: u8, decode: fn(&[u8]) -> Result<T>) {
     let with_version = |version| [&[version], &encoded[1..]].concat();
     let longer = [&encoded[..], &[0]].concat();
     let shorter = &encoded[..encoded.len() - 1];
-    for refused in [&with_version(VERSION + 1)[..], &with_version(0), &[], &longer, shorter] {
+    for refused in [&with_version(newest + 1)[..], &with_version(0), &[], &longer, shorter] {
         assert_eq!(decode(refused).unwrap_err().kind, ErrorKind::Corrupt, "{refused:?}");
     }
-    let text = decode(&with_version(VERSION + 1)).unwrap_err().to_string();
-    assert!(text.contains("has version 2, newer than this release's 1"), "{text}");
+    let text = decode(&with_version(newest + 1)).unwrap_err().to_string();
+    let told = format!("has version {}, newer than this release's {newest}", newest + 1);
+    assert!(text.contains(&told), "{text}");
 }
 
 #[test]
 fn a_newer_version_and_damage_are_refused() {
-    check_refusals(object().encode(), ObjectRecord::decode);
-    check_refusals(upload().encode(), UploadRecord::decode);
-    check_refusals(part().encode(), PartRecord::decode);
-    check_refusals(policy().encode(), PolicyRecord::decode);
-    check_refusals(policy_version().encode(), PolicyVersionRecord::decode);
+    check_refusals(object().encode(), 1, ObjectRecord::decode);
+    check_refusals(upload().encode(), 2, UploadRecord::decode);
+    check_refusals(part().encode(), 2, PartRecord::decode);
+    check_refusals(policy().encode(), 1, PolicyRecord::decode);
+    check_refusals(policy_version().encode(), 1, PolicyVersionRecord::decode);
 }
 
 #[test]
 fn a_newer_version_is_seen_without_a_look_at_the_rest() {
     let path = ObjectPath::parse("bucket", "key").unwrap();
     let keys = [object_key(&path), upload_key(&path, "id"), part_key("id", 1), policy_key(), policy_version_key(1)];
-    for (key, what) in keys.iter().zip(["object", "upload", "part", "policy", "policy version"]) {
-        let problem = format!("the {what} record has version 2, newer than this release's 1");
-        assert_eq!(check_version(key, &[VERSION + 1]), Err(problem));
+    let kinds = [("object", 1), ("upload", 2), ("part", 2), ("policy", 1), ("policy version", 1)];
+    for (key, (what, newest)) in keys.iter().zip(kinds) {
+        let problem = format!("the {what} record has version {}, newer than this release's {newest}", newest + 1);
+        assert_eq!(check_version(key, &[newest + 1]), Err(problem));
+        assert_eq!(check_version(key, &[newest]), Ok(()));
         assert_eq!(check_version(key, &[VERSION]), Ok(()));
     }
     let base = Bytes::from_static(GENERATION_BASE_KEY);

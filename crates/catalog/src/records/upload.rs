@@ -4,7 +4,7 @@ use bytes::Bytes;
 use forebay_types::{Algorithm, ChecksumKind, Checksums, ETag, SystemHeaders, Tags, UserMetadata};
 use serde::{Deserialize, Serialize};
 
-use super::{decode, encode};
+use super::{VERSION_CHECKSUMS_OF_2026, decode, encode, version_for};
 use crate::Result;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,12 +31,14 @@ pub struct CompletedUpload {
 
 impl UploadRecord {
     pub fn encode(&self) -> Bytes {
-        encode(self)
+        let completed = self.completed.iter().flat_map(|completed| &completed.checksums.values);
+        let algorithms = completed.map(|checksum| checksum.algorithm).chain(self.checksum_algorithm);
+        encode(version_for(algorithms), self)
     }
 
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        decode("upload", bytes)
+        decode("upload", VERSION_CHECKSUMS_OF_2026, bytes)
     }
 }

@@ -57,16 +57,6 @@ fn times_are_whole_seconds() {
     assert_eq!(expires(Some(timestamp(1_577_836_800_999))).as_deref(), Some("Wed, 01 Jan 2020 00:00:00 GMT"));
 }
 
-#[test]
-fn composite_checksums_carry_the_number_of_parts() {
-    let checksum = Checksum { algorithm: Algorithm::Crc32, value: vec![1, 2, 3, 4] };
-    let checksums = Checksums { kind: ChecksumKind::Composite, values: vec![checksum.clone()] };
-    let text = checksum_text(&checksums, Algorithm::Crc32, 3).unwrap();
-    assert_eq!(text, "AQIDBA==-3");
-    assert_eq!(given_checksum(Algorithm::Crc32, Some(&text)).unwrap(), Some(checksum));
-    assert!(given_checksum(Algorithm::Sha256, Some(&text)).is_err());
-}
-
 /// In WRITE_BACK nobody would hear of it later.
 #[test]
 fn what_s3_never_takes_is_refused_at_once() {

@@ -11,8 +11,9 @@ use super::{
     Failure, Operations, not_implemented, only_null_version, refuse_unsupported, system_headers, write_conditions,
 };
 use crate::authorize::require;
+use crate::checksums::{self, set_checksums_and_type};
 use crate::context::caller;
-use crate::convert::{self, set_checksums_and_type};
+use crate::convert;
 
 impl Operations {
     pub(super) async fn copy_whole_object(
@@ -57,7 +58,7 @@ impl Operations {
             website_redirect_location: headers.website_redirect_location.clone(),
             replace_metadata: replace_metadata.then_some((headers, metadata)),
             replace_tags: replace_tags.then(|| convert::tags_of_header(input.tagging.as_deref())).transpose()?,
-            checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
+            checksum_algorithm: checksums::algorithm(input.checksum_algorithm.as_ref())?,
             conditions,
             source: source.clone(),
             target,

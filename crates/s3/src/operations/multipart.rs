@@ -1,5 +1,7 @@
 //! Multipart uploads: create, parts, complete, abort.
 
+use std::sync::Arc;
+
 use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, ListUploads, UploadRef,
 };
@@ -15,11 +17,13 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 use super::copy::readable_source;
 use super::read::{hide, part_number};
 use super::{Failure, Operations, refuse_unsupported, system_headers, write_conditions};
-use crate::context::{caller, is_signed, take_trailing};
-use crate::convert::{self, given_checksums, set_checksums, set_checksums_and_type};
+use crate::checksums::{self, given_checksums, set_checksums, set_checksums_and_type};
+use crate::context::{RequestContext, caller, is_signed, take_trailing};
+use crate::convert;
 use crate::incoming::{Announced, incoming};
 use crate::object_url::location;
 use crate::s3_error::MALFORMED_XML;
+use crate::s3s_fixes::checksums::Texts;
 
 pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<UploadRef> {
     Ok(UploadRef { path: convert::path(bucket, key)?, upload_id })
@@ -50,8 +54,8 @@ impl Operations {
                 user: convert::user_metadata(input.metadata.take())?,
                 tags: convert::tags_of_header(input.tagging.as_deref())?,
             })?,
-            checksum_algorithm: convert::algorithm(input.checksum_algorithm.as_ref())?,
-            checksum_kind: convert::checksum_kind(input.checksum_type.as_ref())?,
+            checksum_algorithm: checksums::algorithm(input.checksum_algorithm.as_ref())?,
+            checksum_kind: checksums::checksum_kind(input.checksum_type.as_ref())?,
             owner: user.owner_id.clone(),
         };
         let (algorithm, kind) = (create.checksum_algorithm, create.checksum_kind);
@@ -61,8 +65,9 @@ impl Operations {
             bucket: Some(input.bucket),
             key: Some(input.key),
             upload_id: Some(upload_id),
-            checksum_algorithm: input.checksum_algorithm,
-            checksum_type: algorithm.map(|algorithm| convert::checksum_type(kind.unwrap_or(algorithm.default_kind()))),
+            checksum_algorithm: algorithm.map(checksums::algorithm_name),
+            checksum_type: algorithm
+                .map(|algorithm| checksums::checksum_type(kind.unwrap_or(algorithm.default_kind()))),
             ..CreateMultipartUploadOutput::default()
         };
         Ok(S3Response::new(output))
@@ -80,7 +85,7 @@ impl Operations {
         let announced = Announced {
             content_length: input.content_length,
             content_md5: input.content_md5.take(),
-            checksums: given_checksums!(input)?,
+            checksums: checksums::given_in_headers(&request.headers)?,
             trailing,
             signed,
         };
@@ -89,9 +94,10 @@ impl Operations {
             Ok(written) => written,
             Err(error) => return Err(self.answer_upload(error, &upload, &failure).await),
         };
-        let mut output = UploadPartOutput { e_tag: Some(convert::etag(&written.etag)), ..UploadPartOutput::default() };
-        set_checksums!(output, &written.checksums, 0);
-        Ok(S3Response::new(output))
+        let output = UploadPartOutput { e_tag: Some(convert::etag(&written.etag)), ..UploadPartOutput::default() };
+        let mut response = S3Response::new(output);
+        checksums::set_checksum_headers(&mut response.headers, &written.checksums, 0);
+        Ok(response)
     }
 
     pub(super) async fn copy_to_part(
@@ -138,9 +144,10 @@ impl Operations {
         let failure = Failure::of(&request, "CompleteMultipartUpload");
         let conditions = write_conditions(&request, &convert::path(&request.input.bucket, &request.input.key)?)?;
         let location = location(&request, None);
+        let kept = kept_checksums(&request);
         let headers = request.headers;
         let input = request.input;
-        let checksums = given_checksums!(input)?;
+        let checksums = checksums::given_in_headers(&headers)?;
         let given = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
         if given.is_empty() || given.len() > limits::PART_NUMBER_MAX as usize {
             return Err(s3_error!(MalformedXML, "{MALFORMED_XML}"));
@@ -149,9 +156,9 @@ impl Operations {
         let size = input.mpu_object_size.map(u64::try_from).transpose();
         let complete = CompleteUpload {
             upload: upload(&input.bucket, &input.key, input.upload_id)?,
-            parts: given.into_iter().map(complete_part).collect::<S3Result<_>>()?,
+            parts: given.into_iter().zip(kept).map(complete_part).collect::<S3Result<_>>()?,
             checksums,
-            checksum_kind: convert::checksum_kind(input.checksum_type.as_ref())?,
+            checksum_kind: checksums::checksum_kind(input.checksum_type.as_ref())?,
             size: size.map_err(|_| convert::invalid_argument("x-amz-mp-object-size must be 0 or more"))?,
             conditions,
         };
@@ -226,8 +233,18 @@ fn check_part_count(headers: &HeaderMap, parts: usize) -> S3Result<()> {
     }
 }
 
-fn complete_part(part: CompletedPart) -> S3Result<CompletePart> {
-    let checksums = given_checksums!(part)?;
+/// Of each part, the checksums that were kept from `s3s`.
+fn kept_checksums<T>(request: &S3Request<T>) -> impl Iterator<Item = Texts> + use<T> {
+    let context = request.extensions.get::<Arc<RequestContext>>();
+    let kept = context.and_then(|context| context.part_checksums.get()).cloned().unwrap_or_default();
+    kept.into_iter().chain(std::iter::repeat_with(Texts::new))
+}
+
+fn complete_part((part, kept): (CompletedPart, Texts)) -> S3Result<CompletePart> {
+    let mut checksums = given_checksums!(part)?;
+    for (algorithm, text) in kept {
+        checksums.extend(checksums::given_checksum(algorithm, Some(&text))?);
+    }
     let number = part.part_number.ok_or_else(|| s3_error!(MalformedXML, "{MALFORMED_XML}"))?;
     let etag = part.e_tag.ok_or_else(|| s3_error!(MalformedXML, "{MALFORMED_XML}"))?;
     Ok(CompletePart { number: part_number(number)?, etag: ETag::new(etag.value()), checksums })

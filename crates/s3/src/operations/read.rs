@@ -17,8 +17,9 @@ use s3s::dto::{
 use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
 
 use super::{Failure, Operations, only_null_version};
+use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{caller, is_signed};
-use crate::convert::{self, set_checksums, set_checksums_and_type};
+use crate::convert;
 
 /// What S3 calls an object that came without a type.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
@@ -70,10 +71,10 @@ macro_rules! overrides {
 
 /// The fields that GET and HEAD share.
 macro_rules! describe {
-    ($output:ident, $head:expr, $part:expr, $with_checksums:expr) => {{
+    ($output:ident, $head:expr, $part:expr) => {{
         let (head, part): (&ObjectHead, Option<u32>) = ($head, $part);
         let info = &head.info;
-        let mut output = $output {
+        $output {
             accept_ranges: Some("bytes".to_owned()),
             cache_control: info.headers.cache_control.clone(),
             content_disposition: info.headers.content_disposition.clone(),
@@ -88,11 +89,7 @@ macro_rules! describe {
             storage_class: info.headers.storage_class.clone().map(Into::into),
             website_redirect_location: info.headers.website_redirect_location.clone(),
             ..$output::default()
-        };
-        if $with_checksums && let Some((checksums, parts)) = shown_checksums(head, part) {
-            set_checksums_and_type!(output, checksums, parts);
         }
-        output
     }};
 }
 
@@ -121,7 +118,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let (path, part) = (get.path.clone(), get.part_number);
         let body = self.cache.get(get).await.map_err(|error| hide(error, user, &path, &failure))?;
-        let mut output = describe!(GetObjectOutput, &body.head, part, checksum_mode);
+        let mut output = describe!(GetObjectOutput, &body.head, part);
         output.content_range = content_range(&body.head);
         output.tag_count = (!body.head.info.tags.is_empty()).then(|| body.head.info.tags.len() as i32);
         let Failure { request_id, operation } = failure;
@@ -139,7 +136,7 @@ impl Operations {
             }
         };
         output.body = Some(StreamingBlob::from(sent));
-        Ok(answer(output, &body.head))
+        Ok(answer(output, &body.head, shown_checksums(&body.head, part).filter(|_| checksum_mode)))
     }
 
     pub(super) async fn describe_object(
@@ -154,9 +151,9 @@ impl Operations {
         let failure = Failure::of(&request, "HeadObject");
         let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
         let checksum_mode = request.input.checksum_mode.is_some();
-        let mut output = describe!(HeadObjectOutput, &head, part, checksum_mode);
+        let mut output = describe!(HeadObjectOutput, &head, part);
         output.content_range = content_range(&head);
-        let mut response = answer(output, &head);
+        let mut response = answer(output, &head, shown_checksums(&head, part).filter(|_| checksum_mode));
         response.headers.extend(overrides);
         if !head.info.tags.is_empty() {
             response.headers.insert("x-amz-tagging-count", head.info.tags.len().into());
@@ -267,9 +264,12 @@ fn shown_checksums(head: &ObjectHead, part: Option<u32>) -> Option<(&Checksums, 
     }
 }
 
-/// The output with the headers that `s3s` has no field for.
-fn answer<T>(output: T, head: &ObjectHead) -> S3Response<T> {
+/// The output with the headers that `s3s` has no field for, and with the checksums, of which it knows only some.
+fn answer<T>(output: T, head: &ObjectHead, checksums: Option<(&Checksums, usize)>) -> S3Response<T> {
     let mut headers = HeaderMap::new();
+    if let Some((checksums, parts)) = checksums {
+        checksums::set_checksum_and_type_headers(&mut headers, checksums, parts);
+    }
     let state = format!("{}; cached={}/{}", head.state.as_str(), head.cached_bytes, head.info.size);
     let expires = head.info.headers.expires.as_deref();
     for (name, value) in [("x-forebay-state", Some(state.as_str())), ("expires", expires)] {

@@ -11,8 +11,9 @@ use s3s::{S3Request, S3Response, S3Result};
 use super::list::{Encoding, page_limit, require_list};
 use super::multipart::upload;
 use super::{Failure, Operations};
+use crate::checksums::{self, set_checksums};
 use crate::context::caller;
-use crate::convert::{self, set_checksums};
+use crate::convert;
 
 impl Operations {
     pub(super) async fn list_upload_parts(
@@ -50,8 +51,8 @@ impl Operations {
             bucket: Some(input.bucket),
             key: Some(input.key),
             upload_id: Some(input.upload_id),
-            checksum_algorithm: page.checksum_algorithm.map(convert::algorithm_name),
-            checksum_type: page.checksum_kind.map(convert::checksum_type),
+            checksum_algorithm: page.checksum_algorithm.map(checksums::algorithm_name),
+            checksum_type: page.checksum_kind.map(checksums::checksum_type),
             initiator: Some(Initiator { display_name: None, id: Some(page.owner.clone()) }),
             owner: Some(Owner { display_name: None, id: Some(page.owner) }),
             is_truncated: Some(page.is_truncated),
@@ -93,8 +94,8 @@ impl Operations {
             page.next_upload_id_marker = self.first_upload(&bucket, page.next_key_marker.as_deref(), &failure).await?;
         }
         let uploads = page.uploads.into_iter().map(|upload| MultipartUpload {
-            checksum_algorithm: upload.checksum_algorithm.map(convert::algorithm_name),
-            checksum_type: upload.checksum_kind.map(convert::checksum_type),
+            checksum_algorithm: upload.checksum_algorithm.map(checksums::algorithm_name),
+            checksum_type: upload.checksum_kind.map(checksums::checksum_type),
             initiated: Some(convert::timestamp(upload.created_ms)),
             initiator: Some(Initiator { display_name: None, id: Some(upload.owner.clone()) }),
             key: Some(encoding.write(upload.key)),

@@ -1,14 +1,18 @@
 //! PutObject, and POST forms, which `s3s` turns into it.
 
+use std::sync::Arc;
+
 use forebay_cache::{Attributes, PutObject};
+use forebay_types::Checksum;
 use http::HeaderValue;
 use http::header::ETAG;
 use s3s::dto::{ETag, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers, write_conditions};
-use crate::context::{is_signed, operation, take_trailing};
-use crate::convert::{self, given_checksums, set_checksums_and_type};
+use crate::checksums::{self, given_checksums};
+use crate::context::{RequestContext, is_signed, operation, take_trailing};
+use crate::convert;
 use crate::incoming::{Announced, incoming};
 use crate::object_url::location;
 use crate::s3s_fixes::answer;
@@ -29,11 +33,15 @@ impl Operations {
         }
         let path = convert::path(&request.input.bucket, &request.input.key)?;
         let conditions = write_conditions(&request, &path)?;
+        let checksums = match is_form {
+            true => given_in_form(&request)?,
+            false => checksums::given_in_headers(&request.headers)?,
+        };
         let input = &mut request.input;
         let announced = Announced {
             content_length: input.content_length,
             content_md5: input.content_md5.take(),
-            checksums: given_checksums!(input)?,
+            checksums,
             trailing,
             signed,
         };
@@ -48,10 +56,21 @@ impl Operations {
             body: incoming(input.body.take(), &request.headers, announced)?,
         };
         let written = self.cache.put(put).await.map_err(|error| failure.answer(error))?;
-        let mut output = PutObjectOutput { e_tag: Some(convert::etag(&written.etag)), ..PutObjectOutput::default() };
-        set_checksums_and_type!(output, &written.checksums, 0);
-        Ok(if is_form { answer_form(output, location) } else { S3Response::new(output) })
+        let output = PutObjectOutput { e_tag: Some(convert::etag(&written.etag)), ..PutObjectOutput::default() };
+        let mut response = if is_form { answer_form(output, location) } else { S3Response::new(output) };
+        checksums::set_checksum_and_type_headers(&mut response.headers, &written.checksums, 0);
+        Ok(response)
     }
+}
+
+/// The checksums in the fields of a form, also in those that `s3s` has dropped.
+fn given_in_form(request: &S3Request<PutObjectInput>) -> S3Result<Vec<Checksum>> {
+    let mut checksums = given_checksums!(request.input)?;
+    let dropped = request.extensions.get::<Arc<RequestContext>>().and_then(|context| context.form_checksums.get());
+    for (algorithm, text) in dropped.into_iter().flatten() {
+        checksums.extend(checksums::given_checksum(*algorithm, Some(text))?);
+    }
+    Ok(checksums)
 }
 
 /// The answer to a form. `s3s` writes it and leaves out what is set here: the quotes of the tag, and where the object is, which

@@ -7,7 +7,7 @@ use s3s::{Body, HttpResponse, S3Error, StdError};
 
 use super::credential_scope::WRONG_REGION;
 use crate::context::RequestContext;
-use crate::s3_error::denied;
+use crate::s3_error::{NOT_SIGNED, denied};
 
 /// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -74,6 +74,11 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
     {
         // `s3s` has words of its own.
         completed = format!("{before}{behind}");
+    }
+    if let Some((before, behind)) = start.split_once(NOT_SIGNED)
+        && let Some((name, behind)) = behind.trim_start_matches([':', ' ']).split_once("</Message>")
+    {
+        completed = format!("{before}{NOT_SIGNED}</Message>{behind}<HeadersNotSigned>{name}</HeadersNotSigned>");
     }
     if !completed.contains("<Message>") {
         completed.push_str(&format!("<Message>{}</Message>", message_of(code)));

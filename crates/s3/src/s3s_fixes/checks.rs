@@ -15,7 +15,7 @@ use super::credential_scope::{Place, check_scope};
 use super::documents::{Expected, Kind};
 use super::query_string::Query;
 use super::{forms, signature_2};
-use crate::s3_error::{denied, error_with_status, invalid_request};
+use crate::s3_error::{NOT_SIGNED, denied, error_with_status, invalid_request};
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
 const EXPIRES_SECONDS_MAX: u32 = 604_800;
@@ -67,7 +67,7 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     let is_version_2 = signature_2::is_claimed(&query);
     let presigned = query.has_signature_parameters();
     if usize::from(in_header) + usize::from(presigned) + usize::from(is_version_2) > 1 {
-        return Err(denied("Only one auth mechanism allowed."));
+        return Err(two_mechanisms());
     }
     if in_header {
         check_mechanism(&parts.headers)?;
@@ -177,7 +177,7 @@ fn form(parts: &Parts, query: &Query) -> Check<Option<String>> {
         ));
     };
     if parts.headers.contains_key(AUTHORIZATION) || query.has_signature_parameters() || signature_2::is_claimed(query) {
-        return Err(denied("Only one auth mechanism allowed."));
+        return Err(two_mechanisms());
     }
     match query.names().find(|name| !name.to_ascii_lowercase().starts_with("x-")) {
         None => Ok(Some(boundary)),
@@ -259,6 +259,13 @@ fn check_checksum_headers(headers: &HeaderMap) -> Check {
     }
 }
 
+/// As Amazon S3 says it: catalyst/moodle-tool_objectfs#303, lukejacksonn/react-slack-clone#77.
+fn two_mechanisms() -> S3Error {
+    let message = "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string parameter or the \
+                   Authorization header should be specified";
+    error_with_status("InvalidArgument", StatusCode::BAD_REQUEST, message)
+}
+
 /// Signature Version 4 is the only one that is taken in a header.
 fn check_mechanism(headers: &HeaderMap) -> Check {
     let value = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
@@ -331,8 +338,10 @@ fn check_expires(text: &str, malformed: impl Fn(&'static str) -> S3Error) -> Che
         return Err(malformed("X-Amz-Expires should be a number"));
     }
     match (text.starts_with('-'), digits.parse::<u32>()) {
+        // Of Amazon S3: fog/fog#3528, fog/fog-aws#188.
+        (true, _) => Err(malformed("X-Amz-Expires must be non-negative")),
         // It was over before it began.
-        (true, _) | (_, Ok(0)) => Err(denied("Request has expired")),
+        (false, Ok(0)) => Err(denied("Request has expired")),
         (false, Ok(1..=EXPIRES_SECONDS_MAX)) => Ok(()),
         (false, _) => Err(malformed(
             "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than 604800 \
@@ -343,11 +352,11 @@ fn check_expires(text: &str, malformed: impl Fn(&'static str) -> S3Error) -> Che
 
 fn check_signed_headers(signed: &str, headers: &HeaderMap) -> Check {
     let is_signed = |name: &str| signed.split(';').any(|signed| signed == name);
-    let unsigned = headers.keys().find(|name| name.as_str().starts_with("x-amz-") && !is_signed(name.as_str()));
-    match unsigned {
-        Some(name) => Err(denied(format!("There were headers present in the request which were not signed: {name}"))),
-        None if !is_signed("host") => Err(denied("The Host header must be signed.")),
-        None => Ok(()),
+    let unsigned = headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with("x-amz-") && !is_signed(name));
+    match unsigned.collect::<Vec<_>>().as_slice() {
+        names @ [_, ..] => Err(denied(format!("{NOT_SIGNED}: {}", names.join(", ")))),
+        [] if !is_signed("host") => Err(denied("The Host header must be signed.")),
+        [] => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use quick_xml::events::Event;
 use s3s::{HttpResponse, S3Error, StdError};
 use sha2::{Digest, Sha256};
 
-use super::{BodyError, XML_BYTES_MAX, answer};
+use super::{BodyError, XML_BYTES_MAX, answer, checksums};
 use crate::buffers::Held;
 use crate::context::RequestContext;
 use crate::convert;
@@ -66,6 +66,11 @@ impl Kind {
                 "CompleteMultipartUpload/Part/ChecksumCRC64NVME",
                 "CompleteMultipartUpload/Part/ChecksumSHA1",
                 "CompleteMultipartUpload/Part/ChecksumSHA256",
+                "CompleteMultipartUpload/Part/ChecksumSHA512",
+                "CompleteMultipartUpload/Part/ChecksumMD5",
+                "CompleteMultipartUpload/Part/ChecksumXXHASH64",
+                "CompleteMultipartUpload/Part/ChecksumXXHASH3",
+                "CompleteMultipartUpload/Part/ChecksumXXHASH128",
             ],
             Self::Create => &[
                 "CreateBucketConfiguration",
@@ -312,6 +317,11 @@ where
             }
         }
         expected.check(&document).map_err(|wrong| refuse(&context, wrong))?;
+        if expected.kind == Kind::Complete
+            && let Some(others) = checksums::of_parts(&document)
+        {
+            let _ = context.part_checksums.set(others);
+        }
         // What is made of it is there until the answer.
         let _ = context.document.set(held);
         Ok(Bytes::from(document))

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use forebay_auth::{User, Users, equal_in_constant_time};
+use forebay_types::Algorithm;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use hmac::{Hmac, KeyInit, Mac};
@@ -24,14 +25,19 @@ pub(crate) const FIELDS_BYTES_MAX: usize = 320 << 10;
 pub(crate) const PIECE_BYTES: usize = 32 << 10;
 
 /// Fields of `x-amz-` that have an effect. Beside them: `x-amz-meta-*`.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 23] = [
     "x-amz-acl",
     "x-amz-algorithm",
     "x-amz-checksum-crc32",
     "x-amz-checksum-crc32c",
     "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-md5",
     "x-amz-checksum-sha1",
     "x-amz-checksum-sha256",
+    "x-amz-checksum-sha512",
+    "x-amz-checksum-xxhash128",
+    "x-amz-checksum-xxhash3",
+    "x-amz-checksum-xxhash64",
     "x-amz-credential",
     "x-amz-date",
     "x-amz-sdk-checksum-algorithm",
@@ -69,8 +75,11 @@ where
             head.extend_from_slice(&data?);
         }
         let head = head.freeze();
-        let rewritten = Form::parse(&head, &delimiter)
-            .and_then(|form| Ok((form.rewrite(&delimiter, form.check(&users, &region)?)?, form.rest.len())));
+        let rewritten = Form::parse(&head, &delimiter).and_then(|form| {
+            let fields = form.rewrite(&delimiter, form.check(&users, &region)?)?;
+            let _ = context.form_checksums.set(form.checksums());
+            Ok((fields, form.rest.len()))
+        });
         match rewritten {
             Ok((fields, rest)) => Ok((Bytes::from(fields), head.slice(head.len() - rest..), body)),
             Err(wrong) => {
@@ -159,6 +168,16 @@ impl<'a> Form<'a> {
     fn field(&self, wanted: &str) -> Option<&str> {
         let field = self.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
         field.and_then(|(_, value)| std::str::from_utf8(value).ok())
+    }
+
+    /// Those that `s3s` would drop.
+    fn checksums(&self) -> Vec<(Algorithm, String)> {
+        let known = self.fields.iter().filter_map(|(name, value)| {
+            let algorithm = Algorithm::from_header(&name.to_ascii_lowercase())?;
+            // What is no text is no checksum.
+            Some((algorithm, std::str::from_utf8(value).unwrap_or_default().to_owned()))
+        });
+        known.filter(|(algorithm, _)| algorithm.is_of_2026()).collect()
     }
 
     /// Refuses what would not be done, and compares the signature.

@@ -47,12 +47,6 @@ fn describe(output: &GetObjectOutput, mut headers: HeaderMap) -> Option<HeaderMa
         (CONTENT_DISPOSITION, output.content_disposition.as_deref()),
         (CONTENT_ENCODING, output.content_encoding.as_deref()),
         (CONTENT_LANGUAGE, output.content_language.as_deref()),
-        (HeaderName::from_static("x-amz-checksum-crc32"), output.checksum_crc32.as_deref()),
-        (HeaderName::from_static("x-amz-checksum-crc32c"), output.checksum_crc32c.as_deref()),
-        (HeaderName::from_static("x-amz-checksum-crc64nvme"), output.checksum_crc64nvme.as_deref()),
-        (HeaderName::from_static("x-amz-checksum-sha1"), output.checksum_sha1.as_deref()),
-        (HeaderName::from_static("x-amz-checksum-sha256"), output.checksum_sha256.as_deref()),
-        (HeaderName::from_static("x-amz-checksum-type"), output.checksum_type.as_ref().map(|kind| kind.as_str())),
         (HeaderName::from_static("x-amz-storage-class"), output.storage_class.as_ref().map(|class| class.as_str())),
         (HeaderName::from_static("x-amz-website-redirect-location"), output.website_redirect_location.as_deref()),
     ];

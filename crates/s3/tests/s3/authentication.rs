@@ -81,7 +81,7 @@ async fn nobody_gets_in_with_a_wrong_signature() {
             let answer = exchange(address, bytes).await;
             // As S3 has it: these are malformed.
             let expected =
-                if ["wrong region", "presigned for too long", "version 2"].contains(&name) { 400 } else { 403 };
+                if ["both", "wrong region", "presigned for too long", "version 2"].contains(&name) { 400 } else { 403 };
             assert_eq!(
                 status(&answer),
                 expected,

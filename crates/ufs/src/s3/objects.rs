@@ -38,6 +38,11 @@ macro_rules! checksums {
             (&$output.checksum_crc64_nvme, Algorithm::Crc64Nvme),
             (&$output.checksum_sha1, Algorithm::Sha1),
             (&$output.checksum_sha256, Algorithm::Sha256),
+            (&$output.checksum_sha512, Algorithm::Sha512),
+            (&$output.checksum_md5, Algorithm::Md5),
+            (&$output.checksum_xxhash64, Algorithm::Xxhash64),
+            (&$output.checksum_xxhash3, Algorithm::Xxhash3),
+            (&$output.checksum_xxhash128, Algorithm::Xxhash128),
         ];
         checksums(values, $output.checksum_type.as_ref())
     }};
@@ -93,6 +98,11 @@ macro_rules! output {
             .set_checksum_crc64_nvme(text("x-amz-checksum-crc64nvme"))
             .set_checksum_sha1(text("x-amz-checksum-sha1"))
             .set_checksum_sha256(text("x-amz-checksum-sha256"))
+            .set_checksum_sha512(text("x-amz-checksum-sha512"))
+            .set_checksum_md5(text("x-amz-checksum-md5"))
+            .set_checksum_xxhash64(text("x-amz-checksum-xxhash64"))
+            .set_checksum_xxhash3(text("x-amz-checksum-xxhash3"))
+            .set_checksum_xxhash128(text("x-amz-checksum-xxhash128"))
             .set_checksum_type(headers.get("x-amz-checksum-type").map(ChecksumType::from))
             .set_last_modified(date("last-modified"))
             .set_e_tag(text("etag"))
@@ -178,7 +188,7 @@ pub(super) fn storage_class(class: Option<&StorageClass>) -> Option<String> {
     class.filter(|class| **class != StorageClass::Standard).map(|class| class.as_str().to_owned())
 }
 
-fn checksums(values: [(&Option<String>, Algorithm); 5], kind: Option<&ChecksumType>) -> Checksums {
+fn checksums(values: [(&Option<String>, Algorithm); 10], kind: Option<&ChecksumType>) -> Checksums {
     // A composite checksum is written with its number of parts: `value-3`.
     let composite = kind == Some(&ChecksumType::Composite)
         || values.iter().any(|(text, _)| text.as_ref().is_some_and(|t| t.contains('-')));

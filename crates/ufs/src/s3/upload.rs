@@ -6,6 +6,7 @@ use std::time::Duration;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::operation::RequestId;
+use aws_sdk_s3::operation::put_object::builders::PutObjectFluentBuilder;
 use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart, StorageClass};
 use bytes::Bytes;
 use forebay_types::limits::{PART_BYTES_MIN, PART_NUMBER_MAX};
@@ -92,12 +93,8 @@ impl S3Store {
         let (matches, absent) = conditions(&upload.condition);
         let request = describe!(request, info, upload).set_if_match(matches).set_if_none_match(absent);
         let request = request.content_length(info.size as i64);
-        let request = match client_checksum(info).map(|checksum| (checksum.algorithm, checksum.base64())) {
-            Some((Algorithm::Crc32, value)) => request.checksum_crc32(value),
-            Some((Algorithm::Crc32C, value)) => request.checksum_crc32_c(value),
-            Some((Algorithm::Crc64Nvme, value)) => request.checksum_crc64_nvme(value),
-            Some((Algorithm::Sha1, value)) => request.checksum_sha1(value),
-            Some((Algorithm::Sha256, value)) => request.checksum_sha256(value),
+        let request = match client_checksum(info) {
+            Some(checksum) => with_checksum(request, checksum),
             None => request,
         };
         let request = request.body(body(upload.source.as_ref(), ByteRange::of_size(info.size), &failure, None));
@@ -294,10 +291,28 @@ impl S3Store {
     }
 }
 
-/// The checksum that the client sent. It is passed on, and the server verifies it.
+/// The checksum that the client sent. It is passed on, and the server verifies it. A checksum that only Amazon S3 is
+/// known to accept is not: a CRC-32 replaces it, and the stamp keeps what the client sent.
 fn client_checksum(info: &ObjectInfo) -> Option<&Checksum> {
     let full = info.checksums.kind == ChecksumKind::FullObject;
-    full.then(|| info.checksums.values.first()).flatten()
+    let mut known = info.checksums.values.iter().filter(|checksum| !checksum.algorithm.is_of_2026());
+    full.then(|| known.next()).flatten()
+}
+
+fn with_checksum(request: PutObjectFluentBuilder, checksum: &Checksum) -> PutObjectFluentBuilder {
+    let value = checksum.base64();
+    match checksum.algorithm {
+        Algorithm::Crc32 => request.checksum_crc32(value),
+        Algorithm::Crc32C => request.checksum_crc32_c(value),
+        Algorithm::Crc64Nvme => request.checksum_crc64_nvme(value),
+        Algorithm::Sha1 => request.checksum_sha1(value),
+        Algorithm::Sha256 => request.checksum_sha256(value),
+        Algorithm::Sha512 => request.checksum_sha512(value),
+        Algorithm::Md5 => request.checksum_md5(value),
+        Algorithm::Xxhash64 => request.checksum_xxhash64(value),
+        Algorithm::Xxhash3 => request.checksum_xxhash3(value),
+        Algorithm::Xxhash128 => request.checksum_xxhash128(value),
+    }
 }
 
 /// The headers of an upload in one piece, as the SDK would write them. Where the client has sent no checksum, a CRC-32

@@ -270,13 +270,36 @@ async fn a_damaged_body_is_noticed_at_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn checksums_of_2026_that_the_store_has_are_told_and_compared() {
+    let lines: Vec<&str> = FOUND.split_inclusive("\r\n").filter(|line| !line.contains("forebay-stamp")).collect();
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_of_2026()) {
+        let mut hasher = forebay_ufs::Hasher::new(algorithm);
+        hasher.update(b"abcd");
+        let checksum = hasher.finish();
+        let told = format!("{}: {}", algorithm.header(), checksum.base64());
+        let answer = lines.concat().replace("x-amz-checksum-crc32c: ksgKMQ==", &told);
+        let found = Recorder::answering(answer.clone()).await;
+        for store in found.both(S3Settings::default()).await {
+            let body = store.get(&key("a"), None, None).await.unwrap();
+            assert_eq!(body.object.info.checksums.values, std::slice::from_ref(&checksum));
+            assert_eq!(body.stream.try_collect::<Vec<_>>().await.unwrap().concat(), b"abcd");
+        }
+        let damaged = Recorder::answering(answer.replace("abcd", "abxd")).await;
+        let [direct, _] = damaged.both(S3Settings::default()).await;
+        let whole = direct.get(&key("a"), None, None).await.unwrap().stream.try_collect::<Vec<_>>().await;
+        assert_eq!(whole.unwrap_err().kind, ErrorKind::Unavailable, "{algorithm:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn uploads_ask_for_the_same() {
     let server = Recorder::answering(CREATED).await;
     let stores = server.both(S3Settings::default()).await;
     let etag = ETag::new("before");
     for size in [0, 1, 10_000, 200_000, 1 << 20] {
         let body: Bytes = (0..size).map(|index: u32| (index / 7) as u8).collect::<Vec<_>>().into();
-        for algorithm in [None, Some(Algorithm::Crc32), Some(Algorithm::Crc64Nvme), Some(Algorithm::Sha256)] {
+        let known = [Algorithm::Crc32, Algorithm::Crc64Nvme, Algorithm::Sha256, Algorithm::Xxhash3].map(Some);
+        for algorithm in known.into_iter().chain([None]) {
             for condition in [Condition::Always, Condition::Absent, Condition::Matches(etag.clone())] {
                 let mut info = described(u64::from(size));
                 if let Some(algorithm) = algorithm {
@@ -291,8 +314,11 @@ async fn uploads_ask_for_the_same() {
                 }
                 let [direct, mut sdk] = <[Seen; 2]>::try_from(asked).unwrap();
                 assert_eq!(direct.body, body);
-                if algorithm.is_none() {
+                // Of an algorithm that a store may not know it is told nothing but in the stamp.
+                if algorithm.is_none_or(Algorithm::is_of_2026) {
                     unframe(&mut sdk);
+                    assert!(direct.headers.contains_key("x-amz-checksum-crc32"));
+                    assert!(!direct.headers.keys().any(|name| name.starts_with("x-amz-checksum-xxhash")));
                 }
                 assert_eq!(direct, sdk, "{size} bytes, {algorithm:?}, {condition:?}");
             }

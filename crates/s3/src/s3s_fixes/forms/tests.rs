@@ -40,7 +40,7 @@ async fn fields_that_would_be_dropped_are_refused_however_the_form_is_cut() {
         assert_eq!(watched(&known, size).await, Ok(known), "{size}");
         for (unknown, error) in [
             ("tagging", BodyError::FormField),
-            ("x-amz-checksum-sha512", BodyError::FormField),
+            ("x-amz-checksum-sha1024", BodyError::FormField),
             ("x-amz-server-side-encryption-customer-key", BodyError::FormField),
             ("acl", BodyError::FormAcl),
             ("x-amz-grant-read", BodyError::FormAcl),
