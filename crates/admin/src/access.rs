@@ -40,8 +40,8 @@ impl Caller {
         self.running_if(self.user.may(Action::Admin, path), path)
     }
 
-    /// As [`Caller::may_administer`], for all objects under `/`, `/bucket` or `/bucket/prefix`. The prefix is of bytes: `/b/log`
-    /// is about `/b/logs` too, which a grant for `/b/log` does not cover.
+    /// As [`Caller::may_administer`], for all objects under `/`, `/bucket` or `/bucket/prefix`. The prefix is of bytes:
+    /// `/b/log` is about `/b/logs` too, which a grant for `/b/log` does not cover.
     pub(crate) fn may_administer_under(&self, path: &str) -> Answer<&Running> {
         let is_bucket = path.matches('/').count() == 1;
         self.running_if(self.covers_all_that_begins_with(path) || is_bucket && self.user.may(Action::Admin, path), path)

@@ -25,8 +25,8 @@ const LOGIN_BYTES_MAX: usize = 64 << 10;
 /// Versions of policies are told for everything below.
 const POLICIES: &str = "/api/v1/policies";
 
-/// Runs the request and writes what came of it. What may change something runs to its end even if the client goes away, and so
-/// always has an entry that says how it ended.
+/// Runs the request and writes what came of it. What may change something runs to its end even if the client goes away,
+/// and so always has an entry that says how it ended.
 pub(crate) async fn record(State(admin): State<Admin>, mut request: Request, next: Next) -> Response {
     if !admin.audit().is_on() || !request.uri().path().starts_with("/api/") {
         return next.run(request).await;
@@ -127,7 +127,8 @@ fn is_login(request: &Request) -> bool {
     request.uri().path() == "/api/v1/session" && request.method() == Method::POST
 }
 
-/// The request again, and the access key in its body. A body that is too long is left to the handler to refuse, without its bytes.
+/// The request again, and the access key in its body. A body that is too long is left to the handler to refuse, without
+/// its bytes.
 async fn login(request: Request) -> (Request, Option<String>) {
     let (parts, body) = request.into_parts();
     let bytes = axum::body::to_bytes(body, LOGIN_BYTES_MAX).await.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The console: a few files that are part of the binary. They hold nothing that is not public, so no credentials are wanted;
-//! what they show they ask the API for.
+//! The console: a few files that are part of the binary. They hold nothing that is not public, so no credentials are
+//! wanted; what they show they ask the API for.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::problem::{Problem, no_such_page};
 
-/// Only what comes from here runs, and nothing may frame it: what a key of an object or an error message holds stays text.
+/// Only what comes from here runs, and nothing may frame it: what a key of an object or an error message holds stays
+/// text.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                                        connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 

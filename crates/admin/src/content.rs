@@ -1,4 +1,5 @@
-//! The bytes of objects, for the console and the command line: as S3 has them, through the same cache and the same policies.
+//! The bytes of objects, for the console and the command line: as S3 has them, through the same cache and the same
+//! policies.
 
 mod range;
 

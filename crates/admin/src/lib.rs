@@ -1,9 +1,10 @@
 //! The admin listener: health, readiness, metrics, the admin API and the console.
 //!
-//! It is apart from the S3 listener and begins to answer before the store is open, so that probes see "starting" instead of a
-//! refused connection. `/healthz`, `/readyz` and `/metrics` need no credentials, since probes and scrapers rarely have
-//! any: they hold counts and names of buckets, never keys of objects and never secrets. Everything under `/api/` wants HTTP Basic
-//! with the access key and secret key of a user who has an `admin` grant, or a session that began with those.
+//! It is apart from the S3 listener and begins to answer before the store is open, so that probes see "starting"
+//! instead of a refused connection. `/healthz`, `/readyz` and `/metrics` need no credentials, since probes and scrapers
+//! rarely have any: they hold counts and names of buckets, never keys of objects and never secrets. Everything under
+//! `/api/` wants HTTP Basic with the access key and secret key of a user who has an `admin` grant, or a session that
+//! began with those.
 
 mod access;
 pub mod api;
@@ -54,7 +55,8 @@ use session::cookie;
 use session::table::Sessions;
 use session::throttle::Throttle;
 
-/// Largest body of an admin request, in bytes: thousands of policy rules fit. Contents of objects have a limit of their own.
+/// Largest body of an admin request, in bytes: thousands of policy rules fit. Contents of objects have a limit of their
+/// own.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// What there is once the store has been recovered.

@@ -1,9 +1,10 @@
 //! What a browser says of the page that a request comes from.
 //!
-//! Credentials are bound to the host: the session's cookie by the browser (and `SameSite=Strict` keeps it at home), keys by
-//! whoever types them. That is also why no list of host names is kept against DNS rebinding: a page of a stranger whose name comes to
-//! point here asks under the stranger's name, for which the browser holds neither cookie nor keys, and gets what anybody gets:
-//! health, metrics, the empty console. A list would have to know every name of every proxy and service in front of us.
+//! Credentials are bound to the host: the session's cookie by the browser (and `SameSite=Strict` keeps it at home),
+//! keys by whoever types them. That is also why no list of host names is kept against DNS rebinding: a page of a
+//! stranger whose name comes to point here asks under the stranger's name, for which the browser holds neither cookie
+//! nor keys, and gets what anybody gets: health, metrics, the empty console. A list would have to know every name of
+//! every proxy and service in front of us.
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
@@ -21,8 +22,8 @@ pub(crate) fn refuse_other_sites(parts: &Parts) -> Answer<()> {
     Ok(())
 }
 
-/// Refuses requests that another origin's page has made: a page of the same host on another port is of the same site, and its
-/// requests carry the cookie. Where the browser does not say the relation, the names are compared.
+/// Refuses requests that another origin's page has made: a page of the same host on another port is of the same site,
+/// and its requests carry the cookie. Where the browser does not say the relation, the names are compared.
 pub(crate) fn refuse_other_origins(parts: &Parts) -> Answer<()> {
     let from_here = match text(&parts.headers, FETCH_SITE) {
         Some(relation) => relation == "same-origin" || relation == "none",

@@ -1,4 +1,5 @@
-//! Bodies that hardly come: a client that announces one and sends a byte now and then would keep its connection, of which there are few.
+//! Bodies that hardly come: a client that announces one and sends a byte now and then would keep its connection, of
+//! which there are few.
 
 use std::sync::Arc;
 

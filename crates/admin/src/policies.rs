@@ -21,7 +21,8 @@ use crate::responses::{BodyProblems, Problems, Stale};
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 struct IfMatch {
-    /// The ETag of an earlier answer: the request is refused if the policies have changed since. `*` and none: it is not.
+    /// The ETag of an earlier answer: the request is refused if the policies have changed since. `*` and none: it is
+    /// not.
     #[expect(dead_code, reason = "read from the headers, where its absence shows")]
     #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|[0-9]{1,15}|"[0-9]{1,15}")$"#)]
     if_match: Option<String>,

@@ -1,5 +1,5 @@
-//! Connections for probes and scrapers when all others are taken: a worker that is well must not look dead, however many clients hold
-//! on to its admin port.
+//! Connections for probes and scrapers when all others are taken: a worker that is well must not look dead, however
+//! many clients hold on to its admin port.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What the worker does, as the console draws it: from the metrics that it has for Prometheus anyway, so that both tell the same.
+//! What the worker does, as the console draws it: from the metrics that it has for Prometheus anyway, so that both tell
+//! the same.
 //!
 //! Every [`PERIOD`] the metrics are written out and read back; a [`Sample`] is what changed since the last time.
 
@@ -23,7 +24,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 const SAMPLES_MAX: usize = 720;
 /// Samples of a minute, over which the rate of draining is taken.
 const DRAIN_SAMPLES: usize = 12;
-/// Paths and buckets in one sample: those with the most bytes. With thousands of rules, an hour of all would fill the memory.
+/// Paths and buckets in one sample: those with the most bytes. With thousands of rules, an hour of all would fill the
+/// memory.
 const READS_MAX: usize = 100;
 
 #[derive(Default)]
@@ -85,8 +87,8 @@ impl Sampler {
         self.taken.lock().samples.iter().filter(|sample| sample.time_ms > time_ms).cloned().collect()
     }
 
-    /// In how many seconds the backlog is empty if it goes on as in the last minute. Deletes have no bytes: they are counted when
-    /// nothing else waits.
+    /// In how many seconds the backlog is empty if it goes on as in the last minute. Deletes have no bytes: they are
+    /// counted when nothing else waits.
     pub(crate) fn drain_seconds(&self) -> Option<f64> {
         let taken = self.taken.lock();
         let newest = taken.samples.back()?;

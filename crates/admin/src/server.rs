@@ -26,8 +26,8 @@ use crate::access::Peer;
 use crate::reserve::Reserve;
 use crate::{Admin, sampler};
 
-/// Probes, scrapers and a few humans; more is a mistake or an attack. An address has at most a quarter of them. Who comes beyond that
-/// is asked for its health alone: see [`Reserve`].
+/// Probes, scrapers and a few humans; more is a mistake or an attack. An address has at most a quarter of them. Who
+/// comes beyond that is asked for its health alone: see [`Reserve`].
 const CONNECTIONS_MAX: usize = 256;
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 64;
 /// How long such a connection lasts.
@@ -160,7 +160,8 @@ fn split(request: Request<Incoming>) -> (Request<Body>, Option<Rest<BodyDataStre
     (Request::from_parts(parts, Body::from_stream(body)), Some(rest))
 }
 
-/// The `Date` of an answer. hyper's own is renewed forward only: after the clock was set back it would stay in the future.
+/// The `Date` of an answer. hyper's own is renewed forward only: after the clock was set back it would stay in the
+/// future.
 fn date(unix_ms: u64) -> HeaderValue {
     let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(unix_ms));
     HeaderValue::try_from(text).expect("a date is ASCII")

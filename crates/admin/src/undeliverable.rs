@@ -54,7 +54,8 @@ pub(crate) struct Version {
     generation: u64,
 }
 
-/// Keeps an undeliverable object here and nowhere else, as a transient one. It is not evicted, and lost with this worker's disks.
+/// Keeps an undeliverable object here and nowhere else, as a transient one. It is not evicted, and lost with this
+/// worker's disks.
 #[utoipa::path(post, path = "/api/v1/undeliverable/keep", tag = "objects", params(Version),
     responses((status = 204, description = "It is transient."), Problems, Absent, StorageProblems))]
 pub(crate) async fn keep_undeliverable(

@@ -1,5 +1,5 @@
-//! The pieces that every request meets, on a disk in memory: `cargo bench -p forebay-cache`. Only the order of magnitude of single figures
-//! means something; criterion compares them with those of the last run.
+//! The pieces that every request meets, on a disk in memory: `cargo bench -p forebay-cache`. Only the order of
+//! magnitude of single figures means something; criterion compares them with those of the last run.
 
 #[path = "../tests/cache/support/mod.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]

@@ -20,12 +20,12 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use crate::fair_share::Tenant;
 use crate::{Error, ErrorKind, Mount, Mounts, Result};
 
-/// How long the existence of a bucket is believed without looking again. Creation and deletion through this worker are seen
-/// at once.
+/// How long the existence of a bucket is believed without looking again. Creation and deletion through this worker are
+/// seen at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
-/// Resolves buckets. Those that have been seen are in the catalog: they go on to serve and to take writes while the under
-/// store is out of reach, and looking again never keeps a request waiting.
+/// Resolves buckets. Those that have been seen are in the catalog: they go on to serve and to take writes while the
+/// under store is out of reach, and looking again never keeps a request waiting.
 pub(crate) struct Buckets {
     env: Env,
     catalog: Arc<dyn Catalog>,
@@ -35,8 +35,8 @@ pub(crate) struct Buckets {
     gates: Mutex<HashMap<BucketName, Arc<RwLock<()>>>>,
     /// Buckets deleted in this life.
     deletions: AtomicU64,
-    /// Shared by those who note buckets in the catalog, alone while one is deleted: a note that came in between would outlast a crash,
-    /// and let a bucket that is gone take writes.
+    /// Shared by those who note buckets in the catalog, alone while one is deleted: a note that came in between would
+    /// outlast a crash, and let a bucket that is gone take writes.
     noting: RwLock<()>,
 }
 
@@ -77,7 +77,8 @@ impl Buckets {
         Arc::clone(gates.entry(bucket.clone()).or_default())
     }
 
-    /// While this is held the bucket exists and is not deleted. Held by whoever changes objects, until that is committed.
+    /// While this is held the bucket exists and is not deleted. Held by whoever changes objects, until that is
+    /// committed.
     ///
     /// # Errors
     /// As [`Buckets::mount`].
@@ -131,7 +132,8 @@ impl Buckets {
         }
     }
 
-    /// Forgets the bucket when it is gone. What it holds here stays: it may come back, and nothing else has its dirty objects.
+    /// Forgets the bucket when it is gone. What it holds here stays: it may come back, and nothing else has its dirty
+    /// objects.
     fn look_again(&self, root: Arc<dyn BucketRoot>, bucket: BucketName) {
         let (known, catalog) = (Arc::clone(&self.known), Arc::clone(&self.catalog));
         forebay_env::spawn(async move {
@@ -145,8 +147,8 @@ impl Buckets {
         });
     }
 
-    /// Remembers a bucket that was there after so many deletions. `None` when there were more since: the bucket may be gone, and nobody
-    /// may write to it, not even until that is found out.
+    /// Remembers a bucket that was there after so many deletions. `None` when there were more since: the bucket may be
+    /// gone, and nobody may write to it, not even until that is found out.
     async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName, deletions: u64) -> Result<Option<Mount>> {
         let _nothing_is_deleted = self.noting.read().await;
         if self.deletions.load(Ordering::SeqCst) != deletions {

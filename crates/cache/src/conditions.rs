@@ -5,7 +5,8 @@ use forebay_types::{ETag, ObjectInfo};
 use crate::{Conditions, Error, ErrorKind, IfRange, Result, TagCondition};
 
 impl TagCondition {
-    /// `remote` is the tag that the under store has given the same bytes, and that its listings show: both name this version.
+    /// `remote` is the tag that the under store has given the same bytes, and that its listings show: both name this
+    /// version.
     fn holds(&self, info: &ObjectInfo, remote: Option<&ETag>) -> bool {
         match self {
             Self::Any => true,
@@ -19,8 +20,8 @@ impl Conditions {
         *self == Self::default()
     }
 
-    /// Checks a read of an object that exists, which the under store calls `remote`. `If-Match` overrules `If-Unmodified-Since`,
-    /// `If-None-Match` overrules `If-Modified-Since` (RFC 9110, section 13.2.2).
+    /// Checks a read of an object that exists, which the under store calls `remote`. `If-Match` overrules
+    /// `If-Unmodified-Since`, `If-None-Match` overrules `If-Modified-Since` (RFC 9110, section 13.2.2).
     ///
     /// # Errors
     /// `PreconditionFailed` or `NotModified`, with the object.

@@ -48,11 +48,13 @@ pub enum ErrorKind {
     InvalidPartNumber,
     /// The path's policy or the under store's credentials refuse this.
     AccessDenied,
-    /// Pinned data fills its share, the disks are full, no file descriptor is left, or no disk answers: try again later (503 SlowDown).
+    /// Pinned data fills its share, the disks are full, no file descriptor is left, or no disk answers: try again later
+    /// (503 SlowDown).
     SlowDown,
     /// More than the disks or the share of pinned data can ever hold (507).
     InsufficientStorage,
-    /// The under store is out of reach or failing, or a disk does not answer (503): a write may have been done, or may yet be.
+    /// The under store is out of reach or failing, or a disk does not answer (503): a write may have been done, or may
+    /// yet be.
     Unavailable,
     /// The only copy of the bytes is damaged or missing (500).
     Corrupt,
@@ -186,7 +188,8 @@ impl From<forebay_ufs::Error> for Error {
             Ufs::Precondition => ErrorKind::PreconditionFailed,
             Ufs::Conflict => ErrorKind::Conflict,
             Ufs::Throttled => ErrorKind::SlowDown,
-            // Clients have shown that they may: it is the operator who must do something, and they had better ask again.
+            // Clients have shown that they may: it is the operator who must do something, and they had better ask
+            // again.
             Ufs::Unavailable | Ufs::Ambiguous | Ufs::Credentials => ErrorKind::Unavailable,
             Ufs::Denied => ErrorKind::AccessDenied,
             Ufs::Unsupported => ErrorKind::NotImplemented,

@@ -1,10 +1,11 @@
 //! What under stores and buckets share, so that none takes all of it: places among the fetches, and among the uploads.
 //!
-//! How much one may have depends on how much is free, after dynamic queue length thresholds (Choudhury and Hahne, IEEE/ACM Transactions on
-//! Networking 6(2), 1998). An under store may have twice what is free: alone two thirds of all, so that a third stays for whoever comes. A
-//! bucket may have four times what its under store could still get, and one requester three times what its bucket could. What is given back goes to
-//! the one that has least. So one that holds its places for long, since it is slow or does not answer, leaves room for the others, and those that are
-//! busy share evenly.
+//! How much one may have depends on how much is free, after dynamic queue length thresholds (Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6(2), 1998). An under store may have twice what is free: alone two thirds of
+//! all, so that a third stays for whoever comes. A bucket may have four times what its under store could still get, and
+//! one requester three times what its bucket could. What is given back goes to the one that has least. So one that
+//! holds its places for long, since it is slow or does not answer, leaves room for the others, and those that are busy
+//! share evenly.
 
 use std::collections::BTreeMap;
 
@@ -210,7 +211,8 @@ mod tests {
         }
     }
 
-    /// More buckets than places, each with more waiters than one: whoever has nothing waits its turn, whatever its name.
+    /// More buckets than places, each with more waiters than one: whoever has nothing waits its turn, whatever its
+    /// name.
     #[tokio::test]
     async fn buckets_take_turns_when_there_are_more_of_them_than_places() {
         let places = Places::new(TenantShares::new(1));

@@ -1,4 +1,5 @@
-//! A fuzz target: what the cache keeps in the store beside each object. It takes any bytes and panics where a promise is broken.
+//! A fuzz target: what the cache keeps in the store beside each object. It takes any bytes and panics where a promise
+//! is broken.
 
 use crate::metadata::{Annex, decode_info, encode_info};
 

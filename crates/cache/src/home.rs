@@ -1,5 +1,5 @@
-//! What is valid only at a key's home, the one worker that may change the key: built when keys are gained, and dropped when they are lost.
-//! A worker alone is the home of all keys, from its start to its stop.
+//! What is valid only at a key's home, the one worker that may change the key: built when keys are gained, and dropped
+//! when they are lost. A worker alone is the home of all keys, from its start to its stop.
 
 mod gained;
 pub(crate) mod lost;

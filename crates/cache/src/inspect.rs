@@ -127,7 +127,8 @@ const RANGES_MAX: usize = 1000;
 const LOOKS: usize = 16;
 
 impl Cache {
-    /// Lists objects with what the cache holds of each. Reads no bytes and changes nothing, the order of eviction included.
+    /// Lists objects with what the cache holds of each. Reads no bytes and changes nothing, the order of eviction
+    /// included.
     ///
     /// # Errors
     /// As [`Cache::list`].

@@ -52,8 +52,9 @@ pub use write::receive::BodyDigests;
 
 use worker::Worker;
 
-/// Does what must not stay half done when the caller goes away in the middle: a client that breaks its connection drops the
-/// future of its request at whatever it waits for. Begins at once: a future of this would have to hold the work first, which is large.
+/// Does what must not stay half done when the caller goes away in the middle: a client that breaks its connection drops
+/// the future of its request at whatever it waits for. Begins at once: a future of this would have to hold the work
+/// first, which is large.
 fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send {
@@ -83,7 +84,8 @@ impl Cache {
         self.worker.head(request).await
     }
 
-    /// Deleting what is absent is no error. With `if_match` in the conditions, `PreconditionFailed` when the object is another.
+    /// Deleting what is absent is no error. With `if_match` in the conditions, `PreconditionFailed` when the object is
+    /// another.
     pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let (worker, path, conditions) = (Arc::clone(&self.worker), path.clone(), conditions.clone());
         self.worker.unless_stalled(async move { worker.delete(&path, &conditions).await }).await
@@ -183,13 +185,15 @@ impl Cache {
         self.worker.pass_through(bucket).await
     }
 
-    /// Whether anything of this object waits to reach the under store: then a request that passes through would not see it.
+    /// Whether anything of this object waits to reach the under store: then a request that passes through would not see
+    /// it.
     pub async fn is_dirty(&self, path: &ObjectPath) -> Result<bool> {
         self.worker.is_here(path).await
     }
 
-    /// Before a request passes through that changes this object. Nothing of it is cached from here on, and nothing else is done to it until
-    /// the [`PassingChange`] ends. `None` while anything of the object waits to reach the under store.
+    /// Before a request passes through that changes this object. Nothing of it is cached from here on, and nothing else
+    /// is done to it until the [`PassingChange`] ends. `None` while anything of the object waits to reach the under
+    /// store.
     ///
     /// # Errors
     /// `SlowDown` while an earlier request for the object may still be carried out there.
@@ -203,8 +207,8 @@ impl Cache {
         self.worker.policies.present()
     }
 
-    /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check). `by` and `reason` go to
-    /// the history. Returns the new version: the present one when nothing changes.
+    /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check). `by` and
+    /// `reason` go to the history. Returns the new version: the present one when nothing changes.
     pub async fn set_policies(
         &self,
         rules: Vec<PolicyRule>,
@@ -226,8 +230,8 @@ impl Cache {
         self.worker.status()
     }
 
-    /// Pushes dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) to the under store now, and waits until none of
-    /// what waited is left.
+    /// Pushes dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) to the under store now, and waits until
+    /// none of what waited is left.
     pub async fn persist(&self, prefix: &str) -> Result<()> {
         let (worker, prefix) = (Arc::clone(&self.worker), prefix.to_owned());
         to_the_end(async move { worker.persist(&prefix).await }).await
@@ -247,8 +251,8 @@ impl Cache {
         self.worker.lose(slots).await
     }
 
-    /// Begins to work on the keys of slots that this worker has become the home of: after [`Cache::lose`], or after a start
-    /// that had them not.
+    /// Begins to work on the keys of slots that this worker has become the home of: after [`Cache::lose`], or after a
+    /// start that had them not.
     ///
     /// # Errors
     /// Whatever the catalog answers. The keys take no writes then, and another try is safe.
@@ -262,8 +266,8 @@ impl Cache {
         self.tasks.has_failed()
     }
 
-    /// Stops the background work, waits for what is under way (for [`Settings::drain_timeout`] at most) and closes the store. What
-    /// is dirty stays, durable, for the next start.
+    /// Stops the background work, waits for what is under way (for [`Settings::drain_timeout`] at most) and closes the
+    /// store. What is dirty stays, durable, for the next start.
     pub async fn close(&self) -> Result<()> {
         self.worker.stop.cancel();
         tokio::select! {
@@ -296,7 +300,8 @@ pub struct Status {
     /// Objects and deletes that the under store refuses, see [`Cache::undeliverable`].
     #[serde(default)]
     pub undeliverable: u64,
-    /// Acknowledged objects whose bytes are missing: a directory was forgotten, or a file is gone. As the start has found them.
+    /// Acknowledged objects whose bytes are missing: a directory was forgotten, or a file is gone. As the start has
+    /// found them.
     #[serde(default)]
     pub missing_objects: u64,
     pub pinned_bytes: u64,
@@ -309,7 +314,8 @@ pub struct Status {
     /// Of the capacity, what others on the file systems have taken.
     #[serde(default)]
     pub unavailable_bytes: u64,
-    /// The rest of the capacity: headers, records of deletes, and what was overwritten or evicted and waits for reclaim.
+    /// The rest of the capacity: headers, records of deletes, and what was overwritten or evicted and waits for
+    /// reclaim.
     #[serde(default)]
     pub overhead_bytes: u64,
     /// Writes that were refused since the start because pinned data fills its share, and because the disks are full.

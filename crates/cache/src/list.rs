@@ -1,8 +1,8 @@
 //! Listing: what the under store lists, with what it does not have yet laid over it.
 //!
 //! The catalog is read before the under store, region by region: an object that is persisted in between is then in
-//! both, and one that leaves the catalog is in the under store already. Read the other way round it could be in neither.
-//! A later page of an under store may be as old as its first one: see [`positions`].
+//! both, and one that leaves the catalog is in the under store already. Read the other way round it could be in
+//! neither. A later page of an under store may be as old as its first one: see [`positions`].
 
 pub(crate) mod positions;
 
@@ -30,8 +30,8 @@ const GROUP_RECORDS: usize = 4;
 /// Names that an under store is asked for at first below a common prefix that may be empty.
 const GROUP_NAMES: usize = 100;
 
-/// Names that an under store which goes on by token is asked for at least: MinIO ends listings of one name at a time early, and those that go
-/// on by name. What is not shown yet is on the same page the next time.
+/// Names that an under store which goes on by token is asked for at least: MinIO ends listings of one name at a time
+/// early, and those that go on by name. What is not shown yet is on the same page the next time.
 const TOKEN_PAGE_MIN: usize = 10;
 
 /// Names that one page of an under store holds at most: S3's own limit.
@@ -104,7 +104,8 @@ impl Worker {
                 }
                 let Some(next) = region.next else { return Ok((page.finish(), None)) };
                 at = next;
-                // There may be nothing more to show: all of it may have been deleted here. S3, too, may end with an empty page.
+                // There may be nothing more to show: all of it may have been deleted here. S3, too, may end with an
+                // empty page.
                 if page.names == request.limit && region.is_cut_by_under_store {
                     return Ok((page.turn(), Some(at)));
                 }
@@ -231,8 +232,8 @@ impl Worker {
         Ok(Region { items, next, is_cut_by_under_store: remote.next.is_some() })
     }
 
-    /// The records of one region, and the last of them when there are more behind it. One record that is no tombstone shows a common
-    /// prefix: what else is below it is passed over, however much that is.
+    /// The records of one region, and the last of them when there are more behind it. One record that is no tombstone
+    /// shows a common prefix: what else is below it is passed over, however much that is.
     async fn catalog_region(
         &self,
         bucket: &BucketName,

@@ -1,7 +1,7 @@
 //! Per-key locks for writers, and the fence that keeps late readers from undoing a write.
 //!
-//! Nobody changes a key without its lock, and there is no lock for a key that is not at home here. So a slot is given up
-//! when its locks are closed and the last one that is held is free.
+//! Nobody changes a key without its lock, and there is no lock for a key that is not at home here. So a slot is given
+//! up when its locks are closed and the last one that is held is free.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;

@@ -148,7 +148,8 @@ impl Worker {
         self.lock_in_upload(upload, &format!("{}/{number}", upload.upload_id)).await
     }
 
-    /// So are completions and aborts of one upload: in WRITE_THROUGH a completion changes the under store before it is committed.
+    /// So are completions and aborts of one upload: in WRITE_THROUGH a completion changes the under store before it is
+    /// committed.
     async fn lock_end(&self, upload: &UploadRef) -> Result<KeyGuard> {
         self.lock_in_upload(upload, &upload.upload_id).await
     }
@@ -290,7 +291,8 @@ fn completed_again(completed: &CompletedUpload) -> Written {
     }
 }
 
-/// Where the upload names an algorithm, its parts come with it or, when the whole is summed up from their bytes, without any.
+/// Where the upload names an algorithm, its parts come with it or, when the whole is summed up from their bytes,
+/// without any.
 fn check_part_algorithm(upload: &UploadRecord, body: &Incoming) -> Result<()> {
     let Some(expected) = upload.checksum_algorithm else { return Ok(()) };
     let given = || body.checksums.iter().map(|checksum| checksum.algorithm).chain(body.compute.iter().copied());

@@ -145,7 +145,8 @@ impl Worker {
     }
 }
 
-/// What of the capacity is neither free nor of an object. An object that is in memory before its segment counts may exceed the rest for a moment.
+/// What of the capacity is neither free nor of an object. An object that is in memory before its segment counts may
+/// exceed the rest for a moment.
 fn overhead_bytes(usage: &Usage) -> u64 {
     let told = [usage.pinned_bytes, usage.evictable_bytes, usage.free_bytes, usage.unavailable_bytes];
     usage.capacity_bytes.saturating_sub(told.iter().sum())

@@ -35,11 +35,12 @@ use crate::worker::{Current, Worker};
 use crate::write::change::{end_intent, intent};
 use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 
-/// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has changed the
-/// under store in between.
+/// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has
+/// changed the under store in between.
 const CONDITION_TRIES: usize = 4;
 
-/// Objects of this size on are not sent before it is known what they replace: sending them twice would take longer than to ask.
+/// Objects of this size on are not sent before it is known what they replace: sending them twice would take longer than
+/// to ask.
 const ASK_FIRST_BYTES: u64 = 8 << 20;
 
 /// The bytes of an object of the store, for an upload. They are verified as they are read: damaged bytes never leave.
@@ -132,10 +133,11 @@ impl LargeUploads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
     Nothing,
-    /// It can't be read: it may be damaged, or missing, or the disk may read it later. What is written now takes its place in the catalog first,
-    /// so that it never follows.
+    /// It can't be read: it may be damaged, or missing, or the disk may read it later. What is written now takes its
+    /// place in the catalog first, so that it never follows.
     Unreadable,
-    /// The under store refuses it, and nothing of it is on its way. What is written now takes its place when the under store has that.
+    /// The under store refuses it, and nothing of it is on its way. What is written now takes its place when the under
+    /// store has that.
     Refused,
 }
 
@@ -146,7 +148,8 @@ enum Done {
     Deleted,
     /// Somebody else has changed the object since its state was known; ours is kept here and goes nowhere.
     Conflict,
-    /// The under store holds a newer write of ours, of which nothing is known here any more: see [`crate::read::doubt`].
+    /// The under store holds a newer write of ours, of which nothing is known here any more: see
+    /// [`crate::read::doubt`].
     Superseded,
 }
 
@@ -230,8 +233,8 @@ impl Worker {
         }
     }
 
-    /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now. Every request runs to its end, also when
-    /// another fails: dropped before, its outcome would not be known to anybody.
+    /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now. Every request runs to its end,
+    /// also when another fails: dropped before, its outcome would not be known to anybody.
     pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
         let scope = Scope::parse(prefix)?;
         let waiting = self.home.queue.waiting(&scope);
@@ -251,7 +254,8 @@ impl Worker {
         first_error
     }
 
-    /// Waits until nothing of this key waits for the under store, and holds its lock then, unless what waits can't be persisted.
+    /// Waits until nothing of this key waits for the under store, and holds its lock then, unless what waits can't be
+    /// persisted.
     pub(crate) async fn lock_when_persisted(
         &self,
         path: &ObjectPath,
@@ -298,8 +302,8 @@ impl Worker {
         Err(Error::new(ErrorKind::Unavailable, context))
     }
 
-    /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock, and `may_wait` when no
-    /// client waits for the outcome.
+    /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock, and `may_wait`
+    /// when no client waits for the outcome.
     pub(crate) async fn persist_object(
         &self,
         path: &ObjectPath,
@@ -309,7 +313,8 @@ impl Worker {
         self.persist_newest(path, upload, may_wait, &mut None).await.map(|_| ())
     }
 
-    /// Notes which generation it has `tried`. Returns whether nothing waits any more because the under store has it, rather than because of a conflict.
+    /// Notes which generation it has `tried`. Returns whether nothing waits any more because the under store has it,
+    /// rather than because of a conflict.
     #[tracing::instrument(target = SPANS, name = "persist", skip_all, fields(aws.s3.bucket = %path.bucket, aws.s3.key = %path.key))]
     async fn persist_newest(
         &self,
@@ -411,8 +416,9 @@ impl Worker {
         true
     }
 
-    /// What need not be sent, since the under store has it or something newer. It is asked only where the record may be out of date, or the bytes
-    /// are gone (a directory was forgotten, or a file is missing), and where a write went past what waits, `passing` or one before.
+    /// What need not be sent, since the under store has it or something newer. It is asked only where the record may be
+    /// out of date, or the bytes are gone (a directory was forgotten, or a file is missing), and where a write went
+    /// past what waits, `passing` or one before.
     async fn look_when_in_doubt(
         &self,
         path: &ObjectPath,
@@ -553,8 +559,8 @@ impl Worker {
         Failure::UnderStore(error)
     }
 
-    /// The record of a key and, when it is dirty, the object of this very generation: the key may be written again between the two looks.
-    /// A dirty record without one has lost its bytes.
+    /// The record of a key and, when it is dirty, the object of this very generation: the key may be written again
+    /// between the two looks. A dirty record without one has lost its bytes.
     async fn dirty(&self, path: &ObjectPath) -> Result<(Current, Option<Object>)> {
         let mut seen = None;
         loop {
@@ -615,9 +621,9 @@ impl Worker {
             (false, State::Dirty | State::Tombstone) => (Some(rebased(now, done)), LocalChange::default()),
             (false, State::Transient | State::Conflict) => return Ok(()),
         };
-        // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH) must
-        // not be followed by the ghost of an older dirty version after a crash. Clients who write meanwhile need not wait for
-        // a sync of this alone.
+        // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH)
+        // must not be followed by the ghost of an older dirty version after a crash. Clients who write meanwhile need
+        // not wait for a sync of this alone.
         let writes = if noted { vec![end_intent(path)] } else { Vec::new() };
         let transaction = Transaction { writes, local, may_wait, ..Transaction::default() };
         self.change_record(path, &current, after.as_ref(), transaction).await?;
@@ -639,7 +645,8 @@ fn keeps_changing() -> Failure {
     Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store"))
 }
 
-/// Whether the under store has an object under a key that it does not delete. A name that it refuses to read, too, names nothing in it.
+/// Whether the under store has an object under a key that it does not delete. A name that it refuses to read, too,
+/// names nothing in it.
 pub(crate) async fn can_have(under_store: &dyn UnderStore, path: &ObjectPath) -> forebay_ufs::Result<bool> {
     match under_store.get(&path.key, None, None).await {
         Ok(_) => Ok(true),
@@ -654,7 +661,8 @@ enum Found {
     Nothing,
     /// The very generation that was sent: an earlier try has landed.
     Ours(ETag),
-    /// May be replaced: an earlier generation of the same dirty stretch, or, when the state was not known, whatever it is.
+    /// May be replaced: an earlier generation of the same dirty stretch, or, when the state was not known, whatever it
+    /// is.
     Replaceable(ETag),
     Foreign,
 }
@@ -682,7 +690,8 @@ fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
     ObjectRecord { base, dirty_since: now.generation, dirty_since_ms: now.last_modified_ms, ..now.clone() }
 }
 
-/// Reads go on to show our version, the under store keeps the other; a new write of the key decides. A delete is given up.
+/// Reads go on to show our version, the under store keeps the other; a new write of the key decides. A delete is given
+/// up.
 fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
     tracing::error!(%path, state = ?now.state, "somebody else has changed the object in the under store: conflict");
     match now.state {

@@ -18,7 +18,8 @@ use utoipa::ToSchema;
 
 use crate::{Cache, Error, ErrorKind, Result};
 
-/// Versions in the history: enough to see what was changed when, and little beside the rest of a catalog, however large the rules.
+/// Versions in the history: enough to see what was changed when, and little beside the rest of a catalog, however large
+/// the rules.
 const HISTORY_VERSIONS: usize = 100;
 
 /// Who replaces the rules when the configuration does.
@@ -37,8 +38,8 @@ fn check(rules: Vec<PolicyRule>) -> Result<PolicySet> {
     PolicySet::new(rules).map_err(|error| Error::new(ErrorKind::InvalidArgument, error.to_string()))
 }
 
-/// Commits rules, and with them their entry in the history where they make a new version, if the catalog's version of the rules is
-/// still `expected`.
+/// Commits rules, and with them their entry in the history where they make a new version, if the catalog's version of
+/// the rules is still `expected`.
 async fn store(
     catalog: &dyn Catalog,
     record: PolicyRecord,
@@ -65,8 +66,8 @@ async fn store(
     Ok(())
 }
 
-/// Which versions go, of those that are kept, the oldest first, when one more comes: the oldest of who has made most of them. So nobody who
-/// may change a little takes away what others can go back to.
+/// Which versions go, of those that are kept, the oldest first, when one more comes: the oldest of who has made most of
+/// them. So nobody who may change a little takes away what others can go back to.
 fn superfluous<K>(mut kept: Vec<(K, String)>, by: &str) -> Vec<K> {
     let mut gone = Vec::new();
     while kept.len() >= HISTORY_VERSIONS {
@@ -89,8 +90,9 @@ async fn last_revision(catalog: &dyn Catalog) -> Result<u64> {
 }
 
 impl Policies {
-    /// Takes the catalog's rules. The configuration's rules replace them when there are none yet, or when the configuration is
-    /// another than at the last start: so an edit of the file counts, and a change at run time survives a restart.
+    /// Takes the catalog's rules. The configuration's rules replace them when there are none yet, or when the
+    /// configuration is another than at the last start: so an edit of the file counts, and a change at run time
+    /// survives a restart.
     pub(crate) async fn load(env: &Env, catalog: &dyn Catalog, configured: Vec<PolicyRule>) -> Result<Self> {
         let configured = check(configured)?;
         let found = catalog.get(&records::policy_key()).await?;
@@ -149,8 +151,8 @@ impl Policies {
         set.resolve(path)
     }
 
-    /// Whether a record of this path may be one that only the operating system has: by the rules in force, or by rules that
-    /// were. What a start finds is synced before it is read.
+    /// Whether a record of this path may be one that only the operating system has: by the rules in force, or by rules
+    /// that were. What a start finds is synced before it is read.
     pub(crate) fn may_hold_unsynced(&self, path: &ObjectPath) -> bool {
         self.replaced_os.load(Ordering::SeqCst) || self.resolve(path).durability == Durability::Os
     }

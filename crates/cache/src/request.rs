@@ -113,8 +113,8 @@ pub struct ObjectHead {
     pub range: ByteRange,
     /// Whether a range or a part was asked for, and not refused by `If-Range`.
     pub is_partial: bool,
-    /// Of what is here, or else of the write that the under store got it from; `None` where Forebay has not written it. Where it is equal
-    /// twice, no write of ours was in between.
+    /// Of what is here, or else of the write that the under store got it from; `None` where Forebay has not written it.
+    /// Where it is equal twice, no write of ours was in between.
     pub(crate) generation: Option<Generation>,
 }
 

@@ -44,11 +44,12 @@ pub struct Settings {
     pub persist_backoff_min: Period,
     /// Longest pause between uploads of one object.
     pub persist_backoff_max: Period,
-    /// While nothing waits for the under store, how long the next write waits for more: uploads that begin together share their way through the
-    /// runtime and the sync of what they note. Nothing for tests whose clock stands still.
+    /// While nothing waits for the under store, how long the next write waits for more: uploads that begin together
+    /// share their way through the runtime and the sync of what they note. Nothing for tests whose clock stands still.
     #[serde(skip)]
     pub persist_delay: Period,
-    /// After a request whose answer was lost, how long nothing else is sent for the same object; and for all that is dirty after a crash.
+    /// After a request whose answer was lost, how long nothing else is sent for the same object; and for all that is
+    /// dirty after a crash.
     pub settle_time: Period,
     /// Multipart uploads and other leftovers without activity for this long are removed.
     pub leftover_timeout: Period,

@@ -74,7 +74,8 @@ impl Space {
         if Requester::present() == Requester::NOBODY { of_bucket } else { largest_share(of_bucket) }
     }
 
-    /// `None` when the bytes would exceed the share of pinned data, the bucket's share of that, or what one requester may have under way.
+    /// `None` when the bytes would exceed the share of pinned data, the bucket's share of that, or what one requester
+    /// may have under way.
     pub(crate) fn reserve(&self, store: &Store, bucket: &BucketName, bytes: u64) -> Option<Reservation> {
         let mut held = self.held.lock();
         // After the lock: a write that ends in between is in what is pinned then, if it is not in what is reserved.
@@ -101,7 +102,8 @@ impl Space {
         held.take(&path.bucket, before.map_or(0, pinned_bytes));
     }
 
-    /// A part is about to be committed. It is given back by [`Space::drop_part`] when that fails, and when another replaces it.
+    /// A part is about to be committed. It is given back by [`Space::drop_part`] when that fails, and when another
+    /// replaces it.
     pub(crate) fn add_part(&self, upload_id: &str, bucket: &BucketName, bytes: u64) {
         let mut held = self.held.lock();
         held.add(bucket, bytes + OBJECT_BYTES);

@@ -23,8 +23,8 @@ use crate::read::read_ahead::ReadAhead;
 use crate::space::Space;
 use crate::{Error, ErrorKind, Result, Settings};
 
-/// Looking at catalog and store one after the other can catch a commit between the two looks, and the next one when looking again; so
-/// often it does not.
+/// Looking at catalog and store one after the other can catch a commit between the two looks, and the next one when
+/// looking again; so often it does not.
 const LOCATE_TRIES: usize = 100;
 
 /// Records of the catalog that are read in one go.
@@ -98,8 +98,8 @@ impl Worker {
         }
     }
 
-    /// Whether the catalog has a record of the key: then an answer of the under store that came meanwhile counts for nothing. It may be of
-    /// a write that was never noted, and what is here comes back behind it.
+    /// Whether the catalog has a record of the key: then an answer of the under store that came meanwhile counts for
+    /// nothing. It may be of a write that was never noted, and what is here comes back behind it.
     pub(crate) async fn is_here(&self, path: &ObjectPath) -> Result<bool> {
         Ok(self.current(path).await?.record.is_some())
     }

@@ -15,8 +15,8 @@ pub trait Generations: Send + Sync {
     /// When no numbers are left.
     fn next(&self) -> Generation;
 
-    /// From here on, they are above all that any worker was given before. Called when keys were gained that were at home
-    /// elsewhere.
+    /// From here on, they are above all that any worker was given before. Called when keys were gained that were at
+    /// home elsewhere.
     ///
     /// # Errors
     /// Whatever the engine answers.

@@ -40,8 +40,8 @@ use crate::{Error, ErrorKind, Result};
 /// Version 1 is the first.
 pub const VERSION: u8 = 1;
 
-/// Of uploads and parts with a checksum that version 1 does not have. The fields are the same, and all others are written as version 1, which
-/// older releases read.
+/// Of uploads and parts with a checksum that version 1 does not have. The fields are the same, and all others are
+/// written as version 1, which older releases read.
 const VERSION_CHECKSUMS_OF_2026: u8 = 2;
 
 fn version_for(algorithms: impl IntoIterator<Item = Algorithm>) -> u8 {

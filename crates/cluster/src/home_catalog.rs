@@ -111,8 +111,8 @@ impl HomeCatalog {
     /// Makes this worker the home of more slots. Their records can be read and changed from here on.
     ///
     /// # Errors
-    /// `Unavailable` when another worker lives and has some of them; `Corrupt` for records that can't be decoded; whatever
-    /// the engine answers, and another try is safe then.
+    /// `Unavailable` when another worker lives and has some of them; `Corrupt` for records that can't be decoded;
+    /// whatever the engine answers, and another try is safe then.
     pub async fn take(&self, slots: &SlotSet) -> Result<()> {
         self.inner.take(slots).await
     }

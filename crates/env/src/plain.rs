@@ -5,7 +5,8 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What is read of a request that is not answered as such: a client that still writes would see a reset in the place of the answer.
+/// What is read of a request that is not answered as such: a client that still writes would see a reset in the place of
+/// the answer.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 
 /// Whether the first byte is of a method of HTTP. A handshake of TLS begins with another.

@@ -22,7 +22,8 @@ use connection::Keys;
 /// How long a connection may take to come about: a worker is near, or it is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an answer may take as a whole. The slowest is a page of a listing, of which an under store with retries may need most.
+/// How long an answer may take as a whole. The slowest is a page of a listing, of which an under store with retries may
+/// need most.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Largest answer, in bytes: a page of a thousand objects with the longest keys, each byte of them escaped, has 8 MB.

@@ -1,4 +1,5 @@
-//! The commands that talk to a running worker, one file for each family, and those that write what shells and `man` read.
+//! The commands that talk to a running worker, one file for each family, and those that write what shells and `man`
+//! read.
 
 mod cached;
 mod edit;

@@ -150,7 +150,8 @@ impl Sources {
             return Err(without(self, "under_store", "session_token", "access_key"));
         }
         let url = match text("url").as_str() {
-            // Who mounts buckets and names no under store means no other: a bucket with a slip in its name must not come about anywhere.
+            // Who mounts buckets and names no under store means no other: a bucket with a slip in its name must not
+            // come about anywhere.
             "" if !self.mounts.is_empty() => return Ok(None),
             "" => {
                 let here = std::path::absolute(UNDER_STORE_DEFAULT);

@@ -1,7 +1,7 @@
 //! `forebay doctor`: measures what the cache stands on, and says what will be the bottleneck.
 //!
-//! It reads the configuration as `serve` does and may run beside a server on the same directories: it takes no lock, its files have no
-//! names, and its objects are below a key that no one else uses.
+//! It reads the configuration as `serve` does and may run beside a server on the same directories: it takes no lock,
+//! its files have no names, and its objects are below a key that no one else uses.
 
 mod bottleneck;
 mod clock;

@@ -14,8 +14,8 @@ const FILES_PER_CONNECTION: u64 = 2;
 /// Where little is left to connections, they get one file of so many all the same.
 const LEAST_SHARE: u64 = 8;
 
-/// Files of this process are nobody else's, its memory is neither unless `core_dumps` says so, and it may open as many files as the
-/// administrator allows.
+/// Files of this process are nobody else's, its memory is neither unless `core_dumps` says so, and it may open as many
+/// files as the administrator allows.
 pub(crate) fn prepare_process(core_dumps: bool) {
     umask(Mode::RWXG | Mode::RWXO);
     if !core_dumps {
@@ -24,9 +24,9 @@ pub(crate) fn prepare_process(core_dumps: bool) {
     raise_open_files();
 }
 
-/// Memory holds secret keys, and what clients keep: it goes to no core file, and no other process of this user reads it or the
-/// environment (`ptrace`, `/proc/PID/mem`, `/proc/PID/environ`). The limit alone would not do: where `core_pattern` names a
-/// program, the kernel does not look at it.
+/// Memory holds secret keys, and what clients keep: it goes to no core file, and no other process of this user reads it
+/// or the environment (`ptrace`, `/proc/PID/mem`, `/proc/PID/environ`). The limit alone would not do: where
+/// `core_pattern` names a program, the kernel does not look at it.
 fn hide_memory() {
     let hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .and_then(|()| setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }));
@@ -61,8 +61,8 @@ pub(crate) fn open_files_needed(config: &Config, segments: u64) -> u64 {
     config.server.connections_max as u64 * FILES_PER_CONNECTION + open_files_beside_connections(config, segments)
 }
 
-/// `server.connections_max`, or fewer: connections never take the files that the disks and the under stores need. A file that a request
-/// needs for itself it may have to do without: most connections are idle.
+/// `server.connections_max`, or fewer: connections never take the files that the disks and the under stores need. A
+/// file that a request needs for itself it may have to do without: most connections are idle.
 pub(crate) fn connections_max(config: &Config, segments: u64, open_files_max: Option<u64>) -> usize {
     let Some(limit) = open_files_max else { return config.server.connections_max };
     let left = limit.saturating_sub(open_files_beside_connections(config, segments));

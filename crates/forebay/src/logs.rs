@@ -16,9 +16,9 @@ pub(crate) use traces::Traces;
 use crate::config::{Config, LogFormat, Problem};
 use crate::failure::Failure;
 
-/// Libraries whose lines are left out unless the filter names them. `s3s` calls every refused request an error, while here
-/// ERROR means that a human must act; what is worth knowing of a request `forebay_s3` says itself. `ureq` shows the headers that it
-/// sends, and those for a collector are secrets. Spans are for traces alone.
+/// Libraries whose lines are left out unless the filter names them. `s3s` calls every refused request an error, while
+/// here ERROR means that a human must act; what is worth knowing of a request `forebay_s3` says itself. `ureq` shows
+/// the headers that it sends, and those for a collector are secrets. Spans are for traces alone.
 const SILENT: [&str; 3] = ["s3s", "ureq", forebay_env::SPANS];
 
 /// Starts logging and, when they are wanted, traces. Once in the life of the process.

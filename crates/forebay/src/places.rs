@@ -29,7 +29,8 @@ pub(crate) struct Places {
 }
 
 struct Place {
-    /// Its URL without secrets; where several mounts have the same, with the bucket behind it: labels of metrics are unique.
+    /// Its URL without secrets; where several mounts have the same, with the bucket behind it: labels of metrics are
+    /// unique.
     label: String,
     url: String,
     buckets: Vec<String>,

@@ -61,15 +61,17 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     ended
 }
 
-/// Enough for all calls that disks and directories may have at once, so that one that does not answer stops no other. No more: each thread keeps
-/// some megabytes of what it has allocated and others have freed, and all of them stay as long as there is enough to do.
+/// Enough for all calls that disks and directories may have at once, so that one that does not answer stops no other.
+/// No more: each thread keeps some megabytes of what it has allocated and others have freed, and all of them stay as
+/// long as there is enough to do.
 fn blocking_threads(config: &Config) -> usize {
     let urls = config.mounts.values().chain(&config.root).map(|place| &place.url);
     let directories = urls.filter(|url| matches!(url, UnderStoreUrl::Directory(_))).count();
     config.store.data_dirs.len() * DISK_CALLS_MAX + directories * DIRECTORY_CALLS_MAX + OTHER_CALLS_MAX
 }
 
-/// Threads that get what requests leave of the processors, and a tenth when they leave nothing: uploads go on, and nobody waits for them.
+/// Threads that get what requests leave of the processors, and a tenth when they leave nothing: uploads go on, and
+/// nobody waits for them.
 fn background_runtime(blocking_threads: usize) -> std::io::Result<Runtime> {
     let told = Once::new();
     // For this thread alone, as Linux has it.
@@ -130,7 +132,8 @@ async fn work(
     let admin_stop = CancellationToken::new();
     let admin_task = forebay_env::spawn(forebay_admin::run(admin_listener, admin.clone(), admin_stop.clone()));
 
-    // A stop during recovery needs no care: recovery only reads what is durable, and cuts torn tails once more next time.
+    // A stop during recovery needs no care: recovery only reads what is durable, and cuts torn tails once more next
+    // time.
     let worker = tokio::select! {
         started = Worker::start(config, env, request_logs, log_metrics) => started?,
         () = signals.next() => return Ok(()),
@@ -190,8 +193,8 @@ async fn look_at_machine(config: Arc<Config>, env: Env, notices: Notices) {
     }
 }
 
-/// Ends when background work has ended by itself. A panic in a request ends that connection only; one in persistence or eviction
-/// would leave a worker that takes writes and never brings them to the under store, so the whole process ends,
+/// Ends when background work has ended by itself. A panic in a request ends that connection only; one in persistence or
+/// eviction would leave a worker that takes writes and never brings them to the under store, so the whole process ends,
 /// and recovery begins from what is on disk.
 async fn background_failure(cache: &Cache, env: &Env) {
     while !cache.has_failed() {

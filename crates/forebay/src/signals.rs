@@ -38,8 +38,8 @@ impl Signals {
         }
     }
 
-    /// Ends the process at the next signal. What was acknowledged is on disk already, so nothing is lost: the next start has
-    /// a little more to replay.
+    /// Ends the process at the next signal. What was acknowledged is on disk already, so nothing is lost: the next
+    /// start has a little more to replay.
     pub(crate) async fn exit_at_next(mut self) -> ! {
         self.next().await;
         tracing::warn!("second signal: ending at once");

@@ -26,7 +26,8 @@ use devices::{Device, ticks_ms};
 use health::{Condition, Facts, Lately};
 use saturation::{Interval, Saturation};
 
-/// As often as the history of the admin API takes a sample: what is shown there and what is watched are the same intervals.
+/// As often as the history of the admin API takes a sample: what is shown there and what is watched are the same
+/// intervals.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is watched, as metrics.

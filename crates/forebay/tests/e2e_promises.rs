@@ -1,4 +1,5 @@
-//! Promises that only a whole server can break: sizes and memory, full disks, conditions under contention, stops, policy changes.
+//! Promises that only a whole server can break: sizes and memory, full disks, conditions under contention, stops,
+//! policy changes.
 
 mod harness;
 
@@ -123,7 +124,8 @@ async fn objects_of_every_size_pass_through_bounded_memory() {
     assert_eq!(size, GIB as u64);
     let peak = peak_memory(server.id());
     println!("the server's peak of resident memory: {} MiB", peak >> 10);
-    // 64 MiB wait for the disks at most, 32 MiB are the memory tier, and the rest are buffers of requests; 1 GiB would be seen.
+    // 64 MiB wait for the disks at most, 32 MiB are the memory tier, and the rest are buffers of requests; 1 GiB would
+    // be seen.
     assert!(peak < 400 << 10, "{peak} KiB");
 }
 

@@ -16,7 +16,8 @@ pub(crate) fn has_grants(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("x-amz-grant-"))
 }
 
-/// Refuses what a new object or bucket would have to grant to others. Many tools send `private` with everything they make.
+/// Refuses what a new object or bucket would have to grant to others. Many tools send `private` with everything they
+/// make.
 pub(crate) fn check_new(acl: Option<&str>, headers: &HeaderMap) -> S3Result<()> {
     match acl {
         None | Some("private" | FULL_CONTROL_OF_THE_OWNER) if !has_grants(headers) => Ok(()),

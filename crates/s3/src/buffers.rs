@@ -1,5 +1,6 @@
-//! What requests hold of bodies that can only be believed, or read, as a whole: documents, and chunks with a signature. All of them share one
-//! budget, so that many that come slowly do not fill the memory. Of what is left, one access key leaves some to others.
+//! What requests hold of bodies that can only be believed, or read, as a whole: documents, and chunks with a signature.
+//! All of them share one budget, so that many that come slowly do not fill the memory. Of what is left, one access key
+//! leaves some to others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use crate::s3s_fixes::BodyError;
 
 /// For all requests together.
 const BYTES_MAX: usize = 128 << 20;
-/// What a request may hold beside: no more than its connection buffers. Most documents are smaller, and the chunks of SDKs are as large.
+/// What a request may hold beside: no more than its connection buffers. Most documents are smaller, and the chunks of
+/// SDKs are as large.
 const FREE_BYTES: usize = 64 << 10;
 /// A key has at most so many times what it leaves: as of connections and of pinned space.
 const SHARE: usize = 15;

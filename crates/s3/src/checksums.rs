@@ -1,4 +1,5 @@
-//! Checksums in requests and answers: in headers, whatever `s3s` knows of them, and in the fields of what it makes of documents.
+//! Checksums in requests and answers: in headers, whatever `s3s` knows of them, and in the fields of what it makes of
+//! documents.
 
 use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums};
 use http::{HeaderMap, HeaderValue};
@@ -91,7 +92,8 @@ pub(crate) fn without_field() -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL.into_iter().filter(|algorithm| algorithm.is_of_2026())
 }
 
-/// The SHA-256 and, behind it, the checksums without fields, until [`crate::s3s_fixes::checksums`] gives them elements of their own.
+/// The SHA-256 and, behind it, the checksums without fields, until [`crate::s3s_fixes::checksums`] gives them elements
+/// of their own.
 pub(crate) fn with_others(sha256: Option<String>, checksums: &Checksums, parts: usize) -> Option<String> {
     let text = |algorithm| checksum_text(checksums, algorithm, parts).map(|text| (algorithm, text));
     without_field().filter_map(text).fold(sha256, |before, (algorithm, text)| {

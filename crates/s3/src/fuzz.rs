@@ -1,5 +1,5 @@
-//! Fuzz targets: what this crate reads of requests before or beside `s3s`. Each takes any bytes and panics where a promise is
-//! broken. Whole requests are sent by the target `requests`, which needs nothing private.
+//! Fuzz targets: what this crate reads of requests before or beside `s3s`. Each takes any bytes and panics where a
+//! promise is broken. Whole requests are sent by the target `requests`, which needs nothing private.
 
 use std::sync::Arc;
 
@@ -127,8 +127,8 @@ fn headers(text: &[u8]) -> HeaderMap {
     headers
 }
 
-/// A request's method, target and headers, before its signature is looked at: what is let through has each header once, and is
-/// for this region.
+/// A request's method, target and headers, before its signature is looked at: what is let through has each header once,
+/// and is for this region.
 pub fn head(data: &[u8]) {
     let (line, rest) = data.split_at(data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len()));
     let Some((method, target)) = std::str::from_utf8(line).ok().and_then(|line| line.split_once(' ')) else { return };
@@ -181,8 +181,8 @@ fn signature_of(headers: &HeaderMap, path: &str, signed: &str, scope: &str) -> O
     Some(hex::encode(mac(&key, &string)))
 }
 
-/// Signatures in headers that are looked at without `s3s`: none is believed but the right one, for what it was made for. The first line is
-/// the path.
+/// Signatures in headers that are looked at without `s3s`: none is believed but the right one, for what it was made
+/// for. The first line is the path.
 pub fn signature(data: &[u8]) {
     let (path, rest) = data.split_at(data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len()));
     let Ok(path) = std::str::from_utf8(path) else { return };
@@ -318,8 +318,8 @@ pub fn header_values(data: &[u8]) {
     }
 }
 
-/// A form: what is passed on does not depend on how it arrives, is passed on again as it is, and a field that would be dropped is
-/// refused whatever else there is.
+/// A form: what is passed on does not depend on how it arrives, is passed on again as it is, and a field that would be
+/// dropped is refused whatever else there is.
 pub fn form(mut data: &[u8]) {
     let size = take(&mut data) + 1;
     let root = RootUser { access_key: "root".to_owned(), secret_key: Secret::new("root secret") };

@@ -1,9 +1,9 @@
-//! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, tags in conditions that are none,
-//! dates in older forms, an
-//! `Expires` or a `response-expires` that is no date, references to characters and newer checksums in a document, a `+` for a blank in the source of a copy.
+//! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, tags in
+//! conditions that are none, dates in older forms, an `Expires` or a `response-expires` that is no date, references to
+//! characters and newer checksums in a document, a `+` for a blank in the source of a copy.
 //!
-//! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that pass
-//! through, a route of `s3s` gets the request then, and `s3s` parses it once more.
+//! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that
+//! pass through, a route of `s3s` gets the request then, and `s3s` parses it once more.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ impl S3Route for Routes {
             return self.pass_through.call(request).await;
         }
         if request.extensions.remove::<IsDocument>().is_some() {
-            // Of who has no keys nothing is read before the operation has checked access: thousands would hold as many documents.
+            // Of who has no keys nothing is read before the operation has checked access: thousands would hold as many
+            // documents.
             if let Some(credentials) = &request.credentials {
                 if let Some(context) = request.extensions.get::<Arc<RequestContext>>()
                     && let Some(user) = self.pass_through.users.find(&credentials.access_key)
@@ -69,7 +70,8 @@ impl S3Route for Routes {
                     let _ = context.requester.set(user);
                 }
                 let read = request.input.collect().await;
-                // `s3s` compares the hash of the payload, and when no byte is to come does so without asking for the body.
+                // `s3s` compares the hash of the payload, and when no byte is to come does so without asking for the
+                // body.
                 let document = read.map_err(|error| {
                     let wrong = BodyError::from_stream(&*error);
                     error_with_status(wrong.code(), wrong.status(), wrong.message())

@@ -1,8 +1,8 @@
 //! Amazon S3's protocol over the cache: signatures, grants, XML, errors, and the HTTP/1.1 server around them.
 //!
-//! `s3s` reads and writes the protocol; what it gets wrong or leaves out is put right in one place, [`s3s_fixes`]. A request
-//! goes through [`service`] (identity, checks before the signature), `s3s` (signature, routing), [`authorize`] (grants) and
-//! one function of [`operations`], which asks the cache. Plain reads pass `s3s` by: [`short_path`].
+//! `s3s` reads and writes the protocol; what it gets wrong or leaves out is put right in one place, [`s3s_fixes`]. A
+//! request goes through [`service`] (identity, checks before the signature), `s3s` (signature, routing), [`authorize`]
+//! (grants) and one function of [`operations`], which asks the cache. Plain reads pass `s3s` by: [`short_path`].
 
 mod access_list;
 mod authorize;

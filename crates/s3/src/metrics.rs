@@ -29,8 +29,8 @@ struct DirectionLabels {
     direction: &'static str,
 }
 
-/// Upper bounds in seconds, 62.5 µs to 65 s by factors of 2: quantiles from p25 to p99 are interpolated inside one, so that they are off by
-/// less than half.
+/// Upper bounds in seconds, 62.5 µs to 65 s by factors of 2: quantiles from p25 to p99 are interpolated inside one, so
+/// that they are off by less than half.
 fn buckets() -> impl Iterator<Item = f64> {
     exponential_buckets(0.000_062_5, 2.0, 21)
 }

@@ -80,8 +80,8 @@ fn only_null_version(version_id: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// Refuses what would have to be done and is not: encryption (of forms; headers that ask for it, and for locks, are refused where
-/// access is checked) and access lists that grant anything to others.
+/// Refuses what would have to be done and is not: encryption (of forms; headers that ask for it, and for locks, are
+/// refused where access is checked) and access lists that grant anything to others.
 macro_rules! refuse_unsupported {
     ($input:expr, $headers:expr) => {{
         let input = &$input;

@@ -1,7 +1,7 @@
 //! Requests that the cache has no opinion on go to the under store as they are, when it is S3.
 //!
-//! They are signed again with the under store's credentials: `s3s` parses the request once more, for a [`Proxy`], with bucket
-//! and key rewritten. Without an S3 under store they get S3's own NotImplemented.
+//! They are signed again with the under store's credentials: `s3s` parses the request once more, for a [`Proxy`], with
+//! bucket and key rewritten. Without an S3 under store they get S3's own NotImplemented.
 
 use std::sync::Arc;
 
@@ -216,8 +216,8 @@ async fn verified_document(
     Ok(document.freeze())
 }
 
-/// An error with its code and status alone. What the store behind says of it may name its users, hosts and keys, and goes to the log; a
-/// redirect is for us, and would send clients past the cache.
+/// An error with its code and status alone. What the store behind says of it may name its users, hosts and keys, and
+/// goes to the log; a redirect is for us, and would send clients past the cache.
 fn in_our_words(answer: &HttpResponse, request_id: &str) -> S3Response<Body> {
     let document = answer.body().bytes().unwrap_or_default();
     let text = String::from_utf8_lossy(&document);
@@ -261,8 +261,9 @@ impl PassThrough {
     }
 }
 
-/// Whether a request that passes through may change what clients get of the object: a version that goes makes another one, or none, the
-/// current one. What is said of an object beside its bytes and headers (ACLs, locks) is asked of the under store each time.
+/// Whether a request that passes through may change what clients get of the object: a version that goes makes another
+/// one, or none, the current one. What is said of an object beside its bytes and headers (ACLs, locks) is asked of the
+/// under store each time.
 fn changes_object(method: &Method, uri: &Uri) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
         && parameters(uri).any(|(name, _)| matches!(name, "versionId" | "restore"))

@@ -1,7 +1,8 @@
 //! The query parameters that each operation knows.
 //!
-//! `s3s` routes a request by those that it knows: a sub-resource that S3 has got since would run as the plain PUT, GET or DELETE
-//! of the object or bucket. What an operation does not know is refused, so that the next sub-resource is no danger either.
+//! `s3s` routes a request by those that it knows: a sub-resource that S3 has got since would run as the plain PUT, GET
+//! or DELETE of the object or bucket. What an operation does not know is refused, so that the next sub-resource is no
+//! danger either.
 
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
@@ -92,7 +93,8 @@ pub(crate) fn check(operation: &str, method: &Method, uri: &Uri) -> S3Result<()>
     check_names(method, uri, |name, value| known.contains(&name) && (name != VERSION || value == "null"))
 }
 
-/// The same for requests that pass through; `s3s` must have found the operation by the sub-resource that made it one of them.
+/// The same for requests that pass through; `s3s` must have found the operation by the sub-resource that made it one of
+/// them.
 pub(crate) fn check_passed(operation: &str, method: &Method, uri: &Uri, subresources: &[&str]) -> S3Result<()> {
     if let Some(known) = known_to(operation) {
         return check_names(method, uri, |name, _| known.contains(&name));

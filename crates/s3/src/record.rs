@@ -1,4 +1,5 @@
-//! What the access log and the audit log say of a request, gathered on its way and written when its answer has ended, however it ends.
+//! What the access log and the audit log say of a request, gathered on its way and written when its answer has ended,
+//! however it ends.
 
 mod claims;
 mod names;
@@ -20,8 +21,8 @@ use claims::Claims;
 use names::Place;
 pub(crate) use names::makes_bucket;
 
-/// The status of a request whose connection ended before there was an answer, as nginx and others write it. What it asked for may
-/// have been done.
+/// The status of a request whose connection ended before there was an answer, as nginx and others write it. What it
+/// asked for may have been done.
 const CLIENT_GONE: u16 = 499;
 const CLIENT_GONE_CODE: &str = "ClientClosedRequest";
 

@@ -1,40 +1,46 @@
-//! What `s3s` 0.14.1 gets wrong or leaves to its user, put right around it. Each entry is written so that it can become a report
-//! to the project; when a release has it, the entry goes.
+//! What `s3s` 0.14.1 gets wrong or leaves to its user, put right around it. Each entry is written so that it can become
+//! a report to the project; when a release has it, the entry goes.
 //!
-//! - [`checks`]: requests that Amazon S3 refuses and `s3s` accepts. `x-amz-*` headers that are not signed; a signature in the
-//!   header and in the query at once; duplicates, which it reads as "not given"
-//!   (two `Authorization` headers make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope
-//!   for another region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
+//! - [`checks`]: requests that Amazon S3 refuses and `s3s` accepts. `x-amz-*` headers that are not signed; a signature
+//!   in the header and in the query at once; duplicates, which it reads as "not given" (two `Authorization` headers
+//!   make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope for another
+//!   region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
 //!   requests without a signature, which it would store with their framing; checksums that it does not know.
-//! - [`checksums`]: SHA512, MD5, XXHASH64, XXHASH3 and XXHASH128, which S3 has had since April 2026, have no fields in what `s3s` 0.14 makes of
-//!   requests and answers.
-//! - Query parameters that it does not know are ignored, so that new sub-resources run as the plain operation: see `query`.
-//! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and takes
-//!   a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
-//! - [`signature_2`]: signatures of Version 2 are compared in a time that depends on them, headers in the query of such a URL are
-//!   not read, and parameters that the signature does not cover are taken.
-//! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their text only.
-//! - [`documents`]: digests of documents are not compared (`Content-MD5` and `x-amz-checksum-*` of DeleteObjects, PutObjectTagging),
-//!   CDATA is dropped, references to characters above U+FFFF are refused, unknown elements and what stands behind the document are ignored, and a document that does not match the
-//!   signed hash is answered with InternalError.
-//! - [`forms`]: fields of a POST form that it does not know are dropped (`acl`, `tagging`); a policy need not name the bucket;
-//!   `${filename}` in the key is stored as it stands; a field given twice counts once; headers of a part are taken in one spelling only
-//!   (names in quotes, no `filename*`, two headers at most); a delimiter in the first line of a value ends it; files whose pieces are
-//!   larger than the limit on fields, or than 64 KiB behind a carriage return, are refused; a signature of Version 4 dies after a
-//!   quarter of an hour, whatever the policy says; a form is routed by its query, without a look at its policy.
+//! - [`checksums`]: SHA512, MD5, XXHASH64, XXHASH3 and XXHASH128, which S3 has had since April 2026, have no fields in
+//!   what `s3s` 0.14 makes of requests and answers.
+//! - Query parameters that it does not know are ignored, so that new sub-resources run as the plain operation: see
+//!   `query`.
+//! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and
+//!   takes a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
+//! - [`signature_2`]: signatures of Version 2 are compared in a time that depends on them, headers in the query of such
+//!   a URL are not read, and parameters that the signature does not cover are taken.
+//! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their
+//!   text only.
+//! - [`documents`]: digests of documents are not compared (`Content-MD5` and `x-amz-checksum-*` of DeleteObjects,
+//!   PutObjectTagging), CDATA is dropped, references to characters above U+FFFF are refused, unknown elements and what
+//!   stands behind the document are ignored, and a document that does not match the signed hash is answered with
+//!   InternalError.
+//! - [`forms`]: fields of a POST form that it does not know are dropped (`acl`, `tagging`); a policy need not name the
+//!   bucket; `${filename}` in the key is stored as it stands; a field given twice counts once; headers of a part are
+//!   taken in one spelling only (names in quotes, no `filename*`, two headers at most); a delimiter in the first line
+//!   of a value ends it; files whose pieces are larger than the limit on fields, or than 64 KiB behind a carriage
+//!   return, are refused; a signature of Version 4 dies after a quarter of an hour, whatever the policy says; a form is
+//!   routed by its query, without a look at its policy.
 //! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
 //!   of an error, and drops the work when the client goes away.
-//! - [`answer`]: a 304 carries an XML body; errors lack the request's id, and some of them words; unknown methods are 501, not 405; a list in several headers of one name is refused ([`checks`] joins them); a POST form that breaks its policy is answered with
-//!   InvalidPolicyDocument instead of AccessDenied; the answer to a form has the ETag without quotes, and no host in the Location;
-//!   GetObjectAttributes writes the ETag with quotes; the status of a HEAD cannot be set; carriage returns are not escaped.
-//! - A Range header that is no range or several, an If-Modified-Since in an older form of dates or none, and an Expires or a
-//!   `response-expires` that is no date are refused, where S3 ignores them, reads them, and takes it as it is; so is a tag in a condition
-//!   that is not quoted or not of letters and digits; a `+` in `x-amz-copy-source` is a plus, not a
-//!   blank: see `lenient`.
-//! - Multipart forms are read into memory whole before access is checked; [`FORM_FILE_BYTES_MAX`] bounds one, and the service
-//!   bounds how many are read at once.
-//! - Documents above the limit are answered with InternalError: `extract_full_body` looks for `BodySizeLimitExceeded`, and
-//!   `http_body_util::Limited` gives another type. [`checks`] refuses those whose length is announced.
+//! - [`answer`]: a 304 carries an XML body; errors lack the request's id, and some of them words; unknown methods are
+//!   501, not 405; a list in several headers of one name is refused ([`checks`] joins them); a POST form that breaks
+//!   its policy is answered with InvalidPolicyDocument instead of AccessDenied; the answer to a form has the ETag
+//!   without quotes, and no host in the Location; GetObjectAttributes writes the ETag with quotes; the status of a HEAD
+//!   cannot be set; carriage returns are not escaped.
+//! - A Range header that is no range or several, an If-Modified-Since in an older form of dates or none, and an Expires
+//!   or a `response-expires` that is no date are refused, where S3 ignores them, reads them, and takes it as it is; so
+//!   is a tag in a condition that is not quoted or not of letters and digits; a `+` in `x-amz-copy-source` is a plus,
+//!   not a blank: see `lenient`.
+//! - Multipart forms are read into memory whole before access is checked; [`FORM_FILE_BYTES_MAX`] bounds one, and the
+//!   service bounds how many are read at once.
+//! - Documents above the limit are answered with InternalError: `extract_full_body` looks for `BodySizeLimitExceeded`,
+//!   and `http_body_util::Limited` gives another type. [`checks`] refuses those whose length is announced.
 //! - The clock is the system's and cannot be given.
 
 pub(crate) mod answer;

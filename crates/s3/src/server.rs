@@ -24,13 +24,14 @@ use crate::service::{ACCEPT_PAUSE, S3Service};
 use crate::shares::{Place, Shares};
 pub(crate) use timed_body::TimedBody;
 
-/// What a connection holds of a request that it reads and of an answer that it writes, beside the piece that it works on. hyper's own limit
-/// is 408 KiB, which slow readers and half-sent heads fill, and a buffer that grows takes twice its bytes: thousands would hold gigabytes. Heads
-/// of requests must fit: those of Amazon S3 have 8 KiB, and a URL that is signed with a long session token a few more.
+/// What a connection holds of a request that it reads and of an answer that it writes, beside the piece that it works
+/// on. hyper's own limit is 408 KiB, which slow readers and half-sent heads fill, and a buffer that grows takes twice
+/// its bytes: thousands would hold gigabytes. Heads of requests must fit: those of Amazon S3 have 8 KiB, and a URL that
+/// is signed with a long session token a few more.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// An answer may take so many windows of a body for the same bytes: Linux buffers up to 4 MiB and says that there is room again when a
-/// third is, so that who takes 10 KiB a second seems to stand still for two minutes.
+/// An answer may take so many windows of a body for the same bytes: Linux buffers up to 4 MiB and says that there is
+/// room again when a third is, so that who takes 10 KiB a second seems to stand still for two minutes.
 const ANSWER_WINDOWS: u32 = 4;
 
 /// What a client of plain HTTP hears on a port of TLS.
@@ -38,8 +39,8 @@ const PLAIN_REFUSED: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>
     <Message>This port speaks TLS: use https:// instead of http:// in the endpoint.</Message></Error>";
 
 impl S3Service {
-    /// Serves the listener until `shutdown` is cancelled; then takes no more connections, lets requests in flight end within
-    /// the deadline of the settings, and returns.
+    /// Serves the listener until `shutdown` is cancelled; then takes no more connections, lets requests in flight end
+    /// within the deadline of the settings, and returns.
     pub async fn run(self, listener: TcpListener, tls: Option<TlsAcceptor>, shutdown: CancellationToken) {
         let connections = TaskTracker::new();
         // Cancelled when the deadline is over: what is still open then is cut.

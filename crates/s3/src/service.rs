@@ -311,8 +311,8 @@ impl Inner {
         })
     }
 
-    /// Reads what is left of a body, or says that the connection ends with this answer. `waits`: the client wanted to be asked
-    /// for the body.
+    /// Reads what is left of a body, or says that the connection ends with this answer. `waits`: the client wanted to
+    /// be asked for the body.
     async fn end_body(
         &self,
         mut response: HttpResponse,
@@ -323,8 +323,8 @@ impl Inner {
         let longest = if place.is_fair() { rest::WAIT } else { rest::WAIT_WHEN_WANTED };
         let is_over = match rest {
             Some(rest) => rest.discard(waits, &*self.env.clock, longest).await,
-            // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the next
-            // answer of this connection for this one's.
+            // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the
+            // next answer of this connection for this one's.
             None => !waits,
         };
         // Whoever sends a body without a length may send what would be read as the next request.

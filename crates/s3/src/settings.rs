@@ -21,7 +21,8 @@ pub struct S3Settings {
     pub connections_per_address_max: usize,
     /// How long the headers of a request may take, and how long a connection may stay idle before them.
     pub header_timeout: Duration,
-    /// In every window of this length a body must move by `body_bytes_per_window_min`, or the connection ends. An answer has four of them.
+    /// In every window of this length a body must move by `body_bytes_per_window_min`, or the connection ends. An
+    /// answer has four of them.
     pub body_window: Duration,
     pub body_bytes_per_window_min: u64,
     /// How long requests in flight may go on after a shutdown has begun.

@@ -1,7 +1,7 @@
 //! How many of the connections each access key has. When they run out, who has the most of them is refused first.
 //!
-//! A connection counts for who has sent the last request on it, from the moment that its signature has been checked: so nobody takes
-//! places in the name of somebody else.
+//! A connection counts for who has sent the last request on it, from the moment that its signature has been checked: so
+//! nobody takes places in the name of somebody else.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! GetObject past `s3s`, which takes several times as long for a small object as everything else together: the one place where
-//! the library of the protocol is not used.
+//! GetObject past `s3s`, which takes several times as long for a small object as everything else together: the one
+//! place where the library of the protocol is not used.
 //!
-//! Only what is plain goes this way: a signature in the header, no query, no condition, no header that this does not know, and
-//! a path as it is signed. All else, and all that would be refused before the cache is asked, goes the long way and gets its
-//! answer there. What goes this way gets the same answer as there: `tests/s3/short_path.rs` sends requests both ways.
+//! Only what is plain goes this way: a signature in the header, no query, no condition, no header that this does not
+//! know, and a path as it is signed. All else, and all that would be refused before the cache is asked, goes the long
+//! way and gets its answer there. What goes this way gets the same answer as there: `tests/s3/short_path.rs` sends
+//! requests both ways.
 
 mod response;
 pub(crate) mod signature;

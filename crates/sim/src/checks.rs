@@ -46,7 +46,8 @@ pub(crate) fn last(machine: &Machine) -> u32 {
         world.broken("the last life does not end".to_owned());
     }
     world.history.lock().crash();
-    // A flipped bit at the end of a log looks like a write that the power has cut off: the one before it is the newest then.
+    // A flipped bit at the end of a log looks like a write that the power has cut off: the one before it is the newest
+    // then.
     if world.is_flipped() {
         return 0;
     }
@@ -148,7 +149,8 @@ async fn abort_uploads(machine: &Machine, cache: &Cache) {
     }
 }
 
-/// The under store has what clients read, nothing is pinned but what never goes there, and nobody was taken for somebody else.
+/// The under store has what clients read, nothing is pinned but what never goes there, and nobody was taken for
+/// somebody else.
 async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
     let world = &machine.world;
     let mut has_transient = false;
@@ -201,8 +203,8 @@ async fn check_rest(machine: &Machine, store: &Store) {
     check_space(machine, store);
 }
 
-/// Slow readers keep an eighth of what others could write to. Beside it are the segment that is being deleted and those that are read in this
-/// moment, which may have been written with larger settings.
+/// Slow readers keep an eighth of what others could write to. Beside it are the segment that is being deleted and those
+/// that are read in this moment, which may have been written with larger settings.
 pub(crate) fn check_held(machine: &Machine) {
     let sizes = machine.sizes.lock().clone();
     let held_max = sizes.bytes() / 2;
@@ -255,7 +257,8 @@ async fn check_takes_writes(machine: &Machine, cache: &Cache) {
         let (sizes, disks) = (machine.sizes.lock().clone(), machine.disks.lock().len() as u64);
         let possible = sizes.bytes().min(machine.config.file_system) * disks;
         let limit = status.capacity_bytes.min(possible) as f64 * sizes.pinned_ratio;
-        // What jobs have found can fill the smallest stores: in the logs, in the index, and in the room for the next one.
+        // What jobs have found can fill the smallest stores: in the logs, in the index, and in the room for the next
+        // one.
         let index_bytes = (sizes.bytes() * disks).saturating_sub(status.capacity_bytes);
         let is_index_small = index_bytes <= possible / 4;
         // Each bucket has a fair share of the limit.
@@ -266,7 +269,8 @@ async fn check_takes_writes(machine: &Machine, cache: &Cache) {
     }
 }
 
-/// What the under store carried out of each key: never an older write after a newer. Of a delete that a lost directory knew nobody may know.
+/// What the under store carried out of each key: never an older write after a newer. Of a delete that a lost directory
+/// knew nobody may know.
 fn check_order(machine: &Machine) {
     for name in [BUCKET, OTHER_BUCKET].map(bucket) {
         let Some(store) = machine.root.memory(&name) else { continue };

@@ -513,7 +513,8 @@ impl Client {
             Err(error) => return self.tell("create upload", Err::<(), _>(error)),
         };
         let upload = UploadRef { path: path(key), upload_id };
-        // Other bytes than those of objects in one piece: the under store's tag, which names a version too, must not be that of another.
+        // Other bytes than those of objects in one piece: the under store's tag, which names a version too, must not be
+        // that of another.
         let part = |part: &Body| Body { size: part.size.max(1), seed: part.seed | 1 << 31 };
         let bodies: Vec<Bytes> = parts.iter().map(|body| part(body).bytes()).collect();
         let mut sent = Vec::new();
@@ -539,7 +540,8 @@ impl Client {
                     self.tell("complete again", Err::<(), _>(error));
                 }
             }
-            // It may have been done. Like any other write that is tried again, it is done again then, also over what came in between.
+            // It may have been done. Like any other write that is tried again, it is done again then, also over what
+            // came in between.
             Err(error) if twice => {
                 self.tell("complete", Err::<(), _>(error));
                 self.world.history.lock().end_without_answer(number);

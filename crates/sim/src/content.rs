@@ -24,7 +24,8 @@ impl Body {
     }
 }
 
-/// The number of a content in [`Contents`]: what a key's register holds. The same bytes under another tag are another content.
+/// The number of a content in [`Contents`]: what a key's register holds. The same bytes under another tag are another
+/// content.
 pub(crate) type ContentId = u32;
 
 /// The number of a set of tags: 0 is none.
@@ -69,8 +70,8 @@ impl Contents {
         id
     }
 
-    /// Notes an object made of parts, under the tag that S3 gives it: conditions tell it from the same bytes in one piece.
-    /// Returns it, and what a copy of it is: the same bytes in one piece.
+    /// Notes an object made of parts, under the tag that S3 gives it: conditions tell it from the same bytes in one
+    /// piece. Returns it, and what a copy of it is: the same bytes in one piece.
     pub(crate) fn add_parts(&mut self, parts: &[Bytes]) -> (ContentId, ContentId) {
         let copy = self.add(parts.concat().into());
         let md5s: Vec<u8> = parts.iter().flat_map(|part| Md5::digest(part).to_vec()).collect();

@@ -1,5 +1,5 @@
-//! What becomes of data directories between two lives: they are given in another order, or other sizes, added, missed for one start, lost for
-//! good, or they come back although the store has gone on without them, or as older copies.
+//! What becomes of data directories between two lives: they are given in another order, or other sizes, added, missed
+//! for one start, lost for good, or they come back although the store has gone on without them, or as older copies.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,8 +80,9 @@ impl Machine {
         (missing, others)
     }
 
-    /// A directory is gone for good. After a clean stop, which leaves a snapshot in two directories, what the others hold is as it was then,
-    /// and what they do not hold is known to be missing. After another end older versions may be back, and what was deleted.
+    /// A directory is gone for good. After a clean stop, which leaves a snapshot in two directories, what the others
+    /// hold is as it was then, and what they do not hold is known to be missing. After another end older versions may
+    /// be back, and what was deleted.
     fn lose(&self, number: usize, is_replaced: bool) {
         let (lost, mut others) = self.without(number);
         let snapshot = lost.inner.contents("snapshot");
@@ -185,8 +186,8 @@ impl Machine {
         }
     }
 
-    /// Whether a start is refused after such damage; then it must have changed nothing. Else what the segment held may be missing, and nothing
-    /// else.
+    /// Whether a start is refused after such damage; then it must have changed nothing. Else what the segment held may
+    /// be missing, and nothing else.
     fn is_noticed(&self, damage: &str) -> bool {
         let disks = self.disks.lock().clone();
         let forget = self.forget.lock().clone();

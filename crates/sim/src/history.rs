@@ -165,8 +165,8 @@ impl History {
         self.keys.entry(key.to_owned()).or_default().push(Entry { name, effect, begun, ended });
     }
 
-    /// Notes the time that an answer has shown, which was asked for at `begun`. Returns the later time that an answer before that has shown,
-    /// if one has.
+    /// Notes the time that an answer has shown, which was asked for at `begun`. Returns the later time that an answer
+    /// before that has shown, if one has.
     pub(crate) fn shown(&mut self, key: &str, begun: u64, time_ms: u64) -> Option<u64> {
         let ended = self.tick();
         if self.times_since.get(key).is_some_and(|since| begun < *since) {

@@ -1,5 +1,5 @@
-//! The whole worker in one thread, from one seed: its clock, randomness, disks and under store are simulated, its clients are
-//! made up, and what they see is checked against a model. See `docs/simulation.md`.
+//! The whole worker in one thread, from one seed: its clock, randomness, disks and under store are simulated, its
+//! clients are made up, and what they see is checked against a model. See `docs/simulation.md`.
 
 mod checks;
 mod client;

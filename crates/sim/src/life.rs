@@ -65,7 +65,8 @@ impl Machine {
         ending
     }
 
-    /// Each start takes the numbers of one life, and goes on behind those of the lives before as far as they reached a disk.
+    /// Each start takes the numbers of one life, and goes on behind those of the lives before as far as they reached a
+    /// disk.
     fn check_counter(&self, store: &Store) {
         let now = store.next_generation().0;
         let before = self.counter.swap(now, Ordering::Relaxed);

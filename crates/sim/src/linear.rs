@@ -1,9 +1,9 @@
-//! Linearizability of one register, after Wing and Gong, "Testing and verifying concurrent objects" (1993), with the memo of Lowe,
-//! "Testing for linearizability" (2017).
+//! Linearizability of one register, after Wing and Gong, "Testing and verifying concurrent objects" (1993), with the
+//! memo of Lowe, "Testing for linearizability" (2017).
 //!
-//! A history is linearizable when its operations can be put in an order that keeps what ended before something else began, and in
-//! which every answer is right. The search takes operations one by one; that the same ones were taken and left the same value
-//! before is remembered, so that no dead end is searched twice.
+//! A history is linearizable when its operations can be put in an order that keeps what ended before something else
+//! began, and in which every answer is right. The search takes operations one by one; that the same ones were taken and
+//! left the same value before is remembered, so that no dead end is searched twice.
 
 use std::collections::HashSet;
 

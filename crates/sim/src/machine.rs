@@ -195,8 +195,8 @@ impl Machine {
         [all].into_iter().chain(of_prefix).collect()
     }
 
-    /// Runs `work` as a process of its own: until it ends or, when that is first, for `most`. Says whether it ended. Whatever
-    /// the process does beside is dropped with it.
+    /// Runs `work` as a process of its own: until it ends or, when that is first, for `most`. Says whether it ended.
+    /// Whatever the process does beside is dropped with it.
     pub(crate) fn process(&self, most: Duration, work: impl Future<Output = ()>) -> bool {
         let clock = Arc::clone(&self.world.clock);
         let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || clock.advance()).build();

@@ -1,5 +1,5 @@
-//! What happens in a run: sizes and modes, clients and what they ask for, faults, and how each process ends. Made from a seed
-//! before anything begins, so that parts of it can be left out.
+//! What happens in a run: sizes and modes, clients and what they ask for, faults, and how each process ends. Made from
+//! a seed before anything begins, so that parts of it can be left out.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,10 +32,12 @@ const LONG_RUNS: u64 = 400;
 /// In one run of so many, the under store refuses writes of some keys for good, and an operator gives them up.
 const PICKY_RUNS: u64 = 12;
 
-/// In one run of so many, processes end before requests of the one before can land no more, and so do many of their successors.
+/// In one run of so many, processes end before requests of the one before can land no more, and so do many of their
+/// successors.
 const RESTLESS_RUNS: u64 = 20;
 
-/// In one run of so many, keys come and go for long beside few that stay: what deletes leave behind must not fill the store.
+/// In one run of so many, keys come and go for long beside few that stay: what deletes leave behind must not fill the
+/// store.
 const CHURN_RUNS: u64 = 60;
 
 /// Where they do, in [`PREFIXES`].
@@ -465,7 +467,8 @@ fn full_config(dice: &Dice, config: &mut Config, seed: u64) {
     }
 }
 
-/// A client that writes more than there is room for in a first life, and some more in later ones, and now and then reads what it wrote.
+/// A client that writes more than there is room for in a first life, and some more in later ones, and now and then
+/// reads what it wrote.
 fn fill(dice: &Dice, config: &Config, life: u64) -> Vec<Step> {
     let segment = config.sizes.segment.min(16 * KIB);
     let capacity = config.disks as u64 * config.sizes.bytes().min(config.file_system);
@@ -510,8 +513,8 @@ fn picky(dice: &Dice, mut life: Life) -> Life {
     life
 }
 
-/// One client with a few requests, most of which are answered before the process ends: so many unanswered ones as a hundred crashes
-/// leave would be beyond what the checker can decide.
+/// One client with a few requests, most of which are answered before the process ends: so many unanswered ones as a
+/// hundred crashes leave would be beyond what the checker can decide.
 fn short_life(dice: &Dice, config: &Config, keys: &[String], changing: bool) -> Life {
     let steps = (0..1 + dice.below(3)).map(|_| Step { pause_ms: dice.below(5), op: op(dice, config, keys) });
     let clients = vec![steps.collect()];
@@ -557,7 +560,8 @@ fn churn_config(dice: &Dice, config: &mut Config) {
     config.modes[CHURN_PREFIX] = WriteMode::Transient;
 }
 
-/// Clients that write keys of their own and delete them again, many times, beside one that writes what stays and then does all the rest.
+/// Clients that write keys of their own and delete them again, many times, beside one that writes what stays and then
+/// does all the rest.
 fn churn_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     let name = |client: u64, number: u64| format!("{BUCKET}/{}{client}-{number}", PREFIXES[CHURN_PREFIX]);
     let put = |key: String, size_max: u64| {

@@ -1,4 +1,5 @@
-//! An under store as rude as real ones are: slow, throttling, losing answers, carrying requests out late, gone for long.
+//! An under store as rude as real ones are: slow, throttling, losing answers, carrying requests out late, gone for
+//! long.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ pub enum Weather {
     Gone,
     /// All requests get no answer until they time out, and nothing is done.
     Silent,
-    /// Writes of some keys are refused for good, as of names that a server can't have, and other requests for them where nothing is.
+    /// Writes of some keys are refused for good, as of names that a server can't have, and other requests for them
+    /// where nothing is.
     Picky,
 }
 
@@ -117,8 +119,9 @@ impl Drop for InFlight {
     }
 }
 
-/// The end of a process. Its tasks are dropped in an order that depends on how many there have been before, in other runs too: tokio keeps
-/// them in several lists, by their numbers. So what they had on its way is looked at afterwards, in the order of its beginning.
+/// The end of a process. Its tasks are dropped in an order that depends on how many there have been before, in other
+/// runs too: tokio keeps them in several lists, by their numbers. So what they had on its way is looked at afterwards,
+/// in the order of its beginning.
 #[derive(Default)]
 struct Crash {
     begun: u64,

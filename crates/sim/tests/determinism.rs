@@ -7,7 +7,8 @@ use tokio::runtime::Builder;
 
 const SEEDS: u64 = 200;
 
-/// So that the tasks of two runs have other numbers: tokio has lists of tasks by number, and drops one list after the other.
+/// So that the tasks of two runs have other numbers: tokio has lists of tasks by number, and drops one list after the
+/// other.
 fn count_a_task() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     runtime.block_on(async { forebay_env::spawn(async {}).join().await });

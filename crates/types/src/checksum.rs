@@ -46,7 +46,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether S3 has had the algorithm only since 2026: servers, SDKs and releases of Forebay from before do not know it.
+    /// Whether S3 has had the algorithm only since 2026: servers, SDKs and releases of Forebay from before do not know
+    /// it.
     pub fn is_of_2026(self) -> bool {
         match self {
             Self::Crc32 | Self::Crc32C | Self::Crc64Nvme | Self::Sha1 | Self::Sha256 => false,

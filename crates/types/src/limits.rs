@@ -17,7 +17,8 @@ pub const LIST_KEYS_MAX: u32 = 1000;
 pub const DELETE_KEYS_MAX: usize = 1000;
 /// User metadata of one object, names and values together, in bytes (2 KiB).
 pub const USER_METADATA_BYTES_MAX: usize = 2048;
-/// Attributes of one object as headers, in bytes: 8 KiB for all headers of a PUT, less 2 KiB for those that are no attributes.
+/// Attributes of one object as headers, in bytes: 8 KiB for all headers of a PUT, less 2 KiB for those that are no
+/// attributes.
 pub const ATTRIBUTES_BYTES_MAX: usize = 6 << 10;
 /// Most tags of one object.
 pub const TAGS_MAX: usize = 10;

@@ -1,8 +1,8 @@
 //! What many take of and nobody has a promised part of: connections, space for what waits.
 
-/// Who has more than so many times what is left gets no more of it: one alone gets 15 parts of 16, two get 15 of 31 each, and something is
-/// always left for whoever comes next. After A. K. Choudhury and E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet
-/// switches", 1998.
+/// Who has more than so many times what is left gets no more of it: one alone gets 15 parts of 16, two get 15 of 31
+/// each, and something is always left for whoever comes next. After A. K. Choudhury and E. L. Hahne, "Dynamic queue
+/// length thresholds for shared-memory packet switches", 1998.
 const TIMES: u64 = 15;
 
 /// Whether somebody who has `held` may go on, when `left` is what nobody has.
@@ -24,7 +24,8 @@ pub fn room(held: u64, left: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What takers have in the end who come one after the other, take what they may and give back what is more than fair.
+    /// What takers have in the end who come one after the other, take what they may and give back what is more than
+    /// fair.
     fn taken(all: u64, takers: usize) -> Vec<u64> {
         let mut held = vec![0; takers];
         for there in 1..=takers {

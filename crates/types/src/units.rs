@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 #[error("{0}")]
 pub struct InvalidUnit(String);
 
-/// A number of bytes. Written as `512 B`, `64 KiB`, `256 MiB`, `1.5 GiB`, `2 TiB`, or with `KB`, `MB`, `GB`, `TB` in powers of 1,000.
+/// A number of bytes. Written as `512 B`, `64 KiB`, `256 MiB`, `1.5 GiB`, `2 TiB`, or with `KB`, `MB`, `GB`, `TB` in
+/// powers of 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "String")]
 pub struct ByteSize(pub u64);
@@ -36,8 +37,8 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 const PERIOD_UNITS_MS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// 2^53: from here on a float no longer tells neighbours apart, and no setting needs more. Numbers without a unit end here too,
-/// since they are shown, and stored, with one.
+/// 2^53: from here on a float no longer tells neighbours apart, and no setting needs more. Numbers without a unit end
+/// here too, since they are shown, and stored, with one.
 const NUMBER_END: u64 = 1 << 53;
 
 #[derive(Deserialize)]

@@ -87,8 +87,9 @@ mod tests {
         hex::encode(hasher.finish().value)
     }
 
-    /// "abc" in FIPS 180-4 and RFC 1321; the empty text in the tests of xxHash 0.8.3 and, in base64, what Amazon S3 tells of empty objects:
-    /// versity/versitygw#2102. Of 768 bytes, aws-crt 0.38.0, which has another implementation: they take the long way of XXH3.
+    /// "abc" in FIPS 180-4 and RFC 1321; the empty text in the tests of xxHash 0.8.3 and, in base64, what Amazon S3
+    /// tells of empty objects: versity/versitygw#2102. Of 768 bytes, aws-crt 0.38.0, which has another implementation:
+    /// they take the long way of XXH3.
     #[test]
     fn known_answers() {
         let long: Vec<u8> = (0..768_u32).map(|n| n as u8).collect();

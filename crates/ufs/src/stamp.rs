@@ -4,9 +4,8 @@
 //!
 //! `1;g=<generation>;s=<size>;t=<last modified, ms>;e=<ETag>;c=<F|C>:<ALGORITHM>=<base64>,…;x=<ALGORITHM>=<base64>,…;p=<count>x<size>,…`
 //!
-//! The algorithms of 2026 are under `x`. An older release skips that field; it would not believe a stamp that has one of
-//! them under `c`.
-//! It is believed only when it fits the object's size: other tools copy metadata to other bytes.
+//! The algorithms of 2026 are under `x`. An older release skips that field; it would not believe a stamp that has one
+//! of them under `c`. It is believed only when it fits the object's size: other tools copy metadata to other bytes.
 
 use forebay_types::limits::USER_METADATA_BYTES_MAX;
 use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, PartInfo};

@@ -11,8 +11,8 @@ use crate::problem::{Answer, Problem};
 /// The range that a request asks for.
 ///
 /// # Errors
-/// 400 for what is no range, and for more than one: HTTP lets a server ignore those, but a client that asks for a piece and gets
-/// the whole may take it for the piece.
+/// 400 for what is no range, and for more than one: HTTP lets a server ignore those, but a client that asks for a piece
+/// and gets the whole may take it for the piece.
 pub(super) fn requested(headers: &HeaderMap) -> Answer<Option<RangeRequest>> {
     let Some(value) = headers.get(header::RANGE) else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(parse);

@@ -24,9 +24,9 @@ impl Latencies {
 
     /// The value that a share of the observations does not exceed; `None` without observations.
     ///
-    /// As Prometheus does it: the observations of a bucket count as spread evenly over it, so the answer is off by less than the
-    /// width of the bucket that it is in. With buckets that double it is off by a factor of two at the very worst, both ways;
-    /// beyond the last bound, that bound is the answer, and too small.
+    /// As Prometheus does it: the observations of a bucket count as spread evenly over it, so the answer is off by less
+    /// than the width of the bucket that it is in. With buckets that double it is off by a factor of two at the very
+    /// worst, both ways; beyond the last bound, that bound is the answer, and too small.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let total = self.buckets.last().map(|(_, count)| *count).filter(|total| *total > 0.0)?;
         let rank = share * total;

@@ -4,7 +4,8 @@ use http::{HeaderMap, HeaderValue, header};
 
 const COOKIE: &str = "forebay_session";
 
-/// The challenge for scripts of the console: to one that it does not know a browser shows no dialog for keys, which it would then keep.
+/// The challenge for scripts of the console: to one that it does not know a browser shows no dialog for keys, which it
+/// would then keep.
 pub(crate) const CHALLENGE: HeaderValue = HeaderValue::from_static("Session realm=\"forebay\"");
 
 /// The header that gives a browser this id; an empty one for a session that has ended.

@@ -1,7 +1,7 @@
 //! A brake on guessing secrets.
 //!
-//! Failures count for an address and an access key together: whoever guesses at one key stands in nobody else's way, behind one
-//! proxy either. Access keys that do not exist count too, so that the brake does not tell which do.
+//! Failures count for an address and an access key together: whoever guesses at one key stands in nobody else's way,
+//! behind one proxy either. Access keys that do not exist count too, so that the brake does not tell which do.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,8 +18,8 @@ use crate::problem::{Answer, Problem};
 const FAILURES_MAX: u32 = 10;
 /// One failure is forgiven after this time. A thousand guesses take an hour and a half.
 const FORGIVE_PERIOD: Duration = Duration::from_secs(5);
-/// Pairs that are remembered, about 100 bytes each; beyond it the one that failed longest ago is forgotten, which takes an attacker as
-/// many failures elsewhere.
+/// Pairs that are remembered, about 100 bytes each; beyond it the one that failed longest ago is forgotten, which takes
+/// an attacker as many failures elsewhere.
 const PAIRS_MAX: usize = 4096;
 
 #[derive(Default)]

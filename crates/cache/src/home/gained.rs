@@ -79,8 +79,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Requests of clients that were under way, or had no answer, when the last home ended: the paths, and the start of that
-    /// home.
+    /// Requests of clients that were under way, or had no answer, when the last home ended: the paths, and the start of
+    /// that home.
     async fn read_requests(&self, gain: Gain<'_>, mut each: impl FnMut(ObjectPath, Option<Generation>)) -> Result<()> {
         let mut range = records::all_requests_range();
         while let Some(found) = self.next_records(&mut range).await? {
@@ -93,8 +93,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Puts what the under store does not have back into the queue. A request that was under way when the last home ended
-    /// may still land: nothing follows it before that is over.
+    /// Puts what the under store does not have back into the queue. A request that was under way when the last home
+    /// ended may still land: nothing follows it before that is over.
     fn take_up(&self, gain: Gain<'_>, path: ObjectPath, record: &ObjectRecord) {
         self.home.backlog.replace(None, Some(record), &self.metrics);
         self.space.replace(&path, None, Some(record));

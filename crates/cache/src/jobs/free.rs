@@ -1,5 +1,5 @@
-//! Frees clean copies. What the under store does not have stays: only the store itself says what is clean, generation by
-//! generation.
+//! Frees clean copies. What the under store does not have stays: only the store itself says what is clean, generation
+//! by generation.
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, State};

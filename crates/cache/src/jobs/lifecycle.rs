@@ -12,7 +12,8 @@ use crate::metrics::JobLabels;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
-/// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down, and leaves some to others.
+/// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down, and leaves some to
+/// others.
 const JOBS_QUEUED_MAX: usize = 100;
 
 /// Findings that one transaction stores.
@@ -53,8 +54,8 @@ impl Worker {
         Ok(job)
     }
 
-    /// Makes durable how far the job has come, with what it has found until then. Findings go first: those beyond what the
-    /// job's record counts are written anew by the next run.
+    /// Makes durable how far the job has come, with what it has found until then. Findings go first: those beyond what
+    /// the job's record counts are written anew by the next run.
     pub(super) async fn save_job(&self, entry: &Entry) -> Result<()> {
         loop {
             let (job, found) = {

@@ -1,5 +1,5 @@
-//! Loads what the under store has and the local disks have not, page by page, as reads do: one fetch of a page however many want
-//! it, verified. What is loaded gets no place in memory and counts as no read.
+//! Loads what the under store has and the local disks have not, page by page, as reads do: one fetch of a page however
+//! many want it, verified. What is loaded gets no place in memory and counts as no read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Persists what waits, and waits out what must settle first. A request that is under way is never dropped: its outcome would not be
-//! known to anybody.
+//! Persists what waits, and waits out what must settle first. A request that is under way is never dropped: its outcome
+//! would not be known to anybody.
 
 use forebay_catalog::records::State;
 use forebay_env::sync::Mutex;

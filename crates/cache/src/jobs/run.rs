@@ -20,7 +20,8 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Objects between two places where a restart may go on: little to repeat, and few to wait for before the next begin.
 pub(super) const BATCH_OBJECTS: usize = 256;
 
-/// Scrubs read as fast as this unless asked otherwise: a fraction of what an NVMe drive gives, so that clients hardly notice.
+/// Scrubs read as fast as this unless asked otherwise: a fraction of what an NVMe drive gives, so that clients hardly
+/// notice.
 const SCRUB_BYTES_PER_SECOND: u64 = 100 << 20;
 
 /// Pauses of a job whose under store is out of reach: short at first, since a circuit opens again within seconds.

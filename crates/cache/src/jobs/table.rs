@@ -15,7 +15,8 @@ use crate::{Error, ErrorKind, Result};
 /// Jobs under way at once: clients hardly notice so many.
 pub(crate) const JOBS_RUNNING_MAX: usize = 3;
 
-/// Of those that one user has asked for: one that takes long does not hold up a short one, and what hangs for one user holds up no other.
+/// Of those that one user has asked for: one that takes long does not hold up a short one, and what hangs for one user
+/// holds up no other.
 const JOBS_RUNNING_OF_ONE_MAX: usize = 2;
 
 /// Jobs that have ended and are still told.

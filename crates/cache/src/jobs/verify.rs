@@ -1,8 +1,8 @@
 //! Compares what the under store lists with what catalog and store say. Changes nothing.
 //!
-//! The list, the catalog and the store are read one after the other while clients write, so a difference is at first only a
-//! suspicion. It is looked at again with the key's locks held, when nobody writes the key here and no request for it is under
-//! way, and told only then.
+//! The list, the catalog and the store are read one after the other while clients write, so a difference is at first
+//! only a suspicion. It is looked at again with the key's locks held, when nobody writes the key here and no request
+//! for it is under way, and told only then.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
 //! Where listings of under stores go on, and what has reached an under store since they began.
 //!
-//! A listing goes on best where the under store's own token says: MinIO leaves out keys behind some names that it is asked to begin at. But
-//! what a token stands for may be as old as the first page (MinIO keeps whole listings for their later pages). An object that was written
-//! here before that may have left the catalog since, and is then in neither of the two. So changes that leave the catalog are kept for as
-//! long as a token may be used, and laid over the pages of older listings.
+//! A listing goes on best where the under store's own token says: MinIO leaves out keys behind some names that it is
+//! asked to begin at. But what a token stands for may be as old as the first page (MinIO keeps whole listings for their
+//! later pages). An object that was written here before that may have left the catalog since, and is then in neither of
+//! the two. So changes that leave the catalog are kept for as long as a token may be used, and laid over the pages of
+//! older listings.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use forebay_types::{BucketName, ObjectPath};
 
 use crate::{ListObjects, ListedObject};
 
-/// Places of listings that are remembered, at some hundred bytes each. Behind others the under store is asked for the name.
+/// Places of listings that are remembered, at some hundred bytes each. Behind others the under store is asked for the
+/// name.
 const PLACES_MAX: usize = 4096;
 
 /// How long a client may take from one page to the next. MinIO forgets a listing after some minutes.
@@ -32,7 +34,8 @@ pub(crate) struct Position {
     pub(crate) after: Option<String>,
     /// The under store's page with the next names. It may begin with names that have been shown.
     pub(crate) page: PageStart,
-    /// How many names that page held, where it begins with such: with fewer, the next ones would not be on it. 0 where it does not.
+    /// How many names that page held, where it begins with such: with fewer, the next ones would not be on it. 0 where
+    /// it does not.
     pub(crate) page_limit: usize,
     /// The number of the last change before the under store's listing began.
     pub(crate) since: u64,
@@ -172,8 +175,8 @@ impl Positions {
         }
     }
 
-    /// Changes of keys from `from` on, before `to`, that came after the one with the number `since`. By key. `None` when not all of them
-    /// are known any more.
+    /// Changes of keys from `from` on, before `to`, that came after the one with the number `since`. By key. `None`
+    /// when not all of them are known any more.
     pub(crate) fn changes(&self, from: &Bytes, to: &Bytes, since: u64) -> Option<Vec<(ObjectPath, Change)>> {
         let state = self.state.lock();
         if since < state.changes.forgotten {

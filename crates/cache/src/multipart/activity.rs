@@ -1,5 +1,5 @@
-//! When something was last done for a multipart upload, on the clock that nobody can set. Kept in memory: for this process an
-//! upload begins when it first sees it.
+//! When something was last done for a multipart upload, on the clock that nobody can set. Kept in memory: for this
+//! process an upload begins when it first sees it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -23,7 +23,8 @@ pub(crate) struct Assembled {
 
 impl Worker {
     /// # Errors
-    /// `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`, `InvalidRequest`.
+    /// `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`,
+    /// `InvalidRequest`.
     pub(super) async fn assemble(&self, request: &CompleteUpload, found: &Upload) -> Result<Assembled> {
         let upload = &request.upload;
         check_checksums(request, &found.record)?;

@@ -1,6 +1,6 @@
 //! What waits to be brought to the under store: the key that has been dirty longest goes first, one request per key at
-//! a time, with a pause after each failure, and with one circuit breaker per bucket. Directories, buckets and under stores share the uploads
-//! fairly.
+//! a time, with a pause after each failure, and with one circuit breaker per bucket. Directories, buckets and under
+//! stores share the uploads fairly.
 
 mod directories;
 
@@ -21,21 +21,24 @@ use crate::scope::Scope;
 /// Failures in a row, without a success between them, that open a bucket's circuit.
 const CIRCUIT_FAILURES: u32 = 8;
 
-/// An object that fails so often in a row, each time after the under store had taken others of its bucket, is at fault itself. It waits
-/// for its own pauses from then on: every success would try it again otherwise, and many such objects would open the circuit for all.
+/// An object that fails so often in a row, each time after the under store had taken others of its bucket, is at fault
+/// itself. It waits for its own pauses from then on: every success would try it again otherwise, and many such objects
+/// would open the circuit for all.
 const FAILURES_ALONE: u32 = 3;
 
-/// Longest pause between two probes of an under store that is out of reach. Short against the longest pause of one object:
-/// a probe costs one request, and its success lets everything go on at once.
+/// Longest pause between two probes of an under store that is out of reach. Short against the longest pause of one
+/// object: a probe costs one request, and its success lets everything go on at once.
 const CIRCUIT_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Uploads of objects above [`LARGE_BYTES`] of one bucket at once: their bytes keep the way busy, whereas small ones mostly wait for answers.
+/// Uploads of objects above [`LARGE_BYTES`] of one bucket at once: their bytes keep the way busy, whereas small ones
+/// mostly wait for answers.
 pub(crate) const LARGE_UPLOADS_MAX: usize = 16;
 
 /// The most that an upload has in memory at a time. An object up to this size is small.
 pub(crate) const LARGE_BYTES: u64 = 1 << 20;
 
-/// What a small upload counts, beside one for each of these bytes: of a megabyte half as many go at once as of those that are empty.
+/// What a small upload counts, beside one for each of these bytes: of a megabyte half as many go at once as of those
+/// that are empty.
 const SMALL_UPLOAD: u64 = 8;
 const COUNTED_BYTES: u64 = 128 << 10;
 
@@ -287,8 +290,8 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// The object is not at home here any more: whoever had it from [`Queue::next`] leaves it. It stays when it was pushed
-    /// again meanwhile.
+    /// The object is not at home here any more: whoever had it from [`Queue::next`] leaves it. It stays when it was
+    /// pushed again meanwhile.
     pub(crate) fn drop_one(&self, path: &ObjectPath) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.remove(path) else { return };
@@ -312,7 +315,8 @@ impl Queue {
         lost.iter().for_each(|path| self.remove(path));
     }
 
-    /// Somebody else has persisted the object: it goes at once instead of after its pause, when there will be nothing to do for it.
+    /// Somebody else has persisted the object: it goes at once instead of after its pause, when there will be nothing
+    /// to do for it.
     pub(crate) fn hurry(&self, path: &ObjectPath) {
         let mut state = self.state.lock();
         state.close_circuit(&path.bucket);
@@ -412,7 +416,8 @@ impl Queue {
         waiting
     }
 
-    /// How long a key waits at least before it is tried: zero when it is its turn or under way, `None` when it does not wait.
+    /// How long a key waits at least before it is tried: zero when it is its turn or under way, `None` when it does not
+    /// wait.
     pub(crate) fn next_try(&self, path: &ObjectPath) -> Option<Duration> {
         let now = self.env.clock.monotonic();
         let state = self.state.lock();
@@ -436,7 +441,8 @@ impl Queue {
 }
 
 impl Failures {
-    /// Counts another one. Returns whose fault it is, as far as that can be told by now, and how many failures that is worth.
+    /// Counts another one. Returns whose fault it is, as far as that can be told by now, and how many failures that is
+    /// worth.
     fn add(&mut self, blame: Blame, successes: u64) -> (Blame, u32) {
         if matches!(blame, Blame::Nobody(_)) {
             return (blame, 0);
@@ -504,8 +510,8 @@ impl State {
         self.delayed.insert((at, path.clone()));
     }
 
-    /// What was refused has been written or deleted again: that may be taken, and need not wait for a pause that grew long. Returns
-    /// whether it waits less now.
+    /// What was refused has been written or deleted again: that may be taken, and need not wait for a pause that grew
+    /// long. Returns whether it waits less now.
     fn hurry_new(&mut self, path: &ObjectPath, at: Duration) -> bool {
         let place = self.slots.get(path).map(|slot| &slot.place);
         let is_later = matches!(place, Some(Place::Delayed { until, blame: Blame::Object }) if *until > at);
@@ -550,8 +556,8 @@ impl State {
         self.hasher.hash_one(directory_of(path)) as GroupId % GROUPS_MAX
     }
 
-    /// The oldest ready object of the directory that has least under way, in the bucket that has least under way, of all whose circuit lets
-    /// something through and that have not got their share.
+    /// The oldest ready object of the directory that has least under way, in the bucket that has least under way, of
+    /// all whose circuit lets something through and that have not got their share.
     fn take(&mut self, now: Duration) -> Option<ObjectPath> {
         if self.gather_until.is_some_and(|until| until > now) {
             return None;
@@ -608,8 +614,8 @@ impl State {
         self.release_all(|path, slot| path.bucket == *name && waits(&slot.place));
     }
 
-    /// An object is taken that was refused before: what failed as it did may be taken now, too, as if it had never failed. Credentials are
-    /// those of an under store.
+    /// An object is taken that was refused before: what failed as it did may be taken now, too, as if it had never
+    /// failed. Credentials are those of an under store.
     fn release_alike(&mut self, name: &BucketName, failures: Failures) {
         if failures.lacked_access {
             let mount = self.bucket(name).tenant.mount.clone();

@@ -1,8 +1,8 @@
 //! What the under store refuses: the keys themselves, for operators, and traits that such objects share.
 //!
-//! A write that has such a trait is not acknowledged before the under store has it, see [`Refusals::concern`]. So nothing is refused here
-//! that the under store would take, and one success is enough to forget the trait. In memory only: after a restart the first try
-//! of what waits tells the same again.
+//! A write that has such a trait is not acknowledged before the under store has it, see [`Refusals::concern`]. So
+//! nothing is refused here that the under store would take, and one success is enough to forget the trait. In memory
+//! only: after a restart the first try of what waits tells the same again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -111,8 +111,8 @@ impl Refusals {
         self.count(was_final, refusal.is_final());
     }
 
-    /// Called after each commit that changes the record of a key, while its lock is held. What has been refused is not said of a newer version,
-    /// until that is refused as well.
+    /// Called after each commit that changes the record of a key, while its lock is held. What has been refused is not
+    /// said of a newer version, until that is refused as well.
     pub(crate) fn changed(&self, path: &ObjectPath, after: Option<&ObjectRecord>) {
         if !self.has_keys.load(Ordering::SeqCst) {
             return;
@@ -153,8 +153,8 @@ impl Refusals {
         found.map(|(path, refusal)| (path.clone(), refusal.clone()))
     }
 
-    /// The under store has refused this object for a reason of this kind. Counts when it is the first refusal of it: the next ones say nothing
-    /// new, and others like it may have been taken since.
+    /// The under store has refused this object for a reason of this kind. Counts when it is the first refusal of it:
+    /// the next ones say nothing new, and others like it may have been taken since.
     pub(crate) fn learn(&self, path: &ObjectPath, storage_class: Option<&str>, kind: UfsKind) {
         if self.keys.lock().contains_key(path) {
             return;
@@ -187,8 +187,8 @@ impl Refusals {
         self.has_traits.store(learned.values().any(|known| !known.is_empty()), Ordering::Relaxed);
     }
 
-    /// Whether an object like this was refused: then the under store is asked before the write is acknowledged. But what is refused itself is
-    /// replaced first: the newer version may be one that is taken.
+    /// Whether an object like this was refused: then the under store is asked before the write is acknowledged. But
+    /// what is refused itself is replaced first: the newer version may be one that is taken.
     pub(crate) fn concern(&self, path: &ObjectPath, storage_class: Option<&str>) -> bool {
         if !self.has_traits.load(Ordering::Relaxed) || self.keys.lock().contains_key(path) {
             return false;

@@ -38,8 +38,8 @@ pub(crate) struct Settle {
     left: Mutex<HashMap<ObjectPath, Generation>>,
     /// Nothing more is sent: the worker stops.
     is_closed: AtomicBool,
-    /// Whether slots were gained since the start: others may have sent something for their keys, and of that no note of this
-    /// worker tells. Held while a note is written.
+    /// Whether slots were gained since the start: others may have sent something for their keys, and of that no note of
+    /// this worker tells. Held while a note is written.
     has_gained: AsyncMutex<bool>,
 }
 
@@ -73,7 +73,8 @@ impl Settle {
         self.start
     }
 
-    /// An earlier process may have sent a request for this key: when it gave out `generation`, or later. `None`: nobody knows when.
+    /// An earlier process may have sent a request for this key: when it gave out `generation`, or later. `None`: nobody
+    /// knows when.
     pub(crate) fn mark_earlier(&self, path: &ObjectPath, generation: Option<Generation>) {
         self.earlier.lock().mark(self.hasher.hash_one(path), generation);
     }
@@ -107,8 +108,9 @@ impl Settle {
         self.unsettled.lock().insert(path.clone(), until);
     }
 
-    /// How long to wait before anything may be sent for this key; zero when nothing is on its way. This holds for the same
-    /// version too: once it has succeeded its record is gone, and after a crash nobody would know of the first request.
+    /// How long to wait before anything may be sent for this key; zero when nothing is on its way. This holds for the
+    /// same version too: once it has succeeded its record is gone, and after a crash nobody would know of the first
+    /// request.
     pub(crate) fn wait(&self, path: &ObjectPath) -> Duration {
         let now = self.env.clock.monotonic();
         let until = self.unsettled.lock().get(path).copied().unwrap_or_default();
@@ -122,8 +124,8 @@ impl Settle {
         }
     }
 
-    /// The under store has this generation, and the commit that says so got no answer. Nothing more is sent for it in this life: the next
-    /// one may find no record, and would know of no request that may still land.
+    /// The under store has this generation, and the commit that says so got no answer. Nothing more is sent for it in
+    /// this life: the next one may find no record, and would know of no request that may still land.
     pub(crate) fn leave(&self, path: &ObjectPath, generation: Generation) {
         self.left.lock().insert(path.clone(), generation);
     }

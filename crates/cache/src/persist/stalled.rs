@@ -8,7 +8,8 @@ use forebay_store::{PATIENCE, Stalled};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, to_the_end};
 
-/// How often disks are looked at while changes wait. One task does it for all: a timer for each change would cost a tenth of a small PUT.
+/// How often disks are looked at while changes wait. One task does it for all: a timer for each change would cost a
+/// tenth of a small PUT.
 const INTERVAL: Duration = Duration::from_secs(PATIENCE.as_secs() / 5);
 
 impl Worker {
@@ -24,11 +25,13 @@ impl Worker {
         Err(Error::new(ErrorKind::SlowDown, "the cache's disks do not answer"))
     }
 
-    /// As [`to_the_end`], for a change that a client waits for. With several disks it is not known which of them a change needs: one that
-    /// waits for the under store as long as this while some disk does not answer gets no answer either.
+    /// As [`to_the_end`], for a change that a client waits for. With several disks it is not known which of them a
+    /// change needs: one that waits for the under store as long as this while some disk does not answer gets no answer
+    /// either.
     ///
     /// # Errors
-    /// `SlowDown` when no disk answers in the beginning, `Unavailable` when the change has waited for one: it may yet be done.
+    /// `SlowDown` when no disk answers in the beginning, `Unavailable` when the change has waited for one: it may yet
+    /// be done.
     pub(crate) fn unless_stalled<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T>> + Send + 'static,

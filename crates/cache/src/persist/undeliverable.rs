@@ -1,5 +1,5 @@
-//! Objects and deletes that the under store refuses, and what an operator can do about each: keep it here, give it another name, or
-//! discard it.
+//! Objects and deletes that the under store refuses, and what an operator can do about each: keep it here, give it
+//! another name, or discard it.
 
 use std::sync::Arc;
 
@@ -77,15 +77,18 @@ impl Cache {
         self.worker.undeliverable(prefix, after, limit).await
     }
 
-    /// Keeps an undeliverable object here and nowhere else, from now on transient. `generation` is of the version that is meant.
+    /// Keeps an undeliverable object here and nowhere else, from now on transient. `generation` is of the version that
+    /// is meant.
     ///
     /// # Errors
-    /// `NotFound` when the object is not undeliverable, `Conflict` when another version of it waits by now, `InvalidRequest` for a delete.
+    /// `NotFound` when the object is not undeliverable, `Conflict` when another version of it waits by now,
+    /// `InvalidRequest` for a delete.
     pub async fn keep_undeliverable(&self, path: &ObjectPath, generation: u64) -> Result<()> {
         self.end_undeliverable(path, generation, End::Keep).await
     }
 
-    /// Drops what waits for the under store: an object is lost, or a delete undone. Readers see what the under store has.
+    /// Drops what waits for the under store: an object is lost, or a delete undone. Readers see what the under store
+    /// has.
     ///
     /// # Errors
     /// As [`Cache::keep_undeliverable`], but for deletes.
@@ -93,10 +96,12 @@ impl Cache {
         self.end_undeliverable(path, generation, End::Discard).await
     }
 
-    /// Writes an undeliverable object under another name, which must be free, in the standard storage class, and drops it under the old one.
+    /// Writes an undeliverable object under another name, which must be free, in the standard storage class, and drops
+    /// it under the old one.
     ///
     /// # Errors
-    /// As [`Cache::keep_undeliverable`]; `PreconditionFailed` when there is an object under the new name; as [`Cache::copy`].
+    /// As [`Cache::keep_undeliverable`]; `PreconditionFailed` when there is an object under the new name; as
+    /// [`Cache::copy`].
     pub async fn rename_undeliverable(&self, path: &ObjectPath, generation: u64, to: &ObjectPath) -> Result<()> {
         let (worker, path, to) = (Arc::clone(&self.worker), path.clone(), to.clone());
         to_the_end(async move { worker.rename_undeliverable(&path, Generation(generation), &to).await }).await

@@ -2,8 +2,8 @@
 
 use forebay_types::PathPolicy;
 
-/// The accounting group of the rule whose quota holds for a path: a hash of the rule's path (FNV-1a, 32 bits), 0 for none. Two
-/// rules in one group would share their quotas; with a handful of quotas the chance is one in a billion.
+/// The accounting group of the rule whose quota holds for a path: a hash of the rule's path (FNV-1a, 32 bits), 0 for
+/// none. Two rules in one group would share their quotas; with a handful of quotas the chance is one in a billion.
 pub(crate) fn group_of(policy: &PathPolicy) -> u32 {
     policy.cache_quota.as_ref().map_or(0, |(path, _)| group_of_rule(path))
 }

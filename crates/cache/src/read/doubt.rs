@@ -1,9 +1,10 @@
 //! Records that may be out of date.
 //!
-//! A directory that is forgotten takes with it what the last snapshot did not show of its log: writes and deletes that were acknowledged, and
-//! notes of what the under store has. An older write of such a key counts as dirty again then. So from a start that forgets a directory on,
-//! nothing that is older goes to the under store without a look at what is there: a newer version stays. And what the last process had sent
-//! may land when nobody knows of it: nothing is sent for any key until that is over.
+//! A directory that is forgotten takes with it what the last snapshot did not show of its log: writes and deletes that
+//! were acknowledged, and notes of what the under store has. An older write of such a key counts as dirty again then.
+//! So from a start that forgets a directory on, nothing that is older goes to the under store without a look at what is
+//! there: a newer version stays. And what the last process had sent may land when nobody knows of it: nothing is sent
+//! for any key until that is over.
 
 use bytes::Bytes;
 use forebay_catalog::records::DOUBT_KEY;
@@ -39,7 +40,8 @@ impl Doubt {
         };
         let Forgotten { before, now, has_lost_changes } = store.forgotten();
         let forgotten = (before + now) as u64;
-        // Else a list that was damaged was made again, and has fewer; or a start that had its doubts did not come to note them.
+        // Else a list that was damaged was made again, and has fewer; or a start that had its doubts did not come to
+        // note them.
         let is_all_noted = before as u64 == noted.forgotten;
         if is_all_noted && now == 0 {
             return Ok(Self { before: noted.before, unnoted: Mutex::default() });

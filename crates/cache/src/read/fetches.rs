@@ -15,8 +15,8 @@ use crate::read::single_flight::SingleFlight;
 /// Sequential readers that are followed from request to request.
 const READERS_MAX: usize = 16_384;
 
-/// Pages of one bucket in flight from under stores at once, and less than twice as many of all: with pages of 1 MiB they take 120 MiB of
-/// memory at most.
+/// Pages of one bucket in flight from under stores at once, and less than twice as many of all: with pages of 1 MiB
+/// they take 120 MiB of memory at most.
 const PAGES_MAX: u64 = 64;
 
 /// What is smaller than this part of a page counts as much.

@@ -14,7 +14,8 @@ use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads};
 use crate::worker::Worker;
 
 impl Worker {
-    /// Begins a copy, with all of its bytes or with none. Only if no write of the key has ended since `fence` was read: the answer may be older.
+    /// Begins a copy, with all of its bytes or with none. Only if no write of the key has ended since `fence` was read:
+    /// the answer may be older.
     pub(super) async fn begin_copy(
         &self,
         path: &ObjectPath,
@@ -101,7 +102,8 @@ impl Worker {
     }
 }
 
-/// Whether a copy is of what the under store has. One of another size is not, whatever its tag: an answer may have been cut short by a proxy.
+/// Whether a copy is of what the under store has. One of another size is not, whatever its tag: an answer may have been
+/// cut short by a proxy.
 pub(super) fn is_copy_of(copy: &Object, remote: &RemoteObject) -> bool {
     Worker::remote_etag_of(copy).as_ref() == Some(&remote.remote_etag) && copy.size() == remote.info.size
 }

@@ -24,7 +24,8 @@ pub(super) struct Lookup {
 pub(super) enum BytesAt {
     /// All here, and nowhere else: the object is dirty, transient or in conflict.
     Local { object: Object, state: StorageState },
-    /// Here as far as the clean copy goes, the rest in the under store. `whole`: all of them, which came with the answer to the lookup.
+    /// Here as far as the clean copy goes, the rest in the under store. `whole`: all of them, which came with the
+    /// answer to the lookup.
     Cached { version: Box<Version>, whole: Option<Bytes> },
     /// In the under store alone. `whole`: all of them, or on their way, which came with the answer to the lookup.
     Remote { object: Box<RemoteObject>, mount: Mount, whole: Option<WholeBody> },

@@ -14,8 +14,8 @@ use crate::read::remote::Version;
 use crate::worker::Worker;
 use crate::{Error, Result};
 
-/// Of a body that is asked for before its size is known, so much goes into pages; requests of their own fetch the pages behind it, several
-/// at once.
+/// Of a body that is asked for before its size is known, so much goes into pages; requests of their own fetch the pages
+/// behind it, several at once.
 const FIRST_BODY_BYTES_MAX: u64 = 4 << 20;
 
 impl Worker {
@@ -72,7 +72,8 @@ impl Worker {
     pub(crate) fn expect_pages(self: &Arc<Self>, version: &Version, body: ByteStream) {
         let pages = pages_of(ByteRange::of_size(version.size), self.settings.page_size.0);
         let pages = pages.take_while(|page| page.start < FIRST_BODY_BYTES_MAX);
-        // Without a flight where a reader that has found the new copy in this moment fetches the page too: both bring the same.
+        // Without a flight where a reader that has found the new copy in this moment fetches the page too: both bring
+        // the same.
         let promise = |window: ByteRange| (window, self.fetches.pages.begin(&(version.generation, window.start)).0);
         let promised: Vec<_> = pages.map(promise).collect();
         let (worker, version) = (Arc::clone(self), version.clone());

@@ -26,7 +26,8 @@ impl Pages {
         Self { body, rest: Bytes::new() }
     }
 
-    /// The next page of a whole object; the last one only when the body ends well behind it, since its checksum is compared there.
+    /// The next page of a whole object; the last one only when the body ends well behind it, since its checksum is
+    /// compared there.
     pub(super) async fn expected(&mut self, version: &Version, window: ByteRange) -> Result<Bytes> {
         let page = self.next(&version.path, window.len()).await?;
         if window.end == version.size {

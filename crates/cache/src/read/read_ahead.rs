@@ -1,5 +1,6 @@
-//! What answers hold in memory ahead of their clients. A client that takes its bytes slowly holds what was read for it, and there may be
-//! thousands of them: together they get so much memory, and who comes later is read for in small pieces, one at a time.
+//! What answers hold in memory ahead of their clients. A client that takes its bytes slowly holds what was read for it,
+//! and there may be thousands of them: together they get so much memory, and who comes later is read for in small
+//! pieces, one at a time.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const BYTES_MAX: usize = 256 << 20;
 /// What is counted as one.
 const PERMIT_BYTES: usize = 64 << 10;
-/// A piece for an answer that gets nothing of it: a few reads for each page, and ten thousand of them are about a gigabyte.
+/// A piece for an answer that gets nothing of it: a few reads for each page, and ten thousand of them are about a
+/// gigabyte.
 const PIECE_BYTES: u64 = 128 << 10;
 
 /// Shared by all answers.
@@ -33,8 +35,8 @@ impl ReadAhead {
         Self { permits: Arc::new(Semaphore::new(BYTES_MAX / PERMIT_BYTES)) }
     }
 
-    /// Room for an object that an answer holds whole until it is sent: the memory tier may have forgotten it by then. `None` when nothing is
-    /// left; what is no larger than a piece needs no room.
+    /// Room for an object that an answer holds whole until it is sent: the memory tier may have forgotten it by then.
+    /// `None` when nothing is left; what is no larger than a piece needs no room.
     pub(crate) fn room(&self, bytes: u64) -> Option<Room> {
         if bytes <= PIECE_BYTES { Some(Room(None)) } else { self.permit(bytes).map(|permit| Room(Some(permit))) }
     }

@@ -18,7 +18,8 @@ impl Worker {
         if fresh { Self::remote_etag_of(&object) } else { None }
     }
 
-    /// Finds out what the under store has, asking it only when the copy's time is over. A copy that begins is counted as read or not.
+    /// Finds out what the under store has, asking it only when the copy's time is over. A copy that begins is counted
+    /// as read or not.
     pub(crate) async fn remote_state(
         &self,
         path: &ObjectPath,
@@ -81,9 +82,9 @@ impl Worker {
         }
     }
 
-    /// Finds out what the under store has by asking for all of it: for a reader of the whole object, one round trip where [`Worker::revalidate`]
-    /// and the first page would be two. For a key without a copy. An object of one page at most is kept together with its description, in
-    /// one write.
+    /// Finds out what the under store has by asking for all of it: for a reader of the whole object, one round trip
+    /// where [`Worker::revalidate`] and the first page would be two. For a key without a copy. An object of one page at
+    /// most is kept together with its description, in one write.
     pub(crate) async fn revalidate_whole(
         &self,
         path: &ObjectPath,

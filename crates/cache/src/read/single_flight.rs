@@ -1,4 +1,5 @@
-//! Single flight: of several tasks that want the same at the same time, one does the work, and the others wait for its result.
+//! Single flight: of several tasks that want the same at the same time, one does the work, and the others wait for its
+//! result.
 
 use std::collections::HashMap;
 use std::hash::Hash;

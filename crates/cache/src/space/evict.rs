@@ -39,9 +39,9 @@ impl Retention for Keeper {
     }
 }
 
-/// Segments are reclaimed oldest first, which is FIFO; what is carried forward makes the other orders. LRU keeps what was read
-/// since it was written or last carried (the CLOCK form of it). S3-FIFO keeps new objects only after several reads, and proven
-/// ones after one.
+/// Segments are reclaimed oldest first, which is FIFO; what is carried forward makes the other orders. LRU keeps what
+/// was read since it was written or last carried (the CLOCK form of it). S3-FIFO keeps new objects only after several
+/// reads, and proven ones after one.
 fn keeps(order: EvictionOrder, access: Access) -> bool {
     match order {
         EvictionOrder::Fifo => false,

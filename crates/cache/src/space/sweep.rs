@@ -68,8 +68,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes uploads that nothing was done for during the whole timeout: no part, and for a completed one, whose record only
-    /// serves a repeated completion, nothing at all.
+    /// Removes uploads that nothing was done for during the whole timeout: no part, and for a completed one, whose
+    /// record only serves a repeated completion, nothing at all.
     async fn sweep_uploads(&self) -> Result<u64> {
         let mut range = records::all_uploads_range();
         let mut removed = 0;
@@ -108,8 +108,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Once for each key, when it is gained: parts of uploads that have ended and pinned bytes that no record names belong
-    /// to nobody. `is_gained` is asked for the hash of a path.
+    /// Once for each key, when it is gained: parts of uploads that have ended and pinned bytes that no record names
+    /// belong to nobody. `is_gained` is asked for the hash of a path.
     pub(crate) async fn sweep_orphans(&self, is_gained: impl Fn(u64) -> bool) -> Result<()> {
         let is_gained = |key: &[u8]| matches!(records::scope(key), Scope::Path(hash) if is_gained(hash));
         self.sweep_parts(is_gained).await?;
@@ -130,7 +130,8 @@ impl Worker {
         Ok(())
     }
 
-    /// A crash right after the end of an upload leaves the parts that came while it ended. The others count from here on.
+    /// A crash right after the end of an upload leaves the parts that came while it ended. The others count from here
+    /// on.
     async fn sweep_parts(&self, is_gained: impl Fn(&[u8]) -> bool) -> Result<()> {
         let open = self.open_uploads().await?;
         let mut range = records::all_parts_range();

@@ -16,8 +16,8 @@ impl Worker {
         Ok(found.and_then(|found| Intent::decode(&found.value).passing))
     }
 
-    /// Commits the change of a key's record to `after`, and what else is in the transaction. The caller holds the key's lock since it read
-    /// `current`.
+    /// Commits the change of a key's record to `after`, and what else is in the transaction. The caller holds the key's
+    /// lock since it read `current`.
     pub(crate) async fn change_record(
         &self,
         path: &ObjectPath,
@@ -81,8 +81,8 @@ pub(crate) fn end_intent(path: &ObjectPath) -> ValueWrite {
     ValueWrite { key: records::request_key(path), value: None }
 }
 
-/// The under store has done what was asked, and the local store can't note it. Not what the local store says: "full" would mean that
-/// nothing was done.
+/// The under store has done what was asked, and the local store can't note it. Not what the local store says: "full"
+/// would mean that nothing was done.
 pub(crate) fn unnoted(path: &ObjectPath, error: Error) -> Error {
     let context = format!("the under store has the change of {path}, and it could not be noted here: {error}");
     Error { source: Some(error.into()), ..Error::new(ErrorKind::Unavailable, context) }

@@ -107,8 +107,8 @@ impl Worker {
     }
 }
 
-/// All that tells versions apart which somebody else has written: ours have generations, and need them. Equal content may be written twice
-/// within a millisecond, or within as long as the clock was set back by.
+/// All that tells versions apart which somebody else has written: ours have generations, and need them. Equal content
+/// may be written twice within a millisecond, or within as long as the clock was set back by.
 fn has_same_description(a: &ObjectInfo, b: &ObjectInfo) -> bool {
     (&a.etag, a.last_modified_ms, &a.headers, &a.user) == (&b.etag, b.last_modified_ms, &b.headers, &b.user)
 }

@@ -105,7 +105,8 @@ mod tests {
         digests.finish().checksums.remove(0)
     }
 
-    /// The check values of the CRC catalogue for "123456789", and what SHA (FIPS 180), MD5 (RFC 1321) and xxHash (xxhsum 0.8.3) make of it.
+    /// The check values of the CRC catalogue for "123456789", and what SHA (FIPS 180), MD5 (RFC 1321) and xxHash
+    /// (xxhsum 0.8.3) make of it.
     #[test]
     fn known_answers() {
         for (algorithm, value) in [

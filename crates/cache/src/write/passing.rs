@@ -57,7 +57,8 @@ impl Drop for PassingChange {
             self.worker.home.settle.mark(&self.path);
         }
         self.worker.home.positions.changed(&self.path, || Change::Unknown);
-        // After the mark, and before the locks: who reads the new fence sees the mark, and nobody keeps an older answer.
+        // After the mark, and before the locks: who reads the new fence sees the mark, and nobody keeps an older
+        // answer.
         self.worker.home.fence.advance(&self.path);
     }
 }

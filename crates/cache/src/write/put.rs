@@ -89,8 +89,8 @@ impl Worker {
     }
 
     /// # Errors
-    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share, or the bucket's share of that, and the policy
-    /// rejects, `InsufficientStorage` when the object alone is larger than that.
+    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share, or the bucket's share of that,
+    /// and the policy rejects, `InsufficientStorage` when the object alone is larger than that.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
@@ -221,8 +221,8 @@ impl Worker {
         }
     }
 
-    /// Acknowledged when the under store has it. A failure leaves nothing here, and nothing there unless the answer was lost; but what takes the
-    /// place of an object that can't be read stays here.
+    /// Acknowledged when the under store has it. A failure leaves nothing here, and nothing there unless the answer was
+    /// lost; but what takes the place of an object that can't be read stays here.
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
         let path = pending.path.clone();
         let upload_guard = self.home.upload_locks.lock(&path).await?;
@@ -279,13 +279,14 @@ impl Worker {
         Ok(written(&info))
     }
 
-    /// Before a request for the key goes to the under store. Drops a clean copy, durably: a crash in between must not bring the old
-    /// version back. Also when no copy is here: one that was evicted is still in a log, where the next start would find it.
-    /// And notes the request: after a crash, nothing follows it before it can no longer land. Where no record is, that is said too: one of
-    /// a write that got no answer, because its disk could not sync, may be there after the next start.
+    /// Before a request for the key goes to the under store. Drops a clean copy, durably: a crash in between must not
+    /// bring the old version back. Also when no copy is here: one that was evicted is still in a log, where the next
+    /// start would find it. And notes the request: after a crash, nothing follows it before it can no longer land.
+    /// Where no record is, that is said too: one of a write that got no answer, because its disk could not sync, may be
+    /// there after the next start.
     ///
-    /// `write` is what is sent, if it is an object. Where something else waits that the under store refuses, it is told by that whether this
-    /// one has landed.
+    /// `write` is what is sent, if it is an object. Where something else waits that the under store refuses, it is told
+    /// by that whether this one has landed.
     pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current, write: Option<Generation>) -> Result<()> {
         self.home.fence.advance(path);
         let passing = match (current.waits(), write) {

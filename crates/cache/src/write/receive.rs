@@ -27,7 +27,8 @@ impl Worker {
     /// Holds no more of a body than has come, and of a large one no more than an extent: its client may be slow.
     ///
     /// # Errors
-    /// What is wrong with the body: `IncompleteBody`, `BadDigest`, `PayloadHashMismatch`, `ChecksumMismatch`, `EntityTooLarge`, `Body`.
+    /// What is wrong with the body: `IncompleteBody`, `BadDigest`, `PayloadHashMismatch`, `ChecksumMismatch`,
+    /// `EntityTooLarge`, `Body`.
     pub(crate) async fn receive(&self, mut body: Incoming, also: Option<Algorithm>) -> Result<Received> {
         if body.size > PUT_BYTES_MAX {
             return Err(Error::new(ErrorKind::EntityTooLarge, format!("a body of {} bytes is above 5 GiB", body.size)));

@@ -1,5 +1,5 @@
-//! The times of writes. None is before that of an earlier write, however the clock jumps, and whether the process was restarted in between:
-//! who compares times must not take a newer object for an older one.
+//! The times of writes. None is before that of an earlier write, however the clock jumps, and whether the process was
+//! restarted in between: who compares times must not take a newer object for an older one.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use crate::{Error, ErrorKind, Result};
 
-/// How far the time that is noted is ahead of the write that notes it: so often it is written, and so much too late may be what is written
-/// right after a crash.
+/// How far the time that is noted is ahead of the write that notes it: so often it is written, and so much too late may
+/// be what is written right after a crash.
 const AHEAD_MS: u64 = 1000;
 
-/// A time that is so far ahead of the clock at a start was taken from a clock that was wrong then: better to go back once than to give all
-/// writes the same time for years.
+/// A time that is so far ahead of the clock at a start was taken from a clock that was wrong then: better to go back
+/// once than to give all writes the same time for years.
 const BELIEVED_MS: u64 = 24 * 60 * 60 * 1000;
 
 pub(crate) struct WriteTimes {

@@ -1,4 +1,5 @@
-//! Answers of the under store that come late, in pieces, broken off, or in doubt: what is kept of them, and what clients get.
+//! Answers of the under store that come late, in pieces, broken off, or in doubt: what is kept of them, and what
+//! clients get.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Clients that go away in the middle of a request: what they began is done whole or not at all, and nothing is forgotten.
+//! Clients that go away in the middle of a request: what they began is done whole or not at all, and nothing is
+//! forgotten.
 
 use std::pin::pin;
 
@@ -12,7 +13,8 @@ use crate::support::{Bench, Setup, create_upload, incoming, kind, path, rule};
 /// How often a request is polled at most before its client goes away; by then it has ended by itself.
 const POLLS_MAX: usize = 400;
 
-/// Polls `request` so many times, with everything else getting its turn in between, then drops it. Whether it had ended.
+/// Polls `request` so many times, with everything else getting its turn in between, then drops it. Whether it had
+/// ended.
 async fn abandon(request: impl Future<Output = ()>, polls: usize) -> bool {
     let mut request = pin!(request);
     for _ in 0..polls {

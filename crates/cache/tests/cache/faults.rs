@@ -1,5 +1,5 @@
-//! An under store that loses answers, carries out requests late, refuses and hangs: it never goes backwards, and trouble with one
-//! object is nobody else's.
+//! An under store that loses answers, carries out requests late, refuses and hangs: it never goes backwards, and
+//! trouble with one object is nobody else's.
 
 use std::time::Duration;
 
@@ -293,7 +293,8 @@ async fn what_could_not_be_read_does_not_follow_what_was_written_through_over_it
     }
 }
 
-/// The under store refuses what waits, and one is written through over it whose answer is lost. Whether it has landed is looked at.
+/// The under store refuses what waits, and one is written through over it whose answer is lost. Whether it has landed
+/// is looked at.
 #[tokio::test]
 async fn what_was_refused_does_not_follow_what_was_written_through_over_it() {
     for (lands, crash, is_new, sweeps) in [

@@ -47,8 +47,8 @@ fn query() -> impl Strategy<Value = Query> {
     })
 }
 
-/// What S3 says: names behind `start_after`, each common prefix once, in byte order. A common prefix is behind `start_after` when the
-/// prefix itself is.
+/// What S3 says: names behind `start_after`, each common prefix once, in byte order. A common prefix is behind
+/// `start_after` when the prefix itself is.
 fn expected(keys: &BTreeMap<String, Bytes>, query: &Query) -> Vec<String> {
     let mut names = BTreeSet::new();
     for key in keys.keys().filter(|key| key.starts_with(&query.prefix)) {
@@ -185,7 +185,8 @@ async fn pages_join_where_the_under_store_and_the_catalog_are_cut() {
     }
 }
 
-/// Where deletes leave less than a page of what the under store and the catalog show at once, whichever of them reaches further.
+/// Where deletes leave less than a page of what the under store and the catalog show at once, whichever of them reaches
+/// further.
 #[tokio::test]
 async fn thousands_of_deletes_hide_what_they_deleted_and_nothing_else() {
     for is_remote_denser in [false, true] {
@@ -309,7 +310,8 @@ async fn later_pages_show_what_reached_the_under_store_since_the_first() {
     }
 }
 
-/// More deletes in a common prefix than one stretch of the catalog holds, and a listing that begins among them or sees them first.
+/// More deletes in a common prefix than one stretch of the catalog holds, and a listing that begins among them or sees
+/// them first.
 #[tokio::test]
 async fn a_common_prefix_of_which_much_is_deleted_is_shown_once_or_not_at_all() {
     for keeps_listings in [false, true] {

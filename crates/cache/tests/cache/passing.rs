@@ -1,4 +1,5 @@
-//! What requests that pass through ask the cache: where to, and whether the under store has the object as clients know it.
+//! What requests that pass through ask the cache: where to, and whether the under store has the object as clients know
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -149,8 +149,8 @@ fn bench_version() -> PolicyVersionRecord {
     }
 }
 
-/// A record that only the operating system has may go with the power while its upload is under way: the request is noted before, also
-/// when the path asks for `fsync` by then.
+/// A record that only the operating system has may go with the power while its upload is under way: the request is
+/// noted before, also when the path asks for `fsync` by then.
 #[tokio::test]
 async fn a_stricter_durability_does_not_forget_requests_for_what_was_written_before() {
     for seed in crate::support::seeds(8) {
@@ -223,8 +223,8 @@ async fn complete(bench: &Bench, upload: Upload) -> Option<ErrorKind> {
     kind(bench.cache.complete_upload(request).await)
 }
 
-/// Writes under the first mode, with nothing getting through to the under store any more where that can wait. Returns the upload
-/// under way.
+/// Writes under the first mode, with nothing getting through to the under store any more where that can wait. Returns
+/// the upload under way.
 async fn write_before(bench: &Bench, from: WriteMode) -> Option<Upload> {
     bench.under.put_outside("theirs", "theirs".into());
     bench.under.put_outside("buried", "buried".into());

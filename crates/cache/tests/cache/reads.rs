@@ -349,7 +349,8 @@ fn version_tags(value: &str) -> Tags {
     Tags::from([("version".to_owned(), value.to_owned())])
 }
 
-/// Writes the source of [`copy`], until the under store has it. With its tags: those that are set by themselves drop the copy that is here.
+/// Writes the source of [`copy`], until the under store has it. With its tags: those that are set by themselves drop
+/// the copy that is here.
 async fn put_source(bench: &Bench, body: &'static str, tags: &str) {
     let attributes = Attributes { tags: version_tags(tags), ..Attributes::default() };
     let (path, conditions) = (path("source"), Conditions::default());
@@ -374,8 +375,8 @@ async fn a_copy_has_content_and_tags_of_one_version() {
     assert_eq!(bench.cache.tags(&path("target")).await.unwrap(), version_tags("two"));
 }
 
-/// The version whose bytes are open is written twice, with another between them whose tags are told; a clock that was set back gives all
-/// of them the same time.
+/// The version whose bytes are open is written twice, with another between them whose tags are told; a clock that was
+/// set back gives all of them the same time.
 #[tokio::test]
 async fn a_copy_has_tags_of_its_version_where_another_of_the_same_content_and_time_follows() {
     let bench = Bench::new(WriteMode::WriteBack).await;

@@ -1,5 +1,5 @@
-//! Clients write, the power goes, the cache starts again: what was acknowledged is there, byte for byte, and in the end the
-//! under store has it too.
+//! Clients write, the power goes, the cache starts again: what was acknowledged is there, byte for byte, and in the end
+//! the under store has it too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -280,7 +280,8 @@ async fn times_of_writes_do_not_go_back_after_a_restart() {
     }
 }
 
-/// A write whose time could not be noted gets no answer, and may be there all the same, with that time, and be persisted.
+/// A write whose time could not be noted gets no answer, and may be there all the same, with that time, and be
+/// persisted.
 #[tokio::test]
 async fn times_of_writes_without_an_answer_do_not_go_back_either() {
     for delete in [false, true] {
@@ -337,7 +338,8 @@ async fn write_through_without_an_answer_does_not_bring_the_older_copy_back() {
     }
 }
 
-/// The catalog names a version and its bytes are gone: an error, never the older version of the under store, never "not found".
+/// The catalog names a version and its bytes are gone: an error, never the older version of the under store, never "not
+/// found".
 #[tokio::test]
 async fn a_version_whose_bytes_are_gone_is_an_error() {
     let mut bench = Bench::new(WriteMode::WriteBack).await;
@@ -370,7 +372,8 @@ async fn a_version_whose_bytes_are_gone_is_an_error() {
     assert_eq!(bench.under("key").unwrap(), "written again");
 }
 
-/// Nobody can bring such a version to the under store. A write or a delete that goes through to it does not wait for that.
+/// Nobody can bring such a version to the under store. A write or a delete that goes through to it does not wait for
+/// that.
 #[tokio::test]
 async fn a_version_whose_bytes_are_gone_does_not_hold_up_what_replaces_it() {
     for (extension, size, is_cut) in [(".bulk", 3 << 20, false), (".bulk", 3 << 20, true), (".log", 10, false)] {
@@ -606,8 +609,8 @@ async fn copy_of(disk: &MemoryDisk) -> MemoryDisk {
     copy
 }
 
-/// A directory that was forgotten may have known of newer writes. What the others hold goes to the under store only where that has nothing
-/// newer.
+/// A directory that was forgotten may have known of newer writes. What the others hold goes to the under store only
+/// where that has nothing newer.
 #[tokio::test]
 async fn after_a_directory_was_forgotten_what_is_older_does_not_replace_what_is_newer() {
     let mut bench = Setup::new(WriteMode::WriteBack)

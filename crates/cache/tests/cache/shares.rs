@@ -141,7 +141,8 @@ async fn parts_of_open_uploads_count_for_their_bucket() {
     assert!((62..=72).contains(&fill_with_objects(&bench).await), "nor what was completed and deleted");
 }
 
-/// How many small objects find room beside uploads of one part that was written so often: one that is open, or many that were aborted.
+/// How many small objects find room beside uploads of one part that was written so often: one that is open, or many
+/// that were aborted.
 async fn room_beside_parts(writes: usize, aborted: bool) -> u32 {
     let setup = Setup::new(WriteMode::Transient).capacity(64 << 20);
     let bench = setup.settings(|settings| settings.pinned_ratio = 0.02).open().await;

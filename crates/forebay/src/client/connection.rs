@@ -14,12 +14,13 @@ use crate::failure::Failure;
 
 const ENDPOINT_DEFAULT: &str = "http://127.0.0.1:9701";
 
-/// Environment variables of access key and secret key that are asked when neither flags nor their own variables are set, in this
-/// order. A pair comes from one place: the access key of one and the secret key of another are never what is meant.
+/// Environment variables of access key and secret key that are asked when neither flags nor their own variables are
+/// set, in this order. A pair comes from one place: the access key of one and the secret key of another are never what
+/// is meant.
 const KEY_VARIABLES: [(&str, &str); 2] = [("FOREBAY_ROOT_ACCESS_KEY", "FOREBAY_ROOT_SECRET_KEY"), AWS_VARIABLES];
 
-/// They may be the keys to somebody's cloud, which every other tool signs with and never sends: they go to this machine, or
-/// encrypted, and else nowhere.
+/// They may be the keys to somebody's cloud, which every other tool signs with and never sends: they go to this
+/// machine, or encrypted, and else nowhere.
 const AWS_VARIABLES: (&str, &str) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
 
 #[derive(Debug, Args)]
@@ -28,7 +29,8 @@ pub(crate) struct Connection {
     /// URL of the admin API [default: http://127.0.0.1:9701]
     #[arg(long, global = true, value_name = "URL", env = "FOREBAY_ADMIN_ENDPOINT")]
     endpoint: Option<String>,
-    /// Access key of a user with an admin grant; else FOREBAY_ROOT_ACCESS_KEY, or AWS_ACCESS_KEY_ID for this machine and https
+    /// Access key of a user with an admin grant; else FOREBAY_ROOT_ACCESS_KEY, or AWS_ACCESS_KEY_ID for this machine
+    /// and https
     #[arg(long, global = true, value_name = "KEY", env = "FOREBAY_ACCESS_KEY", hide_env_values = true)]
     access_key: Option<String>,
     /// Its secret key, better given by the variable: others can see flags in the list of processes; else

@@ -40,8 +40,8 @@ pub(super) fn edit(client: &Client, yes: bool, target: &Target) -> Result<(), Fa
     }
 }
 
-/// How often the editor is opened. Nobody looks at a mistake where nobody is asked; and an editor without a terminal, a script, may make it
-/// for ever.
+/// How often the editor is opened. Nobody looks at a mistake where nobody is asked; and an editor without a terminal, a
+/// script, may make it for ever.
 fn tries_max(yes: bool) -> usize {
     match (yes, io::stdin().is_terminal()) {
         (true, _) => 1,

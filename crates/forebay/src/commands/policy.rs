@@ -127,7 +127,8 @@ fn set(client: &Client, options: &SetOptions, target: &Target) -> Result<(), Fai
     }
 }
 
-/// A rule may come before its bucket; a slip in the name looks the same, so it is told. Who may not list buckets is told nothing.
+/// A rule may come before its bucket; a slip in the name looks the same, so it is told. Who may not list buckets is
+/// told nothing.
 fn tell_if_absent(client: &Client, path: &str) {
     let bucket = path[1..].split('/').next().unwrap_or_default();
     let Ok(buckets) = client.read::<Vec<Bucket>>(Call::get("buckets")) else { return };

@@ -22,8 +22,8 @@ const LOOK_FIRST: Duration = Duration::from_millis(50);
 /// Between two looks at a job that takes its time.
 const LOOK_LATER: Duration = Duration::from_secs(1);
 
-/// How long a server may be gone while a job is waited for: it goes on with its jobs after a restart, which replays the tail of the
-/// store first.
+/// How long a server may be gone while a job is waited for: it goes on with its jobs after a restart, which replays the
+/// tail of the store first.
 const SERVER_GONE_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Args)]

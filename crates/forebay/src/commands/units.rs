@@ -51,8 +51,8 @@ pub(crate) fn moment(unix_ms: u64) -> String {
     moment.and_then(|moment| moment.format(format).ok()).unwrap_or_else(|| format!("{unix_ms} ms"))
 }
 
-/// Text from outside in one line that can't move the cursor, change colours or turn the direction of writing: keys hold any
-/// character, and whoever writes an object must not write on an operator's terminal.
+/// Text from outside in one line that can't move the cursor, change colours or turn the direction of writing: keys hold
+/// any character, and whoever writes an object must not write on an operator's terminal.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

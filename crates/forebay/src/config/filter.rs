@@ -1,4 +1,5 @@
-//! What `log.level` says. `EnvFilter` takes any word for the name of a module, so a slip of the hand would silence the logs.
+//! What `log.level` says. `EnvFilter` takes any word for the name of a module, so a slip of the hand would silence the
+//! logs.
 
 use super::problem::closest;
 

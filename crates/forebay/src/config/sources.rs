@@ -26,7 +26,8 @@ pub(crate) struct Sources {
     pub(crate) mounts: BTreeMap<String, Sourced>,
     /// The `[[policy]]` tables of the file.
     pub(crate) policies: Vec<Sourced>,
-    /// What looks like a setting in the environment and is none: told, not refused, since other programs set variables too.
+    /// What looks like a setting in the environment and is none: told, not refused, since other programs set variables
+    /// too.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -2,7 +2,8 @@
 
 use super::report::{Report, Unit};
 
-/// Disks that reach this share are as fast: measurements of a few seconds on a machine that does other things are no more exact.
+/// Disks that reach this share are as fast: measurements of a few seconds on a machine that does other things are no
+/// more exact.
 const SLOWER: f64 = 0.7;
 
 /// Compares what was measured.

@@ -9,8 +9,9 @@ const SKEW_MAX_SECONDS: f64 = 15.0 * 60.0;
 /// `Date` has seconds, and an answer takes its time: what is below is no difference.
 const SKEW_SEEN_SECONDS: f64 = 5.0;
 
-/// What systemd-timesyncd has and makes at its first success (systemd-timesyncd.service(8)). Of other NTP clients nothing is said:
-/// the kernel's own word for it is only to be had by a system call that the libraries at hand do not offer.
+/// What systemd-timesyncd has and makes at its first success (systemd-timesyncd.service(8)). Of other NTP clients
+/// nothing is said: the kernel's own word for it is only to be had by a system call that the libraries at hand do not
+/// offer.
 const TIMESYNC: &str = "run/systemd/timesync";
 const SYNCHRONISED: &str = "synchronized";
 

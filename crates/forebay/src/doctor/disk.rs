@@ -32,8 +32,8 @@ const COMMIT_BYTES: usize = 16 << 10;
 const GROUP: usize = 32;
 /// Enough for a 99th percentile.
 const SYNCS_MAX: usize = 200;
-/// A sync that takes longer than this at the median is that of a spinning disk or of a far volume; the limit for one in a hundred
-/// is five times as much.
+/// A sync that takes longer than this at the median is that of a spinning disk or of a far volume; the limit for one in
+/// a hundred is five times as much.
 const SYNC_P50_MAX: Duration = Duration::from_millis(10);
 const SYNC_P99_MAX: Duration = Duration::from_millis(50);
 
@@ -164,7 +164,8 @@ impl Run<'_> {
         if self.stop.is_cancelled() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
 
-    /// Of writing and of reading back, past the page cache where the file system lets us; else honest by a sync at the end.
+    /// Of writing and of reading back, past the page cache where the file system lets us; else honest by a sync at the
+    /// end.
     fn bandwidth(&self, directory: &Path, bytes: u64) -> io::Result<(f64, f64)> {
         let mut block = Block::random();
         let (file, is_direct) = match nameless(directory, OFlags::DIRECT, self.env) {

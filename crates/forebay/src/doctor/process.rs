@@ -13,7 +13,8 @@ const PAGES_FETCHED_MAX: u64 = 64;
 const CONNECTION_BYTES: u64 = 16 << 10;
 /// Program, runtime and allocator.
 const BASE_BYTES: u64 = 128 << 20;
-/// An object's entry in the index with its key, and the bytes of data that one entry stands for: objects are of 1 MiB in the mean.
+/// An object's entry in the index with its key, and the bytes of data that one entry stands for: objects are of 1 MiB
+/// in the mean.
 const INDEX_ENTRY_BYTES: u64 = 300;
 const OBJECT_BYTES_MEAN: u64 = 1 << 20;
 
@@ -69,8 +70,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Of the container where one has a limit below the machine's. `root` is `/` but for tests. `None` where the system does
-    /// not tell.
+    /// Of the container where one has a limit below the machine's. `root` is `/` but for tests. `None` where the system
+    /// does not tell.
     fn of(root: &Path) -> Option<Self> {
         let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
         let (total, available) = (meminfo(&text, "MemTotal:")?, meminfo(&text, "MemAvailable:")?);
@@ -90,8 +91,8 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// Limit and use of memory of the control group: version 2, else version 1. Inside a container its own group is the root of what
-/// it sees.
+/// Limit and use of memory of the control group: version 2, else version 1. Inside a container its own group is the
+/// root of what it sees.
 fn container(root: &Path) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let path_of = |controller: &str| {

@@ -1,4 +1,5 @@
-//! What an under store lets us do, and how fast it is: with objects below a key that is made up for the occasion, and removed.
+//! What an under store lets us do, and how fast it is: with objects below a key that is made up for the occasion, and
+//! removed.
 
 mod probe;
 

@@ -1,5 +1,6 @@
-//! One event, one line: messages hold what clients, and under stores, have said, and none of it may look like a line of its own or
-//! command a terminal. (CVE-2025-58160 was that in `tracing-subscriber`, which has since escaped the commands only.)
+//! One event, one line: messages hold what clients, and under stores, have said, and none of it may look like a line of
+//! its own or command a terminal. (CVE-2025-58160 was that in `tracing-subscriber`, which has since escaped the
+//! commands only.)
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -125,8 +125,8 @@ fn parse_headers(text: &str) -> HashMap<String, String> {
     pairs.map(|(name, value)| (name.trim().to_owned(), decoded(value))).collect()
 }
 
-/// Spans of requests and of persistence, and what happens inside of them. Without a trace around it, no other span is worth making:
-/// it would be a trace of its own that tells nothing.
+/// Spans of requests and of persistence, and what happens inside of them. Without a trace around it, no other span is
+/// worth making: it would be a trace of its own that tells nothing.
 struct OnlySpans;
 
 impl OnlySpans {
@@ -150,7 +150,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Filter<S> for OnlySpans {
     }
 }
 
-/// Speaks to the collector. The exporter has a thread of its own, in which this may block: nothing of it runs among the requests.
+/// Speaks to the collector. The exporter has a thread of its own, in which this may block: nothing of it runs among the
+/// requests.
 #[derive(Debug)]
 struct Client {
     agent: ureq::Agent,

@@ -11,8 +11,8 @@ use super::panels;
 use super::state::{App, Panel};
 use crate::commands::{age, escaped};
 
-/// The smallest screen that all panels fit on: what terminals have had since there are any. On a smaller one the selected panel has it
-/// all.
+/// The smallest screen that all panels fit on: what terminals have had since there are any. On a smaller one the
+/// selected panel has it all.
 const WHOLE: (u16, u16) = (80, 24);
 
 const HELP: [&str; 8] = [
@@ -79,7 +79,8 @@ fn headline(app: &App) -> String {
 }
 
 fn places(body: Rect) -> [(Panel, Rect); 7] {
-    // Exact on the smallest screen, in proportion on larger ones. Lines of the last three are long: they lie above each other.
+    // Exact on the smallest screen, in proportion on larger ones. Lines of the last three are long: they lie above each
+    // other.
     let [first, second, under_stores, jobs, notices] =
         Layout::vertical([7, 6, 3, 3, 3].map(Constraint::Fill)).areas(body);
     let halves = |row: Rect| Layout::horizontal([Constraint::Fill(1); 2]).areas::<2>(row);

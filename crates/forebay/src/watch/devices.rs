@@ -35,9 +35,9 @@ pub(super) fn ticks_ms(diskstats: &str) -> HashMap<Device, u64> {
     diskstats.lines().filter_map(device).collect()
 }
 
-/// The disk that a directory is on. Partitions count as their whole disk, since they share it; of device mappers and RAIDs the
-/// first disk stands for all. `None` where no single device is behind it, as with overlay and network file systems. `root` is `/`
-/// but for tests.
+/// The disk that a directory is on. Partitions count as their whole disk, since they share it; of device mappers and
+/// RAIDs the first disk stands for all. `None` where no single device is behind it, as with overlay and network file
+/// systems. `root` is `/` but for tests.
 pub(crate) fn device_of(directory: &Path, root: &Path) -> Option<Device> {
     let number = fs::metadata(directory).ok()?.dev();
     let device = Device::of(number);

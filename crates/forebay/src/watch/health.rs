@@ -11,11 +11,12 @@ use crate::commands::size;
 use crate::doctor::findings::{Kind, OF_UNDER_STORES};
 use crate::places::Trouble;
 
-/// Uploads usually follow writes within seconds. What is older than this waits for an under store that does not answer or for a
-/// human; the alert rules of `deploy/prometheus` say the same.
+/// Uploads usually follow writes within seconds. What is older than this waits for an under store that does not answer
+/// or for a human; the alert rules of `deploy/prometheus` say the same.
 const BACKLOG_AGE_MAX_MS: u64 = 30 * 60 * 1000;
 
-/// So long without another refusal, and the notice of refusals goes: clients that wait between their tries come again within it.
+/// So long without another refusal, and the notice of refusals goes: clients that wait between their tries come again
+/// within it.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// Above this share of what pinned data may take, the next burst may be refused.
@@ -40,8 +41,8 @@ pub(super) struct Facts {
     pub(super) users_file: Option<String>,
 }
 
-/// What is counted since the start, and of it what belongs to trouble that lasts: it is over when nothing has been counted for
-/// [`QUIET`].
+/// What is counted since the start, and of it what belongs to trouble that lasts: it is over when nothing has been
+/// counted for [`QUIET`].
 #[derive(Debug, Default)]
 pub(super) struct Lately {
     total: u64,

@@ -1,14 +1,15 @@
 //! When a disk cannot keep up.
 //!
-//! Busy time alone does not tell: a device that works on many requests at once is busy all the time long before it is at
-//! its limit (iostat(1), on `%util`). Slow syncs alone do not either: they may be large. Both together, for a while, do.
+//! Busy time alone does not tell: a device that works on many requests at once is busy all the time long before it is
+//! at its limit (iostat(1), on `%util`). Slow syncs alone do not either: they may be large. Both together, for a while,
+//! do.
 
 use std::time::Duration;
 
 /// Above this share of busy time a disk may be at its limit.
 const BUSY: f64 = 0.95;
-/// Syncs take this many times what they take while the disk is calm. Queueing makes them several times as slow; twice is
-/// within what a busy but healthy disk does.
+/// Syncs take this many times what they take while the disk is calm. Queueing makes them several times as slow; twice
+/// is within what a busy but healthy disk does.
 const SLOW: f64 = 4.0;
 /// Both must hold for so long: bursts that a cache is there to take are shorter.
 const HOLDS: Duration = Duration::from_secs(30);
@@ -101,7 +102,8 @@ impl Saturation {
 mod tests {
     use super::*;
 
-    /// Plays intervals of five seconds: how many, busy share, milliseconds of a sync. Returns the state after each group.
+    /// Plays intervals of five seconds: how many, busy share, milliseconds of a sync. Returns the state after each
+    /// group.
     fn play(saturation: &mut Saturation, at: &mut u64, groups: &[(usize, f64, f64)]) -> Vec<bool> {
         let mut states = Vec::new();
         for (count, busy, sync_ms) in groups {

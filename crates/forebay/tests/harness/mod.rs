@@ -22,8 +22,8 @@ pub const SECRET_KEY: &str = "a-secret-for-tests";
 /// How long a condition may take to come true.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A client that tries once, so that every answer is seen. It speaks plain HTTP: one for TLS reads all certificates of the system first,
-/// which takes longer than a start of the server.
+/// A client that tries once, so that every answer is seen. It speaks plain HTTP: one for TLS reads all certificates of
+/// the system first, which takes longer than a start of the server.
 pub fn client(endpoint: &str) -> Client {
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())

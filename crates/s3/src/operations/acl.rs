@@ -1,5 +1,5 @@
-//! Access control lists, as in a bucket of Amazon S3 that has them disabled (`BucketOwnerEnforced`, the default there since 2023):
-//! the owner of the bucket owns all that is in it, and nothing else can be said in a list.
+//! Access control lists, as in a bucket of Amazon S3 that has them disabled (`BucketOwnerEnforced`, the default there
+//! since 2023): the owner of the bucket owns all that is in it, and nothing else can be said in a list.
 
 use forebay_cache::GetObject;
 use http::HeaderMap;

@@ -115,8 +115,8 @@ impl Operations {
         }
         let name = convert::bucket(&input.bucket)?;
         if let Err(error) = self.cache.create_bucket(&name).await {
-            // There, and nowhere else, it succeeds once more: "Errors" of CreateBucket, Amazon S3 API Reference. A name that only
-            // others have in the store behind is none of ours.
+            // There, and nowhere else, it succeeds once more: "Errors" of CreateBucket, Amazon S3 API Reference. A name
+            // that only others have in the store behind is none of ours.
             let is_again = error.kind == ErrorKind::BucketAlreadyExists && self.region == FIRST_REGION;
             if !(is_again && matches!(self.cache.bucket_exists(&name).await, Ok(true))) {
                 return Err(failure.answer(error));

@@ -73,8 +73,8 @@ fn given_in_form(request: &S3Request<PutObjectInput>) -> S3Result<Vec<Checksum>>
     Ok(checksums)
 }
 
-/// The answer to a form. `s3s` writes it and leaves out what is set here: the quotes of the tag, and where the object is, which
-/// must not take the place of a redirect.
+/// The answer to a form. `s3s` writes it and leaves out what is set here: the quotes of the tag, and where the object
+/// is, which must not take the place of a redirect.
 fn answer_form(mut output: PutObjectOutput, location: Option<String>) -> S3Response<PutObjectOutput> {
     let quoted = output.e_tag.as_ref().map(|etag| format!("\"{}\"", etag.value()));
     output.e_tag = quoted.clone().map(ETag::Strong);

@@ -1,5 +1,5 @@
-//! What Amazon's access logs call an operation, and what it is about. Both come from the request alone, so that one that was refused before
-//! it was routed has them too.
+//! What Amazon's access logs call an operation, and what it is about. Both come from the request alone, so that one
+//! that was refused before it was routed has them too.
 
 use http::request::Parts;
 use http::{HeaderMap, Method, Uri};

@@ -56,7 +56,8 @@ fn escape_returns(response: &mut HttpResponse) {
     response.headers_mut().remove(CONTENT_LENGTH);
 }
 
-/// Every error of S3 says which request it is about, and in words what is wrong. `s3s` leaves both out where it refuses itself.
+/// Every error of S3 says which request it is about, and in words what is wrong. `s3s` leaves both out where it refuses
+/// itself.
 fn complete_error(response: &mut HttpResponse, context: &RequestContext, region: &str) {
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     let Some(document) = response.body().bytes().filter(|_| is_error) else { return };
@@ -86,7 +87,8 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
     if !start.contains("<RequestId>") {
         completed.push_str(&format!("<RequestId>{}</RequestId>", context.id));
     }
-    // What clients look for: s3fs tells from the condition that a file exists, boto3 and s3cmd sign anew for the region.
+    // What clients look for: s3fs tells from the condition that a file exists, boto3 and s3cmd sign anew for the
+    // region.
     if let Some(condition) = context.condition.get().filter(|_| code == "PreconditionFailed") {
         completed.push_str(&format!("<Condition>{condition}</Condition>"));
     }
@@ -117,8 +119,8 @@ fn message_of(code: &str) -> &'static str {
     }
 }
 
-/// The answer to a form. One that breaks its policy is AccessDenied in S3; `s3s` calls the policy's document invalid. The
-/// document of a 201 says where the object is, as the header does; `s3s` leaves out the host.
+/// The answer to a form. One that breaks its policy is AccessDenied in S3; `s3s` calls the policy's document invalid.
+/// The document of a 201 says where the object is, as the header does; `s3s` leaves out the host.
 pub(crate) async fn form(mut response: HttpResponse, request_id: &str) -> Result<HttpResponse, StdError> {
     if let Some(location) = response.headers_mut().remove(FORM_LOCATION)
         && response.status().is_success()

@@ -85,8 +85,8 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted, is_version_2, form })
 }
 
-/// A list may come in several headers of the same name (aws-sdk-rust sends `Content-Encoding` so); `s3s` refuses them. What is
-/// signed is the same: the values with commas between.
+/// A list may come in several headers of the same name (aws-sdk-rust sends `Content-Encoding` so); `s3s` refuses them.
+/// What is signed is the same: the values with commas between.
 pub(crate) fn join_lists(headers: &mut HeaderMap) {
     for name in [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE] {
         let values: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
@@ -140,8 +140,8 @@ fn check_headers(headers: &HeaderMap) -> Check {
     Ok(())
 }
 
-/// `chunked`, once, is the only transfer coding that every reader between the client and us takes for the same. After anything else
-/// the connection ends: what follows may be another request to one and the rest of this one to another.
+/// `chunked`, once, is the only transfer coding that every reader between the client and us takes for the same. After
+/// anything else the connection ends: what follows may be another request to one and the rest of this one to another.
 fn check_transfer(headers: &HeaderMap) -> Check {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let wrong = match (codings.next(), codings.next()) {
@@ -161,8 +161,8 @@ fn check_transfer(headers: &HeaderMap) -> Check {
     Err(error)
 }
 
-/// The boundary of a form. It is the only signature of its request, and makes an object and nothing else: `s3s` would route by
-/// the query, with the form's signature and without a look at its policy.
+/// The boundary of a form. It is the only signature of its request, and makes an object and nothing else: `s3s` would
+/// route by the query, with the form's signature and without a look at its policy.
 fn form(parts: &Parts, query: &Query) -> Check<Option<String>> {
     let content_type = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     if parts.method != Method::POST || !content_type.to_ascii_lowercase().starts_with(b"multipart/form-data") {
@@ -218,8 +218,8 @@ fn document(parts: &Parts, query: &Query, framing: Option<Framing>, hoisted: &He
 
 /// SDKs put headers of presigned requests into the query, where the signature covers them (aws-sdk-js: all `x-amz-*`).
 ///
-/// Checksums among them are those of the empty body that was there when the URL was made. Amazon S3 compares them with nothing:
-/// aws/aws-sdk-go-v2#2610, localstack/localstack#12164 (checked against it).
+/// Checksums among them are those of the empty body that was there when the URL was made. Amazon S3 compares them with
+/// nothing: aws/aws-sdk-go-v2#2610, localstack/localstack#12164 (checked against it).
 fn hoisted(query: &Query, headers: &HeaderMap, is_version_2: bool) -> Check<HeaderMap> {
     let mut hoisted = HeaderMap::new();
     for (name, value) in &query.parameters {

@@ -15,7 +15,8 @@ use super::BodyError;
 use crate::buffers::Held;
 use crate::context::RequestContext;
 
-/// Largest signed chunk, in bytes: `s3s` holds one in memory until its signature is checked, as [`Held`] knows. SDKs send 64 KiB to 1 MiB.
+/// Largest signed chunk, in bytes: `s3s` holds one in memory until its signature is checked, as [`Held`] knows. SDKs
+/// send 64 KiB to 1 MiB.
 const SIGNED_CHUNK_BYTES_MAX: u64 = 16 << 20;
 /// Longest line in front of a chunk: the size, `;chunk-signature=`, 64 digits, and some room.
 const LINE_BYTES_MAX: usize = 256;

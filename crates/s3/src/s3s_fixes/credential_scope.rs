@@ -16,7 +16,8 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// In the words of Amazon S3: aws/aws-sdk-php#780 and ex-aws/ex_aws#537 show some, the rest is in `s3err` of versitygw.
+    /// In the words of Amazon S3: aws/aws-sdk-php#780 and ex-aws/ex_aws#537 show some, the rest is in `s3err` of
+    /// versitygw.
     pub(crate) fn malformed(self, what: &str) -> S3Error {
         let (code, beginning) = match self {
             Self::Header => ("AuthorizationHeaderMalformed", "The authorization header is malformed; "),

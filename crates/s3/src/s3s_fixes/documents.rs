@@ -1,5 +1,6 @@
-//! Documents in the bodies of requests, checked before `s3s` parses them. It compares no digests, drops CDATA, and ignores what
-//! it does not know and what stands behind the end: of a list of deletes that is damaged or misread, other objects would be deleted.
+//! Documents in the bodies of requests, checked before `s3s` parses them. It compares no digests, drops CDATA, and
+//! ignores what it does not know and what stands behind the end: of a list of deletes that is damaged or misread, other
+//! objects would be deleted.
 
 use std::sync::Arc;
 
@@ -289,8 +290,8 @@ fn leave(path: &mut String) -> bool {
     path.is_empty()
 }
 
-/// The same body, or an error when it is not what was expected; the error is noted in the context too, since `s3s` answers
-/// all errors of a document with InternalError.
+/// The same body, or an error when it is not what was expected; the error is noted in the context too, since `s3s`
+/// answers all errors of a document with InternalError.
 pub(crate) fn verify<S>(
     body: S,
     expected: Expected,

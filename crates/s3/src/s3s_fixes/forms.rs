@@ -1,5 +1,6 @@
-//! POST forms, read and written anew before `s3s` parses them: it drops fields that it does not know, takes a policy that names no
-//! bucket for one of every bucket, knows one spelling of the headers of a part, and does not pass the name of the file on.
+//! POST forms, read and written anew before `s3s` parses them: it drops fields that it does not know, takes a policy
+//! that names no bucket for one of every bucket, knows one spelling of the headers of a part, and does not pass the
+//! name of the file on.
 
 use std::sync::Arc;
 
@@ -54,7 +55,8 @@ const FIELDS: [&str; 23] = [
 /// Access lists that give nobody anything.
 const HARMLESS_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
 
-/// The same form with its fields written the way that `s3s` reads them, or an error when it asks for what it would not get.
+/// The same form with its fields written the way that `s3s` reads them, or an error when it asks for what it would not
+/// get.
 pub(crate) fn watch<S>(
     body: S,
     boundary: &str,
@@ -69,7 +71,8 @@ where
     let head = async move {
         let mut body = Box::pin(body);
         let mut head = BytesMut::new();
-        // Where the file begins is known only when all in front of it is here; to look at each piece would cost its square.
+        // Where the file begins is known only when all in front of it is here; to look at each piece would cost its
+        // square.
         while head.len() <= FIELDS_BYTES_MAX {
             let Some(data) = body.next().await else { break };
             head.extend_from_slice(&data?);
@@ -99,8 +102,8 @@ where
         .boxed()
 }
 
-/// `s3s` takes the fields and the first piece of the file together, and no piece of more than 64 KiB behind one that ends like
-/// the beginning of a delimiter.
+/// `s3s` takes the fields and the first piece of the file together, and no piece of more than 64 KiB behind one that
+/// ends like the beginning of a delimiter.
 fn in_pieces(data: Result<Bytes, StdError>) -> BoxStream<'static, Result<Bytes, StdError>> {
     match data {
         Ok(data) => {
@@ -277,8 +280,8 @@ fn write_field(written: &mut Vec<u8>, delimiter: &[u8], name: &str, value: &[u8]
     Ok(())
 }
 
-/// Whose form it is. `s3s` is told so by a signature of Version 2: of one of Version 4 it knows the age, and refuses it after a
-/// quarter of an hour, where in S3 the policy alone says how long it holds.
+/// Whose form it is. `s3s` is told so by a signature of Version 2: of one of Version 4 it knows the age, and refuses it
+/// after a quarter of an hour, where in S3 the policy alone says how long it holds.
 struct Signer {
     access_key: String,
     signature: String,
@@ -334,7 +337,8 @@ fn parameter(headers: &str, wanted: &str) -> Option<String> {
     }
 }
 
-/// A quoted value, and what stands behind it. Browsers write a quote as `%22` and leave backslashes alone; old curls write `\"`.
+/// A quoted value, and what stands behind it. Browsers write a quote as `%22` and leave backslashes alone; old curls
+/// write `\"`.
 fn unquote(quoted: &str) -> Option<(String, &str)> {
     let mut from = 0;
     loop {

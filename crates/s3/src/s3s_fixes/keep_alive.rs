@@ -1,4 +1,5 @@
-//! Answers that take long are begun early and filled with blanks, as Amazon S3 does, so that no client gives up meanwhile.
+//! Answers that take long are begun early and filled with blanks, as Amazon S3 does, so that no client gives up
+//! meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use tokio::sync::oneshot;
 const PATIENCE: Duration = Duration::from_secs(10);
 const DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
 
-/// The answer, or after [`PATIENCE`] a 200 whose body turns into the answer, an error included. The work goes on when the
-/// client goes away: what it began must not stay half done.
+/// The answer, or after [`PATIENCE`] a 200 whose body turns into the answer, an error included. The work goes on when
+/// the client goes away: what it began must not stay half done.
 pub(crate) async fn answer<F>(clock: Arc<dyn Clock>, work: F) -> Result<HttpResponse, StdError>
 where
     F: Future<Output = Result<HttpResponse, StdError>> + Send + 'static,

@@ -1,9 +1,9 @@
-//! Signature Version 2 of presigned URLs and forms: what boto3 and the AWS command line make in `us-east-1` and other old regions
-//! as long as nobody tells them otherwise, and what Amazon S3 takes there.
+//! Signature Version 2 of presigned URLs and forms: what boto3 and the AWS command line make in `us-east-1` and other
+//! old regions as long as nobody tells them otherwise, and what Amazon S3 takes there.
 //!
-//! It covers the method, the path, all `x-amz-*` headers, `Content-Type`, `Content-MD5`, and of the query only the names in
-//! [`SIGNED`]. Nothing else is let through in the query, so that a URL can do no more than what its maker signed. In an
-//! `Authorization` header it is refused: no client signs so by default.
+//! It covers the method, the path, all `x-amz-*` headers, `Content-Type`, `Content-MD5`, and of the query only the
+//! names in [`SIGNED`]. Nothing else is let through in the query, so that a URL can do no more than what its maker
+//! signed. In an `Authorization` header it is refused: no client signs so by default.
 //!
 //! `s3s` checks it too, but reads no header from the query, and compares the signature in a time that depends on it.
 //! Source: "Signing and authenticating REST requests", Amazon S3 API Reference.
@@ -223,8 +223,8 @@ mod tests {
         Ok(parts.uri.to_string())
     }
 
-    /// The example "Query string request authentication" of the API Reference, whose signature there is of another text: this one is
-    /// from `openssl dgst -sha1 -hmac`. Path and host name the same resource.
+    /// The example "Query string request authentication" of the API Reference, whose signature there is of another
+    /// text: this one is from `openssl dgst -sha1 -hmac`. Path and host name the same resource.
     #[test]
     fn the_example_of_amazon() {
         let query = "?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE&Signature=1No4mq5ETf02z8aet9voy6gui6E%3D&Expires=1175139620";

@@ -1,4 +1,5 @@
-//! The `Date` of answers. hyper's own is renewed forward only: after the clock was set back it would stay in the future.
+//! The `Date` of answers. hyper's own is renewed forward only: after the clock was set back it would stay in the
+//! future.
 
 use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};

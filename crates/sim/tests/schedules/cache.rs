@@ -136,8 +136,8 @@ async fn write_versions(bench: Bench, register: Arc<Register>, versions: u64) {
     }
 }
 
-/// Reads, and checks that the answer is of a write that it may be of: begun before the read ended, not overwritten by one that ended
-/// before the read began, and no older than what an earlier read has seen.
+/// Reads, and checks that the answer is of a write that it may be of: begun before the read ended, not overwritten by
+/// one that ended before the read began, and no older than what an earlier read has seen.
 async fn read_one(bench: &Bench, register: &Register) {
     let oldest = (*register.seen.lock()).max(register.ended.load(Ordering::SeqCst));
     let answer = bench.get(None).await;

@@ -18,7 +18,8 @@ fn number(value: &[u8]) -> u64 {
     u64::from_be_bytes(value.try_into().expect("eight bytes"))
 }
 
-/// Adds one to the counter, if nobody else has since it was read, and writes a key that all others write too. Returns what it was set to.
+/// Adds one to the counter, if nobody else has since it was read, and writes a key that all others write too. Returns
+/// what it was set to.
 async fn add_one(catalog: &dyn Catalog, beside: &'static str) -> Option<u64> {
     let before = catalog.get(COUNTER).await.expect("readable");
     let next = before.as_ref().map_or(0, |found| number(&found.value)) + 1;

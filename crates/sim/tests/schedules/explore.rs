@@ -11,8 +11,9 @@ const STACK_BYTES: usize = 1 << 20;
 /// A run that takes more steps turns in circles.
 const STEPS_MAX: usize = 2_000_000;
 
-/// Times that one thread is overtaken where the scheduler chooses, in schedules that otherwise let the same one go first (Burckhardt et
-/// al.: "A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010): most races need fewer.
+/// Times that one thread is overtaken where the scheduler chooses, in schedules that otherwise let the same one go
+/// first (Burckhardt et al.: "A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010): most
+/// races need fewer.
 const OVERTAKINGS: usize = 4;
 
 /// Where schedules that fail are written, for `FOREBAY_TEST_SCHEDULE`.
@@ -31,8 +32,8 @@ fn run<F: Future<Output = ()> + 'static>(scheduler: impl Scheduler + 'static, te
     Runner::new(scheduler, config).run(move || shuttle::future::block_on(test()));
 }
 
-/// Runs a test under so many schedules, half of them random, half with few changes between threads; times `FOREBAY_SCHEDULES`. Or under
-/// the one in the file that `FOREBAY_TEST_SCHEDULE` names.
+/// Runs a test under so many schedules, half of them random, half with few changes between threads; times
+/// `FOREBAY_SCHEDULES`. Or under the one in the file that `FOREBAY_TEST_SCHEDULE` names.
 pub(crate) fn explore<F: Future<Output = ()> + 'static>(schedules: usize, test: fn() -> F) {
     if let Ok(file) = std::env::var("FOREBAY_TEST_SCHEDULE") {
         return run(ReplayScheduler::new_from_file(file).expect("FOREBAY_TEST_SCHEDULE is a schedule"), test);

@@ -148,8 +148,8 @@ async fn acknowledged_commits_survive(disks: usize) {
     store.close().await.expect("the store closes");
 }
 
-/// Commits of a group wait for one sync, extents are synced before the commit that names them, and a snapshot leaves nothing out that
-/// was not applied yet.
+/// Commits of a group wait for one sync, extents are synced before the commit that names them, and a snapshot leaves
+/// nothing out that was not applied yet.
 #[test]
 fn what_was_acknowledged_survives_a_power_cut() {
     explore(500, || acknowledged_commits_survive(1));

@@ -1,6 +1,7 @@
-//! The uploads of a bucket are shared by its directories, as those of an under store are by its buckets: a tenant, or a job, that leaves a
-//! long backlog must not hold up the others. A directory is what comes before the first slash of a key; keys without one have one of their own.
-//! Directories are told apart by a short hash, so that there are never many groups: two that share one also share its turns.
+//! The uploads of a bucket are shared by its directories, as those of an under store are by its buckets: a tenant, or a
+//! job, that leaves a long backlog must not hold up the others. A directory is what comes before the first slash of a
+//! key; keys without one have one of their own. Directories are told apart by a short hash, so that there are never
+//! many groups: two that share one also share its turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,9 @@
 //! What earlier processes may have sent.
 //!
-//! A start does not know which requests were under way when the last process ended: nothing is sent for what it finds before they can land
-//! no more. Processes that end before that would wait for ever. So how long was waited is noted in the catalog, and the next start
-//! waits for the rest alone. Generations tell what a note is about: a start gives out higher ones than all before it.
+//! A start does not know which requests were under way when the last process ended: nothing is sent for what it finds
+//! before they can land no more. Processes that end before that would wait for ever. So how long was waited is noted in
+//! the catalog, and the next start waits for the rest alone. Generations tell what a note is about: a start gives out
+//! higher ones than all before it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -18,8 +19,8 @@ const STRETCHES_MAX: usize = 32;
 /// A process that lives shorter than this part of the settle time brings its successors nothing.
 const STEPS: u32 = 16;
 
-/// As the catalog has it, about generations below `before` that are not below the one before it in the list: nothing was sent for them for
-/// so long, or all that was sent has been answered, and then it is the whole period.
+/// As the catalog has it, about generations below `before` that are not below the one before it in the list: nothing
+/// was sent for them for so long, or all that was sent has been answered, and then it is the whole period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Waited {
@@ -339,8 +340,8 @@ mod tests {
         }
     }
 
-    /// Lives of any length, notes that come late or fail, stops, crashes and power cuts, a period that changes: nothing is sent before what an
-    /// earlier process has sent can land no more.
+    /// Lives of any length, notes that come late or fail, stops, crashes and power cuts, a period that changes: nothing
+    /// is sent before what an earlier process has sent can land no more.
     #[test]
     fn nothing_is_sent_too_early() {
         let (env, _) = Env::simulated(11);

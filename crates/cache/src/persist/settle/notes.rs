@@ -51,7 +51,8 @@ impl Worker {
             };
             if let Err(error) = noted {
                 tracing::warn!(%error, "how long was waited for requests of earlier processes could not be noted");
-                // What a disk can't note had better go where it is safe, while it can be read. A full one has changed nothing.
+                // What a disk can't note had better go where it is safe, while it can be read. A full one has changed
+                // nothing.
                 let now = self.env.clock.monotonic();
                 if error.kind == ErrorKind::SlowDown || !self.home.settle.earlier.lock().is_waited_out(now) {
                     return;

@@ -207,7 +207,8 @@ impl<'a> Probe<'a> {
         self.report.measured(name, self.name, speed, Unit::BytesPerSecond);
     }
 
-    /// Overwrites that must not happen. S3 is asked without the help of Forebay, which looks first where conditions are unknown.
+    /// Overwrites that must not happen. S3 is asked without the help of Forebay, which looks first where conditions are
+    /// unknown.
     async fn conditions(&mut self, store: &dyn UnderStore, key: &ObjectKey) {
         let wrong = ETag::new("00000000000000000000000000000000");
         let mut ignored = Vec::new();

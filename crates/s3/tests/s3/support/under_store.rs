@@ -1,4 +1,5 @@
-//! An under store with one bucket that takes no writes: everything in these tests is transient. It notes for whom it is asked.
+//! An under store with one bucket that takes no writes: everything in these tests is transient. It notes for whom it is
+//! asked.
 
 use std::sync::Arc;
 use std::time::Duration;
