@@ -20,7 +20,7 @@ def test_a_job_says_what_it_waits_for_and_goes_on_by_itself(start, relay):
     assert forebay(server, "free", f"/{server.bucket}/").returncode == 0
     relay.set(gone=True)
     for kind, path in (("load", f"/{server.bucket}/"), ("verify", "/")):
-        done = forebay(server, kind, path, "--timeout", "6s")
+        done = forebay(server, kind, path, "--timeout", "20s")
         assert done.returncode == 1 and done.stdout == "", done.stderr
         assert "has not ended within --timeout (waits: " in done.stderr.splitlines()[-1], done.stderr
         assert any("waits: " in line for line in done.stderr.splitlines()[:-1]), "the progress says it too"

@@ -150,8 +150,9 @@ impl Place {
                 store.list(&request).await.map(drop)
             }
             Behind::Root(root) => match root.list().await {
-                // Keys that may use buckets need not be allowed to list all.
-                Err(error) if error.kind == ErrorKind::Denied => Ok(()),
+                // Keys that may use buckets need not be allowed to list all, and not every server can list them.
+                Err(error) if error.kind == ErrorKind::Denied || error.kind == ErrorKind::Unsupported => Ok(()),
+                Err(error) if error.kind.is_invalid() => Ok(()),
                 listed => listed.map(drop),
             },
         }

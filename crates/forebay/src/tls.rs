@@ -88,7 +88,8 @@ impl Tls {
     }
 
     async fn run(self, env: Env, notices: Notices) {
-        let (mut taken, mut refused) = (self.contents(), None);
+        // Nothing: the files may have changed since they were read first, while the store was opened.
+        let (mut taken, mut refused) = ([None, None], None);
         loop {
             env.clock.sleep(WATCH_PERIOD).await;
             let contents = self.contents();
@@ -99,8 +100,10 @@ impl Tls {
             }
             match read(&self.certificate, &self.key) {
                 Ok(certified) => {
-                    *self.present.0.write() = Arc::new(certified);
-                    tracing::info!(certificate = %self.certificate.display(), "the certificate has been read again");
+                    let before = std::mem::replace(&mut *self.present.0.write(), Arc::new(certified));
+                    if before.cert != self.present.0.read().cert {
+                        tracing::info!(certificate = %self.certificate.display(), "the certificate has been read again");
+                    }
                     notices.clear(REFUSED, "");
                     (taken, refused) = (contents, None);
                 }

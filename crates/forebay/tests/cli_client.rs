@@ -31,7 +31,6 @@ fn check_refused(arguments: &[&str], parts: &[&str]) {
 fn paths_are_refused_by_their_text() {
     check_refused(&["ls", "bucket"], &["\"bucket\"", "s3://bucket/key"]);
     check_refused(&["stat", "s3://bucket"], &["s3://bucket", "no object"]);
-    check_refused(&["check-cached", "s3://"], &["s3://bucket"]);
     check_refused(&["load", "s3:///key"], &["s3:///key"]);
     check_refused(&["policy", "get", "x"], &["\"x\""]);
     check_refused(&["policy", "resolve", "/bucket"], &["/bucket"]);

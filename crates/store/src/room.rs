@@ -133,8 +133,10 @@ impl Inner {
             }
             self.check_open()?;
             let Some(patience) = progress.patience(self) else {
-                self.counters.lock().refused_full += u64::from(class == Class::Durable);
-                return Err(self.no_room(bytes));
+                let error = self.no_room(bytes);
+                self.counters.lock().refused_full +=
+                    u64::from(class == Class::Durable && error.kind == ErrorKind::Full);
+                return Err(error);
             };
             self.maintenance.notify_one();
             let stuck = self.env.clock.sleep(patience);

@@ -24,6 +24,7 @@ mod reads;
 mod restart;
 mod scrapes;
 mod shares;
+mod slots;
 mod space;
 mod stalled;
 mod support;

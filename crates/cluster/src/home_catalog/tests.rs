@@ -3,7 +3,7 @@ use forebay_catalog::{Check, LocalChange, MemoryEngine, conformance};
 use forebay_env::Disk;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::sync::atomic::Ordering;
-use forebay_store::{Class, NewObject, Settings, Staged};
+use forebay_store::{Annotation, Class, NewObject, Settings, Staged};
 use forebay_types::{ByteRange, ETag, Generation, ObjectPath};
 use tokio::sync::Semaphore;
 
@@ -280,6 +280,30 @@ async fn another_worker_takes_over_from_one_that_has_left() {
     assert_eq!(value(&records::policy_key()).await, Some("of all".into()));
     let generations = [first.generations(0).await.unwrap().next(), second.generations(0).await.unwrap().next()];
     assert!(generations[0] < generations[1]);
+}
+
+/// They may have been written elsewhere meanwhile.
+#[tokio::test]
+async fn clean_copies_of_slots_that_were_away_are_dropped() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (catalog, store) = open(&disk, &engine).await;
+    put(&catalog, &store, "bytes").await.unwrap();
+    let key = records::object_key(&path());
+    let generation = store.peek(&key).unwrap().generation();
+    let clean = vec![Annotation { key: key.clone(), generation, annex: Bytes::new(), pinned: false }];
+    let local = LocalChange { annotate: clean, ..LocalChange::default() };
+    let writes = vec![ValueWrite { key: key.clone(), value: None }];
+    catalog.commit(Transaction { writes, local, ..Transaction::default() }).await.unwrap();
+    assert!(store.peek(&key).is_some());
+    let mut slots = SlotSet::none(catalog.slot_count());
+    slots.insert(catalog.slot_count().slot_of(records::path_hash(&path())));
+    catalog.release(&slots).await.unwrap();
+    assert_eq!(catalog.get(&key).await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert_eq!(put(&catalog, &store, "not here").await.unwrap_err().kind, ErrorKind::Unavailable);
+    catalog.take(&slots).await.unwrap();
+    assert!(store.peek(&key).is_none());
+    put(&catalog, &store, "here again").await.unwrap();
+    assert_eq!(read(&store).await.unwrap(), "here again");
 }
 
 #[tokio::test]
