@@ -20,6 +20,7 @@ DASHBOARD = DEPLOY / "grafana" / "forebay.json"
 TOOLS = ROOT / ".tools" / "prometheus" / "usr" / "bin"
 REFERENCE = ROOT / "docs" / "metrics-reference.md"
 MONITORING = ROOT / "docs" / "monitoring.md"
+RUNBOOKS = ROOT / "docs" / "runbooks.md"
 
 # Prometheus' own, and what it makes of targets and alerts.
 BUILT_IN = {"up", "ALERTS"}
@@ -128,7 +129,7 @@ def test_rules_and_their_tests_hold():
 def test_every_alert_is_tested_documented_and_says_what_to_do():
     tests = yaml.safe_load((RULES.parent / "forebay.rules.test.yml").read_text())["tests"]
     cases = [case for test in tests for case in test.get("alert_rule_test", [])]
-    document = MONITORING.read_text()
+    document, runbooks = MONITORING.read_text(), RUNBOOKS.read_text()
     alerts = [rule for rule in all_rules() if "alert" in rule]
     assert len(alerts) > 10
     for rule in alerts:
@@ -137,11 +138,11 @@ def test_every_alert_is_tested_documented_and_says_what_to_do():
         assert outcomes == {True, False}, f"{name} is not tested both ways"
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert {"summary", "description", "runbook_url"} <= set(rule["annotations"])
-        assert rule["annotations"]["runbook_url"].endswith(f"/docs/monitoring.md#{name.lower()}")
-        assert f"\n### {name}\n" in document
-        row = f"| [{name}](#{name.lower()}) | {rule['labels']['severity']} | `{' '.join(rule['expr'].split())}` | {rule['for']} |"
+        assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks.md#{name.lower()}")
+        assert f"\n### {name}\n" in runbooks
+        row = f"| [{name}](runbooks.md#{name.lower()}) | {rule['labels']['severity']} | `{' '.join(rule['expr'].split())}` | {rule['for']} |"
         assert row in document, row
-    assert document.count("\n### Forebay") == len(alerts), "alerts that are no more"
+    assert runbooks.count("\n### Forebay") == len(alerts), "alerts that are no more"
 
 
 def test_every_metric_of_rules_and_dashboard_exists():
