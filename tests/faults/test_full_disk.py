@@ -46,13 +46,7 @@ def test_room_that_others_give_back_is_used(start, mounts):
     server = start(data=disk.at / "data", size="128 MiB", mode="TRANSIENT")
     ledger = Ledger(server)
     assert ledger.put("ledger/first", 300_000) == OK
-    hog = disk.at / "hog"
-    with open(hog, "wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 20))
-        except OSError:
-            pass
+    hog = disk.fill()
     outcomes = [ledger.put(f"ledger/{number}", 300_000) for number in range(20)]
     assert outcomes[-1] == REFUSED, outcomes
     hog.unlink()

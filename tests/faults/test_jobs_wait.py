@@ -1,5 +1,6 @@
 """Jobs while the under store is away: they say what they wait for, and go on by themselves when it is back."""
 
+import concurrent.futures
 import subprocess
 
 from harness.clients import boto
@@ -19,8 +20,10 @@ def test_a_job_says_what_it_waits_for_and_goes_on_by_itself(start, relay):
         s3.put_object(Bucket=server.bucket, Key=f"key-{number}", Body=b"x" * 1000)
     assert forebay(server, "free", f"/{server.bucket}/").returncode == 0
     relay.set(gone=True)
-    for kind, path in (("load", f"/{server.bucket}/"), ("verify", "/")):
-        done = forebay(server, kind, path, "--timeout", "20s")
+    # Both at once; longer than the five seconds between two lines of progress.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = [pool.submit(forebay, server, *job, "--timeout", "7s") for job in (("load", f"/{server.bucket}/"), ("verify", "/"))]
+    for done in (job.result() for job in waiting):
         assert done.returncode == 1 and done.stdout == "", done.stderr
         assert "has not ended within --timeout (waits: " in done.stderr.splitlines()[-1], done.stderr
         assert any("waits: " in line for line in done.stderr.splitlines()[:-1]), "the progress says it too"

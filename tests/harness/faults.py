@@ -52,6 +52,14 @@ class Mount:
         if self.is_mounted:
             subprocess.run(["umount", "--lazy", str(self.at)], capture_output=True)
 
+    def fill(self):
+        """Takes all room that is left with one file, and returns it."""
+        hog = self.at / "hog"
+        with open(hog, "wb") as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        return hog
+
     def sync(self):
         """Everything that is on it, and on no other file system."""
         run("sync", "--file-system", self.at)

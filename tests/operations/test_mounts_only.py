@@ -42,6 +42,43 @@ def test_no_bucket_comes_about_beside_the_mounts(tmp_path):
         assert server.stop() == 0
 
 
+def test_what_waits_for_the_under_store_of_an_earlier_start_refuses_one_without(tmp_path):
+    quick_stop = '[cache]\ndrain_timeout = "100 ms"\n'
+    server = MountsOnly(tmp_path / "server", mode="WRITE_BACK", config=quick_stop).start()
+    s3 = boto(server)
+    default = server.directory / "forebay-under-store"
+    for bucket in ("logs", "photos"):
+        s3.create_bucket(Bucket=bucket)
+    # So that nothing gets there.
+    default.rename(tmp_path / "away")
+    for bucket in ("logs", "photos"):
+        s3.put_object(Bucket=bucket, Key="key", Body=b"x" * 1024)
+    assert server.stop() == 0
+    (tmp_path / "away").rename(default)
+
+    place = tmp_path / "place"
+    place.mkdir()
+    mounts = quick_stop + f'[mounts]\nlake = "file://{place}"\n'
+    server.config.write_text(mounts)
+    keys = os.environ | server.environment()
+    done = subprocess.run(server.command(), cwd=server.directory, env=keys, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    line = done.stderr.splitlines()[-1]
+    for part in ("under_store.url", "2 objects (2 KiB)", "logs, photos", "forebay-under-store", "forebay status"):
+        assert part in line, line
+
+    server.config.write_text(f'{mounts}[under_store]\nurl = "file://{default}"\n')
+    server.start()
+    try:
+        assert boto(server).get_object(Bucket="photos", Key="key")["Body"].read() == b"x" * 1024
+        server.wait_until_drained()
+    finally:
+        server.kill()
+    server.config.write_text(mounts)
+    server.start()
+    assert server.stop() == 0
+
+
 def test_the_default_under_store_is_named_when_it_cannot_be_made(tmp_path):
     (tmp_path / "forebay-under-store").write_text("a file in its place")
     done = subprocess.run(

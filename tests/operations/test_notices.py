@@ -36,13 +36,7 @@ def test_a_disk_that_others_fill_is_told_with_its_directory_and_its_reason(start
         server.data = disk.at / "data"
         s3 = boto(start(server))
         s3.create_bucket(Bucket="full")
-        hog = disk.at / "hog"
-        with open(hog, "wb") as file:
-            try:
-                while True:
-                    file.write(bytes(1 << 20))
-            except OSError:
-                pass
+        hog = disk.fill()
         told = eventually("the notice of the full disk", lambda: notice(server, "disk-full"))
         assert told["severity"] == "critical" and told["subject"] == str(server.data), told
         assert "ENOSPC" in told["title"] and "others" in told["title"] and "du" in told["cure"], told

@@ -1,6 +1,7 @@
 //! Buckets: where they are, and which exist.
 
 mod requests;
+pub(crate) mod stranded;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::buckets::Buckets;
+use crate::buckets::{Buckets, stranded};
 use crate::home::{Ground, Home};
 use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::metrics::Metrics;
@@ -60,9 +60,11 @@ impl Cache {
     /// Loads the catalog and starts persistence, eviction and the sweeper of leftovers.
     ///
     /// # Errors
-    /// `InvalidArgument` for rules that can't hold; whatever the catalog answers.
+    /// `InvalidArgument` for rules that can't hold; `NoSuchBucket` when objects of a bucket wait here that has neither
+    /// a mount nor an under store; whatever the catalog answers.
     pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
         let Parts { env, store, catalog, mounts, settings, policies } = parts;
+        stranded::check(catalog.as_ref(), &mounts).await?;
         let hasher = HashState::new(env.random.as_ref());
         let generations = catalog.generations(env.clock.unix_ms()).await?;
         let metrics = Metrics::register(registry);

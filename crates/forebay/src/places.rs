@@ -10,9 +10,7 @@ use forebay_cache::{Mount, Mounts};
 use forebay_env::{Env, Task};
 use forebay_ufs::governor::{CallObserver, Circuit, Governor};
 use forebay_ufs::s3::S3Credentials;
-use forebay_ufs::{
-    BucketRoot, Error, ErrorKind, ListRequest, OpenOptions, UnderStore, UnderStoreUrl, open_mount, open_root,
-};
+use forebay_ufs::{BucketRoot, Error, ErrorKind, OpenOptions, UnderStore, UnderStoreUrl, open_mount, open_root};
 use parking_lot::Mutex;
 
 use crate::config::{Config, Keys, Origin, Place as Setting};
@@ -145,10 +143,7 @@ impl Place {
     /// Why it can't be used.
     async fn probe(&self) -> Result<(), Error> {
         match &self.behind {
-            Behind::Mount(store) => {
-                let request = ListRequest { limit: 1, ..ListRequest::default() };
-                store.list(&request).await.map(drop)
-            }
+            Behind::Mount(store) => store.probe("").await,
             Behind::Root(root) => match root.list().await {
                 // Keys that may use buckets need not be allowed to list all, and not every server can list them.
                 Err(error) if error.kind == ErrorKind::Denied || error.kind == ErrorKind::Unsupported => Ok(()),

@@ -259,7 +259,7 @@ impl Worker {
             settings: config.cache.clone(),
             policies: config.policies.clone(),
         };
-        let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
+        let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
         let connections_max = limits::connections_max(config, segments, limits::open_files());
         if connections_max < config.server.connections_max {
             tracing::warn!(
@@ -282,6 +282,15 @@ impl Worker {
             metrics: WatchMetrics::register(&mut registry),
         };
         Ok(Self { cache, users, service, registry, users_watch, places, watch })
+    }
+}
+
+fn not_opened(error: forebay_cache::Error) -> Failure {
+    match error.kind {
+        forebay_cache::ErrorKind::NoSuchBucket => Failure::Refused(format!(
+            "under_store.url is not set: {error}. Set it to what it was at the earlier start (file:///…/{UNDER_STORE_DEFAULT} when nothing was set), or mount these buckets, until `forebay status` shows that nothing is dirty; delete what is transient, which stays here for ever"
+        )),
+        _ => Failure::of("the catalog", &error),
     }
 }
 

@@ -46,7 +46,7 @@ impl WatchMetrics {
         let metrics = Self::default();
         registry.register("forebay_disk_busy_ratio", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell", metrics.busy.clone());
         registry.register("forebay_disk_saturated", "1 while the disk cannot keep up, by directory", metrics.saturated.clone());
-        registry.register("forebay_disk_full", "1 while others have filled the file system of the directory, so that writes which need room are refused, by directory", metrics.full.clone());
+        registry.register("forebay_disk_full", "1 while the file system of the directory has less room than store.size counts on, so that writes which need it are refused: others have filled it, or it is smaller than store.size says; by directory", metrics.full.clone());
         registry.register("forebay_missing_objects", "Acknowledged objects whose bytes are missing, as the start has found them", metrics.missing.clone());
         registry.register("forebay_pinned_max_bytes", "Most bytes that objects which may not be evicted may take", metrics.pinned_max.clone());
         metrics
@@ -122,7 +122,7 @@ impl Watch {
         self.metrics.missing.set(facts.status.missing_objects);
         for directory in &facts.directories {
             let labels = DirectoryLabels { directory: directory.label.clone() };
-            self.metrics.full.get_or_create(&labels).set(i64::from(directory.is_full));
+            self.metrics.full.get_or_create(&labels).set(i64::from(directory.shortage.is_some()));
         }
     }
 

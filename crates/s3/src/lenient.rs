@@ -8,16 +8,19 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream;
 use http::header::{
     CONTENT_LENGTH, CONTENT_TYPE, EXPIRES, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE,
 };
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use http_body_util::BodyExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use percent_encoding::percent_decode_str;
 use s3s::dto::{ETagCondition, Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
-use s3s::{Body, S3Request, S3Response, S3Result, s3_error};
+use s3s::{Body, S3Request, S3Response, S3Result, StdError, s3_error};
 
 use crate::context::{RequestContext, Verified};
 use crate::pass_through::{PassThrough, without_signature};
@@ -76,8 +79,10 @@ impl S3Route for Routes {
                     let wrong = BodyError::from_stream(&*error);
                     error_with_status(wrong.code(), wrong.status(), wrong.message())
                 })?;
-                request.input = Body::from(without_others(plain_references(&document.to_bytes())));
+                request.input = Body::from(put_right(&document.to_bytes()));
                 request.headers.remove(CONTENT_LENGTH);
+            } else {
+                request.input = put_right_when_read(request.input);
             }
         }
         let expires = repair(&mut request.headers);
@@ -99,6 +104,23 @@ impl S3Route for Routes {
         response.status = Some(parts.status);
         Ok(response)
     }
+}
+
+/// A document without what `s3s` takes for an error.
+fn put_right(document: &[u8]) -> Bytes {
+    without_others(plain_references(document))
+}
+
+/// The same, of which nothing is read until somebody asks for it. Of a body that it has to read, `s3s` compares the
+/// length: blanks behind the end make up for what is left out.
+fn put_right_when_read(document: Body) -> Body {
+    let read = async move {
+        let document = document.collect().await?.to_bytes();
+        let mut right = Vec::from(put_right(&document));
+        right.resize(document.len().max(right.len()), b' ');
+        Ok::<_, StdError>(Frame::data(Bytes::from(right)))
+    };
+    Body::http_body_unsync(StreamBody::new(stream::once(read)))
 }
 
 impl Routes {

@@ -14,7 +14,7 @@ use forebay_env::{Clock, Disk};
 use crate::ids::{DirectoryId, SegmentKey};
 use crate::record::crc32c;
 use crate::segment::{ReadSegment, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentKind, lacks_room};
-use crate::{DirectoryHealth, Error, ErrorKind, Result, small_file};
+use crate::{DirectoryHealth, Error, ErrorKind, Result, Shortage, small_file};
 use log_list::LogList;
 use unanswered::Unanswered;
 
@@ -35,6 +35,14 @@ const SEGMENTS_RESERVED: u64 = 2;
 /// Share of a directory that deleted segments may take while they are still read: one part in this many, and at least
 /// one segment.
 const HELD_PART: u64 = 8;
+
+/// Others are blamed for a full file system when they have more than one part in this many of it. What a file system
+/// keeps for itself and for root is less: 5 % and its tables on ext4.
+const OTHERS_PART: u64 = 10;
+
+/// A directory is short of room when it has less than one part in this many of a segment beside the reserve: writes of
+/// common sizes are refused then.
+const SHORT_PART: u64 = 4;
 
 /// Version of a directory's layout.
 const IDENTITY_VERSION: u32 = 2;
@@ -88,6 +96,8 @@ pub(crate) struct Directory {
     possible_bytes: AtomicU64,
     /// Size of the file system, whatever uses it.
     file_system_bytes: AtomicU64,
+    /// Why the file system is full, as the last look has found.
+    shortage: Mutex<Option<Shortage>>,
     /// Bytes of the snapshot here, if there is one.
     pub(crate) snapshot_bytes: AtomicU64,
     /// Estimated bytes of the next snapshot.
@@ -172,6 +182,7 @@ impl Directory {
             held: Mutex::default(),
             possible_bytes: AtomicU64::new(u64::MAX),
             file_system_bytes: AtomicU64::new(u64::MAX),
+            shortage: Mutex::default(),
             snapshot_bytes: AtomicU64::new(0),
             next_snapshot_bytes: AtomicU64::new(0),
             promised_bytes: Mutex::default(),
@@ -261,18 +272,41 @@ impl Directory {
         self.unused_bytes().saturating_sub(self.free_bytes())
     }
 
-    /// Whether other users of the file system took the room that the next write needs. Reclaim cannot give it back.
-    fn is_full(&self) -> bool {
-        self.unavailable_bytes() > 0 && self.free_bytes() < self.reserve_bytes()
+    /// What keeps the directory from its configured capacity. `None` when the file system has all of it but a part of a
+    /// segment: then the directory is as full as it may get.
+    pub(crate) fn limited_by(&self) -> Option<Shortage> {
+        let others_fill = self.others_bytes() > self.file_system_bytes.load(Ordering::SeqCst) / OTHERS_PART;
+        let by = if others_fill { Shortage::Others } else { Shortage::SmallDisk };
+        (self.unavailable_bytes() >= self.segment_bytes()).then_some(by)
+    }
+
+    /// Bytes of the file system that others have.
+    fn others_bytes(&self) -> u64 {
+        let [total, possible, snapshot] = [&self.file_system_bytes, &self.possible_bytes, &self.snapshot_bytes]
+            .map(|bytes| bytes.load(Ordering::SeqCst));
+        total.saturating_sub(possible.saturating_add(snapshot))
+    }
+
+    /// Notes whether the file system lacks the room that the next write needs, although reclaim may free so many bytes.
+    /// Once it does, a segment more must be there before it does no longer, so that it does not change with each write.
+    pub(crate) fn note_shortage(&self, reclaimable_bytes: u64) {
+        let mut shortage = self.shortage.lock();
+        // Writers leave the reserve free: what they are refused for is more than that.
+        let lead = if shortage.is_some() { self.segment_bytes() } else { self.segment_bytes() / SHORT_PART };
+        let is_short = self.free_without(reclaimable_bytes) < self.reserve_bytes() + lead;
+        *shortage = self.limited_by().filter(|_| is_short);
     }
 
     pub(crate) fn health(&self) -> DirectoryHealth {
         DirectoryHealth {
             label: self.disk.label(),
             failed: self.failed(),
-            is_full: self.is_full(),
+            shortage: *self.shortage.lock(),
             file_system_free_bytes: self.writable_bytes(),
             unused_bytes: self.unused_bytes(),
+            file_system_bytes: self.file_system_bytes.load(Ordering::SeqCst),
+            others_bytes: self.others_bytes(),
+            capacity_bytes: self.capacity_bytes,
         }
     }
 

@@ -187,9 +187,24 @@ pub struct DirectoryHealth {
     pub label: String,
     /// Why the directory takes no more writes. `None` while it takes them.
     pub failed: Option<String>,
-    /// Whether its file system has less room than the settings leave, and not enough for the next write.
-    pub is_full: bool,
+    /// Why its file system has less room than the settings leave, and not enough for the next write. `None` while it
+    /// has enough, or while reclaim can make some.
+    pub shortage: Option<Shortage>,
     /// What its file system has left, and what the settings leave.
     pub file_system_free_bytes: u64,
     pub unused_bytes: u64,
+    /// Size of the file system, and what others have of it.
+    pub file_system_bytes: u64,
+    pub others_bytes: u64,
+    /// What the settings say.
+    pub capacity_bytes: u64,
+}
+
+/// What keeps a directory from its configured capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage {
+    /// Others have filled the file system.
+    Others,
+    /// The file system is smaller than the settings say, whoever uses it.
+    SmallDisk,
 }

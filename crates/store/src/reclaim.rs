@@ -25,6 +25,7 @@ use crate::object::Object;
 use crate::record::extent::ExtentBody;
 use crate::record::location::Location;
 use crate::record::object::{Extent, ObjectBody, extent_at};
+use crate::room::look_at_space;
 use crate::segment::{Segment, SegmentKind};
 use crate::table::Entry;
 use crate::{ErrorKind, Piece, Result};
@@ -100,7 +101,7 @@ impl Inner {
                 tracing::warn!(%error, "no snapshot could be written; a restart will take longer");
             }
             for index in 0..self.places.len() {
-                self.places[index].directory.look_at_space().await;
+                look_at_space(&self.places[index].directory).await;
                 self.make_room(index).await;
             }
             self.merge_small().await;

@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::inner::Inner;
 use crate::reclaim::worth::is_worth_reclaiming;
 use crate::segment::Segment;
-use crate::{Class, Error, ErrorKind, Result};
+use crate::{Class, Error, ErrorKind, Result, Shortage};
 
 /// How long a writer waits while the room does not grow. Longer than a slow disk takes for a segment or a snapshot, and
 /// shorter than clients wait for an answer.
@@ -150,14 +150,10 @@ impl Inner {
             let context = format!("{bytes} bytes are more than the {most} that one of the cache's disks can hold");
             return Error::new(ErrorKind::NeverFits, context);
         }
-        let short =
-            self.places.iter().map(|place| &place.directory).filter(|directory| directory.unavailable_bytes() > 0);
-        let short: Vec<String> = short
-            .map(|directory| format!("{} ({} bytes left)", directory.disk.label(), directory.writable_bytes()))
-            .collect();
+        let short: Vec<String> = self.places.iter().filter_map(|place| shortage_of(&place.directory)).collect();
         let why = match short.len() {
             0 => "the cache's disks are full, and nothing that may leave them has left in time".to_owned(),
-            _ => format!("no space left on device (ENOSPC): others fill the file system of {}", short.join(" and of ")),
+            _ => format!("no space left on device (ENOSPC): {}", short.join(", and ")),
         };
         Error::new(ErrorKind::Full, why)
     }
@@ -218,13 +214,34 @@ impl Inner {
         if directory.failed().is_some() {
             return 0;
         }
-        let segments = directory.segments.read();
-        let may_go = |segment: &&Arc<Segment>| {
-            segment.is_sealed() && !segment.is_pinned() && !segment.is_stuck() && is_worth_reclaiming(segment)
-        };
-        let victims = segments.values().filter(may_go);
-        let given: u64 = victims.map(|segment| segment.length().saturating_sub(segment.needed_bytes(false))).sum();
+        let given = reclaimable_bytes(directory, u64::MAX);
         let promised = *directory.promised_bytes.lock();
         directory.free_without(given + directory.held_bytes()).saturating_sub(promised + directory.reserve_bytes())
     }
+}
+
+/// What sealed segments hold that is not needed, of those that reclaim can empty with this much room for what it
+/// carries.
+fn reclaimable_bytes(directory: &Directory, room: u64) -> u64 {
+    let segments = directory.segments.read();
+    let may_go = |segment: &&Arc<Segment>| {
+        segment.is_sealed() && !segment.is_pinned() && !segment.is_stuck() && is_worth_reclaiming(segment)
+    };
+    let victims = segments.values().filter(may_go).filter(|segment| segment.needed_bytes(true) <= room);
+    victims.map(|segment| segment.length().saturating_sub(segment.needed_bytes(false))).sum()
+}
+
+/// Asks the file system of a directory how much room is left, and notes whether that is too little.
+pub(crate) async fn look_at_space(directory: &Directory) {
+    directory.look_at_space().await;
+    directory.note_shortage(reclaimable_bytes(directory, directory.free_bytes()) + directory.held_bytes());
+}
+
+/// Why a directory has less room than the settings say.
+fn shortage_of(directory: &Directory) -> Option<String> {
+    let (label, left) = (directory.disk.label(), directory.writable_bytes());
+    Some(match directory.limited_by()? {
+        Shortage::Others => format!("others fill the file system of {label} ({left} bytes left)"),
+        Shortage::SmallDisk => format!("store.size is larger than the file system of {label} ({left} bytes left)"),
+    })
 }

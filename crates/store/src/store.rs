@@ -7,6 +7,7 @@ use forebay_env::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
 use forebay_env::{Disk, Env};
 use forebay_types::{Durability, Generation};
+use futures::future::join_all;
 use tokio::sync::Notify;
 use tracing::Instrument;
 
@@ -20,6 +21,7 @@ use crate::permits::Permits;
 use crate::prepared::Prepared;
 use crate::record::extent::ExtentBody;
 use crate::record::object::{ObjectBody, extent_at};
+use crate::room::look_at_space;
 use crate::room::wishes::Wishes;
 use crate::segment::SegmentKind;
 use crate::stream::Stream;
@@ -332,11 +334,10 @@ impl Store {
         self.inner.places.iter().map(|place| place.directory.health()).collect()
     }
 
-    /// Looks anew how much room others have left on the file systems.
+    /// Looks anew how much room others have left on the file systems. One that does not answer holds up the end of
+    /// this, and none of the others.
     pub async fn look_at_space(&self) {
-        for place in &self.inner.places {
-            place.directory.look_at_space().await;
-        }
+        join_all(self.inner.places.iter().map(|place| look_at_space(&place.directory))).await;
     }
 
     /// Finishes what is in flight, writes a snapshot and stops. Later calls fail with `Closed`.

@@ -366,6 +366,14 @@ impl UnderStore for DirectoryStore {
         self.inner.calls.list(move || walk::list(&inner.env, &inner.kept, &inner.tree()?, &request)).await
     }
 
+    /// A page would read all names of a directory, which may be a million.
+    async fn probe(&self, _prefix: &str) -> Result<()> {
+        let can_be_read = |inner: &Arc<Inner>| {
+            inner.tree()?.directory(Path::new("")).map(drop).map_err(|error| failed("open the directory", error))
+        };
+        self.inner.call(can_be_read).await
+    }
+
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
         let key = key.clone();
         let tags = |opened: Opened| opened.meta.map(|meta| meta.info.tags).unwrap_or_default();

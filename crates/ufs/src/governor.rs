@@ -196,6 +196,10 @@ impl UnderStore for Governed {
         read!(self, "list", self.inner.list(request))
     }
 
+    async fn probe(&self, prefix: &str) -> Result<()> {
+        read!(self, "probe", self.inner.probe(prefix))
+    }
+
     async fn tags(&self, key: &ObjectKey) -> Result<Tags> {
         read!(self, "tags", self.inner.tags(key))
     }

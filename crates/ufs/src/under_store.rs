@@ -157,6 +157,11 @@ pub trait UnderStore: Send + Sync + 'static {
     /// Deletes an object. A key that is absent already is no error.
     async fn delete(&self, key: &ObjectKey, condition: Condition) -> Result<()>;
     async fn list(&self, request: &ListRequest) -> Result<ListPage>;
+    /// Whether listings under a prefix get an answer at all. Takes no longer where there are many objects.
+    async fn probe(&self, prefix: &str) -> Result<()> {
+        let request = ListRequest { prefix: prefix.to_owned(), limit: 1, ..ListRequest::default() };
+        self.list(&request).await.map(drop)
+    }
     /// Whether a listing continues better by [`ListPage::token`] than by name.
     fn lists_by_token(&self) -> bool {
         false

@@ -6,7 +6,6 @@ use std::time::Duration;
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ObjectPath};
-use forebay_ufs::ListRequest;
 
 use super::table::{Entry, FINDINGS_MAX};
 use super::{JobFinding, JobKind, JobProgress, JobRequest, check};
@@ -114,8 +113,7 @@ impl Run {
     /// Waits until the under store of a bucket answers again; the job says meanwhile what it waits for.
     pub(super) async fn until_answered(&self, bucket: &BucketName) -> Result<()> {
         let mount = self.worker.buckets.mount(bucket).await?;
-        let request = ListRequest { prefix: self.scope.prefix.clone(), limit: 1, ..ListRequest::default() };
-        self.patiently(|| async { Ok(mount.background.list(&request).await?) }).await.map(drop)
+        self.patiently(|| async { Ok(mount.background.probe(&self.scope.prefix).await?) }).await
     }
 
     /// A bucket of several that can't be worked on is told, and does not keep those behind it from their turn.

@@ -8,7 +8,7 @@ use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, PutObject, UploadRef,
 };
 use forebay_catalog::records;
-use forebay_types::{BucketName, ObjectPath, WriteMode};
+use forebay_types::{BucketName, ObjectPath, Tags, WriteMode};
 use forebay_ufs::memory::{MemoryRoot, Mood};
 use forebay_ufs::{BucketInfo, BucketRoot, UnderStore};
 use futures::StreamExt;
@@ -329,4 +329,43 @@ async fn uploads_go_with_their_bucket() {
     let late = bench.cache.put_part(&open, 2, incoming("part".into())).await;
     assert_eq!(kind(late), Some(ErrorKind::NoSuchUpload));
     assert!(bench.store.value(&records::part_key(&open.upload_id, 1)).is_none());
+}
+
+/// Neither served nor persisted, it would be lost without a word.
+#[tokio::test]
+async fn what_waits_for_an_under_store_that_is_no_longer_named_refuses_the_start() {
+    for (mode, waits) in [(WriteMode::WriteBack, true), (WriteMode::Transient, true), (WriteMode::WriteThrough, false)]
+    {
+        let (mut bench, root, bucket) = with_root(mode).await;
+        bench.put("mounted", "value").await.unwrap();
+        let path = |key: &str| ObjectPath::parse("made", key).expect("a path");
+        let put = |key: &'static str| bench.cache.put(put_of(key, incoming("value".into())));
+        put("deleted").await.unwrap();
+        if mode == WriteMode::WriteBack {
+            bench.drain().await;
+        }
+        root.bucket(&bucket).unwrap().set_mood(match waits {
+            true => Mood::Refuse(forebay_ufs::ErrorKind::Unavailable),
+            false => Mood::Well,
+        });
+        put("a").await.unwrap();
+        put("b").await.unwrap();
+        bench.cache.delete(&path("deleted"), &Conditions::default()).await.unwrap();
+        bench.close().await;
+        let named = bench.setup.root.take();
+        if waits {
+            let error = bench.refusal().await;
+            assert_eq!(error.kind, ErrorKind::NoSuchBucket, "{error}");
+            let told = "2 objects (10 B) and 1 delete of the bucket made are nowhere but here";
+            assert!(error.context.starts_with(told), "{error}");
+            // A refused start changes nothing.
+            bench.setup.root = named;
+        }
+        root.bucket(&bucket).unwrap().set_mood(Mood::Well);
+        bench.reopen().await;
+        if waits {
+            assert_eq!(bench.cache.tags(&path("a")).await.unwrap(), Tags::default(), "it is there");
+        }
+        assert_eq!(bench.get("mounted").await.unwrap(), "value");
+    }
 }

@@ -26,6 +26,7 @@ const SECTOR: usize = 512;
 pub struct MemoryDisk {
     state: Arc<Mutex<State>>,
     held: Arc<watch::Sender<bool>>,
+    held_space: Arc<watch::Sender<bool>>,
     /// If set, the only life in which this handle may be used.
     life: Option<u64>,
 }
@@ -126,7 +127,8 @@ impl MemoryDisk {
             fail_removes: false,
             unreadable: HashMap::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), held: Arc::new(watch::Sender::new(false)), life: None }
+        let [held, held_space] = [(); 2].map(|()| Arc::new(watch::Sender::new(false)));
+        Self { state: Arc::new(Mutex::new(state)), held, held_space, life: None }
     }
 
     /// The same disk for one process. It refuses everything after the next kill or power loss.
@@ -212,6 +214,11 @@ impl MemoryDisk {
         self.held.send_replace(hold);
     }
 
+    /// Makes those who ask how much room is left wait until they are released.
+    pub fn hold_space(&self, hold: bool) {
+        self.held_space.send_replace(hold);
+    }
+
     /// Number of syncs of files that have ended, failed ones included.
     pub fn syncs(&self) -> u64 {
         self.state.lock().syncs
@@ -271,10 +278,13 @@ impl MemoryDisk {
     }
 
     async fn released(&self) {
-        let mut held = self.held.subscribe();
-        // The sender lives as long as the disk.
-        let _ = held.wait_for(|held| !held).await;
+        wait_for_release(&self.held).await;
     }
+}
+
+async fn wait_for_release(held: &watch::Sender<bool>) {
+    // The sender lives as long as the disk.
+    let _ = held.subscribe().wait_for(|held| !held).await;
 }
 
 impl NameChange {
@@ -416,6 +426,7 @@ impl Disk for MemoryDisk {
     }
 
     async fn space(&self) -> io::Result<DiskSpace> {
+        wait_for_release(&self.held_space).await;
         let state = self.state()?;
         let used = state.used_bytes();
         Ok(DiskSpace { total: state.size.max(state.capacity), free: state.capacity.saturating_sub(used) })

@@ -55,7 +55,7 @@ const LABELLED: [Labelled; 26] = [
     labelled("forebay_requests_avoided", "counter", "`operation`: `get`, `head`", "Reads answered without a request to the under store, by what it would have been asked"),
     labelled("forebay_disk_busy_ratio", "gauge", "`directory`", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell"),
     labelled("forebay_disk_saturated", "gauge", "`directory`", "1 while the disk cannot keep up, by directory"),
-    labelled("forebay_disk_full", "gauge", "`directory`", "1 while others have filled the file system of the directory, so that writes which need room are refused, by directory"),
+    labelled("forebay_disk_full", "gauge", "`directory`", "1 while the file system of the directory has less room than store.size counts on, so that writes which need it are refused: others have filled it, or it is smaller than store.size says; by directory"),
     labelled("forebay_log_lines_dropped", "counter", "`log`: `access`, `audit`", "Lines that a log has lost, since its disk was full or too slow"),
     labelled("forebay_build_info", "gauge", "`version`", "Always 1; the version is a label"),
 ];

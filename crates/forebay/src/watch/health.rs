@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_admin::{Notice, Severity};
 use forebay_cache::Status;
-use forebay_store::DirectoryHealth;
+use forebay_store::{DirectoryHealth, Shortage};
 
 use crate::commands::size;
 use crate::doctor::findings::{Kind, OF_UNDER_STORES};
@@ -137,23 +137,34 @@ fn users_file(facts: &Facts) -> Condition {
     }
 }
 
-/// Others have filled the file system.
+/// Others have filled the file system, or it is smaller than the settings say.
 fn directory_full(directory: &DirectoryHealth) -> Condition {
     let [left, wanted] = [directory.file_system_free_bytes, directory.unused_bytes].map(size);
+    let [total, others] = [directory.file_system_bytes, directory.others_bytes].map(size);
+    let why = directory.shortage.map(|shortage| match shortage {
+        Shortage::Others => format!("others have taken {others} of its {total}"),
+        Shortage::SmallDisk => {
+            let capacity = size(directory.capacity_bytes);
+            format!("store.size is larger than the disk, {capacity} for this directory on a file system of {total}, and what is here may not leave")
+        }
+    });
     Condition {
         id: "disk-full",
         severity: Severity::Critical,
         subject: directory.label.clone(),
-        title: directory.is_full.then(|| {
-            format!("no space left on device (ENOSPC): its file system has {left} left, and store.size counts on {wanted} more: others have taken it, and writes that need room are refused")
+        title: why.map(|why| {
+            format!("no space left on device (ENOSPC): its file system has {left} left, and store.size counts on {wanted} more: {why}; writes that need room are refused")
         }),
-        cure: "Make room on the file system of the directory: `du -xh` shows who has it. The server takes it up by itself; for good, give the cache a file system of its own, or make store.size smaller",
+        cure: match directory.shortage {
+            Some(Shortage::SmallDisk) => "Make store.size smaller than the file system of the directory, or the file system larger. See why uploads are slow if most of the space is pinned",
+            Some(Shortage::Others) | None => "Make room on the file system of the directory: `du -xh` shows who has it. The server takes it up by itself; for good, give the cache a file system of its own, or make store.size smaller",
+        },
     }
 }
 
 /// The cache itself has filled its disks.
 fn disks_full(facts: &Facts) -> Condition {
-    let is_told = facts.directories.iter().any(|directory| directory.is_full);
+    let is_told = facts.directories.iter().any(|directory| directory.shortage.is_some());
     let count = facts.rejected_disk_full;
     Condition {
         id: "disks-full",

@@ -213,3 +213,38 @@ async fn forms_without_a_grant_or_with_an_old_signature_are_refused() {
         assert_eq!(status(&answer), 403, "{answer}");
     }
 }
+
+/// `s3s` does not know their elements.
+#[tokio::test]
+async fn anonymous_uploads_are_completed_with_newer_checksums_too() {
+    let endpoint = start().await;
+    let send = async |request: Request| {
+        let answer =
+            exchange(endpoint.address, request.header("connection", "close").anonymous(endpoint.address)).await;
+        assert_eq!(status(&answer), 200, "{answer}");
+        answer
+    };
+    let between = |text: &str, before: &str, after: &str| {
+        let (_, rest) = text.split_once(before).unwrap();
+        rest.split_once(after).unwrap().0.to_owned()
+    };
+    let path = "/bucket/open/key";
+    let md5 = "9Mk4XxkC9zNLALm07NFk3g==";
+    let begun = send(
+        Request::new("POST", path)
+            .query("uploads", "")
+            .header("x-amz-checksum-algorithm", "MD5")
+            .header("x-amz-checksum-type", "COMPOSITE"),
+    );
+    let upload = between(&begun.await, "<UploadId>", "</UploadId>");
+    let of_upload = |method: &str| Request::new(method, path).query("uploadId", &upload);
+    send(of_upload("PUT").query("partNumber", "1").header("x-amz-checksum-md5", md5).body("part")).await;
+    let tag = "f4c9385f1902f7334b00b9b4ecd164de";
+    let part = format!("<PartNumber>1</PartNumber><ETag>{tag}</ETag><ChecksumMD5>{md5}</ChecksumMD5>");
+    let document = format!("<CompleteMultipartUpload><Part>{part}</Part></CompleteMultipartUpload>");
+    let completed = send(of_upload("POST").body(document)).await;
+    assert!(completed.contains("<ChecksumMD5>"), "{completed}");
+    let wrong = of_upload("POST").body("<CompleteMultipartUpload><Part><Checksum/></Part></CompleteMultipartUpload>");
+    let answer = exchange(endpoint.address, wrong.header("connection", "close").anonymous(endpoint.address)).await;
+    assert!(status(&answer) == 400 && answer.contains("MalformedXML"), "{answer}");
+}

@@ -1,6 +1,7 @@
 //! No room, on the disk or in the configured capacity.
 
 use super::*;
+use crate::Shortage;
 
 /// Puts until one is refused. Returns how many were acknowledged.
 async fn fill_up(store: &Store, size: usize) -> u64 {
@@ -272,4 +273,55 @@ async fn a_file_system_with_room_for_few_segments_takes_writes_while_data_may_le
         assert!(refused < 10, "{refused} of 200 are refused");
         assert_eq!(read(&store, "key").await.unwrap(), pattern(199, 20_000));
     }
+}
+
+/// The store fills a file system that is a little smaller than the settings say: that is no news while clean data can
+/// go, and nobody else's fault when it cannot.
+#[tokio::test]
+async fn a_disk_that_is_smaller_than_the_settings_is_told_apart_from_one_that_others_fill() {
+    let disk = MemoryDisk::new(1 << 20);
+    let settings = Settings { capacity_bytes: vec![(1 << 20) + (200 << 10)], ..small() };
+    let store = try_open_all(std::slice::from_ref(&disk), settings).await.unwrap();
+    let shortage = async || {
+        store.look_at_space().await;
+        store.health()[0].shortage
+    };
+    let mut lacked_room = false;
+    for index in 0..200 {
+        try_put_fill(&store, &format!("clean{index}"), &pattern(index, 20_000)).await;
+        lacked_room |= store.usage().free_bytes < 4 * (64 << 10);
+        assert_eq!(shortage().await, None, "{index}");
+    }
+    assert!(lacked_room, "the disk was never full");
+    fill_up(&store, 20_000).await;
+    fill_up(&store, 5000).await;
+    assert_eq!(shortage().await, Some(Shortage::SmallDisk));
+    let refused = try_put(&store, "more", &pattern(1, 20_000)).await;
+    check_error(refused, ErrorKind::Full, "ENOSPC): store.size is larger than the file system of memory");
+    disk.set_capacity(800 << 10);
+    assert_eq!(shortage().await, Some(Shortage::Others));
+    check_error(try_put(&store, "more", &pattern(1, 20_000)).await, ErrorKind::Full, "others fill the file system");
+    disk.set_capacity(4 << 20);
+    assert_eq!(shortage().await, None);
+}
+
+/// What was too little stays so until there is a segment more than enough.
+#[tokio::test]
+async fn a_shortage_does_not_come_and_go_with_each_write() {
+    let disk = MemoryDisk::new(4 << 20);
+    let store = open(&disk).await;
+    put(&store, "pinned", &pattern(1, 20_000)).await;
+    let used = (4 << 20) - disk.space().await.unwrap().free;
+    let seen = async |left: u64| {
+        disk.set_capacity(used + left);
+        store.look_at_space().await;
+        store.health()[0].shortage
+    };
+    // Segments are as short as they may get: two extents.
+    let segment = 2 * (8 << 10);
+    assert_eq!(seen(3 * segment).await, None);
+    assert_eq!(seen(segment).await, Some(Shortage::Others));
+    assert_eq!(seen(5 * segment / 2).await, Some(Shortage::Others));
+    assert_eq!(seen(5 * segment).await, None);
+    assert_eq!(seen(5 * segment / 2).await, None);
 }

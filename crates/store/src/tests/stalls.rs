@@ -3,7 +3,7 @@
 use forebay_env::Task;
 
 use super::*;
-use crate::{PATIENCE, Stalled};
+use crate::{PATIENCE, Shortage, Stalled};
 
 fn begin_put(store: &Store, key: &str, size: usize) -> Task<Result<u64>> {
     let (store, key) = (store.clone(), key.to_owned());
@@ -185,4 +185,29 @@ async fn a_busy_disk_is_waited_for() {
     clock.advance(PATIENCE);
     settle().await;
     writing.join().await.unwrap();
+}
+
+/// A disk that does not answer does not keep the others from being looked at.
+#[tokio::test]
+async fn a_full_disk_is_seen_beside_one_that_does_not_answer() {
+    let disks = [MemoryDisk::new(2 << 20), MemoryDisk::new(2 << 20)];
+    let settings = Settings { capacity_bytes: vec![1 << 20; 2], ..small() };
+    let store = try_open_all(&disks, settings).await.unwrap();
+    settle().await;
+    for (hung, full) in [(0, 1), (1, 0)] {
+        disks[hung].hold_space(true);
+        disks[full].set_capacity(0);
+        let looking = {
+            let store = store.clone();
+            forebay_env::spawn(async move { store.look_at_space().await })
+        };
+        settle().await;
+        assert!(!looking.is_finished());
+        assert_eq!(store.health()[full].shortage, Some(Shortage::Others), "{full}");
+        disks[full].set_capacity(2 << 20);
+        disks[hung].hold_space(false);
+        looking.join().await;
+        store.look_at_space().await;
+        assert_eq!(store.health().into_iter().filter_map(|directory| directory.shortage).count(), 0);
+    }
 }

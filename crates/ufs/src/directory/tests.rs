@@ -263,3 +263,27 @@ async fn an_upload_does_not_end_in_a_directory_that_was_replaced() {
     assert_eq!(placed.unwrap_err().kind, ErrorKind::NoBucket);
     assert!(!base.path().join("old/key").exists());
 }
+
+/// A listing would: of a directory with a million names it reads all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_probe_is_no_listing() {
+    let (directory, store) = store().await;
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    // All listings that there may be wait.
+    let listings = (0..100).map(|_| {
+        let (calls, held) = (store.inner.calls.clone(), Arc::clone(&held));
+        forebay_env::spawn(async move {
+            let wait = move || Ok(held.lock().recv().is_err());
+            calls.list(wait).await
+        })
+    });
+    let listings: Vec<_> = listings.collect();
+    store.probe("some/prefix").await.unwrap();
+    std::fs::remove_dir(directory.path()).unwrap();
+    assert_eq!(store.probe("").await.unwrap_err().kind, ErrorKind::NoBucket);
+    drop(release);
+    for listing in listings {
+        assert!(listing.join().await.unwrap());
+    }
+}

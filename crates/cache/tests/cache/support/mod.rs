@@ -111,6 +111,16 @@ async fn build(
     foreground: &Gate,
     background: &Gate,
 ) -> (Cache, Registry, Store) {
+    try_build(setup, env, disk, foreground, background).await.expect("cache")
+}
+
+async fn try_build(
+    setup: &Setup,
+    env: &Env,
+    disk: &MemoryDisk,
+    foreground: &Gate,
+    background: &Gate,
+) -> Result<(Cache, Registry, Store)> {
     let store = open_store(setup, env, disk).await;
     let (catalog, kept) = (Arc::new(EmbeddedCatalog::new(store.clone())), store.clone());
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
@@ -124,7 +134,7 @@ async fn build(
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
     let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies };
     let mut registry = Registry::default();
-    (Cache::open(parts, &mut registry).await.expect("cache"), registry, kept)
+    Ok((Cache::open(parts, &mut registry).await?, registry, kept))
 }
 
 /// A cache and all around it.
@@ -170,6 +180,12 @@ impl Bench {
     pub(crate) async fn reopen(&mut self) {
         (self.cache, self.registry, self.store) =
             build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+    }
+
+    /// Why the closed cache does not open again.
+    pub(crate) async fn refusal(&self) -> Error {
+        let opened = try_build(&self.setup, &self.env, &self.disk, &self.foreground, &self.background).await;
+        opened.err().expect("the start is refused")
     }
 
     /// Removes a record of the catalog while the cache is closed.

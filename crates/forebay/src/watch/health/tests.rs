@@ -23,9 +23,12 @@ fn facts() -> Facts {
     let directories = vec![DirectoryHealth {
         label: "/data".into(),
         failed: None,
-        is_full: false,
+        shortage: None,
         file_system_free_bytes: 3 << 20,
         unused_bytes: 2 << 30,
+        file_system_bytes: 100 << 30,
+        others_bytes: 60 << 30,
+        capacity_bytes: 50 << 30,
     }];
     let state = UnderStoreStatus {
         url: "s3://bucket".into(),
@@ -162,13 +165,26 @@ fn refusals_and_full_disks_are_told_with_what_is_full() {
     check(|facts| facts.rejected_disk_full = 7, "disks-full", "", "7 writes");
     let full = |facts: &mut Facts| {
         facts.rejected_disk_full = 7;
-        facts.directories[0].is_full = true;
+        facts.directories[0].shortage = Some(Shortage::Others);
+    };
+    let small = |facts: &mut Facts| {
+        facts.directories[0] = DirectoryHealth {
+            shortage: Some(Shortage::SmallDisk),
+            capacity_bytes: 102 << 30,
+            ..facts.directories[0].clone()
+        };
     };
     check(
         full,
         "disk-full",
         "/data",
-        "ENOSPC): its file system has 3.0 MiB left, and store.size counts on 2.0 GiB more",
+        "ENOSPC): its file system has 3.0 MiB left, and store.size counts on 2.0 GiB more: others have taken 60.0 GiB of its 100.0 GiB;",
+    );
+    check(
+        small,
+        "disk-full",
+        "/data",
+        "larger than the disk, 102.0 GiB for this directory on a file system of 100.0 GiB, and",
     );
     check(|facts| facts.users_file = Some("line 3".into()), "users-file-refused", "", "line 3");
 }

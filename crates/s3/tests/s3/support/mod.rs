@@ -41,6 +41,10 @@ grants = [
 [[anonymous]]
 path = "/bucket/public"
 allow = ["read"]
+
+[[anonymous]]
+path = "/bucket/open"
+allow = ["read", "write"]
 "#;
 
 pub(crate) struct Endpoint {
