@@ -97,6 +97,12 @@ impl Cache {
             catalog,
             env,
         });
+        if let Some(slots) = worker.catalog.slots() {
+            let others = slots.others();
+            for locks in [&worker.home.part_locks, &worker.home.upload_locks, &worker.home.locks] {
+                locks.close(&others).await;
+            }
+        }
         worker.gain_all().await?;
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));

@@ -502,7 +502,7 @@ impl Worker {
             absent_refused += u32::from(matches!(condition, Condition::Absent));
             let source = Arc::new(StoreSource::new(object.clone()));
             let upload = Upload { generation: record.generation, info: Arc::clone(&info), source, condition };
-            match mount.background.put(&path.key, upload).await {
+            match self.permitted(mount.background.put(&path.key, upload)).await {
                 Ok(stored) => return Ok(Done::Stored(stored.remote_etag)),
                 Err(error) if error.kind == UfsKind::Precondition => {}
                 Err(error) => return Err(self.request_failed(path, error)),
@@ -518,7 +518,7 @@ impl Worker {
         };
         let mut condition = first.clone();
         for _ in 0..CONDITION_TRIES {
-            let error = match mount.background.delete(&path.key, condition).await {
+            let error = match self.permitted(mount.background.delete(&path.key, condition)).await {
                 Ok(()) => return Ok(Done::Deleted),
                 Err(error) => error,
             };

@@ -1,13 +1,14 @@
 //! The catalog as the cache uses it: an ordered table of records with atomic batches, which change the local store too.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_store::{Annotation, Staged, ValueWrite};
 use forebay_types::Durability;
 
-use crate::{Generations, Result};
+use crate::{Generations, Result, SlotSet, records};
 
 /// A value, and the version that its last write got. Versions grow with every commit.
 pub use forebay_store::Versioned;
@@ -64,4 +65,17 @@ pub trait Catalog: Send + Sync + 'static {
     /// The generations of a start, above those of all starts before. A new catalog begins to count at `now_ms`, the
     /// time since 1970.
     async fn generations(&self, now_ms: u64) -> Result<Arc<dyn Generations>>;
+    /// The latest time of a write that any worker has noted ([`records::LAST_WRITE_KEY`]), as it was encoded.
+    async fn last_write(&self) -> Result<Option<Bytes>> {
+        Ok(self.get(records::LAST_WRITE_KEY).await?.map(|found| found.value))
+    }
+    /// The slots that are at home here; `None` when there are no others.
+    fn slots(&self) -> Option<SlotSet> {
+        None
+    }
+    /// For how long this worker is still the home of its keys if nothing renews its lease. Zero: the lease has ended.
+    /// `None`: there are no other workers.
+    fn lease(&self) -> Option<Duration> {
+        None
+    }
 }

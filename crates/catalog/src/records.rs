@@ -32,7 +32,7 @@ pub use keys::*;
 pub use object::{Base, ObjectRecord, State};
 pub use part::PartRecord;
 pub use policy::{PolicyRecord, PolicyVersionRecord};
-pub use scope::{Scope, path_hash, scope, upload_hash, upload_id};
+pub use scope::{Scope, path_hash, scope, stable_hash, upload_hash, upload_id};
 pub use upload::{CompletedUpload, UploadRecord};
 
 use crate::{Error, ErrorKind, Result};

@@ -83,6 +83,13 @@ impl SlotSet {
         self.has.iter_mut().zip(&others.has).for_each(|(has, other)| *has &= !*other);
     }
 
+    /// All slots that are not in it.
+    pub fn others(&self) -> Self {
+        let mut others = Self::none(self.count);
+        self.count.all().filter(|slot| !self.contains(*slot)).for_each(|slot| others.insert(slot));
+        others
+    }
+
     pub fn contains(&self, slot: Slot) -> bool {
         self.has[usize::from(slot.0)]
     }

@@ -22,7 +22,9 @@ use tracing::Instrument;
 use crate::ClusterSettings;
 use crate::generations::Blocks;
 use crate::layout::{self, WorkerId};
-use crate::ownership::Ownership;
+use crate::ownership::{Moves, Ownership};
+use crate::placement::Placement;
+use crate::silence::Silences;
 use crate::stream::Stream;
 
 /// Values that are compared, or written, in one go at a start.
@@ -48,6 +50,9 @@ const LIVES_MAX: usize = 100;
 #[derive(Debug, Clone)]
 pub struct HomeSettings {
     pub worker: WorkerId,
+    /// The only worker: it takes all slots at the start, and refuses to start beside another one. Without, it starts
+    /// with the slots that were at home here, and changes them as [`HomeCatalog::look`] says.
+    pub is_alone: bool,
     /// For a new cluster. One that is there keeps its own.
     pub cluster: ClusterSettings,
 }
@@ -64,6 +69,7 @@ struct Inner {
     worker: WorkerId,
     cluster: ClusterSettings,
     stream: Stream,
+    silence: Silences,
     /// The slots that are at home here.
     owned: RwLock<SlotSet>,
     /// Held by commits, and by whoever waits for the end of all that have begun.
@@ -77,14 +83,14 @@ struct Inner {
 }
 
 impl HomeCatalog {
-    /// Takes all slots, and makes the store show what the engine has: its values, and the prepared objects that these
-    /// name.
+    /// Takes slots, and makes the store show what the engine has of them: its values, and the prepared objects that
+    /// these name.
     ///
     /// # Errors
     /// `Unavailable` when the engine does not answer in time, or another worker of the cluster lives; `Corrupt` for
     /// records that can't be decoded; whatever the store answers.
     pub async fn open(env: Env, store: Store, engine: Arc<dyn Engine>, settings: HomeSettings) -> Result<Self> {
-        let HomeSettings { worker, cluster } = settings;
+        let HomeSettings { worker, is_alone, cluster } = settings;
         let cluster = tried(&env, || ClusterSettings::load(engine.as_ref(), cluster)).await?;
         let lives = Lives::begin(&env, &store).await;
         // What an earlier life has sent is done by now, or never.
@@ -94,11 +100,18 @@ impl HomeCatalog {
         let (locks, watchers, undecided) = (Arc::default(), Watchers::default(), Mutex::default());
         let owned = RwLock::new(SlotSet::none(cluster.slots));
         let commits = AsyncRwLock::default();
-        let inner = Inner { env, store, engine, worker, cluster, stream, owned, commits, locks, watchers, undecided };
-        let mut all = SlotSet::none(cluster.slots);
-        cluster.slots.all().for_each(|slot| all.insert(slot));
+        let silence = Silences::new(lease);
+        let inner =
+            Inner { env, store, engine, worker, cluster, stream, silence, owned, commits, locks, watchers, undecided };
         inner.load_shared().await?;
-        inner.take(&all).await?;
+        let own = match is_alone {
+            true => SlotSet::none(cluster.slots).others(),
+            false => tried(&inner.env, || inner.own()).await?,
+        };
+        let others = own.others();
+        let is_elsewhere = |scope| matches!(scope, Scope::Path(hash) if others.has_hash(hash));
+        inner.replace_values(HashMap::new(), is_elsewhere).await?;
+        inner.take(&own).await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -106,6 +119,16 @@ impl HomeCatalog {
     /// How many slots the cluster has.
     pub fn slot_count(&self) -> SlotCount {
         self.inner.cluster.slots
+    }
+
+    /// Compares where slots are with where they should be: `place` says that of a slot and the workers that live, this
+    /// one included.
+    ///
+    /// # Errors
+    /// Whatever the engine answers.
+    pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<Moves> {
+        let owned = self.inner.owned.read().clone();
+        self.inner.ownership().look(&owned, place).await
     }
 
     /// Makes this worker the home of more slots. Their records can be read and changed from here on.
@@ -177,8 +200,12 @@ impl Lives {
 
 impl Inner {
     fn ownership(&self) -> Ownership<'_> {
-        let Self { env, stream, worker, cluster, .. } = self;
-        Ownership { env, engine: self.engine.as_ref(), stream, worker, cluster: *cluster }
+        let Self { env, stream, silence, worker, cluster, .. } = self;
+        Ownership { env, engine: self.engine.as_ref(), stream, silence, worker, cluster: *cluster }
+    }
+
+    async fn own(&self) -> Result<SlotSet> {
+        self.ownership().own().await
     }
 
     async fn take(&self, slots: &SlotSet) -> Result<()> {
@@ -195,7 +222,6 @@ impl Inner {
         }
         let mut found = HashMap::new();
         self.read_all(&layout::own_prefix(&self.worker), &mut found).await?;
-        found.extend(self.last_write_of_all().await?.map(|time| (Bytes::from_static(records::LAST_WRITE_KEY), time)));
         self.replace_values(found, |scope| scope == Scope::Worker).await?;
         self.owned.write().add(slots);
         Ok(())
@@ -248,31 +274,30 @@ impl Inner {
 
     /// Reads all records behind a prefix, by their keys here.
     async fn read_all(&self, prefix: &[u8], found: &mut HashMap<Bytes, Bytes>) -> Result<()> {
-        let each = async |page: Vec<(Bytes, Versioned)>| {
+        let mut range = layout::range_of(prefix);
+        while let Some(page) = self.next_page(&mut range).await? {
             found.extend(page.into_iter().map(|(key, record)| (key.slice(prefix.len()..), record.value)));
-        };
-        self.for_each_page(prefix, each).await
+        }
+        Ok(())
     }
 
-    async fn for_each_page(&self, prefix: &[u8], mut each: impl AsyncFnMut(Vec<(Bytes, Versioned)>)) -> Result<()> {
-        let (mut from, to) = layout::range_of(prefix);
-        loop {
-            let page = tried(&self.env, || self.engine.scan(&from, &to, LOADED_VALUES)).await?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            from = records::successor(last);
-            each(page).await;
-        }
+    /// The next records of a range, which begins behind them afterwards. `None` at its end.
+    async fn next_page(&self, range: &mut (Bytes, Bytes)) -> Result<Option<Vec<(Bytes, Versioned)>>> {
+        let (from, to) = range;
+        let page = tried(&self.env, || self.engine.scan(from, to, LOADED_VALUES)).await?;
+        let Some((last, _)) = page.last() else { return Ok(None) };
+        *from = records::successor(last);
+        Ok(Some(page))
     }
 
     /// No write of any worker has been given a later time: the slots may have been at home anywhere.
     async fn last_write_of_all(&self) -> Result<Option<Bytes>> {
-        let mut last: Option<Bytes> = None;
-        let each = async |page: Vec<(Bytes, Versioned)>| {
+        let (mut range, mut last) = (layout::range_of(layout::ALL_OWN_PREFIX), None);
+        while let Some(page) = self.next_page(&mut range).await? {
             let times = page.into_iter().filter(|(key, _)| key.ends_with(records::LAST_WRITE_KEY));
             // Big-endian numbers of one length compare as their bytes do.
-            last = times.map(|(_, found)| found.value).chain(last.take()).max();
-        };
-        self.for_each_page(layout::ALL_OWN_PREFIX, each).await?;
+            last = times.map(|(_, found)| found.value).chain(last).max();
+        }
         Ok(last)
     }
 
@@ -305,7 +330,15 @@ impl Inner {
     /// others any more.
     async fn publish_prepared(&self) -> Result<()> {
         for staged in self.store.take_prepared() {
-            let wanted = match self.store.value(staged.key()) {
+            let found = match records::scope(staged.key()) {
+                Scope::Path(hash) if !self.owned.read().has_hash(hash) => {
+                    // Another worker is the home of the key, and the bytes may be here alone.
+                    let key = self.engine_key(staged.key());
+                    tried(&self.env, || self.engine.get(&key)).await?
+                }
+                Scope::Path(_) | Scope::Worker | Scope::Cluster => self.store.value(staged.key()),
+            };
+            let wanted = match found {
                 Some(found) => records::wanted_generation(staged.key(), &found.value)?,
                 None => None,
             };
@@ -405,6 +438,18 @@ impl Catalog for HomeCatalog {
         let engine = Arc::clone(&self.inner.engine);
         let blocks = tried(&self.inner.env, || Blocks::take(&self.inner.env, &engine, now_ms)).await?;
         Ok(Arc::new(blocks))
+    }
+
+    async fn last_write(&self) -> Result<Option<Bytes>> {
+        self.inner.last_write_of_all().await
+    }
+
+    fn slots(&self) -> Option<SlotSet> {
+        Some(self.inner.owned.read().clone())
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        Some(self.inner.stream.lease_left())
     }
 }
 

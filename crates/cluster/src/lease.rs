@@ -61,6 +61,15 @@ impl Lease {
         }
     }
 
+    /// What is left of it, if nothing renews it.
+    pub(crate) fn left(&self) -> Duration {
+        let state = self.state.lock();
+        match state.lost {
+            Some(_) => Duration::ZERO,
+            None => state.until.saturating_sub(self.now()),
+        }
+    }
+
     /// # Errors
     /// `Unavailable` when the lease is over, and for good when the slots are lost.
     pub(crate) fn check(&self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! What makes workers one cache: a catalog on an engine that all of them share.
 //!
-//! So far one worker at a time stands on an engine, and is the home of all slots ([`HomeCatalog`]).
+//! Each worker has a [`HomeCatalog`]: it is the home of some slots, and [`Placement`] says of which.
 
 mod cluster_settings;
 mod generations;
@@ -8,6 +8,7 @@ mod home_catalog;
 mod layout;
 mod lease;
 mod ownership;
+mod placement;
 mod silence;
 mod slot_record;
 mod stream;
@@ -20,3 +21,5 @@ mod worker_record;
 pub use cluster_settings::ClusterSettings;
 pub use home_catalog::{HomeCatalog, HomeSettings};
 pub use layout::WorkerId;
+pub use ownership::Moves;
+pub use placement::Placement;

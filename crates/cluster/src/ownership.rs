@@ -13,7 +13,8 @@ use forebay_store::ValueWrite;
 
 use crate::ClusterSettings;
 use crate::layout::{self, WorkerId, slot_key, worker_key};
-use crate::silence::{START_MAX, Sign, Silence};
+use crate::placement::Placement;
+use crate::silence::{START_MAX, Sign, Silences};
 use crate::slot_record::SlotRecord;
 use crate::stream::{Stream, WRITES_MAX};
 use crate::worker_record::{WorkerRecord, WorkerState};
@@ -38,6 +39,7 @@ pub(crate) struct Ownership<'a> {
     pub(crate) env: &'a Env,
     pub(crate) engine: &'a dyn Engine,
     pub(crate) stream: &'a Stream,
+    pub(crate) silence: &'a Silences,
     pub(crate) worker: &'a WorkerId,
     pub(crate) cluster: ClusterSettings,
 }
@@ -49,7 +51,61 @@ enum Left {
     SlotsOf(WorkerId, Sign),
 }
 
+/// What a worker should do about its slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moves {
+    /// They belong to another worker that lives.
+    pub release: SlotSet,
+    /// They belong here, and nobody is their home who lives.
+    pub take: SlotSet,
+}
+
 impl Ownership<'_> {
+    /// The slots whose home is this worker, as the engine has it.
+    ///
+    /// # Errors
+    /// Whatever the engine answers.
+    pub(crate) async fn own(&self) -> Result<SlotSet> {
+        let seen = Seen::read(self.engine).await?;
+        let mut own = SlotSet::none(self.cluster.slots);
+        self.cluster
+            .slots
+            .all()
+            .filter(|slot| seen.home(*slot) == Some(self.worker.as_str()))
+            .for_each(|slot| own.insert(slot));
+        Ok(own)
+    }
+
+    /// See [`crate::HomeCatalog::look`]. `owned` are those that are at home here by now.
+    pub(crate) async fn look(&self, owned: &SlotSet, place: impl Fn(&[WorkerId]) -> Placement) -> Result<Moves> {
+        let seen = Seen::read(self.engine).await?;
+        let now = self.env.clock.monotonic();
+        let lives = |worker: &WorkerId| match seen.workers.get(worker) {
+            Some((record, version)) if record.state == WorkerState::Live => {
+                self.silence.sign(worker, *version, now) != Sign::Over
+            }
+            Some(_) | None => false,
+        };
+        let mut workers: Vec<_> =
+            seen.workers.keys().filter(|worker| *worker == self.worker || lives(worker)).collect();
+        workers.sort_unstable();
+        let workers: Vec<WorkerId> = workers.into_iter().cloned().collect();
+        let placement = place(&workers);
+        let (mut release, mut take) = (SlotSet::none(self.cluster.slots), SlotSet::none(self.cluster.slots));
+        for slot in self.cluster.slots.all() {
+            let belongs_here = placement.home(slot) == Some(self.worker);
+            let is_free = seen.home(slot).is_none_or(|home| {
+                home == self.worker.as_str() || !workers.iter().any(|worker| worker.as_str() == home)
+            });
+            match owned.contains(slot) {
+                true if !belongs_here => release.insert(slot),
+                false if belongs_here && is_free => take.insert(slot),
+                true | false => {}
+            }
+        }
+        Ok(Moves { release, take })
+    }
+
     /// Makes the worker the home of these slots: of those of another one once that has left, or was silent for a lease.
     /// Returns those that it was not at home of before.
     ///
@@ -59,10 +115,9 @@ impl Ownership<'_> {
     pub(crate) async fn take(&self, wanted: &SlotSet) -> Result<SlotSet> {
         let lease = Duration::from_millis(self.cluster.lease_ms);
         let until = self.env.clock.monotonic() + START_MAX;
-        let mut silence = Silence::new(lease);
         let mut taken = SlotSet::none(self.cluster.slots);
         loop {
-            let (error, is_final) = match self.try_to_take(wanted, &mut silence, &mut taken).await {
+            let (error, is_final) = match self.try_to_take(wanted, &mut taken).await {
                 Ok(Left::Nothing) => return Ok(taken),
                 Ok(Left::SlotsOf(other, sign)) => {
                     let problem = format!("worker {other} of this cluster lives, and has slots");
@@ -78,7 +133,7 @@ impl Ownership<'_> {
     }
 
     /// Takes what can be taken now.
-    async fn try_to_take(&self, wanted: &SlotSet, silence: &mut Silence, taken: &mut SlotSet) -> Result<Left> {
+    async fn try_to_take(&self, wanted: &SlotSet, taken: &mut SlotSet) -> Result<Left> {
         let seen = Seen::read(self.engine).await?;
         let now = self.env.clock.monotonic();
         let mut left = Left::Nothing;
@@ -87,7 +142,7 @@ impl Ownership<'_> {
                 None => None,
                 Some(other) => match seen.workers.get(other) {
                     Some((record, version)) if record.state == WorkerState::Live => {
-                        let sign = silence.sign(other, *version, now);
+                        let sign = self.silence.sign(other, *version, now);
                         if sign == Sign::Over {
                             // The next look finds its record as that leaves it.
                             end(self.stream, other, *record, *version).await?;
@@ -164,6 +219,10 @@ impl Seen {
             layout::parse_worker_key(&key).map(|worker| record.map(|record| (worker, (record, found.version))))
         });
         Ok(Self { slots, workers: workers.collect::<Result<_>>()? })
+    }
+
+    fn home(&self, slot: Slot) -> Option<&str> {
+        self.slots.get(&slot).and_then(|(record, _)| record.home.as_deref())
     }
 
     /// The slots that are not at home at this worker, by their home.

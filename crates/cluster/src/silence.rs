@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use forebay_env::sync::Mutex;
+
 use crate::layout::WorkerId;
 
 /// For how long a start asks an engine that does not answer, or waits for the end of a lease.
@@ -33,6 +35,20 @@ struct Seen {
     version: u64,
     since: Duration,
     changes: u32,
+}
+
+/// [`Silence`], shared by all who look.
+pub(crate) struct Silences(Mutex<Silence>);
+
+impl Silences {
+    pub(crate) fn new(lease: Duration) -> Self {
+        Self(Mutex::new(Silence::new(lease)))
+    }
+
+    /// See [`Silence::sign`].
+    pub(crate) fn sign(&self, worker: &WorkerId, version: u64, now: Duration) -> Sign {
+        self.0.lock().sign(worker, version, now)
+    }
 }
 
 impl Silence {

@@ -135,6 +135,11 @@ impl Stream {
         self.lease.check()
     }
 
+    /// What is left of the lease, if nothing renews it.
+    pub(crate) fn lease_left(&self) -> Duration {
+        self.lease.left()
+    }
+
     /// Returns when the engine has these writes: however long that takes, unless the slots are lost.
     ///
     /// # Errors

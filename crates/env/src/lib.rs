@@ -11,6 +11,8 @@ pub mod clock;
 pub mod disk;
 mod places;
 mod plain;
+#[cfg(not(feature = "schedules"))]
+mod process;
 pub mod random;
 mod requester;
 pub mod rest;
@@ -26,6 +28,8 @@ pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
 pub use places::{Place, Places, Shares};
 pub use plain::{is_plain_http, refuse_plain_http};
+#[cfg(not(feature = "schedules"))]
+pub use process::Process;
 pub use random::{HashState, Random};
 pub use requester::{Requester, RequesterPlace, RequesterPlaces};
 pub use tasks::{Background, Task, spawn};

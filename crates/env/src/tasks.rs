@@ -9,14 +9,15 @@ use tokio::task::JoinHandle;
 use shuttle::future::JoinHandle;
 
 #[cfg(not(feature = "schedules"))]
-use crate::Requester;
+use crate::{Process, Requester};
 
 /// A running task. When the handle is dropped, the task continues.
 pub struct Task<T> {
     handle: JoinHandle<T>,
 }
 
-/// Starts a task on the current runtime. It works for the same requester as the current task.
+/// Starts a task on the current runtime. It works for the same requester as the current task, and belongs to the same
+/// simulated process if there is one.
 #[cfg(not(feature = "schedules"))]
 #[expect(clippy::disallowed_methods, reason = "this is the replacement that the lint names")]
 pub fn spawn<F>(future: F) -> Task<F::Output>
@@ -24,9 +25,10 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let handle = match Requester::present() {
-        Requester::NOBODY => tokio::spawn(future),
-        requester => tokio::spawn(requester.gets(future)),
+    let handle = match (Requester::present(), Process::present()) {
+        (Requester::NOBODY, None) => tokio::spawn(future),
+        (requester, None) => tokio::spawn(requester.gets(future)),
+        (requester, Some(process)) => process.spawn(requester.gets(future)),
     };
     Task { handle }
 }

@@ -159,10 +159,12 @@ impl S3Route for PassThrough {
         builder.set_access(OnlyPassed);
         let service = builder.build();
         request.headers.remove("x-amz-content-sha256");
-        let answer = service
-            .call(unsigned(request))
-            .await
-            .map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;
+        let call = service.call(unsigned(request));
+        let answer = match &change {
+            Some(change) => change.send(call).await.map_err(fail)?,
+            None => call.await,
+        };
+        let answer = answer.map_err(|error| s3_error!(HideSource(error.into()), InternalError))?;
         // Behind a 5xx the change may still be carried out, but for one that says that nobody can.
         let is_known = !answer.status().is_server_error() || answer.status() == StatusCode::NOT_IMPLEMENTED;
         if let Some(change) = change

@@ -9,16 +9,21 @@ use forebay_env::Clock;
 use forebay_store::Store;
 use forebay_types::{BucketName, Generation, ObjectPath, StorageState, WriteMode};
 use forebay_ufs::memory::Applied;
+use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, collect, path};
 use crate::content::Body;
 use crate::linear::{self, Verdict};
 use crate::machine::Machine;
+use crate::moves::Moves;
 use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When, bucket};
 use crate::under_store::Weather;
 
 /// In which all that waits must have gone to the under store.
 const DRAIN_MAX: Duration = Duration::from_secs(2 * 3600);
+
+/// Longer than the longest pause between two tries, and the settle time.
+const HAND_OVER_REST: Duration = Duration::from_secs(300);
 
 /// In which reclaim comes to rest when nobody writes.
 pub(crate) const REST_MAX: Duration = Duration::from_secs(120);
@@ -30,22 +35,28 @@ const SEGMENTS_MIN: u64 = 8;
 const SMALL_MAX: usize = 16 + 5;
 
 /// A last life without faults, and then the checks of all that was seen. Returns how many keys could not be decided on.
-pub(crate) fn last(machine: &Machine) -> u32 {
+pub(crate) async fn last(machine: &Machine) -> u32 {
     let world = &machine.world;
     world.note(format_args!("nothing fails any more"));
     world.calm.store(true, Ordering::Relaxed);
     *machine.root.weather.lock() = Weather::Fair;
-    let ended = machine.process(2 * DRAIN_MAX, async {
+    let work = async {
         match machine.open().await {
-            Ok((cache, store)) => check_all(machine, cache, &store).await,
+            Ok((cache, store)) => {
+                if machine.config.is_shared {
+                    Moves::new(machine, &cache, CancellationToken::new()).take_all().await;
+                }
+                check_all(machine, cache, &store).await;
+            }
             Err(_) if world.is_flipped() => {}
             Err(error) => world.broken(format!("the worker does not start: {error}")),
         }
-    });
+    };
+    let ended = machine.process(2 * DRAIN_MAX, work).await;
     if !ended {
         world.broken("the last life does not end".to_owned());
     }
-    world.history.lock().crash();
+    world.history.lock().crash(machine.number);
     // A flipped bit at the end of a log looks like a write that the power has cut off: the one before it is the newest
     // then.
     if world.is_flipped() {
@@ -53,6 +64,47 @@ pub(crate) fn last(machine: &Machine) -> u32 {
     }
     check_order(machine);
     check_histories(machine)
+}
+
+/// One of two machines leaves for good: what only its disks hold goes to the under store first. Of what the other one's
+/// disks hold it knows that it is missing.
+pub(crate) async fn hand_over(machine: &Machine) {
+    let world = &machine.world;
+    world.note(format_args!("nothing fails any more, and one machine leaves"));
+    world.calm.store(true, Ordering::Relaxed);
+    *machine.root.weather.lock() = Weather::Fair;
+    let work = async {
+        match machine.open().await {
+            Ok((cache, _)) => {
+                Moves::new(machine, &cache, CancellationToken::new()).take_all().await;
+                come_to_rest(machine, &cache).await;
+                if let Err(error) = cache.close().await {
+                    world.broken(format!("the worker that leaves does not close: {error}"));
+                }
+            }
+            Err(_) if world.is_flipped() => {}
+            Err(error) => world.broken(format!("the worker does not start: {error}")),
+        }
+    };
+    if !machine.process(2 * DRAIN_MAX, work).await {
+        world.broken("the worker that leaves does not come to its end".to_owned());
+    }
+    world.history.lock().crash(machine.number);
+}
+
+/// Waits until nothing has gone to the under store for a while.
+async fn come_to_rest(machine: &Machine, cache: &Cache) {
+    let waiting = || {
+        let status = cache.status();
+        (status.dirty_objects, status.tombstones)
+    };
+    let (mut last, mut since) = (waiting(), machine.world.clock.now());
+    while machine.world.clock.now() < since + HAND_OVER_REST {
+        machine.world.clock.sleep(Duration::from_secs(1)).await;
+        if waiting() != last {
+            (last, since) = (waiting(), machine.world.clock.now());
+        }
+    }
 }
 
 async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
@@ -163,6 +215,7 @@ async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
             }
             Ok(head) => Some(head.info.etag.clone()),
             Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::NoSuchBucket) => None,
+            Err(error) if error.kind == ErrorKind::Unavailable && world.is_shared => continue,
             Err(error) => {
                 world.broken(format!("{key} can't be read although nothing fails: {error}"));
                 continue;
@@ -182,7 +235,7 @@ async fn check_under_store(machine: &Machine, cache: &Cache, keys: &[String]) {
     if status.conflicts > 0 {
         world.broken(format!("{} conflicts, and nobody else writes", status.conflicts));
     }
-    if status.pinned_bytes > 0 && !has_transient {
+    if status.pinned_bytes > 0 && !has_transient && !world.is_shared {
         world.broken(format!("{} bytes are pinned, and nothing waits", status.pinned_bytes));
     }
 }

@@ -12,21 +12,29 @@ use forebay_cache::{
     Incoming, JobKind, JobRequest, ListObjects, ObjectPage, PutObject, RangeRequest, Result, TagCondition, UploadRef,
     Written,
 };
+use forebay_catalog::Catalog;
+use forebay_cluster::HomeCatalog;
 use forebay_env::Clock;
 use forebay_types::{ETag, ObjectPath, WriteMode};
 use futures::{StreamExt, stream};
 
 use crate::content::{Body, ContentId, TagsId, pieces, tags, tags_id};
 use crate::history::{Effect, Guard, Value, Version};
+use crate::machine::Machine;
 use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When, bucket};
 use crate::under_store::SimRoot;
 use crate::world::World;
+
+/// Of requests for keys that are at home at another worker, one in so many is sent.
+const WRONG_RUNS: u64 = 20;
 
 pub(crate) struct Client {
     world: Arc<World>,
     cache: Cache,
     root: SimRoot,
     number: usize,
+    /// Where keys have different homes.
+    homes: Option<Arc<HomeCatalog>>,
     /// The tag that this client saw last, by key.
     seen: HashMap<String, ETag>,
 }
@@ -73,13 +81,28 @@ fn is_absent(error: &Error) -> bool {
 
 impl Client {
     pub(crate) fn new(root: &SimRoot, cache: Cache, number: usize) -> Self {
-        Self { world: root.world(), cache, root: root.clone(), number, seen: HashMap::new() }
+        Self { world: root.world(), cache, root: root.clone(), number, homes: None, seen: HashMap::new() }
+    }
+
+    /// Asks for keys that are at home at this worker, but for a few.
+    pub(crate) fn of(machine: &Machine, cache: Cache, number: usize) -> Self {
+        let homes = machine.catalog.lock().clone().filter(|_| machine.config.is_shared);
+        Self { homes, ..Self::new(&machine.root, cache, number) }
+    }
+
+    fn is_for_another(&self, op: &Op) -> bool {
+        let slots = self.homes.as_ref().and_then(|homes| homes.slots());
+        let is_away = slots.is_some_and(|slots| op.keys().iter().any(|key| !slots.has_path(&path(key))));
+        is_away && !self.world.once_in(WRONG_RUNS)
     }
 
     pub(crate) async fn run(mut self, steps: Vec<Step>) {
         for step in steps {
             if step.pause_ms > 0 {
                 self.world.clock.sleep(Duration::from_millis(step.pause_ms)).await;
+            }
+            if self.is_for_another(&step.op) {
+                continue;
             }
             self.world.note(format_args!("client {}: {:?}", self.number, step.op));
             self.step(step.op).await;
@@ -164,7 +187,7 @@ impl Client {
 
     /// Notes that a write begins that leaves one of these values. Returns its number.
     fn begin(&self, key: &str, name: String, to: &[Value], guard: Guard) -> u64 {
-        self.world.history.lock().begin(key, name, Effect::Maybe { to: to.to_vec(), guard })
+        self.world.history.lock().begin(self.root.machine, key, name, Effect::Maybe { to: to.to_vec(), guard })
     }
 
     /// Notes what came of a write that leaves one of these values, all of one content.
@@ -363,7 +386,7 @@ impl Client {
 
     async fn set_tags(&mut self, key: &str, id: TagsId) {
         let name = format!("client {} sets the tags {id}", self.number);
-        let number = self.world.history.lock().begin(key, name, Effect::MaybeRetag(id));
+        let number = self.world.history.lock().begin(self.root.machine, key, name, Effect::MaybeRetag(id));
         match self.cache.set_tags(&path(key), tags(id)).await {
             Err(error) if is_absent(&error) => {
                 self.world.history.lock().end_without_effect(number);
@@ -377,6 +400,9 @@ impl Client {
         match error.kind {
             ErrorKind::NotFound | ErrorKind::NoSuchBucket => self.saw(key, begun, None, "reads"),
             ErrorKind::Unavailable | ErrorKind::SlowDown | ErrorKind::InsufficientStorage if !self.world.is_calm() => {
+                self.tell(&format!("read of {key}"), Err::<(), _>(error));
+            }
+            ErrorKind::Unavailable if self.world.is_shared => {
                 self.tell(&format!("read of {key}"), Err::<(), _>(error));
             }
             ErrorKind::InvalidRange => {}
@@ -464,7 +490,7 @@ impl Client {
         let name = format!("client {} copies {from}", self.number);
         let (begun, number) = {
             let mut history = self.world.history.lock();
-            (history.now(), history.begin_copy(from, to, name))
+            (history.now(), history.begin_copy(self.root.machine, from, to, name))
         };
         let request = CopyObject {
             source: path(from),

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 /// 2020-01-01T00:00:00Z.
 const START_UNIX_MS: i64 = 1_577_836_800_000;
 
-/// What happens at some time: somebody wakes, or the world outside of the process does something.
+/// What happens at some time: somebody wakes, or the world outside of all processes does something.
 enum Due {
     Wake(oneshot::Sender<()>),
     Event(Box<dyn FnOnce() + Send>),
@@ -31,14 +31,13 @@ struct State {
     next: u64,
     /// Of all jumps so far.
     hash: u64,
-    /// Of the process that runs.
-    process: Option<Waker>,
+    /// Of the run, which outlives all processes.
+    run: Option<Waker>,
 }
 
 impl SimClock {
     pub(crate) fn new() -> Self {
-        let state =
-            State { now: Duration::ZERO, wall_ahead_ms: 0, due: BTreeMap::new(), next: 0, hash: 0, process: None };
+        let state = State { now: Duration::ZERO, wall_ahead_ms: 0, due: BTreeMap::new(), next: 0, hash: 0, run: None };
         Self { state: Mutex::new(state) }
     }
 
@@ -51,63 +50,40 @@ impl SimClock {
         self.state.lock().wall_ahead_ms += by_ms;
     }
 
-    /// Does something after a pause, whatever process runs then.
+    /// Does something after a pause, whatever processes run then.
     pub(crate) fn after(&self, pause: Duration, event: impl FnOnce() + Send + 'static) {
         self.state.lock().add(pause, Due::Event(Box::new(event)));
     }
 
-    /// Goes on until somebody wakes. Called by the runtime before it would sleep: nothing else can happen until then.
+    /// Advances to the next time at which anything happens. The runtime calls it before it would sleep: no task can run
+    /// before that.
     pub(crate) fn advance(&self) {
-        while let Some(due) = self.next_due(Duration::MAX) {
-            if due.happen() {
-                break;
-            }
+        let due = self.state.lock().next_due();
+        match due {
+            // A sleeper that has given up meanwhile does not matter.
+            Some(Due::Wake(sleeper)) => drop(sleeper.send(())),
+            Some(Due::Event(event)) => event(),
+            None => {}
         }
-        // Who wakes may be a future that nobody asks any more.
-        if let Some(process) = self.state.lock().process.take() {
-            process.wake();
+        // What has woken may be a future that nobody polls any more.
+        let run = self.state.lock().run.take();
+        if let Some(run) = run {
+            run.wake();
         }
     }
 
-    /// Never ends. A process waits for it beside all else, so that the clock goes on as long as the process does.
+    /// Never ends. A run waits for it beside all else, so that the clock advances as long as the run lasts.
     pub(crate) async fn run(&self) {
         std::future::poll_fn(|context| {
-            self.state.lock().process = Some(context.waker().clone());
+            self.state.lock().run = Some(context.waker().clone());
             Poll::Pending
         })
         .await
     }
 
-    /// Goes on by `period` while no process runs, and lets events happen.
-    pub(crate) fn pass(&self, period: Duration) {
-        let until = self.now() + period;
-        while let Some(due) = self.next_due(until) {
-            due.happen();
-        }
-        let mut state = self.state.lock();
-        state.now = state.now.max(until);
-    }
-
-    fn next_due(&self, until: Duration) -> Option<Due> {
-        self.state.lock().next_due(until)
-    }
-
     /// Of all times that the clock has jumped to.
     pub(crate) fn hash(&self) -> u64 {
         self.state.lock().hash
-    }
-}
-
-impl Due {
-    /// Whether somebody has woken.
-    fn happen(self) -> bool {
-        match self {
-            Self::Wake(sleeper) => sleeper.send(()).is_ok(),
-            Self::Event(event) => {
-                event();
-                false
-            }
-        }
     }
 }
 
@@ -118,10 +94,9 @@ impl State {
         self.next += 1;
     }
 
-    fn next_due(&mut self, until: Duration) -> Option<Due> {
+    fn next_due(&mut self) -> Option<Due> {
         loop {
-            let at = self.due.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until)?;
-            let (_, due) = self.due.pop_first()?;
+            let ((at, _), due) = self.due.pop_first()?;
             // Whoever has given up waiting moves no clock.
             if matches!(&due, Due::Wake(sleeper) if sleeper.is_closed()) {
                 continue;
@@ -158,14 +133,18 @@ mod tests {
 
     use super::*;
 
+    fn run<T>(clock: &Arc<SimClock>, work: impl Future<Output = T>) -> T {
+        let jumping = Arc::clone(clock);
+        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || jumping.advance()).build();
+        runtime.expect("a runtime").block_on(async {
+            tokio::select! { biased; result = work => result, () = clock.run() => unreachable!() }
+        })
+    }
+
     #[test]
     fn an_idle_runtime_jumps_to_the_next_sleeper() {
         let clock = Arc::new(SimClock::new());
-        let jumping = Arc::clone(&clock);
-        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || jumping.advance()).build();
-        let order = runtime.expect("a runtime").block_on(async {
-            let running = Arc::clone(&clock);
-            forebay_env::spawn(async move { running.run().await });
+        let order = run(&clock, async {
             let order = Arc::new(Mutex::new(Vec::new()));
             let sleepers: Vec<_> = [3, 1, 2]
                 .map(|hours: u64| {
@@ -185,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn events_happen_while_no_process_runs_and_lost_sleepers_move_nothing() {
+    fn events_happen_by_themselves_and_lost_sleepers_move_nothing() {
         let clock = Arc::new(SimClock::new());
         let (happened, at) = (Arc::new(Mutex::new(None)), Arc::clone(&clock));
         let note = Arc::clone(&happened);
         clock.after(Duration::from_secs(5), move || *note.lock() = Some(at.now()));
         assert_eq!(futures::FutureExt::now_or_never(clock.sleep(Duration::from_secs(1))), None);
         clock.jump_wall(-10_000);
-        clock.pass(Duration::from_secs(60));
+        run(&clock, clock.sleep(Duration::from_secs(60)));
         assert_eq!(*happened.lock(), Some(Duration::from_secs(5)));
         assert_eq!((clock.now(), clock.unix_ms()), (Duration::from_secs(60), START_UNIX_MS as u64 + 50_000));
     }

@@ -20,7 +20,7 @@ type Contents = Vec<(String, Option<Vec<u8>>)>;
 
 impl Machine {
     /// Makes the changes. Those that have no meaning for what the disks hold now are left out.
-    pub(crate) fn change(&self, changes: &[Change]) {
+    pub(crate) async fn change(&self, changes: &[Change]) {
         for change in changes {
             self.world.note(format_args!("change: {change:?}"));
             match change {
@@ -33,13 +33,15 @@ impl Machine {
                     let added = self.new_disk();
                     self.disks.lock().push(added);
                 }
-                Change::Miss { disk } => self.miss(*disk),
-                Change::Lose { disk, is_replaced } => self.lose(*disk, *is_replaced),
-                Change::Return => self.bring_back(),
-                Change::OlderCopy { disk } => self.put_back_older_copy(&self.disk(*disk)),
-                Change::Remove { disk, file } => self.remove(&self.disk(*disk), *file),
+                Change::Miss { disk } => self.miss(*disk).await,
+                Change::Lose { disk, is_replaced } => self.lose(*disk, *is_replaced).await,
+                Change::Return => self.bring_back().await,
+                Change::OlderCopy { disk } => self.put_back_older_copy(&self.disk(*disk)).await,
+                Change::Remove { disk, file } => self.remove(&self.disk(*disk), *file).await,
                 Change::Resize(sizes) => *self.sizes.lock() = sizes.clone(),
-                Change::SpoilSector { disk, file, sector } => self.spoil_sector(&self.disk(*disk), *file, *sector),
+                Change::SpoilSector { disk, file, sector } => {
+                    self.spoil_sector(&self.disk(*disk), *file, *sector).await
+                }
             }
         }
     }
@@ -62,16 +64,16 @@ impl Machine {
     }
 
     /// A start without one directory, which is back afterwards.
-    fn miss(&self, number: usize) {
+    async fn miss(&self, number: usize) {
         let (missing, others) = self.without(number);
         if others.is_empty() || !self.all_know_all() {
             return;
         }
         let forget = self.forget.lock().clone();
-        self.check_refused(&others, &forget, "a directory is missing");
+        self.check_refused(&others, &forget, "a directory is missing").await;
         let mut replaced = others;
         replaced.push(self.new_disk());
-        self.check_refused(&replaced, &forget, &format!("an empty directory stands for disk {}", missing.number));
+        self.check_refused(&replaced, &forget, &format!("an empty directory stands for disk {}", missing.number)).await;
     }
 
     fn without(&self, number: usize) -> (SimDisk, Vec<SimDisk>) {
@@ -83,7 +85,7 @@ impl Machine {
     /// A directory is gone for good. After a clean stop, which leaves a snapshot in two directories, what the others
     /// hold is as it was then, and what they do not hold is known to be missing. After another end older versions may
     /// be back, and what was deleted.
-    fn lose(&self, number: usize, is_replaced: bool) {
+    async fn lose(&self, number: usize, is_replaced: bool) {
         let (lost, mut others) = self.without(number);
         let snapshot = lost.inner.contents("snapshot");
         let has_snapshot = others.iter().any(|other| {
@@ -99,7 +101,7 @@ impl Machine {
             others.push(self.new_disk());
         }
         let forget = self.forget.lock().clone();
-        self.check_refused(&others, &forget, "a directory is lost");
+        self.check_refused(&others, &forget, "a directory is lost").await;
         self.world.note(format_args!("disk {} is forgotten", lost.number));
         self.world.lost.store(true, Ordering::Relaxed);
         if !has_closed {
@@ -113,13 +115,13 @@ impl Machine {
     }
 
     /// A directory that the store has gone on without.
-    fn bring_back(&self) {
+    async fn bring_back(&self) {
         let Some(back) = self.forgotten.lock().last().cloned() else { return };
         // Else the store has not gone on yet.
         if self.all_know_all() && !self.has_just_lost() {
             let mut disks = self.disks.lock().clone();
             disks.push(back);
-            self.check_refused(&disks, &[], "a forgotten directory is back");
+            self.check_refused(&disks, &[], "a forgotten directory is back").await;
         }
     }
 
@@ -130,7 +132,7 @@ impl Machine {
     }
 
     /// A directory as it was before the last start or an earlier one, beside the others as they are.
-    fn put_back_older_copy(&self, disk: &SimDisk) {
+    async fn put_back_older_copy(&self, disk: &SimDisk) {
         let Some(copy) = self.older_copy.lock().take() else {
             *self.older_copy.lock() = Some(disk.copy());
             return;
@@ -145,7 +147,7 @@ impl Machine {
         *newest = copy;
         if is_older && disks.len() > 1 {
             let forget = self.forget.lock().clone();
-            self.check_refused(&disks, &forget, "an older copy of a directory stands beside the others");
+            self.check_refused(&disks, &forget, "an older copy of a directory stands beside the others").await;
         }
     }
 
@@ -156,7 +158,7 @@ impl Machine {
     }
 
     /// A segment is gone. Where that is noticed, it is put back.
-    fn remove(&self, disk: &SimDisk, file: usize) {
+    async fn remove(&self, disk: &SimDisk, file: usize) {
         let Some(name) = self.segment_of(disk, file) else { return };
         let bytes = disk.inner.contents(&name).expect("it was listed");
         let remove = async {
@@ -164,7 +166,7 @@ impl Machine {
             disk.inner.sync_directory().await
         };
         block_on(remove).expect("a disk in memory");
-        if self.is_noticed(&format!("disk {} {name} is gone", disk.number)) {
+        if self.is_noticed(&format!("disk {} {name} is gone", disk.number)).await {
             let put_back = async {
                 disk.inner.create(&name).await?.write_at(0, vec![bytes.into()], true).await?;
                 disk.inner.sync_directory().await
@@ -174,12 +176,12 @@ impl Machine {
     }
 
     /// A sector of a segment can't be read any more. Where that is noticed, it can be read again.
-    fn spoil_sector(&self, disk: &SimDisk, file: usize, sector: usize) {
+    async fn spoil_sector(&self, disk: &SimDisk, file: usize, sector: usize) {
         let Some(name) = self.segment_of(disk, file) else { return };
         let sectors = disk.inner.contents(&name).expect("it was listed").len().div_ceil(SECTOR);
         let from = sector % sectors.max(1) * SECTOR;
         disk.inner.fail_reads_of(&name, from..from + SECTOR);
-        if self.is_noticed(&format!("disk {} {name} can't be read at {from}", disk.number)) {
+        if self.is_noticed(&format!("disk {} {name} can't be read at {from}", disk.number)).await {
             disk.inner.fail_reads_of(&name, 0..0);
         } else {
             self.world.spoiled.store(true, Ordering::Relaxed);
@@ -188,17 +190,18 @@ impl Machine {
 
     /// Whether a start is refused after such damage; then it must have changed nothing. Else what the segment held may
     /// be missing, and nothing else.
-    fn is_noticed(&self, damage: &str) -> bool {
+    async fn is_noticed(&self, damage: &str) -> bool {
         let disks = self.disks.lock().clone();
         let forget = self.forget.lock().clone();
         let before = contents(&disks);
         let mut is_refused = false;
-        self.process(LIFE_MAX, async {
+        let start = async {
             if let Err(error) = self.open_store(&disks, &forget).await {
                 self.world.note(format_args!("refused, since {damage}: {error}"));
                 is_refused = true;
             }
-        });
+        };
+        self.process(LIFE_MAX, start).await;
         if !is_refused {
             self.world.note(format_args!("not refused, although {damage}"));
             self.world.lost.store(true, Ordering::Relaxed);
@@ -211,14 +214,15 @@ impl Machine {
     }
 
     /// A start that must be refused, and change nothing.
-    fn check_refused(&self, disks: &[SimDisk], forget: &[DirectoryId], why: &str) {
+    async fn check_refused(&self, disks: &[SimDisk], forget: &[DirectoryId], why: &str) {
         let before = contents(disks);
-        self.process(LIFE_MAX, async {
+        let start = async {
             match self.open_store(disks, forget).await {
                 Ok(_) => self.world.broken(format!("a start is not refused although {why}")),
                 Err(error) => self.world.note(format_args!("refused: {error}")),
             }
-        });
+        };
+        self.process(LIFE_MAX, start).await;
         if contents(disks) != before {
             self.world.broken(format!("a start that is refused since {why} has changed something"));
         }

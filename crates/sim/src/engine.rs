@@ -45,33 +45,49 @@ pub(crate) struct SimEngine {
     world: Arc<World>,
     is_rude: bool,
     state: Arc<Mutex<State>>,
+    /// Of the processes of one machine.
+    in_flight: Arc<Mutex<BTreeMap<u64, Sent>>>,
+    /// Hindrances until that machine last asked for them.
+    seen: Arc<Mutex<u64>>,
 }
 
 #[derive(Default)]
 struct State {
-    in_flight: BTreeMap<u64, Sent>,
     /// Transactions so far.
     sent: u64,
     /// Nothing is answered before.
     gone_until: Duration,
-    /// Whether somebody found it gone or got no answer, or something came late, since that was last asked for.
-    has_hindered: bool,
+    /// How often somebody found it gone or got no answer, or something came late.
+    hindrances: u64,
 }
 
 impl SimEngine {
     pub(crate) fn new(world: Arc<World>, is_rude: bool) -> Self {
-        Self { memory: Arc::default(), world, is_rude, state: Arc::default() }
+        Self {
+            memory: Arc::default(),
+            world,
+            is_rude,
+            state: Arc::default(),
+            in_flight: Arc::default(),
+            seen: Arc::default(),
+        }
+    }
+
+    /// The same engine, for another machine.
+    pub(crate) fn beside(&self) -> Self {
+        Self { in_flight: Arc::default(), seen: Arc::default(), ..self.clone() }
     }
 
     /// The process has ended: what it has sent may still arrive.
     pub(crate) fn crash(&self) {
-        let in_flight = std::mem::take(&mut self.state.lock().in_flight);
+        let in_flight = std::mem::take(&mut *self.in_flight.lock());
         in_flight.into_values().for_each(|sent| self.may_land_later(sent));
     }
 
-    /// Whether it has given a worker a reason not to start since the last call.
+    /// Whether it has given a worker a reason not to start since this machine has last asked.
     pub(crate) fn has_hindered(&self) -> bool {
-        std::mem::take(&mut self.state.lock().has_hindered)
+        let hindrances = self.state.lock().hindrances;
+        std::mem::replace(&mut *self.seen.lock(), hindrances) != hindrances
     }
 
     fn is_rude(&self) -> bool {
@@ -89,7 +105,7 @@ impl SimEngine {
         self.delay().await;
         let mut state = self.state.lock();
         if self.is_rude() && self.world.clock.now() < state.gone_until {
-            state.has_hindered = true;
+            state.hindrances += 1;
             return Err(Error::new(ErrorKind::Unavailable, "the simulated engine is gone"));
         }
         Ok(())
@@ -131,20 +147,20 @@ impl SimEngine {
         self.world.clock.after(Duration::from_millis(millis), move || {
             let result = engine.apply(&sent);
             // Whoever waits for the end of a lease sees it go on.
-            engine.state.lock().has_hindered |= result.is_ok();
+            engine.state.lock().hindrances += u64::from(result.is_ok());
             engine.world.note(format_args!("engine: landed late: {:?}", result.err().map(|error| error.kind)));
         });
     }
 
     /// The lease of a worker may end meanwhile.
     async fn give_up(&self) {
-        self.state.lock().has_hindered = true;
+        self.state.lock().hindrances += 1;
         self.world.clock.sleep(TIMEOUT).await;
     }
 
     /// It is not on its way any more.
     fn arrived(&self, number: u64) {
-        self.state.lock().in_flight.remove(&number);
+        self.in_flight.lock().remove(&number);
     }
 
     async fn send(&self, number: u64, sent: Sent) -> Result<u64> {
@@ -192,10 +208,9 @@ impl Engine for SimEngine {
         let number = {
             let mut state = self.state.lock();
             state.sent += 1;
-            let number = state.sent;
-            state.in_flight.insert(number, sent.clone());
-            number
+            state.sent
         };
+        self.in_flight.lock().insert(number, sent.clone());
         let result = self.send(number, sent).await;
         self.arrived(number);
         result

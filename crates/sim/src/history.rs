@@ -94,6 +94,8 @@ pub(crate) struct History {
 
 /// A write without an answer yet.
 struct Open {
+    /// That of the process that was asked.
+    machine: usize,
     key: String,
     entry: Entry,
     /// The key that is copied: any content that it has may be written.
@@ -122,18 +124,18 @@ impl History {
     }
 
     /// Notes that a write begins, and what it does if nobody tells. Returns its number.
-    pub(crate) fn begin(&mut self, key: &str, name: String, effect: Effect) -> u64 {
+    pub(crate) fn begin(&mut self, machine: usize, key: &str, name: String, effect: Effect) -> u64 {
         let begun = self.tick();
         let entry = Entry { name, effect, begun, ended: None };
-        self.open.insert(begun, Open { key: key.to_owned(), entry, source: None });
+        self.open.insert(begun, Open { machine, key: key.to_owned(), entry, source: None });
         begun
     }
 
     /// Notes that a copy begins. Returns its number.
-    pub(crate) fn begin_copy(&mut self, from: &str, to: &str, name: String) -> u64 {
+    pub(crate) fn begin_copy(&mut self, machine: usize, from: &str, to: &str, name: String) -> u64 {
         let begun = self.tick();
         let entry = Entry { name, effect: Effect::Maybe { to: Vec::new(), guard: Guard::None }, begun, ended: None };
-        self.open.insert(begun, Open { key: to.to_owned(), entry, source: Some(from.to_owned()) });
+        self.open.insert(begun, Open { machine, key: to.to_owned(), entry, source: Some(from.to_owned()) });
         begun
     }
 
@@ -152,7 +154,7 @@ impl History {
 
     /// Notes that nobody knows what became of a write.
     pub(crate) fn end_without_answer(&mut self, number: u64) {
-        let Some(Open { key, mut entry, source }) = self.open.remove(&number) else { return };
+        let Some(Open { key, mut entry, source, .. }) = self.open.remove(&number) else { return };
         if let (Some(source), Effect::Maybe { to, .. }) = (source, &mut entry.effect) {
             *to = self.copies_of(&source);
         }
@@ -190,9 +192,10 @@ impl History {
         self.times_since.insert(key.to_owned(), u64::MAX);
     }
 
-    /// The process has died: what had no answer gets none.
-    pub(crate) fn crash(&mut self) {
-        let open: Vec<u64> = self.open.keys().copied().collect();
+    /// The process on a machine has died: what had no answer gets none.
+    pub(crate) fn crash(&mut self, machine: usize) {
+        let open = self.open.iter().filter(|(_, open)| open.machine == machine).map(|(number, _)| *number);
+        let open: Vec<u64> = open.collect();
         open.into_iter().for_each(|number| self.end_without_answer(number));
     }
 

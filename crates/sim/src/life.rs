@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay_cache::Cache;
-use forebay_env::Clock;
+use forebay_env::{Clock, Process};
 use forebay_store::{SEQUENCES_OF_A_LIFE, Store};
 use futures::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -26,8 +26,8 @@ pub(crate) enum Ending {
 
 impl Machine {
     /// Lives one life of the plan.
-    pub(crate) fn live(&self, life: &Life) -> Ending {
-        self.change(&life.changes);
+    pub(crate) async fn live(&self, life: &Life) -> Ending {
+        self.change(&life.changes).await;
         self.has_closed.store(false, Ordering::Relaxed);
         let mut ending = Ending::AsPlanned;
         let mut opened = None;
@@ -35,7 +35,7 @@ impl Machine {
             End::PowerCut { after_ms } | End::Kill { after_ms } => Duration::from_millis(after_ms),
             End::Stop => LIFE_MAX,
         };
-        let ended = self.process(most, async {
+        let work = async {
             match self.open().await {
                 Ok((cache, store)) => {
                     self.check_counter(&store);
@@ -47,14 +47,15 @@ impl Machine {
                     ending = Ending::Refused;
                 }
             }
-        });
+        };
+        let ended = self.process(most, work).await;
         if opened.is_some_and(|store| store.counters().reclaimed_segments > 0) {
             self.world.reclaimed.store(true, Ordering::Relaxed);
         }
         if !ended && life.end == End::Stop {
             self.world.broken("clients wait for answers that do not come".to_owned());
         }
-        self.world.history.lock().crash();
+        self.world.history.lock().crash(self.number);
         if let (false, End::PowerCut { .. }) = (ended, life.end) {
             self.world.note(format_args!("the power goes"));
             for disk in self.disks.lock().iter() {
@@ -80,17 +81,18 @@ impl Machine {
 
     /// A crash comes at its time, also when the clients have nothing to do any more.
     async fn serve(&self, life: &Life, cache: Cache, store: &Store) {
+        self.is_serving.store(true, Ordering::Relaxed);
         let faults = self.cause(&life.faults);
         let clients = life.clients.iter().enumerate().map(|(number, steps)| {
-            let client = Client::new(&self.root, cache.clone(), number);
+            let client = Client::of(self, cache.clone(), number);
             forebay_env::spawn(client.run(steps.clone())).join()
         });
         let clients = futures::future::join(faults, futures::future::join_all(clients));
-        let beside = futures::future::join(self.watch_readers(), self.stall());
         let stop = CancellationToken::new();
         let clients = clients.inspect(|_| stop.cancel());
-        let work = futures::future::join(clients, Moves::new(self, &cache).go_on(stop.clone()));
-        futures::future::select(std::pin::pin!(work), std::pin::pin!(beside)).await;
+        let moves = Moves::new(self, &cache, stop.clone());
+        let work = futures::future::join(clients, moves.go_on());
+        futures::future::select(std::pin::pin!(work), std::pin::pin!(self.watch_readers())).await;
         if cache.has_failed() {
             self.world.broken("background work has ended by itself".to_owned());
         }
@@ -118,16 +120,28 @@ impl Machine {
         }
     }
 
-    /// Stops the process now and then, as SIGSTOP does, for longer than its lease. Never ends.
-    async fn stall(&self) {
+    /// Stops a process now and then, as SIGSTOP does, for longer than its lease. Where another worker takes over, that
+    /// one has time to write what this one was about to write. Never ends.
+    pub(crate) async fn stall(&self, process: &Process) {
         if self.config.engine == EngineKind::Embedded {
             return std::future::pending().await;
         }
+        let (pause_max, lasts_max) = match self.config.is_shared {
+            true => (15_000, 2 * (self.config.lease_ms + self.config.settle_s * 1000)),
+            false => (60_000, 2 * self.config.lease_ms),
+        };
         loop {
-            self.world.clock.sleep(Duration::from_millis(self.world.below(60_000))).await;
-            let stalled = Duration::from_millis(self.world.below(2 * self.config.lease_ms));
-            self.world.note(format_args!("stalled for {stalled:?}"));
-            self.world.clock.pass(stalled);
+            self.world.clock.sleep(Duration::from_millis(self.world.below(pause_max))).await;
+            if self.world.is_calm() || !self.is_serving.load(Ordering::Relaxed) {
+                continue;
+            }
+            let stalled = Duration::from_millis(self.world.below(lasts_max));
+            self.world.note(format_args!("stopped for {stalled:?}"));
+            process.stop();
+            self.root.stop();
+            self.world.clock.sleep(stalled).await;
+            self.world.note(format_args!("resumed"));
+            process.resume();
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
 use forebay_catalog::{Catalog, EmbeddedCatalog, Engine, SlotCount};
 use forebay_cluster::{ClusterSettings, HomeCatalog, HomeSettings, WorkerId};
-use forebay_env::{Clock, Disk};
+use forebay_env::{Clock, Disk, Process};
 use forebay_store::{DirectoryId, Store};
 use forebay_types::{ByteSize, Durability, Period, PolicyRule};
 use forebay_ufs::governor::{Governed, GovernedRoot, GovernorSettings, Lane, govern};
@@ -25,14 +25,18 @@ use crate::world::World;
 /// Nothing that clients ask for takes longer, in simulated time: whatever fails is given up before.
 pub(crate) const LIFE_MAX: Duration = Duration::from_secs(4 * 3600);
 
+/// Numbers for the disks of each machine.
+const DISKS_MAX: usize = 1000;
+
 /// Few, so that each has several keys.
-const SLOTS: u16 = 8;
+pub(crate) const SLOTS: u16 = 8;
 
 /// One start in so many is that of a worker with another name, on the same disks.
 const RENAMED_RUNS: u64 = 5;
 
 /// The machine and what is behind it: all but the process.
 pub(crate) struct Machine {
+    pub(crate) number: usize,
     pub(crate) world: Arc<World>,
     pub(crate) config: Config,
     /// As the settings have them now.
@@ -50,22 +54,37 @@ pub(crate) struct Machine {
     pub(crate) engine: SimEngine,
     /// On the engine, of the process that runs.
     pub(crate) catalog: Mutex<Option<Arc<HomeCatalog>>>,
+    /// Whether the process that runs has started, and works for clients.
+    pub(crate) is_serving: AtomicBool,
     pub(crate) starts: AtomicU64,
     /// The store's next sequence after the last start.
     pub(crate) counter: AtomicU64,
 }
 
 impl Machine {
+    /// The first one, and what all of them share.
     pub(crate) fn new(world: Arc<World>, config: Config) -> Self {
-        let disks: Vec<_> =
-            (0..config.disks).map(|number| SimDisk::new(Arc::clone(&world), number, config.file_system)).collect();
         let root = SimRoot::new(Arc::clone(&world), config.keeps_listings);
         root.begin_with(&bucket(BUCKET));
         let is_rude = config.engine == EngineKind::Remote { is_rude: true };
         let engine = SimEngine::new(Arc::clone(&world), is_rude);
+        Self::at(0, world, config, root, engine)
+    }
+
+    /// Another one before the same under store and the same engine.
+    pub(crate) fn beside(&self, number: usize) -> Self {
+        let (root, engine) = (self.root.beside(number), self.engine.beside());
+        Self::at(number, Arc::clone(&self.world), self.config.clone(), root, engine)
+    }
+
+    fn at(number: usize, world: Arc<World>, config: Config, root: SimRoot, engine: SimEngine) -> Self {
+        let first_disk = number * DISKS_MAX;
+        let disk = |disk| SimDisk::new(Arc::clone(&world), first_disk + disk, config.file_system);
+        let disks: Vec<_> = (0..config.disks).map(disk).collect();
         Self {
+            number,
             world,
-            disks_made: AtomicUsize::new(config.disks),
+            disks_made: AtomicUsize::new(first_disk + config.disks),
             sizes: Mutex::new(config.sizes.clone()),
             config,
             disks: Mutex::new(disks),
@@ -76,6 +95,7 @@ impl Machine {
             engine,
             root,
             catalog: Mutex::default(),
+            is_serving: AtomicBool::new(false),
             starts: AtomicU64::new(0),
             counter: AtomicU64::new(0),
         }
@@ -105,9 +125,11 @@ impl Machine {
         }
         let engine: Arc<dyn Engine> = Arc::new(self.engine.clone());
         let name = if self.world.once_in(RENAMED_RUNS) { "renamed" } else { "worker" };
+        let name = if self.number == 0 { name.to_owned() } else { format!("{name}-{}", self.number) };
         let worker = WorkerId::new(name).map_err(|error| error.to_string())?;
         let slots = SlotCount::new(SLOTS).map_err(|error| error.to_string())?;
-        let settings = HomeSettings { worker, cluster: ClusterSettings { slots, lease_ms: self.config.lease_ms } };
+        let cluster = ClusterSettings { slots, lease_ms: self.config.lease_ms };
+        let settings = HomeSettings { worker, is_alone: !self.config.is_shared, cluster };
         let catalog = HomeCatalog::open(self.world.env(), store.clone(), engine, settings).await;
         let catalog = Arc::new(catalog.map_err(|error| error.to_string())?);
         *self.catalog.lock() = Some(Arc::clone(&catalog));
@@ -117,7 +139,9 @@ impl Machine {
     /// Acknowledged bytes are missing only when a directory was lost.
     fn check_bytes(&self, cache: &Cache) {
         let missing = cache.status().missing_objects;
-        if missing > 0 && !self.world.lost.load(Ordering::Relaxed) && !self.world.is_flipped() {
+        // Those may be on another machine.
+        if missing > 0 && !self.config.is_shared && !self.world.lost.load(Ordering::Relaxed) && !self.world.is_flipped()
+        {
             self.world.broken(format!("the bytes of {missing} acknowledged objects are missing"));
         }
     }
@@ -196,20 +220,17 @@ impl Machine {
     }
 
     /// Runs `work` as a process of its own: until it ends or, when that is first, for `most`. Says whether it ended.
-    /// Whatever the process does beside is dropped with it.
-    pub(crate) fn process(&self, most: Duration, work: impl Future<Output = ()>) -> bool {
-        let clock = Arc::clone(&self.world.clock);
-        let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || clock.advance()).build();
-        let runtime = runtime.expect("a runtime without drivers needs nothing of the system");
-        let ended = runtime.block_on(async {
-            tokio::select! {
-                biased;
-                () = work => true,
-                () = self.world.clock.sleep(most) => false,
-                () = self.world.clock.run() => unreachable!("a clock runs for ever"),
-            }
-        });
-        self.root.crash(|| drop(runtime));
+    /// All tasks of the process end with it.
+    pub(crate) async fn process(&self, most: Duration, work: impl Future<Output = ()>) -> bool {
+        let process = Process::default();
+        let ended = tokio::select! {
+            biased;
+            () = process.run(work) => true,
+            () = self.world.clock.sleep(most) => false,
+            () = self.stall(&process) => unreachable!("it never ends"),
+        };
+        process.kill();
+        self.is_serving.store(false, Ordering::Relaxed);
         self.catalog.lock().take();
         self.engine.crash();
         ended

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::Cache;
-use forebay_catalog::SlotSet;
-use forebay_cluster::HomeCatalog;
+use forebay_catalog::{Catalog, Slot, SlotSet};
+use forebay_cluster::{HomeCatalog, Moves as Moved, Placement, WorkerId};
 use forebay_env::Clock;
 use tokio_util::sync::CancellationToken;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, SLOTS};
 use crate::world::World;
 
 /// Between two moves at most, in milliseconds.
@@ -21,26 +21,38 @@ const AWAY_MAX_MS: u64 = 5_000;
 /// Before what has failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Between two looks of workers that share the slots at most, in milliseconds.
+const LOOK_MAX_MS: u64 = 1_500;
+
+/// For how long the same worker should have a slot.
+const PERIOD: Duration = Duration::from_secs(4);
+
 pub(crate) struct Moves {
     world: Arc<World>,
     cache: Cache,
+    is_shared: bool,
+    stop: CancellationToken,
     /// `None` where all keys are always at home.
     catalog: Option<Arc<HomeCatalog>>,
 }
 
 impl Moves {
-    pub(crate) fn new(machine: &Machine, cache: &Cache) -> Self {
+    pub(crate) fn new(machine: &Machine, cache: &Cache, stop: CancellationToken) -> Self {
         let catalog = machine.catalog.lock().clone();
-        Self { world: Arc::clone(&machine.world), cache: cache.clone(), catalog }
+        let is_shared = machine.config.is_shared;
+        Self { world: Arc::clone(&machine.world), cache: cache.clone(), is_shared, stop, catalog }
     }
 
     /// Until it is stopped, and then to the end of what has begun.
-    pub(crate) async fn go_on(self, stop: CancellationToken) {
+    pub(crate) async fn go_on(self) {
         let Some(catalog) = &self.catalog else { return };
+        if self.is_shared {
+            return self.share(catalog).await;
+        }
         loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return,
+                () = self.stop.cancelled() => return,
                 () = self.world.clock.sleep(Duration::from_millis(self.world.below(PAUSE_MAX_MS))) => {}
             }
             let mut slots = SlotSet::none(catalog.slot_count());
@@ -56,9 +68,67 @@ impl Moves {
         }
     }
 
+    /// As a worker of a cluster does it, but for what it thinks of where slots belong: that changes every few seconds.
+    async fn share(&self, catalog: &HomeCatalog) {
+        let mut pause = 0;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.world.clock.sleep(Duration::from_millis(pause)) => {}
+            }
+            pause = self.world.below(LOOK_MAX_MS);
+            let turn = (self.world.clock.now().as_secs() / PERIOD.as_secs()) as usize;
+            self.move_once(catalog, |workers| {
+                let placement = Placement::of(catalog.slot_count(), workers);
+                let homes = catalog.slot_count().all().map(|slot| match turn % 3 {
+                    // All at one.
+                    0 => &workers[turn % workers.len()],
+                    by => placement.home(Slot((slot.0 + by as u16) % SLOTS)).expect("this worker lives"),
+                });
+                homes.cloned().collect()
+            })
+            .await;
+        }
+    }
+
+    /// Takes all slots, as the only worker that is left does.
+    pub(crate) async fn take_all(&self) {
+        let Some(catalog) = &self.catalog else { return };
+        while catalog.slots().is_some_and(|slots| !slots.others().is_empty()) {
+            self.move_once(catalog, |workers| Placement::of(catalog.slot_count(), workers)).await;
+            self.world.clock.sleep(RETRY).await;
+        }
+    }
+
+    async fn move_once(&self, catalog: &HomeCatalog, place: impl Fn(&[WorkerId]) -> Placement) {
+        let moves = match catalog.look(place).await {
+            Ok(moves) => moves,
+            Err(error) => return self.world.note(format_args!("look: {error}")),
+        };
+        let Moved { release, take } = moves;
+        if !release.is_empty() {
+            self.world.note(format_args!("releases {release:?}"));
+            self.tried("lose", || self.cache.lose(&release)).await;
+            self.tried("release", || catalog.release(&release)).await;
+        }
+        if !take.is_empty() {
+            // Another worker may be quicker.
+            match catalog.take(&take).await {
+                Ok(()) => self.tried("gain", || self.cache.gain(&take)).await,
+                Err(error) => return self.world.note(format_args!("take: {error}")),
+            }
+            self.world.note(format_args!("has taken {take:?}"));
+        }
+    }
+
     async fn tried<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(&self, what: &str, act: impl Fn() -> F) {
         while let Err(error) = act().await {
             self.world.note(format_args!("{what}: {error}"));
+            // One that others have taken the place of never succeeds.
+            if self.is_shared && self.stop.is_cancelled() {
+                return;
+            }
             self.world.clock.sleep(RETRY).await;
         }
     }

@@ -46,6 +46,9 @@ const CHURN_PREFIX: usize = 3;
 /// Of ten other runs, the store is soon full in so many: for each new object some older one must go.
 const FULL_RUNS_OF_TEN: u64 = 9;
 
+/// Runs with more lives have one machine.
+const SHARED_LIVES_MAX: usize = 20;
+
 /// In [`BUCKET`], what fills it.
 const FILL_PREFIX: &str = "fill/";
 
@@ -93,6 +96,8 @@ pub struct Config {
     pub engine: EngineKind,
     /// Of a worker on an engine.
     pub lease_ms: u64,
+    /// Whether two machines share the keys.
+    pub is_shared: bool,
 }
 
 /// Where the catalog stands.
@@ -275,6 +280,8 @@ pub enum End {
 /// One life of the process.
 #[derive(Debug, Clone)]
 pub struct Life {
+    /// Where it is lived: the lives of one machine follow one another.
+    pub machine: usize,
     pub changes: Vec<Change>,
     pub clients: Vec<Vec<Step>>,
     /// With the time since the start at which they begin, in milliseconds.
@@ -307,7 +314,7 @@ impl Dice {
 }
 
 impl Op {
-    fn keys(&self) -> Vec<&String> {
+    pub(crate) fn keys(&self) -> Vec<&String> {
         match self {
             Self::Put { key, .. }
             | Self::Get { key, .. }
@@ -339,7 +346,7 @@ impl Plan {
         let keys = keys(&dice);
         let faulty = !dice.once_in(4);
         let flips = faulty && dice.once_in(8);
-        let lives = if dice.once_in(LONG_RUNS) {
+        let lives: Vec<Life> = if dice.once_in(LONG_RUNS) {
             let (count, changing) = (100 + dice.below(300), dice.once_in(2));
             (0..count).map(|_| short_life(&dice, &config, &keys, changing)).collect()
         } else if dice.once_in(CHURN_RUNS) {
@@ -361,6 +368,11 @@ impl Plan {
                 if is_picky { picky(&dice, life) } else { life }
             };
             (0..1 + dice.below(3)).map(life).collect()
+        };
+        config.is_shared = is_shared(seed) && lives.len() <= SHARED_LIVES_MAX;
+        let lives = match config.is_shared {
+            true => shared_lives(&Dice(SeededRandom::new(!seed)), &config, &keys),
+            false => lives,
         };
         Self { seed, config, lives }
     }
@@ -417,6 +429,7 @@ fn config(dice: &Dice, seed: u64) -> Config {
         cache_reads: !dice.once_in(6),
         engine: EngineKind::of(seed),
         lease_ms: if seed.is_multiple_of(5) { 10_000 } else { 2_000 },
+        is_shared: false,
     }
 }
 
@@ -453,7 +466,44 @@ fn life(dice: &Dice, config: &Config, keys: &[String], faulty: bool, flips: bool
         _ => End::Stop,
     };
     let changes = if flips { Vec::new() } else { changes(dice) };
-    Life { changes, clients, faults, end }
+    Life { machine: 0, changes, clients, faults, end }
+}
+
+/// Whether two machines share the keys. No draw of its own: seeds on record mean what they did.
+fn is_shared(seed: u64) -> bool {
+    EngineKind::of(seed) != EngineKind::Embedded && (seed / 6).is_multiple_of(2)
+}
+
+/// Lives of two machines, some of which are beside each other. Nothing is left that needs what workers do not share yet:
+/// buckets that come and go, and rules that change.
+fn shared_lives(dice: &Dice, config: &Config, keys: &[String]) -> Vec<Life> {
+    let lives = |machine| (0..1 + dice.below(4)).map(move |_| Life { machine, ..shared_life(dice, config, keys) });
+    let mut lives: Vec<_> = lives(0).chain(lives(1)).collect();
+    let other_bucket = format!("{OTHER_BUCKET}/");
+    let is_of_one = |step: &Step| {
+        matches!(step.op, Op::Policy { .. } | Op::CreateBucket | Op::DeleteBucket)
+            || step.op.keys().iter().any(|key| key.starts_with(&other_bucket))
+    };
+    lives.iter_mut().flat_map(|life| &mut life.clients).for_each(|steps| steps.retain(|step| !is_of_one(step)));
+    lives
+}
+
+/// Long enough for slots to move a few times. Many requests are for keys that are at home at the other machine.
+fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
+    let Life { machine, changes, faults, end, .. } = life(dice, config, keys, true, false);
+    let hurry = dice.one_of(&[300, 1500]);
+    let client = |_| {
+        let step = |_| Step { pause_ms: dice.below(hurry), op: op(dice, config, keys) };
+        (0..20 + dice.below(30)).map(step).collect()
+    };
+    let clients = (0..2 + dice.below(2)).map(client).collect();
+    let after_ms = dice.below(hurry * 30);
+    let end = match end {
+        End::PowerCut { .. } => End::PowerCut { after_ms },
+        End::Kill { .. } => End::Kill { after_ms },
+        End::Stop => End::Stop,
+    };
+    Life { machine, changes, clients, faults, end }
 }
 
 /// A store that is soon full: it is small, or its file system is, whatever the settings say.
@@ -528,7 +578,7 @@ fn short_life(dice: &Dice, config: &Config, keys: &[String], changing: bool) -> 
     let disk = dice.below(config.disks as u64) as usize;
     let full = Fault::Full { disk, room: Some(dice.below(8 * KIB)) };
     let faults = if dice.once_in(8) { vec![(dice.below(20), full)] } else { Vec::new() };
-    Life { changes, clients, faults, end }
+    Life { machine: 0, changes, clients, faults, end }
 }
 
 /// Writes whose requests get no answers, and an end some seconds later.
@@ -551,7 +601,7 @@ fn restless_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     };
     let weather = dice.one_of(&[Weather::Fair, Weather::Stormy, Weather::Silent, Weather::Silent]);
     let faults = vec![(0, Fault::Weather(Weather::Stormy)), (dice.below(after_ms + 1), Fault::Weather(weather))];
-    Life { changes: Vec::new(), clients, faults, end }
+    Life { machine: 0, changes: Vec::new(), clients, faults, end }
 }
 
 /// A small store, and a prefix where what is written stays until it is deleted.
@@ -594,7 +644,7 @@ fn churn_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
         0 | 1 => End::Kill { after_ms },
         _ => End::Stop,
     };
-    Life { changes: changes(dice), clients, faults: Vec::new(), end }
+    Life { machine: 0, changes: changes(dice), clients, faults: Vec::new(), end }
 }
 
 /// In most lives nothing changes.

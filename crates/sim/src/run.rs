@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use forebay_env::Clock;
+
 use crate::checks;
 use crate::life::Ending;
 use crate::machine::Machine;
@@ -55,8 +57,7 @@ fn catch_panics() {
 /// Runs a plan in this thread.
 pub fn run(plan: &Plan, keeps_lines: bool) -> Report {
     catch_panics();
-    let settle = Duration::from_secs(plan.config.settle_s);
-    let world = World::new(plan.seed, plan.keys(), settle, keeps_lines);
+    let world = World::new(plan, keeps_lines);
     RUNNING.set(true);
     let result = catch_unwind(AssertUnwindSafe(|| go(plan, &world)));
     RUNNING.set(false);
@@ -69,12 +70,44 @@ pub fn run(plan: &Plan, keeps_lines: bool) -> Report {
 }
 
 fn go(plan: &Plan, world: &Arc<World>) -> u32 {
+    let clock = Arc::clone(&world.clock);
+    let runtime = tokio::runtime::Builder::new_current_thread().on_thread_park(move || clock.advance()).build();
+    let runtime = runtime.expect("a runtime without drivers needs nothing of the system");
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            undecided = live(plan, world) => undecided,
+            () = world.clock.run() => unreachable!("a clock runs for ever"),
+        }
+    })
+}
+
+async fn live(plan: &Plan, world: &Arc<World>) -> u32 {
     let machine = Machine::new(Arc::clone(world), plan.config.clone());
-    for (number, life) in plan.lives.iter().enumerate() {
+    let other = plan.config.is_shared.then(|| machine.beside(1));
+    let lives = |machine| live_on(plan, machine);
+    let (first, second) = futures::future::join(lives(Some(&machine)), lives(other.as_ref())).await;
+    if !first || !second {
+        return 0;
+    }
+    match &other {
+        None => checks::last(&machine).await,
+        Some(other) => {
+            checks::hand_over(&machine).await;
+            checks::last(other).await
+        }
+    }
+}
+
+/// Lives all lives of one machine. Returns whether there is anything left to check.
+async fn live_on(plan: &Plan, machine: Option<&Machine>) -> bool {
+    let Some(machine) = machine else { return true };
+    let world = &machine.world;
+    for (number, life) in plan.lives.iter().enumerate().filter(|(_, life)| life.machine == machine.number) {
         world.note(format_args!("life {number} begins"));
-        match machine.live(life) {
+        match machine.live(life).await {
             Ending::AsPlanned => {}
-            Ending::Refused if world.is_flipped() => return 0,
+            Ending::Refused if world.is_flipped() => return false,
             Ending::Refused if machine.engine.has_hindered() => {}
             Ending::Refused if !has_disk_faults(life) => {
                 world.broken("the worker does not start, although nothing is damaged".to_owned());
@@ -82,12 +115,12 @@ fn go(plan: &Plan, world: &Arc<World>) -> u32 {
             Ending::Refused => {}
         }
         if world.what_is_broken().is_some() {
-            return 0;
+            return false;
         }
         // Whoever starts it again takes a moment, or longer than anything is on its way.
-        world.clock.pass(Duration::from_millis(world.below(2000) * (1 + world.below(2) * 30)));
+        world.clock.sleep(Duration::from_millis(world.below(2000) * (1 + world.below(2) * 30))).await;
     }
-    checks::last(&machine)
+    true
 }
 
 fn has_disk_faults(life: &Life) -> bool {

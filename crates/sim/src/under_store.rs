@@ -16,6 +16,7 @@ use forebay_ufs::{
 };
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use crate::world::World;
 
@@ -69,10 +70,12 @@ enum Done {
 /// The buckets of one under store, shared by clones.
 #[derive(Clone)]
 pub(crate) struct SimRoot {
+    /// The machine whose processes use this clone.
+    pub(crate) machine: usize,
     root: MemoryRoot,
     pub(crate) weather: Arc<Mutex<Weather>>,
     world: Arc<World>,
-    crash: Arc<Mutex<Crash>>,
+    sent: Arc<Mutex<Sent>>,
 }
 
 /// One bucket.
@@ -98,65 +101,78 @@ fn now<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().expect("an under store in memory that is well keeps nobody waiting")
 }
 
-/// A write that has left its client: a crash of that client does not call it back.
+/// What a client waits with for the answer to a write that it has sent. When it gives up, or is killed, the write may
+/// still be carried out.
 struct InFlight {
     root: SimRoot,
     number: u64,
-    bucket: BucketName,
-    write: Option<Write>,
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let Some(write) = self.write.take() else { return };
-        let mut crash = self.root.crash.lock();
-        if crash.is_happening {
-            crash.lost.insert(self.number, (self.bucket.clone(), write));
-        } else {
-            drop(crash);
-            self.root.may_land_later(&self.bucket, write);
-        }
+        self.root.give_up(self.number);
     }
 }
 
-/// The end of a process. Its tasks are dropped in an order that depends on how many there have been before, in other
-/// runs too: tokio keeps them in several lists, by their numbers. So what they had on its way is looked at afterwards,
-/// in the order of its beginning.
+/// Writes that have left their clients, and are not carried out yet.
 #[derive(Default)]
-struct Crash {
-    begun: u64,
-    is_happening: bool,
-    lost: BTreeMap<u64, (BucketName, Write)>,
+struct Sent {
+    count: u64,
+    writes: BTreeMap<u64, SentWrite>,
+}
+
+struct SentWrite {
+    machine: usize,
+    bucket: BucketName,
+    write: Write,
+    /// The client gets no answer, and nothing is done before it gives up.
+    is_late: bool,
 }
 
 impl SimRoot {
     pub(crate) fn new(world: Arc<World>, keeps_listings: bool) -> Self {
         let root = if keeps_listings { MemoryRoot::that_keeps_listings() } else { MemoryRoot::default() };
-        Self { root, weather: Arc::default(), world, crash: Arc::default() }
+        Self { machine: 0, root, weather: Arc::default(), world, sent: Arc::default() }
     }
 
     pub(crate) fn world(&self) -> Arc<World> {
         Arc::clone(&self.world)
     }
 
-    /// Ends a process.
-    pub(crate) fn crash(&self, end: impl FnOnce()) {
-        self.crash.lock().is_happening = true;
-        end();
-        let lost = {
-            let mut crash = self.crash.lock();
-            crash.is_happening = false;
-            std::mem::take(&mut crash.lost)
+    /// The same under store, for another machine.
+    pub(crate) fn beside(&self, machine: usize) -> Self {
+        Self { machine, ..self.clone() }
+    }
+
+    /// The process of the clients is stopped. What it has sent does not wait until it continues.
+    pub(crate) fn stop(&self) {
+        let numbers: Vec<u64> = {
+            let sent = self.sent.lock();
+            let is_late = |write: &SentWrite| write.is_late && write.machine == self.machine;
+            sent.writes.iter().filter(|(_, write)| is_late(write)).map(|(number, _)| *number).collect()
         };
-        for (bucket, write) in lost.into_values() {
+        numbers.into_iter().for_each(|number| self.give_up(number));
+    }
+
+    fn send(&self, bucket: &BucketName, write: Write, is_late: bool) -> InFlight {
+        let mut sent = self.sent.lock();
+        sent.count += 1;
+        let number = sent.count;
+        sent.writes.insert(number, SentWrite { machine: self.machine, bucket: bucket.clone(), write, is_late });
+        InFlight { root: self.clone(), number }
+    }
+
+    fn give_up(&self, number: u64) {
+        let sent = self.sent.lock().writes.remove(&number);
+        if let Some(SentWrite { bucket, write, .. }) = sent {
             self.may_land_later(&bucket, write);
         }
     }
 
-    fn in_flight(&self, bucket: &BucketName, write: Write) -> InFlight {
-        let mut crash = self.crash.lock();
-        crash.begun += 1;
-        InFlight { root: self.clone(), number: crash.begun, bucket: bucket.clone(), write: Some(write) }
+    /// Carries a write out, unless its client has gone away.
+    fn arrive(&self, number: u64) -> Option<Result<Done>> {
+        let SentWrite { bucket, write, .. } = self.sent.lock().writes.remove(&number)?;
+        Some(self.apply(&bucket, write))
     }
 
     /// The bucket itself, if it exists, without its manners.
@@ -170,7 +186,11 @@ impl SimRoot {
     }
 
     async fn delay(&self) {
-        self.world.clock.sleep(Duration::from_micros(500 + self.world.below(20_000))).await;
+        self.world.clock.sleep(self.latency()).await;
+    }
+
+    fn latency(&self) -> Duration {
+        Duration::from_micros(500 + self.world.below(20_000))
     }
 
     async fn time_out(&self) {
@@ -264,20 +284,25 @@ impl SimUnderStore {
             Write::Delete(key, _) | Write::SetTags(key, _) => self.cannot_have(key),
         };
         let fate = if is_refused { Fate::Refused(ErrorKind::InvalidName) } else { self.root.fate(true) };
-        let mut in_flight = self.root.in_flight(&self.bucket, write);
         if let Fate::Refused(kind) = fate {
-            in_flight.write = None;
             self.root.delay().await;
             return Err(error(kind));
         }
-        self.root.delay().await;
+        let in_flight = self.root.send(&self.bucket, write, fate == Fate::Late);
         if fate == Fate::Late {
             self.root.time_out().await;
             // Dropped now: it may land.
             return Err(error(ErrorKind::Ambiguous));
         }
-        let write = in_flight.write.take().expect("nothing has been done with it");
-        let result = self.root.apply(&self.bucket, write);
+        let (answer, answered) = oneshot::channel();
+        let (root, number) = (self.root.clone(), in_flight.number);
+        // Whether the process of the client runs then, or not.
+        self.root.world.clock.after(self.root.latency(), move || {
+            if let Some(result) = root.arrive(number) {
+                drop(answer.send(result));
+            }
+        });
+        let result = answered.await.expect("a client that waits has not given up");
         if fate == Fate::AnswerLost {
             self.root.time_out().await;
             return Err(error(ErrorKind::Ambiguous));

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::clock::SimClock;
 use crate::content::SharedContents;
 use crate::history::History;
+use crate::plan::Plan;
 
 /// Lines of the trace that are kept: the last ones.
 const LINES_MAX: usize = 20_000;
@@ -58,19 +59,23 @@ pub(crate) struct World {
     pub(crate) reverted: AtomicBool,
     /// Whether a sector can't be read any more: its segment stays where it is.
     pub(crate) spoiled: AtomicBool,
+    /// Whether two machines share the keys: of objects that never go to the under store, one has the bytes.
+    pub(crate) is_shared: bool,
     /// Within which a request without an answer may still be carried out.
     pub(crate) settle: Duration,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, keys: BTreeSet<String>, settle: Duration, keeps_lines: bool) -> Arc<Self> {
+    pub(crate) fn new(plan: &Plan, keeps_lines: bool) -> Arc<Self> {
+        let seed = plan.seed;
         Arc::new(Self {
             clock: Arc::new(SimClock::new()),
             random: SeededRandom::new(seed ^ 0x5eed_0001),
             product_random: Arc::new(SeededRandom::new(seed ^ 0x5eed_0002)),
             contents: Arc::default(),
             history: Mutex::default(),
-            keys,
+            keys: plan.keys(),
+            is_shared: plan.config.is_shared,
             trace: Mutex::new(Trace { hash: TraceHash(0xcbf2_9ce4_8422_2325), lines: keeps_lines.then(Vec::new) }),
             broken: Mutex::default(),
             calm: AtomicBool::new(false),
@@ -80,7 +85,7 @@ impl World {
             reclaimed: AtomicBool::new(false),
             reverted: AtomicBool::new(false),
             spoiled: AtomicBool::new(false),
-            settle,
+            settle: Duration::from_secs(plan.config.settle_s),
         })
     }
 

@@ -28,7 +28,7 @@ impl Gain<'_> {
 }
 
 impl Worker {
-    /// Takes up what the home of all keys has to do. At a start, before the first request.
+    /// Takes up what the home of the keys that are here has to do. At a start, before the first request.
     ///
     /// # Errors
     /// Whatever the catalog answers.
@@ -38,7 +38,9 @@ impl Worker {
         if self.home.doubt.is_new() {
             self.home.settle.mark_all_earlier();
         }
-        self.sweep_orphans(|_| true).await
+        // Of what is at home elsewhere, the only bytes may be here.
+        let slots = self.catalog.slots();
+        self.sweep_orphans(|hash| slots.as_ref().is_none_or(|slots| slots.has_hash(hash))).await
     }
 
     /// The same for more slots, which the catalog shows already, while the worker runs.

@@ -78,7 +78,7 @@ impl Worker {
         // Before the copy that tells is dropped.
         let was_there = self.fresh_remote_etag(path, policy).is_some();
         self.announce(path, &current, None).await?;
-        if let Err(error) = mount.foreground.delete(&path.key, condition).await {
+        if let Err(error) = self.permitted(mount.foreground.delete(&path.key, condition)).await {
             let has_no_such_names = error.kind == UfsKind::InvalidName
                 && !was_there
                 && !can_have(mount.foreground.as_ref(), path).await.unwrap_or(true);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use forebay_types::{BucketName, ObjectPath};
 use forebay_ufs::S3Target;
 
-use crate::Result;
 use crate::list::positions::Change;
 use crate::locks::KeyGuard;
 use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result};
 
 /// Holds a key still while a request that passes the cache by changes its object in the under store. Dropped without
 /// [`PassingChange::end`], it counts as one whose answer is not known: it may land at any time.
@@ -44,6 +44,15 @@ impl Worker {
 }
 
 impl PassingChange {
+    /// Sends the request.
+    ///
+    /// # Errors
+    /// `Unavailable` when this worker's lease ends before the answer comes.
+    pub async fn send<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+        let ended = |_| Error::new(ErrorKind::Unavailable, "this worker's lease has ended");
+        self.worker.while_leased(request).await.map_err(ended)
+    }
+
     /// The under store has answered that it did or refused what it was asked for.
     pub async fn end(mut self) {
         self.worker.end_request(&self.path).await;

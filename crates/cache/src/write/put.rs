@@ -249,7 +249,7 @@ impl Worker {
         let info = Arc::new(info);
         let upload_source = Arc::new(StoreSource::new(staged.object()));
         let upload = Upload { generation, info: Arc::clone(&info), source: upload_source, condition };
-        let stored = match mount.foreground.put(&path.key, upload).await {
+        let stored = match self.permitted(mount.foreground.put(&path.key, upload)).await {
             Ok(stored) => stored,
             Err(error) => return Err(self.write_failed(&path, error).await),
         };

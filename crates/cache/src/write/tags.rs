@@ -57,7 +57,7 @@ impl Worker {
                 }
                 self.check_settled(path)?;
                 self.announce(path, &current, None).await?;
-                if let Err(error) = mount.foreground.set_tags(&path.key, &tags).await {
+                if let Err(error) = self.permitted(mount.foreground.set_tags(&path.key, &tags)).await {
                     return Err(self.write_failed(path, error).await);
                 }
                 self.home.fence.advance(path);

@@ -35,8 +35,8 @@ impl WriteTimes {
     /// # Errors
     /// Whatever the catalog answers.
     pub(crate) async fn load(env: &Env, catalog: &Arc<dyn Catalog>) -> Result<Self> {
-        let noted_ms = match catalog.get(LAST_WRITE_KEY).await? {
-            Some(found) => decode(&found.value)?,
+        let noted_ms = match catalog.last_write().await? {
+            Some(found) => decode(&found)?,
             None => 0,
         };
         let now = env.clock.unix_ms();
@@ -58,8 +58,8 @@ impl WriteTimes {
     /// # Errors
     /// Whatever the catalog answers.
     pub(crate) async fn reload(&self) -> Result<()> {
-        let Some(found) = self.catalog.get(LAST_WRITE_KEY).await? else { return Ok(()) };
-        let noted_ms = decode(&found.value)?;
+        let Some(found) = self.catalog.last_write().await? else { return Ok(()) };
+        let noted_ms = decode(&found)?;
         if noted_ms <= self.env.clock.unix_ms().saturating_add(BELIEVED_MS) {
             self.seen(noted_ms);
         }

@@ -12,6 +12,7 @@ mod inspect;
 mod job_findings;
 mod job_runs;
 mod jobs;
+mod leases;
 mod listing;
 mod modes;
 mod multipart;

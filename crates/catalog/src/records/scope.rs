@@ -16,9 +16,9 @@ pub enum Scope {
     Cluster,
 }
 
-/// A stable hash of a path, by which the homes of a cluster share the paths: XXH3, without a seed.
+/// The [`stable_hash`] of a path, by which the homes of a cluster share the paths.
 pub fn path_hash(path: &ObjectPath) -> u64 {
-    hash(format!("{}\0{}", path.bucket, path.key).as_bytes())
+    stable_hash(format!("{}\0{}", path.bucket, path.key).as_bytes())
 }
 
 /// An id of a new upload: `random`, and then the hash of its path, so that its parts are found where the path is. Both
@@ -32,18 +32,19 @@ pub fn upload_hash(upload_id: &str) -> u64 {
     hash_in(upload_id.as_bytes())
 }
 
+/// A hash that all workers and all releases agree on: XXH3, without a seed.
+pub fn stable_hash(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
 /// Hex digits of a hash.
 const HASH_DIGITS: usize = 16;
-
-fn hash(path: &[u8]) -> u64 {
-    XxHash3_64::oneshot(path)
-}
 
 /// Who changes the record of this key.
 pub fn scope(key: &[u8]) -> Scope {
     match key {
-        [b'o' | b'r', b'/', path @ ..] => Scope::Path(hash(path)),
-        [b'u', b'/', rest @ ..] => Scope::Path(hash(without_last(rest, 0))),
+        [b'o' | b'r', b'/', path @ ..] => Scope::Path(stable_hash(path)),
+        [b'u', b'/', rest @ ..] => Scope::Path(stable_hash(without_last(rest, 0))),
         [b'p', b'/', rest @ ..] => Scope::Path(hash_in(without_last(rest, b'/'))),
         GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY => Scope::Worker,
         _ => Scope::Cluster,
@@ -60,7 +61,7 @@ fn hash_in(upload_id: &[u8]) -> u64 {
     let digits =
         upload_id.len().checked_sub(HASH_DIGITS).filter(|random| *random > 0).map(|random| &upload_id[random..]);
     let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-    digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_else(|| hash(upload_id))
+    digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_else(|| stable_hash(upload_id))
 }
 
 #[cfg(test)]
@@ -72,9 +73,9 @@ mod tests {
     /// `xxhsum -H3`.
     #[test]
     fn the_hash_is_xxh3() {
-        assert_eq!(hash(b""), 0x2d06_8005_38d3_94c2);
-        assert_eq!(hash(b"a"), 0xe6c6_32b6_1e96_4e1f);
-        assert_eq!(hash(b"abc"), 0x78af_5f94_892f_3950);
+        assert_eq!(stable_hash(b""), 0x2d06_8005_38d3_94c2);
+        assert_eq!(stable_hash(b"a"), 0xe6c6_32b6_1e96_4e1f);
+        assert_eq!(stable_hash(b"abc"), 0x78af_5f94_892f_3950);
     }
 
     #[test]
@@ -100,6 +101,6 @@ mod tests {
             assert_eq!(scope(&key), Scope::Cluster);
         }
         assert_eq!(scope(b""), Scope::Cluster);
-        assert_eq!(scope(b"p/"), Scope::Path(hash(b"")));
+        assert_eq!(scope(b"p/"), Scope::Path(stable_hash(b"")));
     }
 }

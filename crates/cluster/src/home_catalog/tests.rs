@@ -14,7 +14,7 @@ use crate::worker_record::{WorkerRecord, WorkerState};
 const CLUSTER: ClusterSettings = ClusterSettings { lease_ms: 60_000, ..ClusterSettings::DEFAULT };
 
 fn settings() -> HomeSettings {
-    HomeSettings { worker: WorkerId::new("w1").unwrap(), cluster: CLUSTER }
+    HomeSettings { worker: WorkerId::new("w1").unwrap(), is_alone: true, cluster: CLUSTER }
 }
 
 async fn open_store(disk: &MemoryDisk) -> Store {
@@ -275,7 +275,7 @@ async fn another_worker_takes_over_from_one_that_has_left() {
     let second = second.await.unwrap();
     let value = async |key: &[u8]| second.get(key).await.unwrap().map(|found| found.value);
     assert!(value(&records::object_key(&path())).await.is_some());
-    assert_eq!(value(records::LAST_WRITE_KEY).await, Some("00000007".into()), "times of writes go on");
+    assert_eq!(second.last_write().await.unwrap(), Some("00000007".into()), "times of writes go on");
     assert_eq!(value(records::SETTLED_KEY).await, None);
     assert_eq!(value(&records::policy_key()).await, Some("of all".into()));
     let generations = [first.generations(0).await.unwrap().next(), second.generations(0).await.unwrap().next()];
@@ -304,6 +304,86 @@ async fn clean_copies_of_slots_that_were_away_are_dropped() {
     assert!(store.peek(&key).is_none());
     put(&catalog, &store, "here again").await.unwrap();
     assert_eq!(read(&store).await.unwrap(), "here again");
+}
+
+/// A worker beside others.
+async fn open_beside(worker: &str, disk: &MemoryDisk, engine: &Arc<dyn Engine>) -> (HomeCatalog, Store) {
+    let store = open_store(disk).await;
+    let settings = HomeSettings { worker: WorkerId::new(worker).unwrap(), is_alone: false, ..settings() };
+    (HomeCatalog::open(Env::real(), store.clone(), Arc::clone(engine), settings).await.unwrap(), store)
+}
+
+fn spread(slots: SlotCount) -> impl Fn(&[WorkerId]) -> Placement {
+    move |workers| Placement::of(slots, workers)
+}
+
+async fn settle_in(catalog: &HomeCatalog) -> usize {
+    let moves = catalog.look(spread(catalog.slot_count())).await.unwrap();
+    catalog.release(&moves.release).await.unwrap();
+    catalog.take(&moves.take).await.unwrap();
+    moves.release.iter().count() + moves.take.iter().count()
+}
+
+fn has(catalog: &HomeCatalog) -> usize {
+    catalog.slots().unwrap().iter().count()
+}
+
+#[tokio::test]
+async fn workers_share_the_slots_and_one_that_leaves_gives_them_to_the_other() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    assert_eq!((has(&first), settle_in(&first).await, has(&first)), (0, 1024, 1024));
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    let early = second.look(spread(second.slot_count())).await.unwrap();
+    assert!(early.take.is_empty() && early.release.is_empty(), "all are at home at the first");
+    assert_eq!(settle_in(&first).await, 512);
+    assert_eq!(settle_in(&second).await, 512);
+    assert_eq!((has(&first), has(&second)), (512, 512));
+    assert_eq!(settle_in(&first).await + settle_in(&second).await, 0);
+    assert!(first.slots().unwrap().iter().all(|slot| !second.slots().unwrap().contains(slot)));
+    first.leave().await.unwrap();
+    assert_eq!((settle_in(&second).await, has(&second)), (512, 1024));
+}
+
+/// What a worker has noted itself may be earlier than the times of what it takes from another one.
+#[tokio::test]
+async fn the_latest_time_of_all_workers_counts() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    for (catalog, time) in [(&first, "00000009"), (&second, "00000005")] {
+        let write = ValueWrite { key: Bytes::copy_from_slice(records::LAST_WRITE_KEY), value: Some(time.into()) };
+        catalog.commit(Transaction { writes: vec![write], ..Transaction::default() }).await.unwrap();
+    }
+    assert_eq!(second.last_write().await.unwrap(), Some("00000009".into()));
+}
+
+/// The values are shown for what is at home here alone; the bytes stay.
+#[tokio::test]
+async fn a_start_has_the_slots_that_were_its_own_and_the_bytes_of_others() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (first, store) = open_beside("w1", &disk, &engine).await;
+    settle_in(&first).await;
+    put(&first, &store, "bytes").await.unwrap();
+    let key = records::object_key(&path());
+    disk.kill();
+    let (first, store) = open_beside("w1", &disk, &engine).await;
+    assert_eq!(has(&first), 1024);
+    assert!(first.get(&key).await.unwrap().is_some());
+    let mut slots = SlotSet::none(first.slot_count());
+    slots.insert(first.slot_count().slot_of(records::path_hash(&path())));
+    // Prepared for a commit that another life has sent.
+    let staged = stage(&store, "prepared").await;
+    let commit = [ValueWrite { key: on_engine(&key), ..write_of(&staged) }];
+    drop(store.prepare(staged).await.unwrap());
+    first.release(&slots).await.unwrap();
+    engine.commit(&[], &commit).await.unwrap();
+    disk.kill();
+    let (first, store) = open_beside("w1", &disk, &engine).await;
+    assert_eq!(has(&first), 1023);
+    assert_eq!(first.get(&key).await.unwrap_err().kind, ErrorKind::Unavailable);
+    assert!(store.value(&key).is_none(), "its home knows");
+    assert_eq!(read(&store).await.unwrap(), "prepared");
 }
 
 #[tokio::test]

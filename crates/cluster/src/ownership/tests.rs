@@ -27,7 +27,8 @@ fn take_all(ground: &Ground, stream: &Arc<Stream>, worker: &str) -> impl Future<
     let (env, engine, stream, worker) = (ground.env.clone(), ground.engine(), Arc::clone(stream), id(worker));
     async move {
         let (engine, stream) = (engine.as_ref(), stream.as_ref());
-        let ownership = Ownership { env: &env, engine, stream, worker: &worker, cluster: cluster() };
+        let silence = Silences::new(LEASE);
+        let ownership = Ownership { env: &env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
         ownership.take(&all()).await.map(drop)
     }
 }

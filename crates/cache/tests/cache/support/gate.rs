@@ -64,6 +64,22 @@ struct Seen {
     refusals: u64,
 }
 
+/// A request that waits at the gate, until it passes or is given up.
+struct Waiting<'a>(&'a Mutex<Seen>);
+
+impl<'a> Waiting<'a> {
+    fn new(seen: &'a Mutex<Seen>) -> Self {
+        seen.lock().waiting += 1;
+        Self(seen)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
 /// Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Gate {
@@ -147,10 +163,9 @@ impl Gate {
         if *way.borrow_and_update() != *held {
             return;
         }
-        self.seen.lock().waiting += 1;
+        let _waiting = Waiting::new(&self.seen);
         // The sender lives in the gate.
         let _ = way.wait_for(|way| way != held).await;
-        self.seen.lock().waiting -= 1;
     }
 
     fn described(&self, mut object: RemoteObject) -> RemoteObject {

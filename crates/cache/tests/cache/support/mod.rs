@@ -7,20 +7,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     Attributes, ByteStream, Cache, Conditions, CreateUpload, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount,
     Mounts, ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
 };
-use forebay_catalog::{Catalog, EmbeddedCatalog, Transaction};
+use forebay_catalog::{Catalog, EmbeddedCatalog, Generations, Transaction, Versioned, Watch};
 use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
-use forebay_env::{Disk, Env, Random};
+use forebay_env::{Clock, Disk, Env, Random};
 use forebay_store::{Store, ValueWrite};
 use forebay_types::{BucketName, ETag, Generation, ObjectPath, Period, PolicyRule, StorageState, WriteMode};
 use forebay_ufs::BucketRoot;
 use forebay_ufs::memory::{Applied, MemoryUnderStore};
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
 use gate::{Gate, Way};
@@ -44,6 +46,42 @@ pub(crate) struct Setup {
     pub(crate) neighbour: Option<MemoryUnderStore>,
     /// A second disk, which goes on when the first has failed.
     pub(crate) spare: Option<MemoryDisk>,
+    /// Until when this worker is the home of its keys; for ever without.
+    pub(crate) leased_until: Option<Arc<Mutex<Duration>>>,
+}
+
+/// A catalog whose lease tests set.
+struct LeasedCatalog {
+    inner: EmbeddedCatalog,
+    clock: Arc<dyn Clock>,
+    until: Arc<Mutex<Duration>>,
+}
+
+#[async_trait]
+impl Catalog for LeasedCatalog {
+    async fn get(&self, key: &[u8]) -> forebay_catalog::Result<Option<Versioned>> {
+        self.inner.get(key).await
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> forebay_catalog::Result<Vec<(Bytes, Versioned)>> {
+        self.inner.scan(from, to, limit).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> forebay_catalog::Result<u64> {
+        self.inner.commit(transaction).await
+    }
+
+    async fn watch(&self, key: &[u8]) -> forebay_catalog::Result<Watch> {
+        self.inner.watch(key).await
+    }
+
+    async fn generations(&self, now_ms: u64) -> forebay_catalog::Result<Arc<dyn Generations>> {
+        self.inner.generations(now_ms).await
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        Some(self.until.lock().saturating_sub(self.clock.monotonic()))
+    }
 }
 
 /// Nothing waits for a clock that only tests move.
@@ -58,7 +96,17 @@ impl Setup {
         let settings = Settings { persist_backoff_min, persist_delay, ..Settings::default() };
         let policies = vec![rule("/", mode)];
         let store = store_settings(vec![capacity]);
-        Self { capacity, store, settings, policies, seed: 1, root: None, neighbour: None, spare: None }
+        Self {
+            capacity,
+            store,
+            settings,
+            policies,
+            seed: 1,
+            root: None,
+            neighbour: None,
+            spare: None,
+            leased_until: None,
+        }
     }
 
     pub(crate) fn capacity(mut self, capacity: u64) -> Self {
@@ -122,7 +170,13 @@ async fn try_build(
     background: &Gate,
 ) -> Result<(Cache, Registry, Store)> {
     let store = open_store(setup, env, disk).await;
-    let (catalog, kept) = (Arc::new(EmbeddedCatalog::new(store.clone())), store.clone());
+    let (embedded, kept) = (EmbeddedCatalog::new(store.clone()), store.clone());
+    let catalog: Arc<dyn Catalog> = match &setup.leased_until {
+        Some(until) => {
+            Arc::new(LeasedCatalog { inner: embedded, clock: Arc::clone(&env.clock), until: Arc::clone(until) })
+        }
+        None => Arc::new(embedded),
+    };
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
     let mut mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
     if let Some(store) = &setup.neighbour {

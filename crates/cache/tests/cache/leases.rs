@@ -1,0 +1,90 @@
+//! Requests to the under store while the lease of the worker ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_cache::ErrorKind;
+use forebay_env::{Clock, Process};
+use forebay_types::WriteMode;
+use parking_lot::Mutex;
+
+use crate::support::gate::Way;
+use crate::support::{Bench, Setup, kind, others_go_on, until};
+
+const LEASE: Duration = Duration::from_secs(10);
+
+type LeasedUntil = Arc<Mutex<Duration>>;
+
+async fn open(mode: WriteMode) -> (Bench, LeasedUntil) {
+    let leased_until = Arc::new(Mutex::new(LEASE));
+    let bench = Setup { leased_until: Some(Arc::clone(&leased_until)), ..Setup::new(mode) }.open().await;
+    (bench, leased_until)
+}
+
+fn renew(bench: &Bench, leased_until: &LeasedUntil) {
+    *leased_until.lock() = bench.clock.monotonic() + LEASE;
+}
+
+#[tokio::test]
+async fn a_request_goes_on_while_the_lease_is_renewed_and_is_given_up_when_it_ends() {
+    let (bench, leased_until) = open(WriteMode::WriteBack).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "dirty").await.unwrap();
+    until("it is on its way", || bench.background.waiting() == 1).await;
+    for _ in 0..30 {
+        renew(&bench, &leased_until);
+        bench.pass_seconds(1).await;
+    }
+    assert_eq!((bench.background.waiting(), bench.background.puts()), (1, 1), "the lease lasts");
+    bench.pass_seconds(LEASE.as_secs()).await;
+    until("it is given up", || bench.background.waiting() == 0).await;
+    bench.background.set(Way::Open);
+    bench.pass_seconds(3600).await;
+    assert_eq!(bench.background.puts(), 1, "nothing is sent without a lease");
+    // It may have left: what it was for waits until it can't land any more.
+    let renewed = bench.clock.monotonic();
+    *leased_until.lock() = Duration::MAX;
+    bench.advancing("it is persisted", || bench.is_drained()).await;
+    assert!(bench.clock.monotonic() - renewed < 2 * bench.setup.settings.persist_backoff_max.0);
+    assert_eq!(bench.under("key").unwrap(), "dirty");
+}
+
+#[tokio::test]
+async fn clients_do_not_wait_behind_the_end_of_the_lease() {
+    let (bench, leased_until) = open(WriteMode::WriteThrough).await;
+    bench.foreground.set(Way::Closed);
+    let put = bench.put("key", "never answered");
+    let end = async {
+        until("it is on its way", || bench.foreground.waiting() == 1).await;
+        bench.pass_seconds(LEASE.as_secs()).await;
+    };
+    let (put, ()) = futures::future::join(put, end).await;
+    assert_eq!(kind(put), Some(ErrorKind::Unavailable));
+    bench.foreground.set(Way::Open);
+    assert_eq!(kind(bench.put("other", "without a lease").await), Some(ErrorKind::Unavailable));
+    assert_eq!(bench.foreground.puts(), 1);
+    renew(&bench, &leased_until);
+    bench.put("other", "with a lease").await.unwrap();
+    assert_eq!(kind(bench.put("key", "too early").await), Some(ErrorKind::SlowDown), "the first may still land");
+}
+
+/// What the process was about to send when it was stopped must not be sent when it continues: another worker may be the
+/// home of the key by then.
+#[tokio::test]
+async fn a_process_that_was_stopped_sends_nothing_after_its_lease() {
+    let process = Process::default();
+    let (bench, _leased_until) = process.run(open(WriteMode::WriteBack)).await;
+    bench.background.set(Way::Closed);
+    bench.put("key", "dirty").await.unwrap();
+    until("it is on its way", || bench.background.waiting() == 1).await;
+    process.stop();
+    bench.background.set(Way::Open);
+    bench.clock.advance(LEASE);
+    others_go_on().await;
+    assert_eq!(bench.under("key"), None);
+    process.resume();
+    until("it is given up", || bench.background.waiting() == 0).await;
+    others_go_on().await;
+    assert_eq!(bench.under("key"), None);
+    process.kill();
+}
