@@ -1,9 +1,9 @@
 //! Which worker should be the home of which slot.
 //!
-//! Rendezvous hashing (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998) with a cap: each
-//! pair of a worker and a slot has a score, and the pair with the highest score that is possible comes first. No worker
-//! gets more than its share, rounded up. The result depends on the set of workers alone, so no coordinator is needed:
-//! workers that see the same set agree.
+//! Rendezvous hashing (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998) with a cap:
+//! each pair of a worker and a slot has a score, and the pair with the highest score that is possible comes first. No
+//! worker gets more than its share, rounded up. The result depends on the set of workers alone, so no coordinator is
+//! needed: workers that see the same set agree.
 
 use std::cmp::Reverse;
 

@@ -474,8 +474,8 @@ fn is_shared(seed: u64) -> bool {
     EngineKind::of(seed) != EngineKind::Embedded && (seed / 6).is_multiple_of(2)
 }
 
-/// Lives of two machines, some of which are beside each other. Nothing is left that needs what workers do not share yet:
-/// buckets that come and go, and rules that change.
+/// Lives of two machines, some of which are beside each other. Nothing is left that needs what workers do not share
+/// yet: buckets that come and go, and rules that change.
 fn shared_lives(dice: &Dice, config: &Config, keys: &[String]) -> Vec<Life> {
     let lives = |machine| (0..1 + dice.below(4)).map(move |_| Life { machine, ..shared_life(dice, config, keys) });
     let mut lives: Vec<_> = lives(0).chain(lives(1)).collect();

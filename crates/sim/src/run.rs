@@ -57,7 +57,8 @@ fn catch_panics() {
 /// Runs a plan in this thread.
 pub fn run(plan: &Plan, keeps_lines: bool) -> Report {
     catch_panics();
-    let world = World::new(plan, keeps_lines);
+    let settle = Duration::from_secs(plan.config.settle_s);
+    let world = World::new(plan.seed, plan.keys(), plan.config.is_shared, settle, keeps_lines);
     RUNNING.set(true);
     let result = catch_unwind(AssertUnwindSafe(|| go(plan, &world)));
     RUNNING.set(false);

@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use crate::clock::SimClock;
 use crate::content::SharedContents;
 use crate::history::History;
-use crate::plan::Plan;
 
 /// Lines of the trace that are kept: the last ones.
 const LINES_MAX: usize = 20_000;
@@ -66,16 +65,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(plan: &Plan, keeps_lines: bool) -> Arc<Self> {
-        let seed = plan.seed;
+    pub(crate) fn new(
+        seed: u64,
+        keys: BTreeSet<String>,
+        is_shared: bool,
+        settle: Duration,
+        keeps_lines: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             clock: Arc::new(SimClock::new()),
             random: SeededRandom::new(seed ^ 0x5eed_0001),
             product_random: Arc::new(SeededRandom::new(seed ^ 0x5eed_0002)),
             contents: Arc::default(),
             history: Mutex::default(),
-            keys: plan.keys(),
-            is_shared: plan.config.is_shared,
+            keys,
+            is_shared,
             trace: Mutex::new(Trace { hash: TraceHash(0xcbf2_9ce4_8422_2325), lines: keeps_lines.then(Vec::new) }),
             broken: Mutex::default(),
             calm: AtomicBool::new(false),
@@ -85,7 +89,7 @@ impl World {
             reclaimed: AtomicBool::new(false),
             reverted: AtomicBool::new(false),
             spoiled: AtomicBool::new(false),
-            settle: Duration::from_secs(plan.config.settle_s),
+            settle,
         })
     }
 
