@@ -11,7 +11,7 @@ pub mod clock;
 pub mod disk;
 mod places;
 mod plain;
-#[cfg(not(feature = "schedules"))]
+#[cfg_attr(feature = "schedules", expect(dead_code, reason = "runs of shuttle start tasks in their own way"))]
 mod process;
 pub mod random;
 mod requester;
@@ -28,7 +28,6 @@ pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
 pub use places::{Place, Places, Shares};
 pub use plain::{is_plain_http, refuse_plain_http};
-#[cfg(not(feature = "schedules"))]
 pub use process::Process;
 pub use random::{HashState, Random};
 pub use requester::{Requester, RequesterPlace, RequesterPlaces};
