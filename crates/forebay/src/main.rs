@@ -17,6 +17,7 @@ mod signals;
 mod store_settings;
 mod tls;
 mod top;
+mod under_store_gone;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -1,12 +1,14 @@
 //! What of a configuration only a look at the file system can tell. Nothing is changed by it.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use forebay_auth::{RootUser, Secret, Users};
 
 use crate::config::{Config, Place, Problem};
-use crate::{logs, tls};
+use crate::{logs, tls, under_store_gone};
 
 /// # Errors
 /// The first file or directory that the server could not start with.
@@ -17,8 +19,10 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
     for directory in &config.store.data_dirs {
         check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     }
+    check_apart(&config.store.data_dirs).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     if let Some(directory) = config.root.as_ref().and_then(Place::directory) {
-        check_own(directory).map_err(|wrong| config.problem("under_store", "url", &wrong))?;
+        let checked = check_own(directory).and_then(|()| under_store_gone::check_present(config, directory));
+        checked.map_err(|wrong| config.problem("under_store", "url", &wrong))?;
     }
     for (bucket, place) in &config.mounts {
         let Some(directory) = place.directory() else { continue };
@@ -50,6 +54,21 @@ fn check_present(directory: &Path) -> Result<(), String> {
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("the directory {shown} does not exist")),
         Err(error) => Err(format!("the directory {shown}: {error}")),
     }
+}
+
+/// Two paths may lead to one directory. Those that are absent are told apart by their names.
+fn check_apart(directories: &[PathBuf]) -> Result<(), String> {
+    let mut seen = HashMap::new();
+    for directory in directories {
+        let Ok(found) = std::fs::metadata(directory) else { continue };
+        if let Some(other) = seen.insert((found.dev(), found.ino()), directory) {
+            let (one, other) = (directory.display(), other.display());
+            return Err(format!(
+                "names a directory twice: {other} and {one} are the same, perhaps through a symbolic link"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A directory that is made at the start when it is absent.

@@ -11,7 +11,7 @@ use crate::worker::Worker;
 use crate::write::digests::{combine, composite, md5_of_md5s};
 use crate::write::put::described;
 use crate::write::receive::ALGORITHM_DEFAULT;
-use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, Result};
+use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, LostPart, Result};
 
 /// The object to be.
 pub(crate) struct Assembled {
@@ -23,7 +23,7 @@ pub(crate) struct Assembled {
 
 impl Worker {
     /// # Errors
-    /// `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`,
+    /// `InvalidPart` (with [`LostPart`] where we have lost it), `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`,
     /// `InvalidRequest`.
     pub(super) async fn assemble(&self, request: &CompleteUpload, found: &Upload) -> Result<Assembled> {
         let upload = &request.upload;
@@ -68,10 +68,28 @@ impl Worker {
     }
 
     fn part_object(&self, upload_id: &str, number: u32, record: &PartRecord) -> Result<Object> {
-        match self.store.peek(&records::part_key(upload_id, number)) {
-            Some(object) if object.generation() == record.generation => Ok(object),
-            Some(_) | None => Err(Error::new(ErrorKind::Corrupt, format!("the bytes of part {number} are missing"))),
-        }
+        let key = records::part_key(upload_id, number);
+        let find = || {
+            let object = self.store.peek(&key).filter(|object| object.generation() == record.generation);
+            object.filter(Object::is_whole)
+        };
+        // A part that was committed between the two looks is shown soon.
+        let found = find().or_else(|| {
+            self.store.await_shown();
+            find()
+        });
+        found.ok_or_else(|| Error {
+            source: Some(Box::new(LostPart)),
+            ..Error::new(ErrorKind::InvalidPart, format!("Part {number} has been lost by the server. Upload it again."))
+        })
+    }
+
+    /// Whether the bytes of a part are gone: a directory was forgotten, or a file was removed. A newer part of that
+    /// number is one that was uploaded meanwhile.
+    pub(crate) fn is_lost(&self, upload_id: &str, number: u32, record: &PartRecord) -> bool {
+        let is_newer = |object: Object| object.generation() > record.generation;
+        let is_here = || self.part_object(upload_id, number, record).is_ok();
+        !is_here() && !self.store.peek(&records::part_key(upload_id, number)).is_some_and(is_newer)
     }
 }
 
