@@ -79,6 +79,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Serve(options) => {
             let config = load_for_serve(&options)?;
             preflight::check(&config)?;
+            preflight::check_under_store(&config)?;
             serve::serve(config)
         }
         Command::Doctor(options) => {

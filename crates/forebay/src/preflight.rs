@@ -21,14 +21,21 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
     }
     check_apart(&config.store.data_dirs).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     if let Some(directory) = config.root.as_ref().and_then(Place::directory) {
-        let checked = check_own(directory).and_then(|()| under_store_gone::check_present(config, directory));
-        checked.map_err(|wrong| config.problem("under_store", "url", &wrong))?;
+        check_own(directory).map_err(|wrong| config.problem("under_store", "url", &wrong))?;
     }
     for (bucket, place) in &config.mounts {
         let Some(directory) = place.directory() else { continue };
         check_present(directory).map_err(|wrong| place.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
     }
     Ok(())
+}
+
+/// # Errors
+/// A directory under store that only a first start could make.
+pub(crate) fn check_under_store(config: &Config) -> Result<(), Problem> {
+    let Some(directory) = config.root.as_ref().and_then(Place::directory) else { return Ok(()) };
+    let present = under_store_gone::check_present(config, directory);
+    present.map_err(|wrong| config.problem("under_store", "url", &wrong))
 }
 
 fn check_users_of(config: &Config) -> Result<(), Problem> {

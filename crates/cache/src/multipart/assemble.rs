@@ -23,8 +23,8 @@ pub(crate) struct Assembled {
 
 impl Worker {
     /// # Errors
-    /// `InvalidPart` (with [`LostPart`] where we have lost it), `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`,
-    /// `InvalidRequest`.
+    /// `InvalidPart` (with [`LostPart`] where the server has lost it), `InvalidPartOrder`, `EntityTooSmall`,
+    /// `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`, `InvalidRequest`.
     pub(super) async fn assemble(&self, request: &CompleteUpload, found: &Upload) -> Result<Assembled> {
         let upload = &request.upload;
         check_checksums(request, &found.record)?;
