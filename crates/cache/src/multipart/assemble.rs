@@ -78,18 +78,24 @@ impl Worker {
             self.store.await_shown();
             find()
         });
-        found.ok_or_else(|| Error {
-            source: Some(Box::new(LostPart)),
-            ..Error::new(ErrorKind::InvalidPart, format!("Part {number} has been lost by the server. Upload it again."))
+        // A newer one was uploaded after this completion has looked.
+        let is_replaced = || self.store.peek(&key).is_some_and(|object| object.generation() > record.generation);
+        found.ok_or_else(|| match is_replaced() {
+            true => Error::new(ErrorKind::InvalidPart, format!("part {number} was replaced meanwhile")),
+            false => Error {
+                source: Some(Box::new(LostPart)),
+                ..Error::new(
+                    ErrorKind::InvalidPart,
+                    format!("Part {number} has been lost by the server. Upload it again."),
+                )
+            },
         })
     }
 
-    /// Whether the bytes of a part are gone: a directory was forgotten, or a file was removed. A newer part of that
-    /// number is one that was uploaded meanwhile.
+    /// Whether the bytes of a part are gone: a directory was forgotten, or a file was removed.
     pub(crate) fn is_lost(&self, upload_id: &str, number: u32, record: &PartRecord) -> bool {
-        let is_newer = |object: Object| object.generation() > record.generation;
-        let is_here = || self.part_object(upload_id, number, record).is_ok();
-        !is_here() && !self.store.peek(&records::part_key(upload_id, number)).is_some_and(is_newer)
+        let object = self.part_object(upload_id, number, record);
+        object.is_err_and(|error| error.source.is_some_and(|source| source.is::<LostPart>()))
     }
 }
 
