@@ -147,6 +147,19 @@ def test_on_a_terminal_it_shows_colours_and_asks_first(cli, editor, screen, rule
     assert {"path": "/b/", "writeMode": "TRANSIENT"} in cli.json("policy", "get")
 
 
+def test_a_rollback_asks_on_a_terminal_unless_it_is_told_not_to(cli, screen, rules):
+    version = cli.json("policy", "history")[0]["version"]
+    cli.text("policy", "set", "/b/", "--write-mode", "TRANSIENT")
+    changed = cli.json("policy", "get")
+    refused = screen("policy", "rollback", str(version))
+    refused.shows("[y/N]")
+    refused.type(b"n\n")
+    assert refused.end() == 1
+    assert cli.json("policy", "get") == changed
+    assert screen("policy", "rollback", "--yes", str(version)).end() == 0
+    assert cli.json("policy", "get") == rules
+
+
 def test_an_editor_that_makes_its_mistake_anew_is_not_opened_for_ever(cli, editor, rules, tmp_path):
     """As `sed -i` does it, with and without --yes."""
     worse = "path.write_text(text + '[')"

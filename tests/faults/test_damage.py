@@ -72,12 +72,18 @@ def test_a_damaged_dirty_object_is_an_error_and_goes_nowhere(start, relay, size,
     path, offset = place_of(server, body[: 1 << 12])
     flip(path, offset + 1000 if part == "payload" else offset - 2)
     refused("InternalError", get, server, "dirty")
+    (told,) = [line for line in server.log.read_text().splitlines() if "stored bytes are damaged" in line]
+    assert str(server.data) in told and path.name in told and "offset=" in told, told
     relay.set()
     corrupt = 'forebay_persist_failures_total{kind="Corrupt"}'
     eventually("a failed upload", lambda: server.metrics().get(corrupt, 0) > 0, 60)
     assert server.metrics()["forebay_dirty_objects"] == 1, "it is kept for examination"
     behind = boto(relay).get_object(Bucket=server.bucket, Key="dirty")["Body"].read()
     assert behind == before, "the damaged one was not uploaded"
+    assert corrupt_records(server) == 1, "each place counts once, however often it is read"
+    notices = lambda: [notice for notice in server.ask("notices") if notice["id"] == "corruption"]  # noqa: E731
+    (notice,) = eventually("a notice", notices)
+    assert f"{server.data}/{path.name} at byte " in notice["title"], notice
     refused("InternalError", get, server, "dirty")
     # The key is not lost to its users.
     body = put(server, "dirty", 2000)

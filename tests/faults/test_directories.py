@@ -218,3 +218,43 @@ def test_an_id_is_not_guessed(two):
         check=False,
     )
     assert checked.returncode != 0 and "is no id of a directory" in checked.stderr, checked
+
+
+def test_lost_parts_of_open_uploads_are_told_and_uploaded_again(two, relay):
+    server = two(mode="WRITE_BACK", behind=relay)
+    s3 = boto(server)
+    at = {"Bucket": server.bucket, "Key": "parts"}
+    body_of = lambda number: b"%d" % number * (5 << 20)  # noqa: E731
+    upload = at | {"UploadId": s3.create_multipart_upload(**at)["UploadId"]}
+    put = lambda number: s3.upload_part(**upload, PartNumber=number, Body=body_of(number))["ETag"]  # noqa: E731
+    parts = [{"PartNumber": number, "ETag": put(number)} for number in range(1, 9)]
+    assert server.stop() == 0
+    shutil.rmtree(server.second)
+    server.arguments += ["--forget-directory", missing_id(server)]
+    server.start()
+    here = {part["PartNumber"] for part in s3.list_parts(**upload).get("Parts", [])}
+    lost = set(range(1, 9)) - here
+    assert here and lost, (here, lost)
+    assert server.status()["missingParts"] == len(lost)
+    assert f"parts of open multipart uploads are lost parts={len(lost)} uploads=1" in server.log.read_text()
+    eventually("a notice", lambda: "parts-missing" in [notice["id"] for notice in server.ask("notices")])
+    complete = {"MultipartUpload": {"Parts": parts}}
+    error = refused("InvalidPart", s3.complete_multipart_upload, **upload, **complete)
+    assert "Upload it again" in error["Error"]["Message"], error
+    for number in lost:
+        put(number)
+    assert server.status()["missingParts"] == 0
+    s3.complete_multipart_upload(**upload, **complete)
+    expected = b"".join(body_of(number) for number in range(1, 9))
+    assert s3.get_object(**at)["Body"].read() == expected
+    eventually("the end of the notice", lambda: "parts-missing" not in [notice["id"] for notice in server.ask("notices")])
+
+
+def test_one_directory_by_two_paths_is_told(two):
+    server = two()
+    assert server.stop() == 0
+    link = server.data.with_name("link")
+    link.symlink_to(server.data)
+    server.arguments += ["--data-dir", str(link)]
+    code, said = ended_start(server)
+    assert code == 2 and "twice" in said and str(link) in said and "another process" not in said, said

@@ -1,6 +1,8 @@
 """What goes wrong is told: a full disk, mounts that can't be used, writes that are refused, a users file with a mistake."""
 
 import os
+import re
+import subprocess
 
 import pytest
 from harness.clients import boto, refused
@@ -140,3 +142,29 @@ def test_a_store_that_begins_anew_is_told_until_the_next_start(start, tmp_path):
     assert server.stop() == 0
     server.start()
     assert notice(server, "store-new") is None
+
+
+def test_rules_of_run_time_that_an_edit_of_the_file_replaces_are_told(start, tmp_path):
+    rules = '[[policy]]\npath = "/lake/{path}/"\nwriteMode = "TRANSIENT"\n'
+    server = start(Forebay(tmp_path / "server", config=rules.format(path="file")))
+    command = lambda *words: subprocess.run(  # noqa: E731
+        [str(server.binary), *words], env=server_environment(server), capture_output=True, text=True, check=True, timeout=60
+    )
+    command("policy", "set", "/lake/run-time/", "--write-mode", "NO_CACHE")
+    assert server.stop() == 0
+    assert "replace rules" not in server.log.read_text()
+    server.config.write_text(rules.format(path="edited"))
+    server.start()
+    told = eventually("the notice", lambda: notice(server, "policies-replaced"))
+    version = re.search(r"version (\d+)", told["title"])[1]
+    assert "1 rules" in told["title"] and "rollback" in told["cure"], told
+    (line,) = [line for line in server.log.read_text().splitlines() if "replace rules that were set at run time" in line]
+    assert "WARN" in line and "rules=1" in line and f"policy rollback {version}" in line, line
+    command("policy", "rollback", "--yes", version)
+    assert any(rule["path"] == "/lake/run-time/" for rule in server.ask("policies"))
+    eventually("the end of the notice", lambda: notice(server, "policies-replaced") is None)
+
+
+def server_environment(server):
+    keys = {"FOREBAY_ACCESS_KEY": server.access_key, "FOREBAY_SECRET_KEY": server.secret_key}
+    return os.environ | {"FOREBAY_ADMIN_ENDPOINT": server.admin} | keys

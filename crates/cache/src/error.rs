@@ -76,6 +76,12 @@ pub struct Error {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// The cause of an `InvalidPart` that is no mistake of the client: the part was uploaded, and its bytes are lost. The
+/// error's text is for clients.
+#[derive(Debug, thiserror::Error)]
+#[error("its bytes are missing")]
+pub struct LostPart;
+
 /// The cause of an error that several requests share.
 #[derive(Debug)]
 struct SharedCause(Arc<Error>);

@@ -36,13 +36,13 @@ use forebay_types::{BucketName, ObjectPath, PathPolicy, PolicyRule, PolicySet, T
 use forebay_ufs::S3Target;
 use tracing::Instrument;
 
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, LostPart, Result};
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
 
-pub use policies::PolicyVersion;
+pub use policies::{PolicyVersion, ReplacedRules};
 
 pub use persist::undeliverable::{Undeliverable, UndeliverableChange, UndeliverablePage};
 pub use request::*;
@@ -304,6 +304,9 @@ pub struct Status {
     /// found them.
     #[serde(default)]
     pub missing_objects: u64,
+    /// The same of parts of open multipart uploads.
+    #[serde(default)]
+    pub missing_parts: u64,
     pub pinned_bytes: u64,
     /// The most that may be pinned: `cache.pinned_ratio` of the capacity.
     #[serde(default)]

@@ -1,6 +1,7 @@
-//! Acknowledged objects whose bytes are gone: a directory was forgotten, or a file was removed.
+//! Acknowledged objects, and parts of open uploads, whose bytes are gone: a directory was forgotten, or a file was
+//! removed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,9 @@ use forebay_types::ObjectPath;
 pub(crate) struct Missing {
     paths: Mutex<HashSet<ObjectPath>>,
     count: AtomicUsize,
+    /// Numbers of parts, by upload id.
+    parts: Mutex<HashMap<String, BTreeSet<u32>>>,
+    parts_count: AtomicUsize,
 }
 
 impl Missing {
@@ -32,5 +36,35 @@ impl Missing {
 
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_parts(&self, upload_id: String, numbers: BTreeSet<u32>) {
+        self.change_parts(|parts| drop(parts.insert(upload_id, numbers)));
+    }
+
+    /// It was uploaded again.
+    pub(crate) fn remove_part(&self, upload_id: &str, number: u32) {
+        if self.parts_count() > 0 {
+            self.change_parts(|parts| {
+                parts.get_mut(upload_id).map(|numbers| numbers.remove(&number));
+            });
+        }
+    }
+
+    /// The upload has ended.
+    pub(crate) fn remove_upload(&self, upload_id: &str) {
+        if self.parts_count() > 0 {
+            self.change_parts(|parts| drop(parts.remove(upload_id)));
+        }
+    }
+
+    pub(crate) fn parts_count(&self) -> usize {
+        self.parts_count.load(Ordering::Relaxed)
+    }
+
+    fn change_parts(&self, change: impl FnOnce(&mut HashMap<String, BTreeSet<u32>>)) {
+        let mut parts = self.parts.lock();
+        change(&mut parts);
+        self.parts_count.store(parts.values().map(BTreeSet::len).sum(), Ordering::Relaxed);
     }
 }

@@ -139,6 +139,7 @@ impl Worker {
         let gone = if committed.is_ok() { replaced } else { Some(record.size) };
         gone.into_iter().for_each(|size| self.space.drop_part(&upload.upload_id, size));
         committed?;
+        self.home.missing.remove_part(&upload.upload_id, number);
         let PartRecord { size, etag, checksums, last_modified_ms, .. } = record;
         Ok(Written { etag, last_modified_ms, size, checksums })
     }
@@ -213,6 +214,7 @@ impl Worker {
         };
         let written = self.write(pending, &mount, &admission).await?;
         self.space.drop_upload(&upload.upload_id);
+        self.home.missing.remove_upload(&upload.upload_id);
         self.drop_parts(&upload).await?;
         Ok(written)
     }
@@ -246,6 +248,7 @@ impl Worker {
         };
         self.catalog.commit(transaction).await.map_err(|error| ended(error, upload))?;
         self.space.drop_upload(&upload.upload_id);
+        self.home.missing.remove_upload(&upload.upload_id);
         self.drop_parts(upload).await
     }
 

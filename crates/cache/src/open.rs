@@ -139,6 +139,7 @@ impl Worker {
             conflicts: counts.conflicts,
             undeliverable: self.home.refusals.undeliverable(),
             missing_objects: self.home.missing.count() as u64,
+            missing_parts: self.home.missing.parts_count() as u64,
             pinned_bytes: usage.pinned_bytes,
             pinned_bytes_max: self.space.pinned_limit(usage.capacity_bytes),
             evictable_bytes: usage.evictable_bytes,

@@ -20,7 +20,7 @@ use forebay_catalog::{LocalChange, Transaction};
 use forebay_env::SPANS;
 use forebay_store::{Annotation, ErrorKind as StoreErrorKind, Object, Piece};
 use forebay_types::{ByteRange, ETag, Generation, ObjectPath};
-use forebay_ufs::{Condition, ErrorKind as UfsKind, UnderStore, Upload, UploadSource};
+use forebay_ufs::{Condition, ErrorKind as UfsKind, RemoteObject, UnderStore, Upload, UploadSource};
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -440,12 +440,12 @@ impl Worker {
         };
         // What the record replaces: whoever wrote that, it is older.
         let is_replaced = matches!(&record.base, Base::Present(base) if *base == remote.remote_etag);
+        if is_ours(record, &remote) {
+            mount.background.make_durable(&path.key).await.map_err(Failure::UnderStore)?;
+            return Ok(Some(Done::Stored(remote.remote_etag)));
+        }
         let stamped = remote.stamp.map(|stamp| stamp.generation);
         Ok(match stamped {
-            Some(stamped) if stamped == record.generation && record.state == State::Dirty => {
-                mount.background.make_durable(&path.key).await.map_err(Failure::UnderStore)?;
-                Some(Done::Stored(remote.remote_etag))
-            }
             Some(stamped) if stamped > record.generation && passing.is_some_and(|passing| stamped <= passing) => {
                 tracing::info!(%path, generation = record.generation.0, newer = stamped.0, "a write whose answer was lost has reached the under store past this one");
                 Some(Done::Superseded)
@@ -585,8 +585,7 @@ impl Worker {
             Err(error) if error.kind == UfsKind::NotFound => return Ok(Found::Nothing),
             Err(error) => return Err(Failure::UnderStore(error)),
         };
-        let stamped = remote.stamp.map(|stamp| stamp.generation);
-        Ok(found(record, stamped, remote.remote_etag))
+        Ok(found(record, remote))
     }
 
     /// Commits what the under store now holds, while the key may have been written again.
@@ -659,7 +658,7 @@ pub(crate) async fn can_have(under_store: &dyn UnderStore, path: &ObjectPath) ->
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// The very generation that was sent: an earlier try has landed.
+    /// The very version that was sent: an earlier try has landed.
     Ours(ETag),
     /// May be replaced: an earlier generation of the same dirty stretch, or, when the state was not known, whatever it
     /// is.
@@ -667,15 +666,31 @@ enum Found {
     Foreign,
 }
 
-fn found(record: &ObjectRecord, stamped: Option<Generation>, remote_etag: ETag) -> Found {
-    match (stamped, &record.base) {
-        (Some(generation), _) if generation == record.generation => Found::Ours(remote_etag),
+/// Whether an object of the under store is this version. Its generation alone does not tell: a copy of the data
+/// directories that runs beside these gives out the same numbers, for other writes.
+fn is_ours(record: &ObjectRecord, remote: &RemoteObject) -> bool {
+    let has_generation = remote.stamp.as_ref().is_some_and(|stamp| stamp.generation == record.generation);
+    let (size, etag, time) = (remote.info.size, &remote.info.etag, remote.info.last_modified_ms);
+    let is_same_write = (size, etag, time) == (record.size, &record.etag, record.last_modified_ms);
+    record.state == State::Dirty && has_generation && is_same_write
+}
+
+fn found(record: &ObjectRecord, remote: RemoteObject) -> Found {
+    if is_ours(record, &remote) {
+        return Found::Ours(remote.remote_etag);
+    }
+    let RemoteObject { remote_etag, stamp, .. } = remote;
+    match (stamp.map(|stamp| stamp.generation), &record.base) {
+        // Nobody has changed it: the condition held, whatever was said.
+        (_, Base::Present(base)) if *base == remote_etag => Found::Replaceable(remote_etag),
+        (Some(generation), _) if generation == record.generation => {
+            tracing::error!(%generation, "another Forebay stamps its objects with our generations: a copy of these data directories is in use");
+            Found::Foreign
+        }
         (Some(generation), _) if (record.dirty_since..record.generation).contains(&generation) => {
             Found::Replaceable(remote_etag)
         }
         (_, Base::Unknown) => Found::Replaceable(remote_etag),
-        // Nobody has changed it: the condition held, whatever was said.
-        (_, Base::Present(base)) if *base == remote_etag => Found::Replaceable(remote_etag),
         (_, Base::Absent | Base::Present(_)) => Found::Foreign,
     }
 }
@@ -704,6 +719,9 @@ fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_types::ObjectInfo;
+    use forebay_ufs::Stamp;
+
     use super::*;
 
     fn record(base: Base) -> ObjectRecord {
@@ -720,13 +738,20 @@ mod tests {
         }
     }
 
+    fn remote(etag: &str, size: u64, stamped: Option<u64>) -> RemoteObject {
+        RemoteObject {
+            info: ObjectInfo::new(size, ETag::new(etag), 0),
+            remote_etag: ETag::new("there"),
+            stamp: stamped.map(|generation| Stamp { generation: Generation(generation) }),
+        }
+    }
+
     #[test]
     fn only_what_is_ours_or_was_not_known_is_replaced() {
         let etag = ETag::new("there");
         let replaceable = Found::Replaceable(etag.clone());
         let known = Base::Present(ETag::new("before"));
-        let check =
-            |base: &Base, stamped: Option<u64>| found(&record(base.clone()), stamped.map(Generation), etag.clone());
+        let check = |base: &Base, stamped: Option<u64>| found(&record(base.clone()), remote("e", 1, stamped));
         assert_eq!(check(&known, Some(9)), Found::Ours(etag.clone()));
         assert_eq!(check(&known, Some(7)), replaceable);
         assert_eq!(check(&known, Some(4)), Found::Foreign);
@@ -738,5 +763,19 @@ mod tests {
         let unchanged = Base::Present(etag.clone());
         assert_eq!(check(&unchanged, None), replaceable, "nobody has written there");
         assert_eq!(check(&unchanged, Some(10)), replaceable);
+    }
+
+    #[test]
+    fn what_has_our_generation_and_is_another_write_is_foreign() {
+        for base in [Base::Unknown, Base::Absent, Base::Present(ETag::new("before"))] {
+            for other in [remote("other", 1, Some(9)), remote("e", 2, Some(9))] {
+                assert_eq!(found(&record(base.clone()), other), Found::Foreign, "{base:?}");
+            }
+            let mut later = remote("e", 1, Some(9));
+            later.info.last_modified_ms = 1;
+            assert_eq!(found(&record(base.clone()), later), Found::Foreign, "{base:?}: with other metadata");
+            let deleted = ObjectRecord { state: State::Tombstone, ..record(base) };
+            assert_eq!(found(&deleted, remote("e", 1, Some(9))), Found::Foreign, "a delete stamps nothing");
+        }
     }
 }

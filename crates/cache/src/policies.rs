@@ -3,6 +3,7 @@
 mod change;
 pub(crate) mod groups;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
@@ -32,6 +33,16 @@ pub(crate) struct Policies {
     changing: AsyncMutex<()>,
     /// Whether rules in this life asked for less than `fsync` and were replaced: see [`Policies::may_hold_unsynced`].
     replaced_os: AtomicBool,
+    /// What the configuration has replaced at this start, and the version that this made.
+    replaced: Option<(ReplacedRules, u64)>,
+}
+
+/// Rules that were changed at run time, and that an edit of the configuration has replaced at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplacedRules {
+    pub rules: u64,
+    /// The version of the path policies that has them.
+    pub version: u64,
 }
 
 fn check(rules: Vec<PolicyRule>) -> Result<PolicySet> {
@@ -79,6 +90,19 @@ fn superfluous<K>(mut kept: Vec<(K, String)>, by: &str) -> Vec<K> {
     gone
 }
 
+/// What was changed at run time, and is otherwise in the configuration that replaces it now.
+fn replaced_rules(record: &PolicyRecord, configured: &PolicySet) -> Option<ReplacedRules> {
+    let find = |rules: &[PolicyRule], path: &str| rules.iter().find(|rule| rule.path == path).cloned();
+    let paths: BTreeSet<&str> = record.rules.iter().chain(&record.configured).map(|rule| rule.path.as_str()).collect();
+    let is_lost = |path: &&str| {
+        let present = find(&record.rules, path);
+        present != find(&record.configured, path) && present != find(configured.rules(), path)
+    };
+    let rules = paths.into_iter().filter(is_lost).count() as u64;
+    let is_edited = record.configured != configured.rules();
+    (rules > 0 && is_edited).then_some(ReplacedRules { rules, version: record.revision })
+}
+
 /// The highest number in the history, 0 without one: rules that a release without a history has stored carry no number.
 async fn last_revision(catalog: &dyn Catalog) -> Result<u64> {
     let (from, to) = records::all_policy_versions_range();
@@ -98,17 +122,37 @@ impl Policies {
         let found = catalog.get(&records::policy_key()).await?;
         let expected = found.as_ref().map(|found| found.version);
         let record = found.map(|found| PolicyRecord::decode(&found.value)).transpose()?;
+        let mut replaced = None;
         let (set, revision) = match record {
             Some(record) if record.revision > 0 && record.configured == configured.rules() => {
                 (check(record.rules)?, record.revision)
             }
-            record => Self::replace(env, catalog, record, configured, expected).await?,
+            record => {
+                let lost = record.as_ref().and_then(|record| replaced_rules(record, &configured));
+                let (set, revision) = Self::replace(env, catalog, record, configured, expected).await?;
+                if let Some(ReplacedRules { rules, version }) = lost {
+                    tracing::warn!(
+                        rules,
+                        version,
+                        "the path policies of the configuration have changed, and replace rules that were set at run time: `forebay policy history` shows them, and `forebay policy rollback {version}` brings them back"
+                    );
+                }
+                replaced = lost.map(|lost| (lost, revision));
+                (set, revision)
+            }
         };
         Ok(Self {
             present: RwLock::new((Arc::new(set), revision)),
             changing: AsyncMutex::default(),
             replaced_os: AtomicBool::new(false),
+            replaced,
         })
+    }
+
+    /// Until somebody changes the rules again.
+    pub(crate) fn replaced(&self) -> Option<ReplacedRules> {
+        let revision = self.present.read().1;
+        self.replaced.filter(|(_, made)| *made == revision).map(|(replaced, _)| replaced)
     }
 
     /// Stores what a start finds to be in force when the catalog does not say the same yet.
@@ -180,6 +224,11 @@ impl From<PolicyVersionRecord> for PolicyVersion {
 }
 
 impl Cache {
+    /// Rules of run time that this start has replaced by those of the configuration, until somebody changes the rules.
+    pub fn replaced_rules(&self) -> Option<ReplacedRules> {
+        self.worker.policies.replaced()
+    }
+
     /// The versions that are kept, the newest first: a hundred.
     pub async fn policy_history(&self) -> Result<Vec<PolicyVersion>> {
         let (from, to) = records::all_policy_versions_range();

@@ -17,6 +17,7 @@ mod signals;
 mod store_settings;
 mod tls;
 mod top;
+mod under_store_gone;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -78,6 +79,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Serve(options) => {
             let config = load_for_serve(&options)?;
             preflight::check(&config)?;
+            preflight::check_under_store(&config)?;
             serve::serve(config)
         }
         Command::Doctor(options) => {

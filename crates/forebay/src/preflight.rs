@@ -1,12 +1,14 @@
 //! What of a configuration only a look at the file system can tell. Nothing is changed by it.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use forebay_auth::{RootUser, Secret, Users};
 
 use crate::config::{Config, Place, Problem};
-use crate::{logs, tls};
+use crate::{logs, tls, under_store_gone};
 
 /// # Errors
 /// The first file or directory that the server could not start with.
@@ -17,6 +19,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
     for directory in &config.store.data_dirs {
         check_own(directory).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     }
+    check_apart(&config.store.data_dirs).map_err(|wrong| config.problem("store", "data_dirs", &wrong))?;
     if let Some(directory) = config.root.as_ref().and_then(Place::directory) {
         check_own(directory).map_err(|wrong| config.problem("under_store", "url", &wrong))?;
     }
@@ -25,6 +28,14 @@ pub(crate) fn check(config: &Config) -> Result<(), Problem> {
         check_present(directory).map_err(|wrong| place.origin.problem(&format!("mounts.{bucket}"), &wrong))?;
     }
     Ok(())
+}
+
+/// # Errors
+/// A directory under store that only a first start could make.
+pub(crate) fn check_under_store(config: &Config) -> Result<(), Problem> {
+    let Some(directory) = config.root.as_ref().and_then(Place::directory) else { return Ok(()) };
+    let present = under_store_gone::check_present(config, directory);
+    present.map_err(|wrong| config.problem("under_store", "url", &wrong))
 }
 
 fn check_users_of(config: &Config) -> Result<(), Problem> {
@@ -50,6 +61,21 @@ fn check_present(directory: &Path) -> Result<(), String> {
         Err(error) if error.kind() == ErrorKind::NotFound => Err(format!("the directory {shown} does not exist")),
         Err(error) => Err(format!("the directory {shown}: {error}")),
     }
+}
+
+/// Two paths may lead to one directory. Those that are absent are told apart by their names.
+fn check_apart(directories: &[PathBuf]) -> Result<(), String> {
+    let mut seen = HashMap::new();
+    for directory in directories {
+        let Ok(found) = std::fs::metadata(directory) else { continue };
+        if let Some(other) = seen.insert((found.dev(), found.ino()), directory) {
+            let (one, other) = (directory.display(), other.display());
+            return Err(format!(
+                "names a directory twice: {other} and {one} are the same, perhaps through a symbolic link"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A directory that is made at the start when it is absent.

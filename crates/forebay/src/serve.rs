@@ -28,7 +28,7 @@ use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetr
 use crate::places::Places;
 use crate::signals::Signals;
 use crate::watch::{Watch, WatchMetrics};
-use crate::{credentials, doctor, limits, logs, places, signals, store_settings, tls, watch};
+use crate::{credentials, doctor, limits, logs, places, signals, store_settings, tls, under_store_gone, watch};
 
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -174,14 +174,25 @@ async fn work(
     admin_stop.cancel();
     admin_task.join().await;
     closed.map_err(|e| Failure::of("closing the store", &e))?;
-    let forebay_cache::Status { dirty_objects, tombstones, .. } = cache.status();
-    match dirty_objects + tombstones {
-        0 => tracing::info!("stopped: nothing waits for the under store"),
-        _ => {
-            tracing::warn!(dirty_objects, tombstones, "stopped: the rest goes to the under store after the next start")
-        }
-    }
+    tell_what_is_left(&cache.status());
     Ok(())
+}
+
+fn tell_what_is_left(status: &forebay_cache::Status) {
+    let &forebay_cache::Status { dirty_objects, tombstones, conflicts, .. } = status;
+    match (dirty_objects + tombstones, conflicts) {
+        (0, 0) => tracing::info!("stopped: nothing waits for the under store"),
+        (0, _) => tracing::warn!(
+            conflicts,
+            "stopped: conflicts remain, and nothing else waits for the under store: what was written to these keys is only here"
+        ),
+        (_, _) => tracing::warn!(
+            dirty_objects,
+            tombstones,
+            conflicts,
+            "stopped: the rest goes to the under store after the next start"
+        ),
+    }
 }
 
 /// Raises what the quick part of `forebay doctor` finds. A file system that does not answer holds up nothing else.
@@ -213,15 +224,12 @@ struct Worker {
     watch: Watch,
 }
 
-/// What every directory has that was part of a store before: `docs/on-disk-format.md`.
-const IDENTITY: &str = "identity";
-
 /// Nothing tells a new store from one whose disks are not mounted, so that an operator is to say which it is.
 fn tell_if_new(config: &Config, now_ms: u64, notices: &Notices) {
-    let directories = &config.store.data_dirs;
-    if directories.iter().any(|directory| directory.join(IDENTITY).exists()) {
+    if !under_store_gone::is_store_new(config) {
         return;
     }
+    let directories = &config.store.data_dirs;
     let shown: Vec<_> = directories.iter().map(|directory| directory.display().to_string()).collect();
     let notice = Notice {
         id: "store-new".to_owned(),
@@ -251,9 +259,11 @@ impl Worker {
         let (mounts, places) = places::open(config, env, observer).await?;
         UnderStoreMetrics::register(&mut registry, &places);
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
+        let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
+        under_store_gone::check_buckets(config, &mounts, catalog.as_ref()).await?;
         let parts = Parts {
             env: env.clone(),
-            catalog: Arc::new(EmbeddedCatalog::new(store.clone())),
+            catalog,
             store: store.clone(),
             mounts,
             settings: config.cache.clone(),

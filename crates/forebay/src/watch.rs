@@ -161,12 +161,14 @@ impl Watch {
             status: self.cache.status(),
             directories: self.store.health(),
             corrupt_records: self.store.counters().corrupt_records,
+            damaged: self.store.last_damaged(),
             pinned_bytes_max: self.pinned_bytes_max(),
             under_stores: self.places.labelled().map(|(label, state)| (label.to_owned(), state)).collect(),
             troubles: self.places.troubles().map(|(label, trouble)| (label.to_owned(), trouble)).collect(),
             rejected_pinned_full: 0,
             rejected_disk_full: 0,
             users_file: self.users.refusal(),
+            replaced_rules: self.cache.replaced_rules(),
         }
     }
 

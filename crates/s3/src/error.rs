@@ -1,6 +1,6 @@
 //! The cache's errors as S3's: one table.
 
-use forebay_cache::{Error, ErrorKind};
+use forebay_cache::{Error, ErrorKind, LostPart};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use s3s::S3Error;
 
@@ -129,6 +129,9 @@ fn message(error: &Error, row: &Row) -> String {
         }
         ErrorKind::AccessDenied => {
             "Access Denied: the storage behind this cache denies it to the cache, whoever asks. Its operator must see to that.".to_owned()
+        }
+        ErrorKind::InvalidPart if error.source.as_deref().is_some_and(|source| source.is::<LostPart>()) => {
+            error.context.clone()
         }
         ErrorKind::NoSuchBucket if error.source.is_some() => {
             "The bucket behind this cache's bucket does not exist. The cache's operator must see to that.".to_owned()

@@ -9,6 +9,7 @@ use forebay_env::sync::{Mutex, RwLock};
 use forebay_env::{Env, Task};
 use tokio::sync::Notify;
 
+use crate::damaged::Damaged;
 use crate::directory::Directory;
 use crate::fills::Fills;
 use crate::ids::SegmentKey;
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     /// have begun to change them.
     pub(crate) applying: RwLock<()>,
     pub(crate) counters: Arc<Mutex<Counters>>,
+    pub(crate) damaged: Damaged,
     pub(crate) retention: RwLock<Option<Arc<dyn Retention>>>,
     pub(crate) groups: Mutex<HashMap<u32, u64>>,
     pub(crate) pinned_bytes: AtomicU64,

@@ -11,6 +11,7 @@ mod apply;
 mod closed;
 mod commit;
 mod concatenate;
+mod damaged;
 mod directory;
 mod error;
 mod fills;
@@ -44,6 +45,7 @@ mod writer;
 use bytes::Bytes;
 use forebay_types::Generation;
 
+pub use damaged::DamagedPlace;
 pub use directory::unanswered::PATIENCE;
 pub use error::{Error, ErrorKind, Result};
 pub use ids::DirectoryId;
@@ -158,6 +160,7 @@ pub struct Counters {
     pub filled_bytes: u64,
     pub commits: u64,
     pub group_commits: u64,
+    /// Places on the disks: each once, however often it is read.
     pub corrupt_records: u64,
     pub reclaimed_segments: u64,
     pub reclaimed_bytes: u64,

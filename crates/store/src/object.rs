@@ -8,6 +8,7 @@ use forebay_env::SPANS;
 use forebay_env::sync::atomic::Ordering;
 use forebay_types::{ByteRange, Generation};
 
+use crate::damaged::DamagedPlace;
 use crate::ids::SegmentKey;
 use crate::inner::Inner;
 use crate::record::location::Location;
@@ -284,14 +285,30 @@ impl Object {
         if error.kind == ErrorKind::Gone {
             return error;
         }
-        self.inner.counters.lock().corrupt_records += 1;
+        let record = self.entry.record;
+        let (segment, offset) =
+            extent.map_or((record.segment, record.offset), |extent| (extent.segment, extent.offset));
+        let place = self.place_of(segment, u64::from(offset));
         let key = String::from_utf8_lossy(self.key()).into_owned();
-        let pinned = self.entry.pinned;
-        tracing::error!(key, generation = self.entry.generation.0, pinned, %error, "stored bytes are damaged");
+        let (pinned, generation) = (self.entry.pinned, self.entry.generation.0);
+        let DamagedPlace { directory, file, offset } = &place;
+        if self.inner.damaged.note(segment, &place) {
+            self.inner.counters.lock().corrupt_records += 1;
+            tracing::error!(directory, file, offset, key, generation, pinned, %error, "stored bytes are damaged");
+        } else {
+            tracing::debug!(directory, file, offset, key, generation, pinned, %error, "stored bytes are damaged");
+        }
         if !pinned && self.unwritten.is_none() {
             self.inner.drop_damaged(self.key(), &self.entry, extent);
         }
         Error { kind: ErrorKind::Corrupt, ..error }
+    }
+
+    fn place_of(&self, segment: SegmentKey, offset: u64) -> DamagedPlace {
+        let place = self.inner.by_number.get(&segment.directory).map(|index| &self.inner.places[*index]);
+        let directory = place.map_or_else(String::new, |place| place.directory.disk.label());
+        let file = self.segment(segment).map_or_else(|_| segment.number.to_string(), |segment| segment.header.name());
+        DamagedPlace { directory, file, offset }
     }
 
     pub(crate) fn note_read(&self) {

@@ -11,6 +11,7 @@ use futures::future::join_all;
 use tokio::sync::Notify;
 use tracing::Instrument;
 
+use crate::damaged::Damaged;
 use crate::directory::{Directory, SEGMENTS_MIN};
 use crate::fills::Fills;
 use crate::inner::{Inner, Place};
@@ -28,8 +29,8 @@ use crate::stream::Stream;
 use crate::table::{Row, entry_of};
 use crate::writer::{Staged, Writer};
 use crate::{
-    Class, Commit, Counters, DirectoryHealth, Error, ErrorKind, Forgotten, Observer, Result, Retention, Settings,
-    Stalled, Usage, Versioned, closed, recovery,
+    Class, Commit, Counters, DamagedPlace, DirectoryHealth, Error, ErrorKind, Forgotten, Observer, Result, Retention,
+    Settings, Stalled, Usage, Versioned, closed, recovery,
 };
 
 /// A store, shared by clones.
@@ -93,6 +94,7 @@ impl Store {
             carrying: crate::commit::carrying_locks(),
             applying: RwLock::default(),
             counters,
+            damaged: Damaged::default(),
             retention: RwLock::default(),
             groups: Mutex::default(),
             pinned_bytes: AtomicU64::new(0),
@@ -328,6 +330,11 @@ impl Store {
 
     pub fn counters(&self) -> Counters {
         self.inner.counters.lock().clone()
+    }
+
+    /// Where bytes were found damaged last, since the start.
+    pub fn last_damaged(&self) -> Option<DamagedPlace> {
+        self.inner.damaged.last()
     }
 
     pub fn health(&self) -> Vec<DirectoryHealth> {

@@ -200,6 +200,14 @@ impl MemoryUnderStore {
         self.state.lock().objects.insert(key.to_owned(), held);
     }
 
+    /// Writes an object as another Forebay does, with its stamp.
+    pub fn put_stamped(&self, key: &str, bytes: Bytes, generation: Generation) {
+        self.put_outside(key, bytes);
+        if let Some(held) = self.state.lock().objects.get_mut(key) {
+            held.generation = Some(generation);
+        }
+    }
+
     /// Deletes an object without going through Forebay.
     pub fn delete_outside(&self, key: &str) {
         self.state.lock().objects.remove(key);

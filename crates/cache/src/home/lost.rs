@@ -48,6 +48,7 @@ impl Worker {
             for (path, upload_id) in found.iter().filter_map(|(key, _)| records::parse_upload_key(key)) {
                 if slots.has_path(&path) {
                     self.space.drop_upload(&upload_id);
+                    self.home.missing.remove_upload(&upload_id);
                 }
             }
         }

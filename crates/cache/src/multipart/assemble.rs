@@ -11,7 +11,7 @@ use crate::worker::Worker;
 use crate::write::digests::{combine, composite, md5_of_md5s};
 use crate::write::put::described;
 use crate::write::receive::ALGORITHM_DEFAULT;
-use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, Result};
+use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, LostPart, Result};
 
 /// The object to be.
 pub(crate) struct Assembled {
@@ -23,8 +23,8 @@ pub(crate) struct Assembled {
 
 impl Worker {
     /// # Errors
-    /// `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`,
-    /// `InvalidRequest`.
+    /// `InvalidPart` (with [`LostPart`] where the server has lost it), `InvalidPartOrder`, `EntityTooSmall`,
+    /// `EntityTooLarge`, `ChecksumMismatch`, `InvalidArgument`, `InvalidRequest`.
     pub(super) async fn assemble(&self, request: &CompleteUpload, found: &Upload) -> Result<Assembled> {
         let upload = &request.upload;
         check_checksums(request, &found.record)?;
@@ -68,10 +68,34 @@ impl Worker {
     }
 
     fn part_object(&self, upload_id: &str, number: u32, record: &PartRecord) -> Result<Object> {
-        match self.store.peek(&records::part_key(upload_id, number)) {
-            Some(object) if object.generation() == record.generation => Ok(object),
-            Some(_) | None => Err(Error::new(ErrorKind::Corrupt, format!("the bytes of part {number} are missing"))),
-        }
+        let key = records::part_key(upload_id, number);
+        let find = || {
+            let object = self.store.peek(&key).filter(|object| object.generation() == record.generation);
+            object.filter(Object::is_whole)
+        };
+        // A part that was committed between the two looks is shown soon.
+        let found = find().or_else(|| {
+            self.store.await_shown();
+            find()
+        });
+        // A newer one was uploaded after this completion has looked.
+        let is_replaced = || self.store.peek(&key).is_some_and(|object| object.generation() > record.generation);
+        found.ok_or_else(|| match is_replaced() {
+            true => Error::new(ErrorKind::InvalidPart, format!("part {number} was replaced meanwhile")),
+            false => Error {
+                source: Some(Box::new(LostPart)),
+                ..Error::new(
+                    ErrorKind::InvalidPart,
+                    format!("Part {number} has been lost by the server. Upload it again."),
+                )
+            },
+        })
+    }
+
+    /// Whether the bytes of a part are gone: a directory was forgotten, or a file was removed.
+    pub(crate) fn is_lost(&self, upload_id: &str, number: u32, record: &PartRecord) -> bool {
+        let object = self.part_object(upload_id, number, record);
+        object.is_err_and(|error| error.source.is_some_and(|source| source.is::<LostPart>()))
     }
 }
 

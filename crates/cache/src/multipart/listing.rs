@@ -34,9 +34,21 @@ impl Worker {
         Ok(parts)
     }
 
+    /// The same without those whose bytes are lost: their clients must upload them again.
+    async fn parts_here(&self, upload: &UploadRef, mut after: u32, limit: usize) -> Result<Vec<(u32, PartRecord)>> {
+        let mut parts = Vec::new();
+        while parts.len() < limit {
+            let found = self.parts_of(upload, after, limit - parts.len()).await?;
+            let Some((last, _)) = found.last() else { break };
+            after = *last;
+            parts.extend(found.into_iter().filter(|(number, part)| !self.is_lost(&upload.upload_id, *number, part)));
+        }
+        Ok(parts)
+    }
+
     pub(crate) async fn list_parts(&self, upload: &UploadRef, after: u32, limit: usize) -> Result<PartPage> {
         let found = self.open_upload(upload).await?;
-        let mut parts = self.parts_of(upload, after, limit + 1).await?;
+        let mut parts = self.parts_here(upload, after, limit + 1).await?;
         let is_truncated = parts.len() > limit;
         parts.truncate(limit);
         let listed = |(number, part): &(u32, PartRecord)| ListedPart {

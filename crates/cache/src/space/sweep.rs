@@ -1,14 +1,14 @@
 //! Finds and removes what nobody will come back for: stale multipart uploads, bytes without a record, and what
 //! interrupted uploads left in the under stores.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, PartRecord, Scope, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
-use forebay_types::{BucketName, Durability, Generation};
+use forebay_types::{BucketName, Durability, Generation, ObjectPath};
 
 use crate::list::positions::Change;
 use crate::worker::Worker;
@@ -134,14 +134,20 @@ impl Worker {
     /// on.
     async fn sweep_parts(&self, is_gained: impl Fn(&[u8]) -> bool) -> Result<()> {
         let open = self.open_uploads().await?;
+        let mut lost: HashMap<String, BTreeSet<u32>> = HashMap::new();
         let mut range = records::all_parts_range();
         while let Some(found) = self.next_records(&mut range).await? {
             let mut left = Vec::new();
             for (key, versioned) in found.into_iter().filter(|(key, _)| is_gained(key)) {
                 let Some(upload_id) = records::parse_part_upload(&key) else { continue };
                 match open.get(upload_id) {
-                    Some(bucket) => {
-                        self.space.add_part(upload_id, bucket, PartRecord::decode(&versioned.value)?.size);
+                    Some(path) => {
+                        let record = PartRecord::decode(&versioned.value)?;
+                        self.space.add_part(upload_id, &path.bucket, record.size);
+                        let number = records::parse_part_key(&key);
+                        if let Some(number) = number.filter(|number| self.is_lost(upload_id, *number, &record)) {
+                            lost.entry(upload_id.to_owned()).or_default().insert(number);
+                        }
                     }
                     None => left.push(key),
                 }
@@ -153,18 +159,38 @@ impl Worker {
                 self.catalog.commit(Transaction { writes, local, ..Transaction::default() }).await?;
             }
         }
+        self.tell_lost(lost, &open);
         Ok(())
     }
 
-    /// The ids of uploads that take parts, and the buckets that they are for.
-    async fn open_uploads(&self) -> Result<HashMap<String, BucketName>> {
+    /// Notes the parts whose bytes are not here any more.
+    fn tell_lost(&self, lost: HashMap<String, BTreeSet<u32>>, open: &HashMap<String, ObjectPath>) {
+        let (uploads, parts) = (lost.len(), lost.values().map(BTreeSet::len).sum::<usize>());
+        for (upload_id, numbers) in lost {
+            let shown = ranges(&numbers);
+            let path = open.get(&upload_id).map(ObjectPath::to_string).unwrap_or_default();
+            tracing::error!(
+                path,
+                upload_id,
+                parts = shown,
+                "parts of an open multipart upload are lost: its client must upload them again"
+            );
+            self.home.missing.add_parts(upload_id, numbers);
+        }
+        if parts > 0 {
+            tracing::error!(parts, uploads, "parts of open multipart uploads are lost");
+        }
+    }
+
+    /// The ids of uploads that take parts, and what they are for.
+    async fn open_uploads(&self) -> Result<HashMap<String, ObjectPath>> {
         let mut range = records::all_uploads_range();
         let mut open = HashMap::new();
         while let Some(found) = self.next_records(&mut range).await? {
             for (key, versioned) in &found {
                 let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
                 if UploadRecord::decode(&versioned.value)?.completed.is_none() {
-                    open.insert(upload_id, path.bucket);
+                    open.insert(upload_id, path);
                 }
             }
         }
@@ -175,5 +201,29 @@ impl Worker {
     async fn recorded_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
         let Some(found) = self.catalog.get(key).await? else { return Ok(None) };
         Ok(records::wanted_generation(key, &found.value)?)
+    }
+}
+
+/// Numbers of parts as people write them: `1-3, 7`.
+fn ranges(numbers: &BTreeSet<u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            Some(_) | None => runs.push((number, number)),
+        }
+    }
+    let shown = |(first, last): &(u32, u32)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    runs.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_a_row_are_one_range() {
+        assert_eq!(ranges(&BTreeSet::from([1, 2, 3, 7, 9, 10])), "1-3, 7, 9-10");
+        assert_eq!(ranges(&BTreeSet::new()), "");
     }
 }

@@ -48,7 +48,7 @@ async fn an_object_of_more_than_five_tebibytes_is_refused_by_its_size() {
     bench.reopen().await;
     let [one, two, three] = parts.try_into().expect("three parts");
     let largest = complete(&bench, &upload, &[one.clone(), two]).await;
-    assert_eq!(kind(largest), Some(ErrorKind::Corrupt), "only the bytes are missing");
+    assert_eq!(kind(largest), Some(ErrorKind::InvalidPart), "only the bytes are missing");
     assert_eq!(kind(complete(&bench, &upload, &[one, three]).await), Some(ErrorKind::EntityTooLarge));
 }
 
@@ -63,7 +63,9 @@ async fn a_part_whose_bytes_are_another_version_is_not_taken() {
     let writes = vec![ValueWrite { key: records::part_key(&upload.upload_id, 1), value: Some(older.encode()) }];
     let catalog = EmbeddedCatalog::new(bench.store.clone());
     catalog.commit(Transaction { writes, ..Transaction::default() }).await.unwrap();
-    assert_eq!(kind(complete(&bench, &upload, &[part]).await), Some(ErrorKind::Corrupt));
+    let refused = complete(&bench, &upload, &[part]).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::InvalidPart);
+    assert!(refused.source.is_none(), "it is not lost: {refused}");
     assert_eq!(kind(bench.get("key").await), Some(ErrorKind::NotFound));
 }
 

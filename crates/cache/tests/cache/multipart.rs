@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use forebay_cache::{CompletePart, CompleteUpload, Conditions, ErrorKind, ListUploads, Result, UploadRef, Written};
 use forebay_catalog::records;
+use forebay_env::Disk;
 use forebay_types::{BucketName, ByteSize, ETag, Period, WriteMode};
 use futures::StreamExt;
 
@@ -234,6 +235,38 @@ async fn parts_without_their_upload_are_removed_at_the_start() {
     assert!(bench.store.value(&records::part_key(&upload.upload_id, 1)).is_none());
     complete(&bench, &open, &[kept]).await.unwrap();
     assert_eq!(bench.get("open").await.unwrap(), whole(&[(1, 5000)]));
+}
+
+/// As after a directory was forgotten, or a file removed.
+#[tokio::test]
+async fn parts_whose_bytes_are_gone_are_told_and_can_be_uploaded_again() {
+    let mut bench = small_parts(WriteMode::WriteBack).open().await;
+    let (upload, aborted) = (create(&bench, "key").await, create(&bench, "aborted").await);
+    let large = 3 << 20;
+    let parts = [put_part(&bench, &upload, 1, PART).await, put_part(&bench, &upload, 2, large).await];
+    put_part(&bench, &aborted, 1, large).await;
+    // From then on a snapshot shows all of the log.
+    bench.restart().await;
+    bench.close().await;
+    for name in bench.disk.list().await.unwrap().iter().filter(|name| name.ends_with(".bulk")) {
+        bench.disk.remove(name).await.unwrap();
+    }
+    bench.reopen().await;
+    let listed = |page: forebay_cache::PartPage| page.parts.iter().map(|part| part.part.number).collect::<Vec<_>>();
+    let lost = |bench: &Bench| bench.cache.status().missing_parts;
+    assert_eq!(lost(&bench), 2);
+    assert_eq!(listed(bench.cache.list_parts(&upload, 0, 1).await.unwrap()), [1]);
+    assert_eq!(listed(bench.cache.list_parts(&upload, 1, 1).await.unwrap()), [0; 0]);
+    let refused = complete(&bench, &upload, &parts).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::InvalidPart);
+    assert!(refused.to_string().contains("Part 2") && refused.to_string().contains("again"), "{refused}");
+    bench.cache.abort_upload(&aborted).await.unwrap();
+    assert_eq!(lost(&bench), 1);
+    let again = put_part(&bench, &upload, 2, large).await;
+    assert_eq!(lost(&bench), 0);
+    assert_eq!(listed(bench.cache.list_parts(&upload, 0, 9).await.unwrap()), [1, 2]);
+    complete(&bench, &upload, &[parts[0].clone(), again]).await.unwrap();
+    assert_eq!(bench.get("key").await.unwrap(), whole(&[(1, PART), (2, large)]));
 }
 
 /// The wall clock is nothing to go by.

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use forebay_cache::{ErrorKind, RangeRequest};
+use forebay_catalog::records::object_key;
 use forebay_types::{Period, PolicyRule, StorageState, WriteMode};
 use forebay_ufs::ErrorKind as UfsKind;
 use forebay_ufs::memory::Mood;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, collect, get_request, kind, rule, until};
+use crate::support::{Bench, Setup, collect, get_request, kind, path, rule, until};
 
 /// By tag, never by size and time.
 #[tokio::test]
@@ -110,6 +111,27 @@ async fn a_change_under_a_dirty_object_is_a_conflict_that_replaces_nothing() {
     assert_eq!(bench.under("key").unwrap(), "decided");
     assert_eq!(bench.cache.status().conflicts, 0);
     assert_eq!(bench.state("key").await, StorageState::Clean);
+}
+
+/// Two servers whose data directories are copies of the same ones number their writes alike.
+#[tokio::test]
+async fn a_write_of_another_under_our_own_generation_is_a_conflict() {
+    for is_known in [false, true] {
+        let bench = Bench::new(WriteMode::WriteBack).await;
+        if is_known {
+            bench.put("key", "base").await.unwrap();
+            bench.drain().await;
+        }
+        bench.background.set(Way::Closed);
+        bench.put("key", "ours").await.unwrap();
+        let generation = bench.store.peek(&object_key(&path("key"))).unwrap().generation();
+        bench.under.put_stamped("key", "them".into(), generation);
+        bench.background.set(Way::Open);
+        bench.advancing("the conflict is noticed", || bench.cache.status().conflicts == 1).await;
+        assert_eq!(bench.under("key").unwrap(), "them", "{is_known}");
+        bench.age_metadata();
+        assert_eq!(bench.get("key").await.unwrap(), "ours", "{is_known}");
+    }
 }
 
 /// Nothing of theirs is there to be replaced.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_cache::{
-    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PolicyVersion, PutObject, UploadRef,
+    Attributes, CompletePart, CompleteUpload, Conditions, ErrorKind, PolicyVersion, PutObject, ReplacedRules, UploadRef,
 };
 use forebay_catalog::records::{self, PolicyRecord, PolicyVersionRecord};
 use forebay_store::{Commit, ValueWrite};
@@ -111,6 +111,29 @@ async fn a_configuration_that_differs_makes_a_version() {
     set(&bench, vec![rule("/", WriteMode::WriteBack)]).await;
     bench.restart().await;
     assert_eq!(bench.cache.resolve(&path("x")).write_mode, WriteMode::WriteBack, "the file has not changed since");
+}
+
+#[tokio::test]
+async fn rules_of_run_time_that_the_configuration_replaces_are_told_until_the_next_change() {
+    let mut bench = Bench::new(WriteMode::WriteThrough).await;
+    assert_eq!(bench.cache.replaced_rules(), None);
+    let file = vec![rule("/", WriteMode::WriteThrough), rule("/bucket/file/", WriteMode::NoCache)];
+    bench.setup.policies = file.clone();
+    bench.restart().await;
+    assert_eq!(bench.cache.replaced_rules(), None, "nobody has set a rule at run time");
+    let more = [rule("/bucket/one/", WriteMode::Transient), rule("/bucket/two/", WriteMode::WriteBack)];
+    set(&bench, file.iter().cloned().chain(more.clone()).collect()).await;
+    let version = bench.cache.policies().1;
+    bench.restart().await;
+    assert_eq!(bench.cache.replaced_rules(), None, "the file has not changed");
+    // One of the two is in the file now.
+    bench.setup.policies = vec![rule("/", WriteMode::WriteBack), more[0].clone()];
+    bench.restart().await;
+    assert_eq!(bench.cache.replaced_rules(), Some(ReplacedRules { rules: 1, version }));
+    let before = bench.cache.policies_at(version).await.unwrap();
+    set(&bench, before).await;
+    assert_eq!(bench.cache.replaced_rules(), None);
+    assert_eq!(bench.cache.resolve(&path("two/x")).write_mode, WriteMode::WriteBack);
 }
 
 /// A catalog of a release that did not count.

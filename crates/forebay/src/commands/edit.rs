@@ -101,9 +101,7 @@ fn apply(
     } else {
         print(&diff::unified(&before, &pretty, is_colourful(&io::stdout())))?;
     }
-    if !yes && io::stdin().is_terminal() && !is_wanted()? {
-        return Err(Failure::Failed("cancelled: nothing was applied".to_owned()));
-    }
+    ask_unless(yes, "apply?")?;
     let call = Call::new(Method::PUT, "policies").if_match(present.version.as_deref()).json(&after);
     let answer = client.call(call).map_err(|error| match error {
         CallError::Refused { status: StatusCode::PRECONDITION_FAILED, .. } => {
@@ -118,8 +116,19 @@ fn apply(
     if target.is_json() { print(&answer.text) } else { Ok(()) }
 }
 
-fn is_wanted() -> Result<bool, Failure> {
-    eprint!("apply? [y/N] ");
+/// Asks at a terminal; scripts are not asked.
+///
+/// # Errors
+/// `Failed` when the answer is no.
+pub(super) fn ask_unless(yes: bool, question: &str) -> Result<(), Failure> {
+    if yes || !io::stdin().is_terminal() || is_wanted(question)? {
+        return Ok(());
+    }
+    Err(Failure::Failed("cancelled: nothing was applied".to_owned()))
+}
+
+fn is_wanted(question: &str) -> Result<bool, Failure> {
+    eprint!("{question} [y/N] ");
     let mut line = String::new();
     let read = Patience::new()?.blocking(move || io::stdin().read_line(&mut line).map(|_| line));
     let line = read.ok_or_else(|| Failure::Interrupted("cancelled: nothing was applied".to_owned()))?;

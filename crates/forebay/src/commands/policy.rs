@@ -52,6 +52,9 @@ pub(crate) enum PolicyCommand {
         /// As `policy history` shows it
         #[arg(value_name = "VERSION")]
         number: u64,
+        /// Applies without asking
+        #[arg(long, short)]
+        yes: bool,
     },
     /// Shows what holds for one object, and which rules say so
     Resolve {
@@ -72,7 +75,8 @@ pub(super) fn policy(command: PolicyCommand, target: &Target) -> Result<(), Fail
         PolicyCommand::Set(options) => set(&client, &options, target),
         PolicyCommand::Delete { path } => delete(&client, &path),
         PolicyCommand::History { number } => history(&client, number, target),
-        PolicyCommand::Rollback { number } => {
+        PolicyCommand::Rollback { number, yes } => {
+            edit::ask_unless(yes, &format!("bring the rules of version {number} back?"))?;
             let call = Call::new(Method::POST, "policies/rollback").json(&Rollback { version: number });
             show_rules(&client.call(call)?, target)
         }

@@ -61,6 +61,9 @@ fn text(overview: &Overview) -> String {
     if status.missing_objects > 0 {
         lines.push(("missing", format!("{} objects", count(status.missing_objects))));
     }
+    if status.missing_parts > 0 {
+        lines.push(("missing parts", format!("{} of open multipart uploads", count(status.missing_parts))));
+    }
     lines.extend(status.failed_directories.iter().map(|directory| ("failed directory", escaped(directory))));
     let mut text = pairs(&lines);
     if !notices.is_empty() {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_admin::api::{CircuitState, UnderStoreStatus};
 use forebay_admin::{Notice, Severity};
-use forebay_cache::Status;
-use forebay_store::{DirectoryHealth, Shortage};
+use forebay_cache::{ReplacedRules, Status};
+use forebay_store::{DamagedPlace, DirectoryHealth, Shortage};
 
 use crate::commands::size;
 use crate::doctor::findings::{Kind, OF_UNDER_STORES};
@@ -30,6 +30,8 @@ pub(super) struct Facts {
     pub(super) directories: Vec<DirectoryHealth>,
     /// Since the start.
     pub(super) corrupt_records: u64,
+    /// The last of them.
+    pub(super) damaged: Option<DamagedPlace>,
     pub(super) pinned_bytes_max: u64,
     /// By their labels.
     pub(super) under_stores: Vec<(String, UnderStoreStatus)>,
@@ -39,6 +41,7 @@ pub(super) struct Facts {
     pub(super) rejected_disk_full: u64,
     /// Why the users file is refused.
     pub(super) users_file: Option<String>,
+    pub(super) replaced_rules: Option<ReplacedRules>,
 }
 
 /// What is counted since the start, and of it what belongs to trouble that lasts: it is over when nothing has been
@@ -90,12 +93,14 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
     let status = &facts.status;
     let mut all = vec![
         backlog(status),
-        corruption(facts.corrupt_records),
+        corruption(facts),
         conflicts(status),
         undeliverable(status),
         missing(status),
+        missing_parts(status),
         writes_rejected(facts),
         users_file(facts),
+        policies_replaced(facts.replaced_rules),
         disks_full(facts),
     ];
     all.extend(pinned(facts));
@@ -134,6 +139,18 @@ fn users_file(facts: &Facts) -> Condition {
             .as_ref()
             .map(|why| format!("the users file is refused, and the users are those of before: {why}")),
         cure: "Correct the file; `forebay users check FILE` says whether it is right. It is read again by itself",
+    }
+}
+
+fn policies_replaced(replaced: Option<ReplacedRules>) -> Condition {
+    Condition {
+        id: "policies-replaced",
+        severity: Severity::Warning,
+        subject: String::new(),
+        title: replaced.map(|ReplacedRules { rules, version }| {
+            format!("the path policies of the configuration have changed, and have replaced {rules} rules that were changed at run time, as version {version} has them")
+        }),
+        cure: "`forebay policy history` shows what has changed; `forebay policy rollback` with that version brings them back. The notice ends with the next change of the rules",
     }
 }
 
@@ -200,13 +217,17 @@ fn backlog(status: &Status) -> Condition {
     }
 }
 
-fn corruption(records: u64) -> Condition {
+fn corruption(facts: &Facts) -> Condition {
+    let records = facts.corrupt_records;
+    let last = facts.damaged.as_ref().map_or_else(String::new, |DamagedPlace { directory, file, offset }| {
+        format!(", the last one in {directory}/{file} at byte {offset}")
+    });
     Condition {
         id: "corruption",
         severity: Severity::Critical,
         subject: String::new(),
-        title: (records > 0).then(|| format!("{records} records have been found damaged since the start")),
-        cure: "Replace the disk that the log names; clean objects are fetched again by themselves, `forebay scrub` finds the rest",
+        title: (records > 0).then(|| format!("{records} records have been found damaged since the start{last}")),
+        cure: "Replace the disk of that directory; the log names each place (`stored bytes are damaged`). Clean objects are fetched again by themselves, `forebay scrub` finds the rest",
     }
 }
 
@@ -243,6 +264,17 @@ fn missing(status: &Status) -> Condition {
         subject: String::new(),
         title: (count > 0).then(|| format!("the bytes of {count} acknowledged objects are missing")),
         cure: "The log of the start names them. Write or delete each of them again, without conditions: reads of them fail until then",
+    }
+}
+
+fn missing_parts(status: &Status) -> Condition {
+    let count = status.missing_parts;
+    Condition {
+        id: "parts-missing",
+        severity: Severity::Critical,
+        subject: String::new(),
+        title: (count > 0).then(|| format!("{count} parts of open multipart uploads are lost")),
+        cure: "The log of the start names the uploads. Their clients must upload these parts again, or abort and begin anew: a completion gets 400 InvalidPart until then",
     }
 }
 

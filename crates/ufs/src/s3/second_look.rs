@@ -131,7 +131,10 @@ fn refuses_to_list(error: &Error) -> bool {
 /// Whether an object is what was uploaded.
 pub(super) fn is_of(object: &RemoteObject, upload: &Upload, stored: &Stored) -> bool {
     match &object.stamp {
-        Some(stamp) => stamp.generation == upload.generation,
+        Some(stamp) => {
+            let is_same = object.info.size == upload.info.size && object.info.etag == upload.info.etag;
+            is_same && stamp.generation == upload.generation
+        }
         None => object.remote_etag == stored.remote_etag && object.info.size == upload.info.size,
     }
 }

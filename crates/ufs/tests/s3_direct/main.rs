@@ -521,7 +521,7 @@ async fn checksums_of_parts_are_our_own_where_nobody_tells_them() {
             "POST" => answer("400 X", "", "<Error><Code>InvalidPart</Code></Error>"),
             "HEAD" => concat!(
                 "HTTP/1.1 200 X\r\nx-amz-request-id: 1\r\nContent-Length: 10485760\r\nETag: \"two\"\r\n",
-                "x-amz-meta-forebay-stamp: 1;g=7;s=10485760;t=1;e=mine;c=F:\r\n\r\n"
+                "x-amz-meta-forebay-stamp: 1;g=7;s=10485760;t=1;e=e;c=F:\r\n\r\n"
             )
             .to_owned(),
             _ => answer("200 X", "ETag: W/\"part\"\r\n", ""),

@@ -9,6 +9,7 @@ fn facts() -> Facts {
         conflicts: 0,
         undeliverable: 0,
         missing_objects: 0,
+        missing_parts: 0,
         pinned_bytes: 50,
         pinned_bytes_max: 100,
         evictable_bytes: 0,
@@ -52,12 +53,14 @@ fn facts() -> Facts {
         status,
         directories,
         corrupt_records: 0,
+        damaged: None,
         pinned_bytes_max: 100,
         under_stores: vec![("s3://bucket".into(), state)],
         troubles: vec![("s3://bucket".into(), None)],
         rejected_pinned_full: 0,
         rejected_disk_full: 0,
         users_file: None,
+        replaced_rules: None,
     }
 }
 
@@ -80,8 +83,10 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "conflict",
             "undeliverable",
             "objects-missing",
+            "parts-missing",
             "writes-rejected",
             "users-file-refused",
+            "policies-replaced",
             "disks-full",
             "pinned-nearly-full",
             "directory-failed",
@@ -108,7 +113,16 @@ fn each_trouble_has_its_notice_with_the_figures() {
         "",
         "the oldest write waits for the under store since 31 min; 4 objects, 5 MiB behind it",
     );
-    check(|facts| facts.corrupt_records = 2, "corruption", "", "2 records have been found damaged since the start");
+    check(
+        |facts| {
+            facts.corrupt_records = 2;
+            let (directory, file) = ("/data".into(), "00000003.bulk".into());
+            facts.damaged = Some(DamagedPlace { directory, file, offset: 4096 });
+        },
+        "corruption",
+        "",
+        "2 records have been found damaged since the start, the last one in /data/00000003.bulk at byte 4096",
+    );
     check(
         |facts| facts.status.conflicts = 1,
         "conflict",
@@ -126,6 +140,13 @@ fn each_trouble_has_its_notice_with_the_figures() {
         "objects-missing",
         "",
         "the bytes of 3 acknowledged objects are missing",
+    );
+    check(|facts| facts.status.missing_parts = 2, "parts-missing", "", "2 parts of open multipart uploads are lost");
+    check(
+        |facts| facts.replaced_rules = Some(ReplacedRules { rules: 2, version: 7 }),
+        "policies-replaced",
+        "",
+        "the path policies of the configuration have changed, and have replaced 2 rules that were changed at run time, as version 7 has them",
     );
     check(
         |facts| facts.status.pinned_bytes = 95,

@@ -1,0 +1,83 @@
+//! Whether a directory under store is the one that the store has been used with. A disk that is not mounted leaves a
+//! missing or empty directory, which looks like a new under store: all buckets would be gone, and what is written would
+//! go to another disk.
+
+use std::path::Path;
+
+use forebay_cache::Mounts;
+use forebay_catalog::{Catalog, Error, records};
+use forebay_types::BucketName;
+
+use crate::config::{Config, Place};
+use crate::failure::Failure;
+
+/// What every directory has that was part of a store before: `docs/on-disk-format.md`.
+const IDENTITY: &str = "identity";
+
+/// Records that are looked at in one go.
+const SCAN_RECORDS: usize = 1000;
+
+/// Whether none of the data directories was part of a store before.
+pub(crate) fn is_store_new(config: &Config) -> bool {
+    !config.store.data_dirs.iter().any(|directory| directory.join(IDENTITY).exists())
+}
+
+/// Before the directory is made: only a first start may do that.
+///
+/// # Errors
+/// What to do about it.
+pub(crate) fn check_present(config: &Config, directory: &Path) -> Result<(), String> {
+    if directory.exists() || is_store_new(config) {
+        return Ok(());
+    }
+    let shown = directory.display();
+    Err(format!("the directory {shown} is missing, and this store has been used before: {}", cure(directory, "BUCKET")))
+}
+
+/// When the catalog can be read, and before anything is served.
+///
+/// # Errors
+/// What to do about it.
+pub(crate) async fn check_buckets(config: &Config, mounts: &Mounts, catalog: &dyn Catalog) -> Result<(), Failure> {
+    let directory = config.root.as_ref().and_then(Place::directory);
+    let (Some(directory), Some(root)) = (directory, &mounts.root) else { return Ok(()) };
+    // One that can't be read is told by its probe.
+    if !root.list().await.is_ok_and(|found| found.is_empty()) {
+        return Ok(());
+    }
+    let known = known_bucket(mounts, catalog).await.map_err(|error| Failure::of("the catalog", &error))?;
+    let Some(bucket) = known else { return Ok(()) };
+    let shown = directory.display();
+    Err(Failure::Failed(format!(
+        "under_store.url: the directory {shown} has no buckets, and this store knows the bucket {bucket} there: {}",
+        cure(directory, bucket.as_str())
+    )))
+}
+
+fn cure(directory: &Path, bucket: &str) -> String {
+    let path = directory.join(bucket);
+    format!(
+        "its disk is probably not mounted. Mount it and start again; if a new, empty under store is meant, make one bucket in it first (mkdir -p {})",
+        path.display()
+    )
+}
+
+/// A bucket of `under_store.url` that has been seen, or has objects that wait here.
+async fn known_bucket(mounts: &Mounts, catalog: &dyn Catalog) -> Result<Option<BucketName>, Error> {
+    let is_there = |bucket: &BucketName| !mounts.mounts.contains_key(bucket);
+    let ranges = [records::all_buckets_range(), records::all_objects_range()];
+    for (mut from, to) in ranges {
+        loop {
+            let found = catalog.scan(&from, &to, SCAN_RECORDS).await?;
+            let Some((last, _)) = found.last() else { break };
+            from = records::successor(last);
+            let bucket_of = |key: &[u8]| {
+                records::parse_bucket_key(key).or_else(|| records::parse_object_key(key).map(|path| path.bucket))
+            };
+            if let Some(bucket) = found.iter().filter_map(|(key, _)| bucket_of(key)).find(is_there) {
+                return Ok(Some(bucket));
+            }
+        }
+    }
+    Ok(None)
+}
