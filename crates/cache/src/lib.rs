@@ -288,7 +288,7 @@ impl Cache {
     }
 }
 
-/// What [`Cache::status`] tells.
+/// The result of [`Cache::status`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -301,11 +301,10 @@ pub struct Status {
     /// Objects and deletes that the under store refuses, see [`Cache::undeliverable`].
     #[serde(default)]
     pub undeliverable: u64,
-    /// Acknowledged objects whose bytes are missing: a directory was forgotten, or a file is gone. As the start has
-    /// found them.
+    /// Acknowledged objects whose bytes the start found missing, because a directory was forgotten or a file is gone.
     #[serde(default)]
     pub missing_objects: u64,
-    /// The same of parts of open multipart uploads.
+    /// Parts of open multipart uploads whose bytes are missing for the same reasons.
     #[serde(default)]
     pub missing_parts: u64,
     pub pinned_bytes: u64,
@@ -313,12 +312,12 @@ pub struct Status {
     #[serde(default)]
     pub pinned_bytes_max: u64,
     pub evictable_bytes: u64,
-    /// What can be written now.
+    /// Bytes that can be written now.
     pub free_bytes: u64,
-    /// Of the capacity, what others on the file systems have taken.
+    /// The part of the capacity that other programs on the file systems have taken.
     #[serde(default)]
     pub unavailable_bytes: u64,
-    /// The rest of the capacity: headers, records of deletes, and what was overwritten or evicted and waits for
+    /// The rest of the capacity: headers, records of deletes, and data that was overwritten or evicted and waits for
     /// reclaim.
     #[serde(default)]
     pub overhead_bytes: u64,
@@ -327,8 +326,8 @@ pub struct Status {
     pub rejected_pinned_full: u64,
     #[serde(default)]
     pub rejected_disk_full: u64,
-    /// The most that objects may take: the size of the store but for its index.
+    /// The most bytes that objects may take: the size of the store without its index.
     pub capacity_bytes: u64,
-    /// Directories that take no more writes, and why.
+    /// Directories that accept no more writes, and the reasons.
     pub failed_directories: Vec<String>,
 }

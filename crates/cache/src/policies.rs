@@ -214,7 +214,7 @@ pub struct PolicyVersion {
     pub by: String,
     /// `edit`, `configuration` or `rollback to N`.
     pub reason: String,
-    /// What it changed.
+    /// The changes.
     pub changes: Vec<PolicyChange>,
 }
 
@@ -231,7 +231,7 @@ impl Cache {
         self.worker.policies.replaced()
     }
 
-    /// The versions that are kept, the newest first: a hundred.
+    /// The versions in the history, the newest first: at most a hundred.
     pub async fn policy_history(&self) -> Result<Vec<PolicyVersion>> {
         let (from, to) = records::all_policy_versions_range();
         let found = self.worker.catalog.scan(&from, &to, usize::MAX).await?;
@@ -239,7 +239,7 @@ impl Cache {
         versions.collect()
     }
 
-    /// The rules of a version that is kept.
+    /// The rules of a version in the history.
     ///
     /// # Errors
     /// `NotFound`.

@@ -15,7 +15,7 @@ use crate::worker::{Current, Worker};
 use crate::write::change::end_intent;
 use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, to_the_end};
 
-/// What waits for the under store.
+/// The kind of a pending change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UndeliverableChange {
@@ -32,12 +32,12 @@ pub struct Undeliverable {
     pub change: UndeliverableChange,
     /// Zero for a delete.
     pub size: u64,
-    /// Of the version that waits.
+    /// The generation of the pending version.
     pub generation: u64,
     pub dirty_since_ms: u64,
-    /// Since when it is refused, as far as this process knows.
+    /// The time of the first refusal that this process knows of.
     pub refused_since_ms: u64,
-    /// How often in a row.
+    /// Consecutive refusals.
     pub tries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try_in_ms: Option<u64>,
@@ -45,21 +45,21 @@ pub struct Undeliverable {
     pub reason: String,
 }
 
-/// In order of their paths.
+/// Sorted by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UndeliverablePage {
     pub objects: Vec<Undeliverable>,
-    /// Where the next page starts after, when there may be one.
+    /// The path after which the next page starts, if there may be one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// What becomes of an undeliverable object.
+/// What to do with an undeliverable object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It stays here, as a transient object.
     Keep,
-    /// It is dropped, and what the under store has counts.
+    /// It is dropped, and the under store's version is valid.
     Discard,
 }
 
