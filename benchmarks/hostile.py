@@ -152,10 +152,10 @@ def slow_documents(neighbours, server):
 
 
 HOSTILE = {
-    "100 slow readers of what is overwritten": slow_readers,
-    "keys of 128 levels": deep_keys,
-    "8 writers of keys of 128 levels, WRITE_THROUGH": deep_keys_through,
-    "8 listings of 100,000 names that change": long_listings,
+    "100 slow readers of overwritten objects": slow_readers,
+    "keys with 128 levels": deep_keys,
+    "8 writers of keys with 128 levels, WRITE_THROUGH": deep_keys_through,
+    "8 listings of 100,000 changing names": long_listings,
     "10 slow chunks of 16 MiB": slow_chunks,
     "550 slow documents": slow_documents,
 }
@@ -205,11 +205,11 @@ def hostile(setting, seconds=20):
                 measure(name)
             finally:
                 neighbours.end()
-    section = Section("hostile", "A tenant beside others that hold on to what they get, WRITE_BACK to a directory", ("p50", "p99", "max", "errors"), rows)
+    section = Section("hostile", "A tenant next to hostile tenants, WRITE_BACK to a directory", ("p50", "p99", "max", "errors"), rows)
     for name in HOSTILE:
         for operation in LOADS:
             ratio = rows[f"{operation}, {name}"]["p99"] / rows[f"{operation}, alone"]["p99"]
-            section.at_most(f"{operation}: p99 at most 3x beside {name}", ratio, 3)
-        section.at_most(f"until persisted at most 1 s beside {name}", rows[f"until persisted, {name}"]["p50"] / 1000, 1, " s")
+            section.at_most(f"{operation}: p99 at most 3x next to {name}", ratio, 3)
+        section.at_most(f"until persisted at most 1 s next to {name}", rows[f"until persisted, {name}"]["p50"] / 1000, 1, " s")
     section.at_most("no request of the tenant fails", sum(row.get("errors", 0) for row in rows.values()), 0, "", 0)
     return [section]

@@ -7,9 +7,9 @@ UNITS = {
     "p50": ("p50 ms", "{:.2f}"),
     "p99": ("p99 ms", "{:.2f}"),
     "ready": ("ready after s", "{:.1f}"),
-    "normal": ("as before after s", "{:.0f}"),
+    "normal": ("recovered after s", "{:.0f}"),
     "hits": ("hits %", "{:.1f}"),
-    "each": ("KiB of memory for each", "{:.0f}"),
+    "each": ("KiB of memory per connection", "{:.0f}"),
     "p999": ("p99.9 ms", "{:.2f}"),
     "max": ("longest ms", "{:.1f}"),
     "errors": ("failed", "{:,.0f}"),
@@ -63,8 +63,8 @@ class Section:
         if self.chart:
             lines += [f"![{self.title}: {UNITS[self.chart][0]}](images/performance-{self.name}.svg)", ""]
         if self.bars:
-            lines += ["| bar | measured | |", "|---|---:|---|"]
-            lines += [f"| {text} | {measured} | {'holds' if holds else '**missed**'} |" for text, measured, holds in self.bars]
+            lines += ["| target | measured | |", "|---|---:|---|"]
+            lines += [f"| {text} | {measured} | {'met' if holds else '**missed**'} |" for text, measured, holds in self.bars]
             lines.append("")
         lines += [f"- {note}" for note in self.notes]
         return "\n".join(lines).rstrip() + "\n"

@@ -79,7 +79,7 @@ def small_puts(setting):
         def contenders(concurrent):
             ours = {
                 "Forebay": putting(setting, near, size, concurrent, drain=near),
-                "Forebay before a directory": putting(setting, local, size, concurrent, drain=local),
+                "Forebay in front of a directory": putting(setting, local, size, concurrent, drain=local),
                 "Forebay, TRANSIENT": putting(setting, pure, size, concurrent),
             }
             return ours | {name: putting(setting, server, size, concurrent) for name, server in others.items()}
@@ -94,17 +94,17 @@ def small_puts(setting):
     columns = ("p50", "p99", "rate", "cpu")
     first = Section("put-1", "PUT 10 KiB, 1 connection", columns, one)
     over = one["Forebay"]["p50"] - one["append and fdatasync"]["p50"]
-    first.at_most("p50 at most 0.3 ms above that of an append with `fdatasync`", over, 0.3, " ms")
-    first.at_least("15x faster than S3 at 30 ms", one["MinIO at 30 ms"]["p50"] / one["Forebay"]["p50"], 15)
+    first.at_most("p50 at most 0.3 ms above an append with `fdatasync`", over, 0.3, " ms")
+    first.at_least("at least 15x faster than S3 at 30 ms", one["MinIO at 30 ms"]["p50"] / one["Forebay"]["p50"], 15)
     second = Section("put-64", "PUT 10 KiB, 64 connections", columns, many, chart="cpu")
     ours = many["Forebay"]
-    second.at_least("15x MinIO's rate", ours["rate"] / many["MinIO"]["rate"], 15)
-    second.at_least("MinIO's processor time for each PUT at least 20x", many["MinIO"]["cpu"] / ours["cpu"], 20)
-    second.at_least("versitygw's at least 8x", many["versitygw"]["cpu"] / ours["cpu"], 8)
+    second.at_least("at least 15x MinIO's rate", ours["rate"] / many["MinIO"]["rate"], 15)
+    second.at_least("MinIO's processor time per PUT at least 20x Forebay's", many["MinIO"]["cpu"] / ours["cpu"], 20)
+    second.at_least("versitygw's processor time per PUT at least 8x Forebay's", many["versitygw"]["cpu"] / ours["cpu"], 8)
     second.at_most("p99 at most 5x p50", ours["p99"] / ours["p50"], 5)
     second.notes.append(
-        "Forebay's processor time holds the uploads that happen meanwhile, to an S3 that answers in 30 ms, or to a directory on the same disk, "
-        "which syncs each file and its name; under TRANSIENT there are none."
+        "Forebay's processor time includes the uploads in the background. They go to an S3 that answers in 30 ms, or to a directory on the same "
+        "disk, where each file and its name are synced. TRANSIENT uploads nothing."
     )
     return [first, second]
 
@@ -127,9 +127,9 @@ def small_gets(setting):
     first.at_most("p50 at most 0.3 ms", one["Forebay"]["p50"], 0.3, " ms")
     second = Section("get-64", "GET 10 KiB just written, 64 connections", columns, many, chart="cpu")
     ours = many["Forebay"]["cpu"]
-    second.at_least("MinIO's processor time for each GET at least 15x", many["MinIO"]["cpu"] / ours, 15)
-    second.at_least("versitygw's at least 4x", many["versitygw"]["cpu"] / ours, 4)
-    second.at_most("at most 2.5x that of hyper alone", ours / many["hyper alone"]["cpu"], 2.5)
+    second.at_least("MinIO's processor time per GET at least 15x Forebay's", many["MinIO"]["cpu"] / ours, 15)
+    second.at_least("versitygw's processor time per GET at least 4x Forebay's", many["versitygw"]["cpu"] / ours, 4)
+    second.at_most("processor time at most 2.5x that of hyper alone", ours / many["hyper alone"]["cpu"], 2.5)
     return [first, second]
 
 
@@ -168,11 +168,11 @@ def large_puts(setting):
     ):
         section = Section(name, title, ("p50", "p99", "bytes", "cpu"), rows, chart="bytes")
         ours = rows["Forebay, TRANSIENT"]
-        section.at_least("MinIO's processor time for each byte at least 4x", rows["MinIO"]["cpu"] / ours["cpu"], 4)
+        section.at_least("MinIO's processor time per byte at least 4x Forebay's", rows["MinIO"]["cpu"] / ours["cpu"], 4)
         share = 100 * ours["bytes"] / min(hashing, disk)
-        section.at_least("at least 60 % of the disk's bandwidth or of hashing, whichever is lower", share, 60, " %")
+        section.at_least("at least 60 % of the bandwidth of the disk or of hashing, whichever is lower", share, 60, " %")
         section.notes.append(
-            f"The disk takes {disk / 1e6:,.0f} MB/s; one core makes SHA-256 and MD5 of {hashing / 1e6:,.0f} MB/s, both of all bytes."
+            f"The disk takes {disk / 1e6:,.0f} MB/s; one core hashes {hashing / 1e6:,.0f} MB/s with both SHA-256 and MD5."
         )
         sections.append(section)
     return sections
@@ -189,8 +189,8 @@ def large_gets(setting):
     section = Section("get-large", "GET 10 MiB cached, 16 connections", ("p50", "p99", "bytes", "cpu"), rows, chart="cpu")
     ours = rows["Forebay"]
     section.at_most("processor time at most 1.5x that of hyper alone", ours["cpu"] / rows["hyper alone"]["cpu"], 1.5)
-    section.at_most("no more than versitygw's", ours["cpu"] / rows["versitygw"]["cpu"], 1)
-    section.at_least("3x MinIO's rate", ours["bytes"] / rows["MinIO"]["bytes"], 3)
+    section.at_most("processor time no more than versitygw's", ours["cpu"] / rows["versitygw"]["cpu"], 1)
+    section.at_least("at least 3x MinIO's rate", ours["bytes"] / rows["MinIO"]["bytes"], 3)
     return [section]
 
 
@@ -204,7 +204,7 @@ def ranges(setting):
     section = Section("ranges", "Ranges of 64 KiB of 1 GiB, 1 connection", ("p50", "p99", "rate", "cpu", "read"), rows)
     section.at_most("p50 at most 0.5 ms", rows["Forebay"]["p50"], 0.5, " ms")
     # Ranges begin anywhere, and the disk is read in blocks of 4 KiB.
-    section.at_most("bytes read from disk for each byte sent at most 1 + 2 blocks", rows["Forebay"]["read"], 1 + 2 * 4 / 64)
+    section.at_most("bytes read from disk per byte sent: at most 1, plus two blocks per range", rows["Forebay"]["read"], 1 + 2 * 4 / 64)
     return [section]
 
 
@@ -238,12 +238,12 @@ def persisting(setting):
             fill(number, "fill-2")
             drains.append(drain(near))
             near.wait_until_drained(600)
-    rows = {"PUT, nothing waits": medians(idle), "PUT, while a backlog drains": medians(busy), "uploads": medians(drains)}
+    rows = {"PUT, no backlog": medians(idle), "PUT, while a backlog drains": medians(busy), "uploads": medians(drains)}
     section = Section("persist", "Uploads of 10 KiB to an S3 at 30 ms", ("p50", "p99", "rate", "cpu"), rows)
-    section.at_least("2,000 objects per second", rows["uploads"]["rate"], 2000, "/s", 0)
-    section.at_most("with at most 500 µs of processor time for each", rows["uploads"]["cpu"], 500, " µs", 0)
-    ratio = rows["PUT, while a backlog drains"]["p99"] / rows["PUT, nothing waits"]["p99"]
-    section.at_most("p99 of PUT meanwhile at most 2x", ratio, 2)
+    section.at_least("at least 2,000 objects per second", rows["uploads"]["rate"], 2000, "/s", 0)
+    section.at_most("at most 500 µs of processor time per upload", rows["uploads"]["cpu"], 500, " µs", 0)
+    ratio = rows["PUT, while a backlog drains"]["p99"] / rows["PUT, no backlog"]["p99"]
+    section.at_most("p99 of PUT at most 2x while a backlog drains", ratio, 2)
     return [section]
 
 
@@ -277,10 +277,10 @@ def burst(setting):
         wild = paced("burst", 10 * rate, 60)
         drained = drain(near, 30)
     rows = {"PUT, calm": calm, "PUT, burst": wild, "uploads afterwards": drained}
-    section = Section("burst", f"60 s of {10 * rate:,} PUTs per second before an S3 that bears {rate}", ("p50", "p99", "rate", "cpu"), rows)
+    section = Section("burst", f"60 s of {10 * rate:,} PUTs per second to an S3 that accepts {rate}", ("p50", "p99", "rate", "cpu"), rows)
     section.bar("no request fails", "none failed", True)
-    section.at_most("p99 at most 2x that of calm", wild["p99"] / calm["p99"], 2)
-    section.at_least("uploads go on at the full rate of the under store", 100 * drained["rate"] / rate, 90, " %")
+    section.at_most("p99 at most 2x that without the burst", wild["p99"] / calm["p99"], 2)
+    section.at_least("uploads continue at the full rate of the under store", 100 * drained["rate"] / rate, 90, " %")
     return [section]
 
 
@@ -300,20 +300,20 @@ def misses(setting):
         many = 1_000_000
         first = interleaved(
             setting.rounds,
-            {"S3 at 30 ms": reading(small, "10KiB", many), "Forebay before it": reading(behind, "10KiB", many)},
+            {"S3 at 30 ms": reading(small, "10KiB", many), "Forebay in front of it": reading(behind, "10KiB", many)},
         )
         # What one connection to S3 carries: 85 to 90 MB/s, says "Performance guidelines for Amazon S3".
         options = ("--delay", "30ms", "--obj.size", "1GiB", "--stream-bandwidth", "90MiB")
         large = stack.enter_context(setting.started(peers.Bare, *options))
         before = stack.enter_context(setting.started(peers.Forebay, behind=large))
-        cold = {"S3 at 30 ms": reading(large, "1GiB", many), "Forebay before it": reading(before, "1GiB", many)}
+        cold = {"S3 at 30 ms": reading(large, "1GiB", many), "Forebay in front of it": reading(before, "1GiB", many)}
         streams = interleaved(min(setting.rounds, 3), cold)
     one = Section("miss", "First GET of 10 KiB, 1 connection", ("first", "p50", "p99", "cpu"), first)
-    over = first["Forebay before it"]["first"] - first["S3 at 30 ms"]["first"]
-    one.at_most("first byte at most 1 ms after that of the under store", over, 1, " ms")
+    over = first["Forebay in front of it"]["first"] - first["S3 at 30 ms"]["first"]
+    one.at_most("first byte at most 1 ms later than from the under store", over, 1, " ms")
     two = Section("cold-stream", "First GET of 1 GiB, 1 connection", ("first", "p50", "bytes", "cpu"), streams)
-    two.at_least("3x the rate of one stream", streams["Forebay before it"]["bytes"] / streams["S3 at 30 ms"]["bytes"], 3)
-    two.notes.append("One connection to the under store carries 90 MiB/s, as one to Amazon S3 does by its performance guidelines.")
+    two.at_least("at least 3x the rate of one stream", streams["Forebay in front of it"]["bytes"] / streams["S3 at 30 ms"]["bytes"], 3)
+    two.notes.append("One connection to the under store carries 90 MiB/s. Amazon's performance guidelines give this figure for S3.")
     return [one, two]
 
 
@@ -356,14 +356,14 @@ def neighbours(setting, objects=100):
             rounds = range(setting.rounds, 2 * setting.rounds)
             beside = [medians([measure(number) for number in rounds]) for measure in (reading, persisting)]
         for rows, before, after in zip((reads, uploads), alone, beside, strict=True):
-            rows[f"alone, before: {name}"], rows[f"beside: {name}"] = before, after
-    titles = ("First GET of 10 KiB from an S3 at 5 ms, beside another that is not well", "Until an object is in a directory, beside an S3 that is not well")
+            rows[f"alone, before: {name}"], rows[f"next to: {name}"] = before, after
+    titles = ("First GET of 10 KiB from an S3 at 5 ms, next to a mount that is failing", "Time until an object is persisted to a directory, next to a mount that is failing")
     sections = []
     for title, rows, columns in zip(titles, (reads, uploads), (("p50", "p99", "rate"), ("p50", "p99")), strict=True):
         section = Section("neighbours-" + ("reads" if rows is reads else "uploads"), title, columns, rows)
         for name in TROUBLED:
-            ratio = rows[f"beside: {name}"]["p99"] / rows[f"alone, before: {name}"]["p99"]
-            section.at_most(f"p99 at most 2x beside: {name}", ratio, 2)
+            ratio = rows[f"next to: {name}"]["p99"] / rows[f"alone, before: {name}"]["p99"]
+            section.at_most(f"p99 at most 2x next to: {name}", ratio, 2)
         sections.append(section)
     return sections
 
@@ -413,7 +413,7 @@ def growth(setting, small=10_000, large=5_000_000):
     section = Section("growth", f"From {small:,} to {large:,} objects of 1 KiB", ("p50", "p99", "rate", "cpu", "memory"), rows)
     for name in ("PUT", "GET"):
         ratio = rows[f"{name} among {large:,}"]["rate"] / rows[f"{name} among {small:,}"]["rate"]
-        section.at_least(f"rate of {name} at least 80 % of the small case", 100 * ratio, 80, " %")
+        section.at_least(f"rate of {name} at least 80 % of that with few objects", 100 * ratio, 80, " %")
     section.at_most("memory after a restart at most 1 GiB", memory / (1 << 20), 1024, " MiB", 0)
     section.at_most("ready within 5 s after a clean stop", clean, 5, " s", 1)
     section.at_most("ready within 20 s after SIGKILL", killed, 20, " s", 1)
@@ -445,10 +445,10 @@ def listing(setting, count=1_000_000):
                 anywhere.append(1000 * (time.perf_counter() - begin))
     anywhere.sort()
     python = {"p50": anywhere[len(anywhere) // 2], "p99": anywhere[len(anywhere) * 99 // 100], "rate": None, "cpu": None}
-    rows = {"page after page": medians(pages), "anywhere, with and without delimiter (boto3)": python}
+    rows = {"consecutive pages": medians(pages), "pages from anywhere, with and without a delimiter (boto3)": python}
     section = Section("list", f"Pages of 1,000 keys out of {count:,}", ("p50", "p99", "rate", "cpu"), rows)
-    section.at_most("p50 at most 15 ms", rows["page after page"]["p50"], 15, " ms", 1)
-    section.notes.append("The second line holds what boto3 takes to parse a page, some 20 ms.")
+    section.at_most("p50 at most 15 ms", rows["consecutive pages"]["p50"], 15, " ms", 1)
+    section.notes.append("The second line includes the time in which boto3 parses a page, about 20 ms.")
     return [section]
 
 
@@ -461,7 +461,7 @@ def amplification(setting):
             rows[f"{size}, {concurrent} connections"] = medians([measure(number) for number in range(setting.rounds)])
     section = Section("amplification", "Bytes to disk", ("amplification", "rate", "bytes"), rows)
     for name, row in rows.items():
-        section.at_most(f"{name}: at most 1.3x what was acknowledged", row["amplification"], 1.3)
+        section.at_most(f"{name}: at most 1.3x the acknowledged bytes", row["amplification"], 1.3)
     return [section]
 
 

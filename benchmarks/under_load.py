@@ -30,7 +30,7 @@ PERIOD_SECONDS = 10
 COLUMNS = ("p50", "p99", "p999", "max", "errors")
 # Objects of this bucket stay in the cache alone.
 KEPT = '[[policy]]\npath = "/kept"\nwriteMode = "TRANSIENT"\n'
-DISK = "append and fdatasync meanwhile"
+DISK = "append and fdatasync at the same time"
 
 
 @contextlib.contextmanager
@@ -105,16 +105,16 @@ def full(setting):
             with probing(setting.directory) as disk:
                 measured = measure(server, MIXED, 2 * setting.rounds)
         rows |= {f"{what}, {name}": row for what, row in (measured | {DISK: disk}).items()}
-    section = Section("full", "A mixed load on a cache with room for all of it, and on a full one", COLUMNS, rows)
+    section = Section("full", "A mixed load on a cache with room for everything, and on a full cache", COLUMNS, rows)
     for what in MIXED:
         ratio = rows[f"{what}, full"]["p99"] / rows[f"{what}, empty"]["p99"]
-        section.at_most(f"{what}: p99 on the full one at most 2x", ratio, 2)
+        section.at_most(f"{what}: p99 on the full cache at most 2x", ratio, 2)
     section.at_most("no request fails", sum(row["errors"] for row in rows.values()), 0, "", 0)
     put = rows["PUT 10 KiB, full"]["max"] - rows[f"{DISK}, full"]["max"]
-    section.at_most("longest PUT on the full one at most 100 ms above what the disk takes", put, 100, " ms", 0)
+    section.at_most("longest PUT on the full cache at most 100 ms above the disk's own time", put, 100, " ms", 0)
     section.notes.append(
-        "At the same time: 200 PUTs of 10 KiB, 150 GETs (Zipf, of 20,000 objects), 5 pages and half an upload a second, before an S3 "
-        "at 5 ms. The full cache has 2 GiB."
+        "Each second has 200 PUTs of 10 KiB, 150 GETs (Zipf distribution over 20,000 objects), 5 pages of listings and half an upload. "
+        "The under store is an S3 at 5 ms. The full cache has 2 GiB."
     )
     return [section]
 
@@ -136,16 +136,16 @@ def beside(setting):
         for name, load_beside in ((None, {}), *((name, {name: command}) for name, command in others.items())):
             with probing(setting.directory) as disk:
                 measured = measure(server, puts | load_beside, setting.rounds)
-            label = f"beside {name}" if name else "alone"
+            label = f"next to {name}" if name else "alone"
             rows[f"PUT 10 KiB, {label}"] = measured["PUT 10 KiB"]
             if name:
                 rows[name] = measured[name]
             rows[f"{DISK}, {label}"] = disk
-    section = Section("beside", "500 PUTs of 10 KiB a second beside others, TRANSIENT, on a full cache", (*COLUMNS, "bytes"), rows)
+    section = Section("beside", "500 PUTs of 10 KiB per second next to other loads, TRANSIENT, on a full cache", (*COLUMNS, "bytes"), rows)
     for name in others:
-        ratio = rows[f"PUT 10 KiB, beside {name}"]["p99"] / rows["PUT 10 KiB, alone"]["p99"]
-        section.at_most(f"p99 beside {name} at most 2x", ratio, 2)
-    section.notes.append("Reads of 1 GiB begin every 5 s, 205 MB/s in all, and leave the cache with no second read. A page is asked for 50 times a second.")
+        ratio = rows[f"PUT 10 KiB, next to {name}"]["p99"] / rows["PUT 10 KiB, alone"]["p99"]
+        section.at_most(f"p99 next to {name} at most 2x", ratio, 2)
+    section.notes.append("A read of 1 GiB begins every 5 s, which makes 205 MB/s. These objects leave the cache without a second read. The listing load requests 50 pages per second.")
     return [section]
 
 
@@ -163,11 +163,11 @@ def snapshots(setting, count=1_000_000):
                 rows |= {f"{what}, {name}": row for what, row in measure(server, puts, max(6, 2 * setting.rounds)).items()}
             rows[f"{DISK}, {name}"] = disk
             written = server.metrics()["forebay_store_snapshots_total"] - before
-    section = Section("snapshots", f"1,000 PUTs of 10 KiB a second among {count:,} objects, while snapshots are written", COLUMNS, rows)
+    section = Section("snapshots", f"1,000 PUTs of 10 KiB per second among {count:,} objects, while snapshots are written", COLUMNS, rows)
     many = rows[f"PUT 10 KiB, {count:,} objects"]
     section.at_most("p99 at most 2x", many["p99"] / rows["PUT 10 KiB, few objects"]["p99"], 2)
-    section.at_most("longest PUT at most 100 ms above what the disk takes", many["max"] - rows[f"{DISK}, {count:,} objects"]["max"], 100, " ms", 0)
-    section.at_least("snapshots that were written meanwhile", written, 1, "", 0)
+    section.at_most("longest PUT at most 100 ms above the disk's own time", many["max"] - rows[f"{DISK}, {count:,} objects"]["max"], 100, " ms", 0)
+    section.at_least("at least one snapshot is written", written, 1, "", 0)
     return [section]
 
 
@@ -192,7 +192,7 @@ def restarts(setting, count=1_000_000, before=10, after=40):
             seconds = running.result()
             rows |= {f"{what}, {name}": ready | recovery(seconds[what], OPERATIONS[loads[what][0]], before) for what in loads}
     section = Section("restarts", f"A restart under load, with {count:,} objects", ("ready", "normal", "p99"), rows)
-    section.notes.append("As before: three seconds in a row without an error, and with a p99 of at most twice that before the restart.")
+    section.notes.append("*Recovered* means three consecutive seconds without an error, and with a p99 of at most twice that before the restart.")
     return [section]
 
 
@@ -220,12 +220,12 @@ def connections(setting, count=2_000, rate=400):
             measured = load.run(server, *words, "--concurrent", number, "--duration", "60s")
             look.join()
             rows[f"{number:,} connections"] = figures(measured, "GET") | {"each": (during[0] - memory) / number / 1024}
-    section = Section("connections", f"{rate} GETs of 10 KiB a second, over few connections and over many", ("p50", "p99", "cpu", "each"), rows)
+    section = Section("connections", f"{rate} GETs of 10 KiB per second, over few and over many connections", ("p50", "p99", "cpu", "each"), rows)
     many, few = rows[f"{count:,} connections"], rows["10 connections"]
-    section.at_most("p99 over many at most 2x", many["p99"] / few["p99"], 2)
-    section.notes.append("To connect is part of it: each connection is used once in five seconds, for a minute.")
+    section.at_most("p99 over many connections at most 2x", many["p99"] / few["p99"], 2)
+    section.notes.append("The time includes connecting. With 2,000 connections, each is used once in five seconds, for a minute.")
     section.at_most("processor time at most 1.5x", many["cpu"] / few["cpu"], 1.5)
-    section.at_most("memory for each connection at most 64 KiB", many["each"], 64, " KiB", 0)
+    section.at_most("memory per connection at most 64 KiB", many["each"], 64, " KiB", 0)
     return [section]
 
 
@@ -249,8 +249,8 @@ def eviction(setting, seconds=40):
             read = sum(rounds[0]["operations"]["GET"]["bytesPerSecond"] for rounds in measured.values()) * seconds
             hits = total.get("memory", 0) + total.get("disk", 0)
             rows[order] = by_period(measured["trace"], "GET") | {"hits": 100 * hits / sum(total.values()), "amplification": written / read}
-    section = Section("eviction", "GETs of 64 KiB by Zipf beside a scan, of two and a half times what the cache holds", ("hits", "amplification", "p50", "p99"), rows)
-    section.notes.append("600 GETs a second of 40,000 objects, and 200 of as many others one after the other; the cache has 1 GiB, its memory tier 16 MiB. Bytes are written for each byte read, those of the scan included.")
+    section = Section("eviction", "GETs of 64 KiB in a Zipf distribution next to a scan, over 2.5 times what the cache holds", ("hits", "amplification", "p50", "p99"), rows)
+    section.notes.append("600 GETs per second read 40,000 objects, and a sequential scan reads 200 of another 40,000 per second. The cache has 1 GiB, and its memory tier 16 MiB. \"Bytes written per byte\" counts the bytes that both loads read.")
     return [section]
 
 

@@ -103,7 +103,7 @@ def zero_bytes(scene):
     assert list(scene.client.list(scene.bucket)[0]) == ["empty"]
 
 
-@scenario("large upload and download by the client's manager", "upload", "download")
+@scenario("large upload and download with the client's transfer manager", "upload", "download")
 def large_object(scene):
     source, target = scene.tmp / "source", scene.tmp / "target"
     source.write_bytes(os.urandom(33 * MIB + 7))
@@ -114,7 +114,7 @@ def large_object(scene):
     assert hashlib.sha256(target.read_bytes()).digest() == digest
 
 
-@scenario("many files at once by the client's manager", "upload_tree", "download_tree")
+@scenario("many files at once with the client's transfer manager", "upload_tree", "download_tree")
 def concurrent_transfers(scene):
     source, target = scene.tmp / "source", scene.tmp / "target"
     sizes = {f"dir-{number % 3}/file {number}": number * 1009 for number in range(30)} | {"big/a": 9 * MIB, "big/b": 9 * MIB + 1}
@@ -129,7 +129,7 @@ def concurrent_transfers(scene):
         assert (target / name).read_bytes() == (source / name).read_bytes() == scene.stored(f"tree/{name}"), name
 
 
-@scenario("multipart upload that is taken up again", "create_upload", "upload_part", "list_parts", "complete_upload")
+@scenario("resumed multipart upload", "create_upload", "upload_part", "list_parts", "complete_upload")
 def multipart_resume(scene):
     client, bucket, key = scene.client, scene.bucket, "in parts"
     bodies = {1: os.urandom(5 * MIB), 2: os.urandom(5 * MIB), 3: os.urandom(1000)}
@@ -179,7 +179,7 @@ def compare_and_swap(scene):
     assert scene.stored("swap") == b"two"
 
 
-@scenario("copy on the server", "copy")
+@scenario("server-side copy", "copy")
 def copy(scene):
     body = os.urandom(100_000)
     scene.s3.put_object(Bucket=scene.bucket, Key="from here+there", Body=body, ContentType="image/png", Metadata={"a": "b"})
@@ -189,7 +189,7 @@ def copy(scene):
     assert (copied["ContentType"], copied["Metadata"].get("a")) == ("image/png", "b")
 
 
-@scenario("rename on the server", "rename")
+@scenario("server-side rename", "rename")
 def rename(scene):
     """What table formats and committers do: everything goes to a temporary name first."""
     for number in range(3):
@@ -200,7 +200,7 @@ def rename(scene):
     assert scene.keys("_temporary/") == []
 
 
-@scenario("recursive list of 10,000 keys", "list")
+@scenario("recursive listing of 10,000 keys", "list")
 def list_many(scene):
     keys, prefixes = scene.client.list(scene.many)
     assert len(keys) == 10_000 and not prefixes
@@ -209,7 +209,7 @@ def list_many(scene):
     assert sorted(keys) == [key for key in many_keys() if key.startswith("dir-07/")]
 
 
-@scenario("list with a delimiter", "list")
+@scenario("listing with a delimiter", "list")
 def list_with_delimiter(scene):
     keys, prefixes = scene.client.list(scene.many, "", "/")
     assert (sorted(keys), sorted(prefixes)) == ([], [f"dir-{number:02}/" for number in range(100)])
@@ -217,7 +217,7 @@ def list_with_delimiter(scene):
     assert (sorted(keys), list(prefixes)) == ([f"dir-42/file-{number:03}" for number in range(100)], [])
 
 
-@scenario("odd keys", "put", "get", "head", "list", "delete")
+@scenario("unusual keys", "put", "get", "head", "list", "delete")
 def odd_keys(scene):
     client, bucket = scene.client, scene.bucket
     keys = scene.odd_keys()
@@ -236,7 +236,7 @@ def odd_keys(scene):
     assert scene.keys() == []
 
 
-@scenario("odd keys in a batch deletion", "delete_many")
+@scenario("unusual keys in a batch deletion", "delete_many")
 def odd_keys_in_a_batch(scene):
     keys = list(scene.odd_keys())
     for key in keys:
@@ -265,7 +265,7 @@ def tags(scene):
     check_tags(scene, {"team": "data platform", "size": "x/y=z+1"})
 
 
-@scenario("tags beyond ASCII", "put_tags", "get_tags", "unicode_tags")
+@scenario("non-ASCII tags", "put_tags", "get_tags", "unicode_tags")
 def unicode_tags(scene):
     check_tags(scene, {"größe": "Zürich 文"})
 
@@ -288,7 +288,7 @@ def metadata(scene):
     assert stored["ContentType"] == "application/x-parquet" and wanted.items() <= stored["Metadata"].items()
 
 
-@scenario("metadata beyond ASCII", "put_with_unicode_metadata", "head")
+@scenario("non-ASCII metadata", "put_with_unicode_metadata", "head")
 def unicode_metadata(scene):
     """S3 answers as RFC 2047 has it. Some clients decode that, or encode so themselves; others leave it to their user."""
     scene.client.put(scene.bucket, "meta", b"m", metadata={"city": "Zürich 🦀"})
@@ -323,7 +323,7 @@ def presigned_put(scene):
     assert scene.stored("signed/a b+c") == b"from others"
 
 
-@scenario("form upload, by another process", "post_form")
+@scenario("form upload, used by another process", "post_form")
 def post_form(scene):
     url, fields = scene.client.post_form(scene.bucket, "forms/a b")
     (scene.tmp / "upload").write_bytes(b"from a form")
@@ -332,7 +332,7 @@ def post_form(scene):
     assert scene.stored("forms/a b") == b"from a form"
 
 
-@scenario("what is missing", "head", "get")
+@scenario("missing objects and buckets", "head", "get")
 def missing(scene):
     assert refusal(scene.client.head, scene.bucket, "no/such key") == "missing"
     assert refusal(scene.client.get, scene.bucket, "no/such key") == "missing"

@@ -109,13 +109,13 @@ def hours(count):
     return datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=count)
 
 
-@error("AccessControlListNotSupported", 400, "an access list that grants anything to others than the owner of the bucket")
+@error("AccessControlListNotSupported", 400, "an access control list that grants anything to anyone but the bucket owner")
 def access_lists(scene):
     yield scene.send("PUT", "/object", {"x-amz-acl": "public-read"}, b"x")
     yield scene.send("PUT", "/kept?acl", {"x-amz-grant-read": "id=x"})
 
 
-@error("AccessDenied", 403, "no signature, headers that are not signed, no right by any grant, an expired URL")
+@error("AccessDenied", 403, "a missing signature, unsigned headers, a missing grant, an expired URL")
 def access_denied(scene):
     target = f"/{scene.bucket}/kept"
     yield send(scene.server, "GET", target)
@@ -124,7 +124,7 @@ def access_denied(scene):
     yield send(scene.server, "GET", f"{target}?AWSAccessKeyId={scene.server.access_key}&Signature=c2ln&Expires=1&prefix=a")
 
 
-@error("AuthorizationHeaderMalformed", 400, "a credential scope for another region, an Authorization header that is none")
+@error("AuthorizationHeaderMalformed", 400, "a credential scope for another region, a malformed Authorization header")
 def authorization_header_malformed(scene):
     target = f"/{scene.bucket}/kept"
     headers = sign(scene.server, "GET", target)
@@ -134,7 +134,7 @@ def authorization_header_malformed(scene):
         yield send(scene.server, "GET", target, headers | {"Authorization": headers["Authorization"].replace(*change)})
 
 
-@error("AuthorizationQueryParametersError", 400, "a presigned URL that lacks a parameter, is for another region, or holds for less than 0 s or longer than 7 days")
+@error("AuthorizationQueryParametersError", 400, "a presigned URL that lacks a parameter, is for another region, or has a negative lifetime or one above 7 days")
 def authorization_query_parameters(scene):
     url = scene.s3.generate_presigned_url("get_object", {"Bucket": scene.bucket, "Key": "kept"}).removeprefix(scene.server.endpoint)
     yield send(scene.server, "GET", url.replace("X-Amz-Expires=3600", "X-Amz-Expires=604801"))
@@ -144,7 +144,7 @@ def authorization_query_parameters(scene):
     yield send(scene.server, "GET", url.replace("X-Amz-Date=", "X-Amz-Datum="))
 
 
-@error("BadDigest", 400, "a body that is not the one of Content-MD5 or of the checksum, in a header or in a trailer")
+@error("BadDigest", 400, "a body that does not match its Content-MD5, or its checksum in a header or trailer")
 def bad_digest(scene):
     yield scene.send("PUT", "/object", {"Content-MD5": md5_base64(b"other")}, b"body")
     yield scene.send("PUT", "/kept", {"x-amz-checksum-crc32": "AAAAAA=="}, b"body")
@@ -156,7 +156,7 @@ def bad_digest(scene):
 
 
 
-@error("BucketNotEmpty", 409, "DeleteBucket with objects in it")
+@error("BucketNotEmpty", 409, "DeleteBucket of a bucket that still has objects")
 def bucket_not_empty(scene):
     yield scene.send("DELETE", "")
 
@@ -175,7 +175,7 @@ def entity_too_small(scene):
     yield scene.complete(*scene.parts)
 
 
-@error("IncompleteBody", 400, "a body or a document that ends before its length, or before its last chunk")
+@error("IncompleteBody", 400, "a body or a document that ends before its declared length or before its last chunk")
 def incomplete_body(scene):
     for method, query in (("POST", "?delete="), ("PUT", "/object?tagging="), ("PUT", "")):
         document = b"<Delete><Object>"
@@ -185,7 +185,7 @@ def incomplete_body(scene):
         yield scene.chunked(kind, "no-end")
 
 
-@error("InvalidAccessKeyId", 403, "an access key that is not there")
+@error("InvalidAccessKeyId", 403, "an unknown access key")
 def invalid_access_key(scene):
     target, nobody = f"/{scene.bucket}/kept", ("AKNOBODY", scene.server.secret_key)
     for sign_so in signing.WAYS.values():
@@ -198,7 +198,7 @@ def invalid_access_key(scene):
         yield send(scene.server, "POST", form.target, form.headers, form.body)
 
 
-@error("InvalidArgument", 400, "a continuation token or an upload id marker of one's own, a part number outside 1 to 10,000, a negative limit, a bad copy source, an attribute that is none, a signature in two places, an Authorization header of another kind")
+@error("InvalidArgument", 400, "a continuation token or an upload ID marker that Forebay did not issue, a part number outside 1 to 10,000, a negative limit, an invalid copy source, an unknown object attribute, a signature in two places, an Authorization header of another scheme")
 def invalid_argument(scene):
     yield scene.send("GET", "?list-type=2&continuation-token=nonsense")
     yield scene.send("GET", "?list-type=2&max-keys=-1")
@@ -215,18 +215,18 @@ def invalid_argument(scene):
     yield scene.send("GET", "?uploads&key-marker=a&upload-id-marker=nonsense")
 
 
-@error("InvalidBucketName", 400, "CreateBucket with a name that S3 does not take")
+@error("InvalidBucketName", 400, "CreateBucket with a name that S3 does not allow")
 def invalid_bucket_name(scene):
     for name in ("ab", "UPPER", "a..b", "-a-", "192.168.1.1", "a" * 64):
         yield send_signed(scene.server, "PUT", f"/{name}")
 
 
-@error("InvalidDigest", 400, "a Content-MD5 or a checksum that is none")
+@error("InvalidDigest", 400, "a malformed Content-MD5 or checksum")
 def invalid_digest(scene):
     yield scene.send("PUT", "/object", {"Content-MD5": "nonsense"}, b"body")
 
 
-@error("InvalidPart", 400, "CompleteMultipartUpload with a part that was not uploaded, or with another ETag")
+@error("InvalidPart", 400, "CompleteMultipartUpload with a part that was not uploaded, or with a wrong ETag")
 def invalid_part(scene):
     yield scene.complete(scene.parts[0], (7, scene.parts[0][1]))
     yield scene.complete((1, '"' + "0" * 32 + '"'))
@@ -237,20 +237,20 @@ def invalid_part_number(scene):
     yield scene.send("GET", "/kept?partNumber=2")
 
 
-@error("InvalidPartOrder", 400, "CompleteMultipartUpload with parts in another order, or one twice")
+@error("InvalidPartOrder", 400, "CompleteMultipartUpload with parts out of order, or with a part listed twice")
 def invalid_part_order(scene):
     yield scene.complete(scene.parts[1], scene.parts[0])
     yield scene.complete(scene.parts[0], scene.parts[0])
 
 
-@error("InvalidRange", 416, "a range that begins behind the end of the object")
+@error("InvalidRange", 416, "a range that begins after the end of the object")
 def invalid_range(scene):
     yield scene.send("GET", "/kept", {"Range": "bytes=13-"})
     yield scene.send("GET", "/kept", {"Range": "bytes=100-200"})
     yield scene.send("GET", "/kept", {"Range": "bytes=-0"})
 
 
-@error("InvalidRequest", 400, "what contradicts itself: headers given twice, two checksums, a checksum that is not there, a trailer without a streaming payload; no attributes to tell")
+@error("InvalidRequest", 400, "a contradictory request: repeated headers, two checksums, a declared checksum that is missing, a trailer without a streaming payload; GetObjectAttributes without attributes; a copy of an object onto itself that changes nothing")
 def invalid_request(scene):
     yield scene.send("PUT", "/object", {"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "AAAA"}, b"")
     yield scene.send("PUT", "/kept", {"x-amz-copy-source": f"/{scene.bucket}/kept"})
@@ -261,12 +261,12 @@ def invalid_request(scene):
     yield scene.send("GET", "/kept?attributes", {"x-amz-object-attributes": ""})
 
 
-@error("InvalidStorageClass", 400, "a storage class that is none")
+@error("InvalidStorageClass", 400, "an unknown storage class")
 def invalid_storage_class(scene):
     yield scene.send("PUT", "/object", {"x-amz-storage-class": "FASTEST"}, b"x")
 
 
-@error("InvalidTag", 400, "tags that S3 does not take, or more than 10")
+@error("InvalidTag", 400, "tags that S3 does not allow, or more than 10")
 def invalid_tag(scene):
     yield scene.send("PUT", "/object", {"x-amz-tagging": "a!=1"}, b"x")
     body = b"<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag><Tag><Key>a</Key><Value>2</Value></Tag></TagSet></Tagging>"
@@ -276,7 +276,7 @@ def invalid_tag(scene):
         yield send_signed(scene.server, "PUT", "/another-bucket", body=document)
 
 
-@error("InvalidLocationConstraint", 400, "CreateBucket in another region, or in one that is none")
+@error("InvalidLocationConstraint", 400, "CreateBucket in another region, or in an unknown one")
 def invalid_location_constraint(scene):
     for location in ("eu-west-1", "nowhere", "US-EAST-1", " "):
         document = f"<CreateBucketConfiguration><LocationConstraint>{location}</LocationConstraint></CreateBucketConfiguration>".encode()
@@ -291,7 +291,7 @@ def key_too_long(scene):
     yield scene.send("POST", "/" + "k" * 1025 + "?uploads")
 
 
-@error("MalformedXML", 400, "a document that is none, or not the one that the operation wants; more than 1,000 keys")
+@error("MalformedXML", 400, "a malformed document, or one that does not fit the operation; more than 1,000 keys")
 def malformed_xml(scene):
     yield scene.delete(b"<Delete>")
     yield scene.delete(b"<Delete><Object><Key>kept</Key></Object></Delete>junk")
@@ -319,19 +319,19 @@ def metadata_too_large(scene):
         yield scene.send("PUT", "/object", headers)
 
 
-@error("MethodNotAllowed", 405, "a method that S3 does not have")
+@error("MethodNotAllowed", 405, "an HTTP method that S3 does not use")
 def method_not_allowed(scene):
     yield scene.send("PATCH", "/kept")
 
 
-@error("MissingContentLength", 411, "a PUT that does not say how long its body is")
+@error("MissingContentLength", 411, "a PUT without the length of its body")
 def missing_content_length(scene):
     headers = sign(scene.server, "PUT", f"/{scene.bucket}/object")
     head = f"PUT /{scene.bucket}/object HTTP/1.1\r\nHost: 127.0.0.1:{scene.server.port}\r\n"
     yield scene.raw((head + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n").encode())
 
 
-@error("NoSuchBucket", 404, "anything in a bucket that is not there")
+@error("NoSuchBucket", 404, "any operation in a bucket that does not exist")
 def no_such_bucket(scene):
     for method in ("GET", "PUT", "DELETE"):
         yield send_signed(scene.server, method, "/no-such-bucket-here/key", body=b"x" if method == "PUT" else b"")
@@ -346,7 +346,7 @@ def no_such_bucket(scene):
     yield send_signed(scene.server, "PUT", f"{upload}&partNumber=1", {"x-amz-copy-source": f"/{scene.bucket}/kept"})
 
 
-@error("NoSuchKey", 404, "a GET or a copy of an object that is not there, If-Match on one")
+@error("NoSuchKey", 404, "a GET or a copy of an object that does not exist, or If-Match on one")
 def no_such_key(scene):
     yield scene.send("GET", "/absent")
     yield scene.send("PUT", "/object", {"x-amz-copy-source": f"/{scene.bucket}/absent"})
@@ -354,7 +354,7 @@ def no_such_key(scene):
     yield scene.send("GET", "/absent?tagging")
 
 
-@error("NoSuchUpload", 404, "an upload that is not there, or was completed or aborted")
+@error("NoSuchUpload", 404, "an upload that does not exist, or that was completed or aborted")
 def no_such_upload(scene):
     yield scene.send("PUT", "/upload?partNumber=1&uploadId=nonsense", body=b"x")
     yield scene.send("GET", "/upload?uploadId=nonsense")
@@ -362,14 +362,14 @@ def no_such_upload(scene):
     yield scene.send("DELETE", f"/another-key?uploadId={scene.upload}")
 
 
-@error("NotImplemented", 501, "an operation, a parameter or a header that would mean something and does not here")
+@error("NotImplemented", 501, "an operation, a parameter or a header that S3 would honour and Forebay does not")
 def not_implemented(scene):
     yield scene.send("PUT", "/kept?annotation", body=b"x")
     yield scene.send("PUT", "/object", {"x-amz-server-side-encryption": "AES256"}, b"x")
     yield scene.send("PUT", "/object", {"x-amz-checksum-sha1024": "AAAA"}, b"x")
 
 
-@error("PreconditionFailed", 412, "If-Match, If-None-Match, If-Unmodified-Since or the conditions of a copy that do not hold")
+@error("PreconditionFailed", 412, "a failed If-Match, If-None-Match or If-Unmodified-Since, or a failed condition of a copy")
 def precondition_failed(scene):
     yield scene.send("PUT", "/kept", {"If-None-Match": "*"}, b"x")
     yield scene.send("PUT", "/kept", {"If-Match": '"0"'}, b"x")
@@ -377,12 +377,12 @@ def precondition_failed(scene):
     yield scene.send("DELETE", "/kept", {"If-Match": '"0"'})
 
 
-@error("RequestHeaderSectionTooLarge", 400, "attributes of an object that would not fit into a request to S3 (8 KB)")
+@error("RequestHeaderSectionTooLarge", 400, "object attributes that exceed the 8 KB of headers in a request to S3")
 def request_header_section_too_large(scene):
     yield scene.send("PUT", "/object", {"Cache-Control": "x" * 9000}, b"x")
 
 
-@error("RequestTimeTooSkewed", 403, "a signature made more than 15 minutes ago or ahead")
+@error("RequestTimeTooSkewed", 403, "a signature whose time is off by more than 15 minutes")
 def request_time_too_skewed(scene):
     for count in (-1, 1):
         scene.at(hours(count))
@@ -390,7 +390,7 @@ def request_time_too_skewed(scene):
         yield scene.send("PUT", "/kept", body=b"x")
 
 
-@error("SignatureDoesNotMatch", 403, "a wrong secret, a request that was changed, a changed chunk")
+@error("SignatureDoesNotMatch", 403, "a wrong secret key, a request or a chunk that was changed after signing")
 def signature_does_not_match(scene):
     target = f"/{scene.bucket}/kept"
     headers = sign(scene.server, "PUT", target, {"x-amz-meta-a": "1"}, b"x")
@@ -400,7 +400,7 @@ def signature_does_not_match(scene):
         yield scene.chunked(kind, "byte")
 
 
-@error("XAmzContentSHA256Mismatch", 400, "a body that is not the one that was signed")
+@error("XAmzContentSHA256Mismatch", 400, "a body that does not match its signed hash")
 def payload_hash_mismatch(scene):
     headers = sign(scene.server, "PUT", f"/{scene.bucket}/object", body=b"body")
     yield send(scene.server, "PUT", f"/{scene.bucket}/object", headers, b"ydob")

@@ -1,4 +1,4 @@
-//! Buckets: where they are, and which exist.
+//! Buckets: their under stores, and which of them exist.
 
 mod requests;
 pub(crate) mod stranded;
@@ -21,34 +21,34 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use crate::fair_share::Tenant;
 use crate::{Error, ErrorKind, Mount, Mounts, Result};
 
-/// How long the existence of a bucket is believed without looking again. Creation and deletion through this worker are
-/// seen at once.
+/// How long the existence of a bucket is assumed without checking again. Creation and deletion through this worker take
+/// effect at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
-/// Resolves buckets. Those that have been seen are in the catalog: they go on to serve and to take writes while the
-/// under store is out of reach, and looking again never keeps a request waiting.
+/// Resolves buckets. The catalog holds those that have been seen, so they serve reads and accept writes while the under
+/// store is out of reach. Checking again never delays a request.
 pub(crate) struct Buckets {
     env: Env,
     catalog: Arc<dyn Catalog>,
     mounts: Mounts,
     known: Arc<Mutex<HashMap<BucketName, Known>>>,
-    /// Of buckets that were written to or deleted in this life.
+    /// Gates of buckets that this process has written to or deleted.
     gates: Mutex<HashMap<BucketName, Arc<RwLock<()>>>>,
-    /// Buckets deleted in this life.
+    /// Number of buckets that this process has deleted.
     deletions: AtomicU64,
-    /// Shared by those who note buckets in the catalog, alone while one is deleted: a note that came in between would
-    /// outlast a crash, and let a bucket that is gone take writes.
+    /// Held shared while a bucket is recorded in the catalog, and exclusively while one is deleted. A record that was
+    /// written in between would survive a crash, and let a deleted bucket accept writes.
     noting: RwLock<()>,
 }
 
 struct Known {
     mount: Mount,
-    /// When to look again; nobody else does until then.
+    /// When to check again. No other request checks until then.
     until: Duration,
 }
 
 impl Buckets {
-    /// With the buckets that the catalog knows.
+    /// Starts with the buckets that the catalog knows.
     pub(crate) async fn load(env: Env, catalog: Arc<dyn Catalog>, mounts: Mounts) -> Result<Self> {
         let mut known = HashMap::new();
         if let Some(root) = &mounts.root {
@@ -78,8 +78,7 @@ impl Buckets {
         Arc::clone(gates.entry(bucket.clone()).or_default())
     }
 
-    /// While this is held the bucket exists and is not deleted. Held by whoever changes objects, until that is
-    /// committed.
+    /// While this is held, the bucket exists and is not deleted. Every change of an object holds it until its commit.
     ///
     /// # Errors
     /// As [`Buckets::mount`].
@@ -95,7 +94,7 @@ impl Buckets {
         self.find(bucket).await?.ok_or_else(|| no_such_bucket(bucket))
     }
 
-    /// Whose share a request takes from.
+    /// The tenant whose share a request uses.
     pub(crate) fn tenant(&self, bucket: &BucketName) -> Tenant {
         let mount = self.mounts.mounts.contains_key(bucket).then(|| bucket.clone());
         Tenant { mount, bucket: bucket.clone(), requester: Requester::present() }
@@ -133,7 +132,7 @@ impl Buckets {
         }
     }
 
-    /// Forgets the bucket when it is gone. What it holds here stays: it may come back, and nothing else has its dirty
+    /// Forgets the bucket if it is gone. Its data here stays: the bucket may come back, and nothing else has its dirty
     /// objects.
     fn look_again(&self, root: Arc<dyn BucketRoot>, bucket: BucketName) {
         let (known, catalog) = (Arc::clone(&self.known), Arc::clone(&self.catalog));
@@ -148,8 +147,8 @@ impl Buckets {
         });
     }
 
-    /// Remembers a bucket that was there after so many deletions. `None` when there were more since: the bucket may be
-    /// gone, and nobody may write to it, not even until that is found out.
+    /// Records a bucket that existed after `deletions` deletions. `None` if there were more since: the bucket may be
+    /// gone, and nobody may write to it until that is known.
     async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName, deletions: u64) -> Result<Option<Mount>> {
         let _nothing_is_deleted = self.noting.read().await;
         if self.deletions.load(Ordering::SeqCst) != deletions {
@@ -162,13 +161,13 @@ impl Buckets {
         Ok(Some(mount))
     }
 
-    /// Forgets a bucket and deletes it, in this order, so that a crash leaves none that takes writes and is gone.
+    /// Forgets a bucket and then deletes it. In this order, a crash leaves no deleted bucket that accepts writes.
     async fn delete(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<()> {
         let _nothing_is_noted = self.noting.write().await;
         self.known.lock().remove(bucket);
         write_record(self.catalog.as_ref(), bucket, None).await?;
         let deleted = root.delete(bucket).await;
-        // Whoever has found the bucket until now waits to note it, and looks again.
+        // Requests that have found the bucket so far wait to record it, and now check again.
         self.deletions.fetch_add(1, Ordering::SeqCst);
         Ok(deleted?)
     }

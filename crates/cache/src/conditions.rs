@@ -1,12 +1,11 @@
-//! Conditional headers, as RFC 9110 and S3 order them.
+//! Conditional headers, in the order of RFC 9110 and S3.
 
 use forebay_types::{ETag, ObjectInfo};
 
 use crate::{Conditions, Error, ErrorKind, IfRange, Result, TagCondition};
 
 impl TagCondition {
-    /// `remote` is the tag that the under store has given the same bytes, and that its listings show: both name this
-    /// version.
+    /// `remote` is the under store's ETag of the same bytes, which its listings show. Both ETags name this version.
     fn holds(&self, info: &ObjectInfo, remote: Option<&ETag>) -> bool {
         match self {
             Self::Any => true,
@@ -20,8 +19,8 @@ impl Conditions {
         *self == Self::default()
     }
 
-    /// Checks a read of an object that exists, which the under store calls `remote`. `If-Match` overrules
-    /// `If-Unmodified-Since`, `If-None-Match` overrules `If-Modified-Since` (RFC 9110, section 13.2.2).
+    /// Checks a read of an existing object, whose ETag in the under store is `remote`. `If-Match` overrules
+    /// `If-Unmodified-Since`, and `If-None-Match` overrules `If-Modified-Since` (RFC 9110, section 13.2.2).
     ///
     /// # Errors
     /// `PreconditionFailed` or `NotModified`, with the object.
@@ -43,7 +42,7 @@ impl Conditions {
         if unchanged { Err(Error::about(ErrorKind::NotModified, "the object is unchanged", info)) } else { Ok(()) }
     }
 
-    /// Whether a range of this version is what the client wants (RFC 9110, section 13.1.5).
+    /// Whether the client wants a range of this version (RFC 9110, section 13.1.5).
     pub fn allow_range(&self, info: &ObjectInfo, remote: Option<&ETag>) -> bool {
         match &self.if_range {
             None => true,
@@ -72,7 +71,7 @@ impl Conditions {
         }
     }
 
-    /// Whether a write needs to know what it would replace.
+    /// Whether the check of a write needs the version that it would replace.
     pub fn needs_current(&self) -> bool {
         self.if_match.is_some() || self.if_none_match.is_some()
     }

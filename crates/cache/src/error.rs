@@ -1,4 +1,4 @@
-//! The cache's errors: kinds say what happened in words that a protocol can map one by one.
+//! The cache's errors. Each kind maps to one error of a protocol.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ pub enum ErrorKind {
     NoSuchUpload,
     BucketAlreadyExists,
     BucketNotEmpty,
-    /// Objects are being written, so that it cannot be told whether the bucket is empty (409).
+    /// Objects are being written, so nobody can tell whether the bucket is empty (409).
     BucketBusy,
     /// A condition of the request did not hold (412).
     PreconditionFailed,
     /// The object is the one that the client has already (304).
     NotModified,
-    /// Another write of the same key was under way (409).
+    /// Another write of the same key was in flight (409).
     Conflict,
-    /// A parameter or a combination of them can't be right.
+    /// A parameter, or a combination of parameters, is invalid.
     InvalidArgument,
-    /// The under store has no such names: nothing can be written there, and nothing is.
+    /// The under store cannot have such names. Nothing can be written there, and nothing exists there.
     InvalidKey,
-    /// A request that does not fit what it belongs to.
+    /// The request does not match its context, such as the upload that it belongs to.
     InvalidRequest,
     /// The bytes do not match `Content-MD5`.
     BadDigest,
@@ -35,7 +35,7 @@ pub enum ErrorKind {
     PayloadHashMismatch,
     /// The bytes do not match an `x-amz-checksum-*` header or trailer.
     ChecksumMismatch,
-    /// Fewer or more bytes came than the request announced.
+    /// Fewer or more bytes arrived than the request announced.
     IncompleteBody,
     /// A body ended with an error of the protocol layer, which is the source.
     Body,
@@ -48,13 +48,13 @@ pub enum ErrorKind {
     InvalidPartNumber,
     /// The path's policy or the under store's credentials refuse this.
     AccessDenied,
-    /// Pinned data fills its share, the disks are full, no file descriptor is left, or no disk answers: try again later
+    /// Pinned data fills its share, the disks are full, no file descriptor is left, or no disk answers. Retry later
     /// (503 SlowDown).
     SlowDown,
-    /// More than the disks or the share of pinned data can ever hold (507).
+    /// The bytes exceed what the disks or the share of pinned data can ever hold (507).
     InsufficientStorage,
-    /// The under store is out of reach or failing, or a disk does not answer (503): a write may have been done, or may
-    /// yet be.
+    /// The under store is out of reach or failing, or a disk does not answer (503). A write may have been executed, or
+    /// may be executed later.
     Unavailable,
     /// The only copy of the bytes is damaged or missing (500).
     Corrupt,
@@ -62,21 +62,21 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// An error, with what was being done and why it failed; the text never holds secrets.
+/// An error, with what failed and why. The text never contains secrets.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct Error {
     pub kind: ErrorKind,
     pub context: String,
-    /// The object that a condition was checked against: 304 and 412 show its tag and time.
+    /// The object that a condition was checked against. 304 and 412 show its ETag and time.
     pub object: Option<Box<ObjectInfo>>,
-    /// After this time the same request may succeed; not before, as far as is known.
+    /// The time after which a retry may succeed, as far as is known.
     pub retry_after: Option<Duration>,
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// The cause of an `InvalidPart` that is no mistake of the client: the part was uploaded, and its bytes are lost. The
+/// The cause of an `InvalidPart` that is not the client's mistake: the part was uploaded, and its bytes are lost. The
 /// error's text is for clients.
 #[derive(Debug, thiserror::Error)]
 #[error("its bytes are missing")]
@@ -112,7 +112,7 @@ impl Error {
 }
 
 impl Error {
-    /// Of a read: where the under store has no such names, there is nothing to read.
+    /// For a read: if the under store cannot have such names, the object does not exist.
     pub(crate) fn of_read(self) -> Self {
         match self.kind {
             ErrorKind::InvalidKey => Self { kind: ErrorKind::NotFound, ..self },
@@ -135,7 +135,7 @@ impl Error {
         Self::new(ErrorKind::AccessDenied, format!("the path of {path} is READ_ONLY"))
     }
 
-    /// In the words of S3, which clients see.
+    /// In S3's words, because clients see it.
     pub(crate) fn checksum_mismatch(algorithm: Algorithm) -> Self {
         let context = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
         Self::new(ErrorKind::ChecksumMismatch, context)
@@ -194,8 +194,7 @@ impl From<forebay_ufs::Error> for Error {
             Ufs::Precondition => ErrorKind::PreconditionFailed,
             Ufs::Conflict => ErrorKind::Conflict,
             Ufs::Throttled => ErrorKind::SlowDown,
-            // Clients have shown that they may: it is the operator who must do something, and they had better ask
-            // again.
+            // The clients have the permissions. An operator must fix this, and clients should retry.
             Ufs::Unavailable | Ufs::Ambiguous | Ufs::Credentials => ErrorKind::Unavailable,
             Ufs::Denied => ErrorKind::AccessDenied,
             Ufs::Unsupported => ErrorKind::NotImplemented,

@@ -1,24 +1,25 @@
-//! What under stores and buckets share, so that none takes all of it: places among the fetches, and among the uploads.
+//! Fair sharing among under stores and buckets, so that none takes everything: slots for fetches, and slots for
+//! uploads.
 //!
-//! How much one may have depends on how much is free, after dynamic queue length thresholds (Choudhury and Hahne,
-//! IEEE/ACM Transactions on Networking 6(2), 1998). An under store may have twice what is free: alone two thirds of
-//! all, so that a third stays for whoever comes. A bucket may have four times what its under store could still get, and
-//! one requester three times what its bucket could. What is given back goes to the one that has least. So one that
-//! holds its places for long, since it is slow or does not answer, leaves room for the others, and those that are busy
-//! share evenly.
+//! The limit of one tenant depends on how much is free, following dynamic queue length thresholds (Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6(2), 1998). An under store may have twice what is free: two thirds of
+//! everything when it is alone, so that a third is left for newcomers. A bucket may have four times what its under
+//! store could still get, and one requester three times what its bucket could. Slots that are returned go to the tenant
+//! with the fewest. A tenant that holds its slots for long, because it is slow or does not answer, therefore leaves
+//! room for the others, and busy tenants share evenly.
 
 use std::collections::BTreeMap;
 
 use forebay_env::{Place, Places, Requester, Shares};
 use forebay_types::BucketName;
 
-/// Who uses places.
+/// The user of slots.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tenant {
-    /// The bucket of a mount, which is an under store of its own; `None` for the under store of all other buckets.
+    /// The bucket of a mount, which has its own under store. `None` for the under store of all other buckets.
     pub(crate) mount: Option<BucketName>,
     pub(crate) bucket: BucketName,
-    /// Forebay itself may have what its bucket may.
+    /// Forebay itself may use as much as the bucket may.
     pub(crate) requester: Requester,
 }
 
@@ -28,27 +29,27 @@ impl Tenant {
     }
 }
 
-/// Who has how much.
+/// How much each tenant has.
 pub(crate) struct TenantShares {
     /// The most that one bucket may have.
     alone: u64,
     total: u64,
     used: u64,
     stores: BTreeMap<Option<BucketName>, u64>,
-    /// All that are of one bucket as [`Requester::NOBODY`].
+    /// The tenants of one bucket together, as [`Requester::NOBODY`].
     buckets: BTreeMap<Tenant, u64>,
     requesters: BTreeMap<Tenant, u64>,
 }
 
-/// Shares that are waited for.
+/// Shares with a queue of waiting tenants.
 pub(crate) type TenantPlaces = Places<TenantShares>;
 
 pub(crate) type TenantPlace = Place<TenantShares>;
 
 impl TenantShares {
-    /// A bucket that is alone may have `alone`; all together may have little less than twice as much.
+    /// A bucket that is alone may have `alone`. All together may have a little less than twice as much.
     pub(crate) fn new(alone: u64) -> Self {
-        // Alone, `has` of `total` fulfils both conditions of `may_take` while 3 * has < 4 * (2 * (total - has) - has).
+        // Alone, `has` of `total` meets both conditions of `may_take` while 3 * has < 4 * (2 * (total - has) - has).
         Self {
             alone,
             total: alone * 15 / 8,
@@ -62,7 +63,7 @@ impl TenantShares {
 
 impl Shares for TenantShares {
     type Tenant = Tenant;
-    /// What its under store, its bucket and the requester have.
+    /// How much the under store, the bucket and the requester have.
     type Has = (u64, u64, u64);
 
     fn has(&self, tenant: &Tenant) -> (u64, u64, u64) {
@@ -71,14 +72,14 @@ impl Shares for TenantShares {
         (of_store, of_bucket, self.requesters.get(tenant).copied().unwrap_or(0))
     }
 
-    /// The last one to get something may exceed its share by that.
+    /// The last amount that a tenant takes may exceed its share.
     fn may_take(&self, tenant: &Tenant) -> bool {
         let (store, bucket, requester) = self.has(tenant);
         let room = (2 * self.total.saturating_sub(self.used)).saturating_sub(store);
         let room_of_bucket = self.alone.min(4 * room / 3).saturating_sub(bucket);
         let is_alone_in_it = tenant.requester == Requester::NOBODY || requester == 0;
         let is_fair_to_others = is_alone_in_it || requester < 3 * room_of_bucket;
-        // No under store ever waits for others alone.
+        // An under store never has to wait only for others.
         store == 0 || (bucket < self.alone && room > 0 && 3 * bucket < 4 * room && is_fair_to_others)
     }
 
@@ -187,7 +188,7 @@ mod tests {
         assert!(take_all(&mut shares, &mount("other")) > 20);
     }
 
-    /// Two that take all they can, one after the other, and each gives back what it has had for as long.
+    /// Two tenants that take all they can, in turn, and return it after the same time.
     #[test]
     fn those_that_are_busy_share_evenly() {
         for [first, second] in [[mount("first"), mount("second")], [bucket("first"), bucket("second")]] {
@@ -211,8 +212,8 @@ mod tests {
         }
     }
 
-    /// More buckets than places, each with more waiters than one: whoever has nothing waits its turn, whatever its
-    /// name.
+    /// There are more buckets than slots, and each has several waiters. A bucket without a slot gets its turn, whatever
+    /// its name.
     #[tokio::test]
     async fn buckets_take_turns_when_there_are_more_of_them_than_places() {
         let places = Places::new(TenantShares::new(1));

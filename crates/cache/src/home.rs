@@ -1,5 +1,5 @@
-//! What is valid only at a key's home, the one worker that may change the key: built when keys are gained, and dropped
-//! when they are lost. A worker alone is the home of all keys, from its start to its stop.
+//! State that is valid only at a key's home, the one worker that may change the key. It is built when keys are gained,
+//! and dropped when they are lost. A single worker is the home of all keys, from its start to its stop.
 
 mod gained;
 pub(crate) mod lost;
@@ -30,11 +30,11 @@ use crate::write::write_times::WriteTimes;
 use crate::{Result, Settings};
 
 pub(crate) struct Home {
-    /// Held by whoever changes what the catalog says of a key.
+    /// Held while the catalog's record of a key is changed.
     pub(crate) locks: Arc<KeyLocks>,
-    /// Held by whoever has a request for a key on its way to the under store. Taken before `locks`.
+    /// Held while a request for a key to the under store is in flight. Taken before `locks`.
     pub(crate) upload_locks: Arc<KeyLocks>,
-    /// Held by whoever commits a part of a multipart upload.
+    /// Held while a part of a multipart upload is committed.
     pub(crate) part_locks: Arc<KeyLocks>,
     pub(crate) fence: WriteFence,
     /// Reads that ask the under store for a key without a copy.
@@ -54,13 +54,14 @@ pub(crate) struct Home {
     pub(crate) losses: AtomicU64,
 }
 
-/// The hash of the path that a part is for: locks of parts go by upload id and number, as keys of their records do.
+/// The hash of the path that a part belongs to. Part locks use the upload ID and the part number, like the keys of part
+/// records.
 fn part_hash(part: &ObjectPath) -> u64 {
     let upload_id = part.key.as_str().split('/').next().unwrap_or_default();
     records::upload_hash(upload_id)
 }
 
-/// What a home is built from.
+/// The components of which a home is built.
 pub(crate) struct Ground<'a> {
     pub(crate) env: &'a Env,
     pub(crate) settings: &'a Settings,
@@ -69,12 +70,12 @@ pub(crate) struct Ground<'a> {
     pub(crate) generations: &'a dyn Generations,
     pub(crate) metrics: &'a Metrics,
     pub(crate) hasher: &'a HashState,
-    /// Buckets with an under store of their own.
+    /// Buckets with their own under store.
     pub(crate) mounted: HashSet<BucketName>,
 }
 
 impl Home {
-    /// A home without keys: see `Worker::gain`.
+    /// Creates a home without keys: see `Worker::gain`.
     ///
     /// # Errors
     /// Whatever the catalog answers.

@@ -1,4 +1,4 @@
-//! What the cache knows of objects, for operators.
+//! What the cache knows about objects, for operators.
 
 use forebay_catalog::records::{Base, State};
 use forebay_store::{Object, Piece};
@@ -12,21 +12,21 @@ use crate::metadata::decode_info;
 use crate::worker::{Located, Worker};
 use crate::{Cache, Error, ListObjects, ListedObject, Result};
 
-/// Where an object stands.
+/// The state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheState {
     /// The under store has it.
     Clean,
-    /// Goes to the under store.
+    /// The object will be uploaded to the under store.
     Dirty,
-    /// Stays here and never goes to the under store.
+    /// The object stays here and is never uploaded to the under store.
     Transient,
-    /// Somebody else has changed the under store's object while ours was dirty.
+    /// Somebody else has changed the object in the under store while the local version was dirty.
     Conflict,
 }
 
-/// Where the bytes of an object are that are read first.
+/// The tier from which the bytes of an object are read first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheTier {
@@ -35,7 +35,7 @@ pub enum CacheTier {
     UnderStore,
 }
 
-/// An object in a listing, with what the cache holds of it.
+/// An object in a listing, with the part of it that the cache holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CachedObject {
@@ -46,7 +46,7 @@ pub struct CachedObject {
     pub state: CacheState,
     /// The nearest tier that holds the whole object.
     pub tier: CacheTier,
-    /// Bytes of it on the local disks.
+    /// Bytes of the object on local disks.
     pub cached_bytes: u64,
 }
 
@@ -56,20 +56,20 @@ pub struct CachedObject {
 pub struct CachedPage {
     pub objects: Vec<CachedObject>,
     pub prefixes: Vec<String>,
-    /// Where the next page starts after, when there is one.
+    /// Where the next page starts, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// A stretch of an object's bytes on disk.
+/// A range of an object's bytes on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CachedRange {
     pub start: u64,
-    /// The first byte behind it.
+    /// The offset after the last byte.
     pub end: u64,
 }
 
-/// A try to bring an object to the under store.
+/// An attempt to upload an object to the under store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PersistEvent {
@@ -85,7 +85,7 @@ pub struct PersistEvent {
     pub error: Option<String>,
 }
 
-/// All that is known of one object.
+/// Everything that is known about one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectDetail {
@@ -98,37 +98,37 @@ pub struct ObjectDetail {
     pub state: CacheState,
     pub tier: CacheTier,
     pub cached_bytes: u64,
-    /// What is on disk, in order; neighbours are joined. At most a thousand.
+    /// The ranges on disk, in order. Adjacent ranges are joined. At most a thousand.
     pub cached_ranges: Vec<CachedRange>,
     /// Size of a page of the read cache, in bytes.
     pub page_size: u64,
-    /// Copies on workers, this one included.
+    /// Copies on workers, including this one.
     pub replicas: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// The under store's own tag, where it is known.
+    /// The under store's own ETag, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_etag: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dirty_since_ms: Option<u64>,
-    /// In how many milliseconds a try follows that failed.
+    /// Milliseconds until the retry of a failed attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try_in_ms: Option<u64>,
     pub user_metadata: std::collections::BTreeMap<String, String>,
     pub tags: std::collections::BTreeMap<String, String>,
-    /// The newest first, as far as it is remembered: the last ten thousand tries of all objects since the start.
+    /// The newest first, as far as they are remembered: the last ten thousand attempts of all objects since the start.
     pub persist_events: Vec<PersistEvent>,
 }
 
-/// Stretches of an object that are told at most.
+/// The most ranges of an object that are reported.
 const RANGES_MAX: usize = 1000;
 
-/// Looks at objects of one listing under way at once: each reads no more than memory.
+/// Concurrent lookups for one listing. Each of them reads only memory.
 const LOOKS: usize = 16;
 
 impl Cache {
-    /// Lists objects with what the cache holds of each. Reads no bytes and changes nothing, the order of eviction
-    /// included.
+    /// Lists objects with the part of each that the cache holds. Reads no bytes and changes nothing, including the
+    /// order of eviction.
     ///
     /// # Errors
     /// As [`Cache::list`].
@@ -146,7 +146,7 @@ impl Cache {
     }
 }
 
-/// What is known of an object, with the bytes of it that are here.
+/// What is known about an object, with its local bytes.
 struct Seen {
     info: ObjectInfo,
     state: CacheState,
@@ -167,7 +167,7 @@ impl Worker {
             cached_bytes: 0,
             key,
         };
-        // A name that others gave, and that no client can ask for.
+        // A name that another client gave, and that no client can request.
         let Ok(key) = ObjectKey::new(&found.key) else { return Ok(found) };
         let path = ObjectPath::new(bucket.clone(), key);
         let current = self.current(&path).await?;
@@ -223,7 +223,7 @@ impl Worker {
         })
     }
 
-    /// Like a read, without leaving a trace: nothing is adopted, dropped or counted.
+    /// Like a read, but without side effects: nothing is cached, dropped or counted.
     async fn see(&self, path: &ObjectPath) -> Result<Seen> {
         let policy = self.policies.resolve(path);
         match self.look_at(path).await? {
@@ -264,7 +264,7 @@ impl Worker {
                 Some(_) | None => return Err(error.into()),
             },
         };
-        // A HEAD does not tell them. Where they can't be asked for, the rest is still worth telling.
+        // A HEAD does not return tags. If they are not available, the rest is still useful.
         if let Ok(tags) = mount.foreground.tags(&path.key).await {
             remote.info.tags = tags;
         }
@@ -280,7 +280,7 @@ impl Worker {
     }
 }
 
-/// Whether a clean copy is the version that clients know by this tag.
+/// Whether a clean copy is the version that clients know by this ETag.
 fn is_version(object: &Object, etag: &ETag) -> bool {
     let annex = Worker::annex_of(object);
     annex.etag.or(annex.remote_etag).as_ref() == Some(etag)
@@ -291,7 +291,7 @@ fn cache_state(state: State) -> CacheState {
         State::Dirty => CacheState::Dirty,
         State::Transient => CacheState::Transient,
         State::Conflict => CacheState::Conflict,
-        // Deleted since it was listed: the delete has yet to go.
+        // Deleted since it was listed: the delete is still pending.
         State::Tombstone => CacheState::Dirty,
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs: what an operator asks the cache to do to all objects under a path, in the background and across restarts.
+//! Jobs: work that an operator requests for all objects under a path, in the background and across restarts.
 
 mod free;
 mod lifecycle;
@@ -23,19 +23,19 @@ pub(crate) use table::{JOBS_RUNNING_MAX, Jobs};
 use crate::scope::Scope;
 use crate::{Cache, Error, ErrorKind, Result, to_the_end};
 
-/// What a job does.
+/// The kinds of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
-    /// Reads from the under store what the cache does not hold yet.
+    /// Reads data from the under store that the cache does not hold yet.
     Load,
     /// Drops clean copies.
     Free,
-    /// Brings dirty objects and deletes to the under store now.
+    /// Uploads dirty objects and deletes to the under store now.
     Persist,
-    /// Compares cache, catalog and under store; changes nothing.
+    /// Compares cache, catalog and under store. Changes nothing.
     Verify,
-    /// Reads all bytes that are here and compares their checksums.
+    /// Reads all local bytes and verifies their checksums.
     Scrub,
 }
 
@@ -49,45 +49,45 @@ pub enum JobState {
     Cancelled,
 }
 
-/// A job as it is asked for.
+/// A job as it was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JobRequest {
     pub kind: JobKind,
     /// `/`, `/bucket`, or `/bucket/key/prefix`.
     pub path: String,
-    /// Most bytes a second; none is no limit. For `load` and `scrub`.
+    /// The most bytes per second; absent means no limit. For `load` and `scrub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "100 MiB")]
     pub rate_limit: Option<ByteSize>,
-    /// Objects at once; none is the default of the kind.
+    /// Concurrent objects; absent means the default of the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 256)]
     pub concurrency: Option<u32>,
-    /// Count what would be done, and do nothing.
+    /// Counts what would be done, and does nothing.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// How far a job has come.
+/// The progress of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobProgress {
-    /// Objects that were looked at.
+    /// Objects that were examined.
     pub objects_seen: u64,
-    /// Objects that something was done to (with `dry_run`: would have been).
+    /// Objects that were processed (with `dry_run`: that would have been).
     pub objects_done: u64,
     /// Bytes read, dropped, uploaded or compared.
     pub bytes_done: u64,
-    /// Objects left as they are, with the reason among the findings when it is not that nothing was to do.
+    /// Objects that were left unchanged. The findings give the reason, unless there was nothing to do.
     pub objects_skipped: u64,
     pub objects_failed: u64,
-    /// Known only where counting costs nothing.
+    /// Known only if counting costs nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects_total: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_total: Option<u64>,
-    /// The last path behind which a restart goes on.
+    /// The last path after which a restart continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -98,7 +98,7 @@ pub struct Job {
     pub id: String,
     pub request: JobRequest,
     pub state: JobState,
-    /// The user who asked for it.
+    /// The user who requested it.
     pub created_by: String,
     pub created_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,14 +106,14 @@ pub struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     pub progress: JobProgress,
-    /// All findings there were; [`Cache::job_findings`] has the first ten thousand.
+    /// Number of all findings. [`Cache::job_findings`] has the first ten thousand.
     pub findings: u64,
     /// Why it failed, or what it waits for, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a job has found out about one object.
+/// A finding of a job about one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobFinding {
@@ -155,7 +155,7 @@ impl JobState {
     }
 }
 
-/// Objects at once that a request may ask for.
+/// The most concurrent objects that a request may ask for.
 const CONCURRENCY_MAX: u32 = 256;
 
 /// # Errors
@@ -175,7 +175,7 @@ fn check(request: &JobRequest) -> Result<Scope> {
 }
 
 impl Cache {
-    /// Puts a job into the queue; it is durable when this returns.
+    /// Adds a job to the queue. The job is durable when this returns.
     ///
     /// # Errors
     /// `InvalidArgument`, `NoSuchBucket`, `SlowDown` when too many jobs wait.
@@ -199,7 +199,7 @@ impl Cache {
         Ok(self.worker.jobs.find(id)?.job())
     }
 
-    /// Findings in the order in which they were made, from the number `after` on (0 at first).
+    /// Findings in the order in which they were made, starting at the number `after` (0 at first).
     ///
     /// # Errors
     /// `NotFound`.
@@ -207,7 +207,7 @@ impl Cache {
         self.worker.job_findings(id, after, limit).await
     }
 
-    /// Ends a job that has not ended; returns when nothing more is done for it. Ended jobs stay as they are.
+    /// Cancels a job that has not ended, and returns when no more work is done for it. Ended jobs stay unchanged.
     ///
     /// # Errors
     /// `NotFound`.

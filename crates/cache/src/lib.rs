@@ -52,9 +52,9 @@ pub use write::receive::BodyDigests;
 
 use worker::Worker;
 
-/// Does what must not stay half done when the caller goes away in the middle: a client that breaks its connection drops
-/// the future of its request at whatever it waits for. Begins at once: a future of this would have to hold the work
-/// first, which is large.
+/// Runs work that must not stay half done when the caller goes away: a client that disconnects drops the future of its
+/// request at any await. The work begins at once, because a future of this function would have to hold the work first,
+/// which is large.
 fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send {
@@ -69,12 +69,13 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Stores an object whole.
+    /// Stores a whole object.
     pub async fn put(&self, request: PutObject) -> Result<Written> {
         self.worker.put(request).instrument(tracing::info_span!(target: SPANS, "cache.put")).await
     }
 
-    /// Begins to read an object. Conditions, range and first bytes are settled when this returns.
+    /// Begins to read an object. When this returns, the conditions and the range have been checked, and the first bytes
+    /// are available.
     pub async fn get(&self, request: GetObject) -> Result<ObjectBody> {
         self.worker.get(request).instrument(tracing::info_span!(target: SPANS, "cache.get")).await
     }
@@ -84,8 +85,8 @@ impl Cache {
         self.worker.head(request).await
     }
 
-    /// Deleting what is absent is no error. With `if_match` in the conditions, `PreconditionFailed` when the object is
-    /// another.
+    /// Deletes an object. Deleting a missing object is not an error. With `if_match` in the conditions, returns
+    /// `PreconditionFailed` when the object is another version.
     pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let (worker, path, conditions) = (Arc::clone(&self.worker), path.clone(), conditions.clone());
         self.worker.unless_stalled(async move { worker.delete(&path, &conditions).await }).await
@@ -112,23 +113,23 @@ impl Cache {
         self.worker.unless_stalled(async move { worker.set_tags(&path, tags).await }).await
     }
 
-    /// Returns the upload id.
+    /// Returns the upload ID.
     pub async fn create_upload(&self, request: CreateUpload) -> Result<String> {
         let worker = Arc::clone(&self.worker);
         self.worker.unless_stalled(async move { worker.create_upload(request).await }).await
     }
 
-    /// Stores a part; a part of the same number is replaced.
+    /// Stores a part, and replaces a part with the same number.
     pub async fn put_part(&self, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
         self.worker.put_part(upload, number, body).await
     }
 
-    /// Stores a part made of bytes of another object.
+    /// Stores a part with bytes of another object.
     pub async fn copy_part(&self, request: CopyPart) -> Result<Written> {
         self.worker.copy_part(request).await
     }
 
-    /// Makes the object; called again with the same id it answers the same.
+    /// Completes the upload. A repeated call with the same ID returns the same answer.
     pub async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {
         let worker = Arc::clone(&self.worker);
         self.worker.unless_stalled(async move { worker.complete_upload(request).await }).await
@@ -160,7 +161,7 @@ impl Cache {
         self.worker.bucket_exists(bucket).await
     }
 
-    /// Makes a bucket in the under store.
+    /// Creates a bucket in the under store.
     pub async fn create_bucket(&self, bucket: &BucketName) -> Result<()> {
         let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
         self.worker.unless_stalled(async move { worker.create_bucket(&bucket).await }).await
@@ -172,7 +173,7 @@ impl Cache {
         self.worker.unless_stalled(async move { worker.delete_bucket(&bucket).await }).await
     }
 
-    /// Whether an object can be in its under store under this key at all.
+    /// Checks whether the under store can have an object with this key.
     ///
     /// # Errors
     /// `InvalidArgument` when not, `NoSuchBucket`.
@@ -180,19 +181,18 @@ impl Cache {
         self.worker.buckets.mount_for_write(path).await.map(drop)
     }
 
-    /// Where requests that the cache has no opinion on pass through to, when the bucket is on S3.
+    /// Where requests that the cache does not handle pass through to, if the bucket is on S3.
     pub async fn pass_through(&self, bucket: &BucketName) -> Result<Option<S3Target>> {
         self.worker.pass_through(bucket).await
     }
 
-    /// Whether anything of this object waits to reach the under store: then a request that passes through would not see
-    /// it.
+    /// Whether a change of this object waits for the under store. A request that passes through would not see it.
     pub async fn is_dirty(&self, path: &ObjectPath) -> Result<bool> {
         self.worker.is_here(path).await
     }
 
-    /// Before a request passes through that changes this object. Nothing of it is cached from here on, and nothing else
-    /// is done to it until the [`PassingChange`] ends. `None` while anything of the object waits to reach the under
+    /// Call this before a request passes through that changes this object. Until the [`PassingChange`] ends, nothing of
+    /// the object is cached, and no other change of it runs. `None` while a change of the object waits for the under
     /// store.
     ///
     /// # Errors
@@ -202,13 +202,13 @@ impl Cache {
         self.worker.unless_stalled(worker.begin_passing_change(path)).await
     }
 
-    /// All rules, and the version that [`Cache::set_policies`] wants back.
+    /// All rules, and the version that [`Cache::set_policies`] expects.
     pub fn policies(&self) -> (Arc<PolicySet>, u64) {
         self.worker.policies.present()
     }
 
-    /// Replaces all rules, if they still have this version (`Conflict` otherwise; `None` does not check). `by` and
-    /// `reason` go to the history. Returns the new version: the present one when nothing changes.
+    /// Replaces all rules, if they still have this version. Otherwise it returns `Conflict`; `None` skips the check.
+    /// `by` and `reason` go to the history. Returns the new version, or the present one if nothing changes.
     pub async fn set_policies(
         &self,
         rules: Vec<PolicyRule>,
@@ -225,25 +225,26 @@ impl Cache {
         self.worker.policies.resolve(path)
     }
 
-    /// Counts and states for the admin API and readiness.
+    /// Counts and states, for the admin API and for readiness.
     pub fn status(&self) -> Status {
         self.worker.status()
     }
 
-    /// Pushes dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) to the under store now, and waits until
-    /// none of what waited is left.
+    /// Persists dirty data under a path prefix (`/`, `/bucket`, `/bucket/prefix`) now, and waits until everything that
+    /// was pending is done.
     pub async fn persist(&self, prefix: &str) -> Result<()> {
         let (worker, prefix) = (Arc::clone(&self.worker), prefix.to_owned());
         to_the_end(async move { worker.persist(&prefix).await }).await
     }
 
-    /// Removes leftovers that are stale by now, as happens every [`Settings::leftover_interval`].
+    /// Removes stale leftovers, as happens every [`Settings::leftover_interval`].
     pub async fn sweep(&self) -> Result<()> {
         let worker = Arc::clone(&self.worker);
         to_the_end(async move { worker.sweep().await }).await
     }
 
-    /// Ends all work on the keys of these slots, before they are given up. Must not be dropped before it has ended.
+    /// Ends all work on the keys of these slots, before they are given up. The caller must not drop this before it has
+    /// ended.
     ///
     /// # Errors
     /// Whatever the catalog answers. Nothing is done with the keys any more, and another try is safe.
@@ -251,8 +252,8 @@ impl Cache {
         self.worker.lose(slots).await
     }
 
-    /// Begins to work on the keys of slots that this worker has become the home of: after [`Cache::lose`], or after a
-    /// start that had them not.
+    /// Begins to work on the keys of slots for which this worker has become the home: after [`Cache::lose`], or after a
+    /// start without them.
     ///
     /// # Errors
     /// Whatever the catalog answers. The keys take no writes then, and another try is safe.
@@ -260,14 +261,14 @@ impl Cache {
         self.worker.gain(slots).await
     }
 
-    /// Whether background work has come to an end although the cache is open: a fault of ours, after which the process
-    /// should end too. Asked for before [`Cache::close`].
+    /// Whether background work has ended although the cache is open. This is a bug, and the process should end, too.
+    /// Call it before [`Cache::close`].
     pub fn has_failed(&self) -> bool {
         self.tasks.has_failed()
     }
 
-    /// Stops the background work, waits for what is under way (for [`Settings::drain_timeout`] at most) and closes the
-    /// store. What is dirty stays, durable, for the next start.
+    /// Stops the background work, waits up to [`Settings::drain_timeout`] for requests in flight, and closes the store.
+    /// Dirty data stays durable for the next start.
     pub async fn close(&self) -> Result<()> {
         self.worker.stop.cancel();
         tokio::select! {
@@ -277,7 +278,7 @@ impl Cache {
                     tracing::warn!(%error, "the next start will wait for requests of this one");
                 }
             }
-            // For the next start, requests without an outcome are like those that a crash has cut off.
+            // To the next start, requests without an outcome look like those that a crash has interrupted.
             () = self.worker.env.clock.sleep(self.worker.settings.drain_timeout.0) => {
                 tracing::warn!("stopping although requests to an under store have got no answer yet");
             }
@@ -287,7 +288,7 @@ impl Cache {
     }
 }
 
-/// What [`Cache::status`] tells.
+/// The result of [`Cache::status`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -300,11 +301,10 @@ pub struct Status {
     /// Objects and deletes that the under store refuses, see [`Cache::undeliverable`].
     #[serde(default)]
     pub undeliverable: u64,
-    /// Acknowledged objects whose bytes are missing: a directory was forgotten, or a file is gone. As the start has
-    /// found them.
+    /// Acknowledged objects whose bytes the start found missing, because a directory was forgotten or a file is gone.
     #[serde(default)]
     pub missing_objects: u64,
-    /// The same of parts of open multipart uploads.
+    /// Parts of open multipart uploads whose bytes are missing for the same reasons.
     #[serde(default)]
     pub missing_parts: u64,
     pub pinned_bytes: u64,
@@ -312,12 +312,12 @@ pub struct Status {
     #[serde(default)]
     pub pinned_bytes_max: u64,
     pub evictable_bytes: u64,
-    /// What can be written now.
+    /// Bytes that can be written now.
     pub free_bytes: u64,
-    /// Of the capacity, what others on the file systems have taken.
+    /// The part of the capacity that other programs on the file systems have taken.
     #[serde(default)]
     pub unavailable_bytes: u64,
-    /// The rest of the capacity: headers, records of deletes, and what was overwritten or evicted and waits for
+    /// The rest of the capacity: headers, records of deletes, and data that was overwritten or evicted and waits for
     /// reclaim.
     #[serde(default)]
     pub overhead_bytes: u64,
@@ -326,8 +326,8 @@ pub struct Status {
     pub rejected_pinned_full: u64,
     #[serde(default)]
     pub rejected_disk_full: u64,
-    /// The most that objects may take: the size of the store but for its index.
+    /// The most bytes that objects may take: the size of the store without its index.
     pub capacity_bytes: u64,
-    /// Directories that take no more writes, and why.
+    /// Directories that accept no more writes, and the reasons.
     pub failed_directories: Vec<String>,
 }

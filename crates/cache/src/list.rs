@@ -1,8 +1,8 @@
-//! Listing: what the under store lists, with what it does not have yet laid over it.
+//! Listing: the listing of the under store, overlaid with the changes that it does not have yet.
 //!
-//! The catalog is read before the under store, region by region: an object that is persisted in between is then in
-//! both, and one that leaves the catalog is in the under store already. Read the other way round it could be in
-//! neither. A later page of an under store may be as old as its first one: see [`positions`].
+//! The catalog is read before the under store, region by region. An object that is persisted in between is then in
+//! both, and one that leaves the catalog is already in the under store. In the opposite order it could be in neither. A
+//! later page of an under store may be as old as its first one: see [`positions`].
 
 pub(crate) mod positions;
 
@@ -21,28 +21,28 @@ use crate::list::positions::{Change, PageStart, Position};
 use crate::worker::Worker;
 use crate::{ListObjects, ListedObject, ObjectPage, Result};
 
-/// Catalog records that one region of a listing spans at most.
+/// The most catalog records in one region of a listing.
 const REGION_RECORDS: usize = 1000;
 
-/// Catalog records that are looked at first below a common prefix: one shows it most of the time.
+/// Catalog records that are read first below a common prefix. They usually show whether it exists.
 const GROUP_RECORDS: usize = 4;
 
-/// Names that an under store is asked for at first below a common prefix that may be empty.
+/// Names that are requested first from an under store below a common prefix that may be empty.
 const GROUP_NAMES: usize = 100;
 
-/// Names that an under store which goes on by token is asked for at least: MinIO ends listings of one name at a time
-/// early, and those that go on by name. What is not shown yet is on the same page the next time.
+/// The fewest names that are requested from an under store that continues by token. MinIO ends listings early when they
+/// request one name at a time or continue by name. Names that are not shown yet are requested again with the same page.
 const TOKEN_PAGE_MIN: usize = 10;
 
-/// Names that one page of an under store holds at most: S3's own limit.
+/// The most names in one page of an under store: S3's own limit.
 const REMOTE_PAGE: usize = 1000;
 
-/// One line of a listing in the making.
+/// One entry of a listing that is being assembled.
 enum Item {
     Object(ListedObject),
-    /// A common prefix that surely has an object below it.
+    /// A common prefix that certainly has an object below it.
     Prefix,
-    /// A common prefix of the under store below which something was deleted here: it may be empty by now.
+    /// A common prefix of the under store, below which this cache has deleted something: it may be empty now.
     Doubtful,
 }
 
@@ -52,7 +52,7 @@ impl Worker {
     pub(crate) async fn list(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
         let losses = self.all_at_home()?;
         let page = self.list_page(bucket, request).await?;
-        // What was lost meanwhile may be missing in it.
+        // The page may lack keys of slots that were lost while it was assembled.
         if self.all_at_home()? == losses { Ok(page) } else { Err(not_all_at_home()) }
     }
 
@@ -74,7 +74,7 @@ impl Worker {
         Ok(page)
     }
 
-    /// A page, and where the names behind it begin or what comes before them.
+    /// A page, and the position of the names after it. The position may also be that of names before them.
     fn list_in<'a>(
         &'a self,
         bucket: &'a BucketName,
@@ -104,19 +104,19 @@ impl Worker {
                 }
                 let Some(next) = region.next else { return Ok((page.finish(), None)) };
                 at = next;
-                // There may be nothing more to show: all of it may have been deleted here. S3, too, may end with an
-                // empty page.
+                // There may be nothing more to show, because this cache may have deleted all of it. S3, too, may end
+                // with an empty page.
                 if page.names == request.limit && region.is_cut_by_under_store {
                     return Ok((page.turn(), Some(at)));
                 }
-                // All names of many regions may have been deleted here.
+                // This cache may have deleted all names of many regions.
                 limit = (2 * limit).min(REMOTE_PAGE);
             }
         }
         .boxed()
     }
 
-    /// Whether anything below a common prefix is left, behind where the listing starts.
+    /// Whether anything is left below a common prefix, after the start of the listing.
     async fn has_objects(
         &self,
         bucket: &BucketName,
@@ -126,13 +126,13 @@ impl Worker {
     ) -> Result<bool> {
         let start_after = listing.start_after.clone().filter(|after| after.starts_with(prefix));
         let request = ListObjects { prefix: prefix.to_owned(), start_after, limit: 1, ..ListObjects::default() };
-        // Enough for what is deleted in most directories.
+        // Covers the deletes in most directories.
         let at = Position { page_limit: GROUP_NAMES, ..self.home.positions.by_name(request.start_after.clone()) };
         let (page, _) = self.list_in(bucket, under_store, &request, at).await?;
         Ok(!page.objects.is_empty())
     }
 
-    /// The names behind `at`, as far as one stretch of the catalog goes and one page of the under store.
+    /// The names after `at`, up to the end of a region of the catalog or of a page of the under store.
     async fn list_region(
         &self,
         bucket: &BucketName,
@@ -144,16 +144,17 @@ impl Worker {
         let (records, catalog_end) = self.catalog_region(bucket, request, after).await?;
         let (start_after, token) = match &at.page {
             PageStart::Behind(name) => {
-                // The under store begins anew, after all that has left the catalog until now.
+                // The under store's listing starts again, after everything that has left the catalog by now.
                 at.since = self.home.positions.now();
                 (name.clone(), None)
             }
             PageStart::Token(token) => (at.after.clone(), Some(token.clone())),
         };
         let is_later_page = token.is_some();
-        // A page that begins before `after` shows again what has been shown.
+        // A page that begins before `after` contains names that have been shown.
         let shown = after.filter(|_| is_later_page || start_after != at.after);
-        // A group that none of its names up to `shown` has shown comes before that name.
+        // A group sorts before its names. If `shown` is one of these, and the group itself was not shown, it is still
+        // new.
         let is_of = |group: &str, name: &str| group != name && group_of(request, name) == Some(group);
         let is_new = |name: &str| shown.is_none_or(|shown| name > shown || is_of(name, shown));
         let remote = under_store
@@ -188,7 +189,7 @@ impl Worker {
             if let Some(end) = end {
                 to = to.min(records::object_prefix_range(bucket, end).1);
             }
-            // First: what is settled meanwhile is among the changes then.
+            // Read first: keys that settle in the meantime are then among the changes.
             let unsettled = self.home.settle.unsettled_in(bucket);
             let Some(mut changes) = self.home.positions.changes(&from, &to, at.since) else {
                 let page = PageStart::Behind(at.after.clone());
@@ -224,7 +225,7 @@ impl Worker {
         let is_whole = remote.next.as_deref() == Some(end);
         let (page, page_limit) = match remote.token {
             Some(token) if is_whole => (PageStart::Token(token), 0),
-            // What the catalog has cut off is on the same page.
+            // The names after the region's end in the catalog are on the same page.
             _ if under_store.lists_by_token() && !is_whole => (at.page.clone(), at.page_limit),
             _ => (PageStart::Behind(Some(last.clone())), 0),
         };
@@ -232,8 +233,8 @@ impl Worker {
         Ok(Region { items, next, is_cut_by_under_store: remote.next.is_some() })
     }
 
-    /// The records of one region, and the last of them when there are more behind it. One record that is no tombstone
-    /// shows a common prefix: what else is below it is passed over, however much that is.
+    /// The records of one region, and the last of them if there are more after it. One record that is not a tombstone
+    /// shows its common prefix. Everything else below that prefix is skipped, however many records there are.
     async fn catalog_region(
         &self,
         bucket: &BucketName,
@@ -263,7 +264,8 @@ impl Worker {
         Ok((region, last))
     }
 
-    /// The tag that clients know, where the under store's list shows another (a large object goes there in parts).
+    /// The ETag that clients know, if the under store's listing has a different one, as for a large object uploaded in
+    /// parts.
     fn etag_of_listed(&self, bucket: &BucketName, listed: &forebay_ufs::ListedObject) -> forebay_types::ETag {
         let known = || {
             let path = ObjectPath::new(bucket.clone(), ObjectKey::new(&listed.key).ok()?);
@@ -276,9 +278,9 @@ impl Worker {
 
 struct Region {
     items: Items,
-    /// Where the next region starts, when there is one.
+    /// Where the next region starts, if there is one.
     next: Option<Position>,
-    /// The under store has names behind it.
+    /// Whether the under store has more names after this region.
     is_cut_by_under_store: bool,
 }
 
@@ -288,13 +290,13 @@ impl Region {
     }
 }
 
-/// Of these keys those in a range of the catalog that have no record there.
+/// The keys of `paths` that lie in a range of the catalog and have no record there.
 fn without_record(
     mut paths: Vec<ObjectPath>,
     range: Range<&Bytes>,
     records: &[(ObjectPath, ObjectRecord)],
 ) -> Vec<ObjectPath> {
-    // Most of the time there are none.
+    // Usually there are none.
     if !paths.is_empty() {
         let recorded: HashSet<&ObjectPath> = records.iter().map(|(path, _)| path).collect();
         paths.retain(|path| range.contains(&&records::object_key(path)) && !recorded.contains(path));
@@ -302,7 +304,7 @@ fn without_record(
     paths
 }
 
-/// An object as the under store has it, if it does.
+/// An object in the under store, or `None` if it does not exist there.
 async fn look_up(under_store: &dyn UnderStore, path: &ObjectPath) -> Result<Option<ListedObject>> {
     match under_store.head(&path.key).await {
         Ok(remote) => Ok(Some(ListedObject::described(path, &remote.info))),
@@ -311,7 +313,7 @@ async fn look_up(under_store: &dyn UnderStore, path: &ObjectPath) -> Result<Opti
     }
 }
 
-/// The nearer of the two ends, where there is one.
+/// The smaller of the two ends, if there are any.
 fn region_end<'a>(remote: Option<&'a str>, catalog: Option<&'a str>) -> Option<&'a str> {
     match (remote, catalog) {
         (Some(remote), Some(catalog)) => Some(remote.min(catalog)),
@@ -319,13 +321,13 @@ fn region_end<'a>(remote: Option<&'a str>, catalog: Option<&'a str>) -> Option<&
     }
 }
 
-/// The catalog keys that a listing may show behind `after`.
+/// The range of catalog keys that a listing may show after `after`.
 fn range_behind(bucket: &BucketName, request: &ListObjects, after: Option<&str>) -> (Bytes, Bytes) {
     let (from, to) = records::object_prefix_range(bucket, &request.prefix);
     (after.map_or(from.clone(), |after| from.max(scan_start(bucket, request, after))), to)
 }
 
-/// The first catalog key to look at: behind `after`, or behind all keys below it when it is a common prefix.
+/// The first catalog key to read: the one after `after`, or the one after all keys below it if it is a common prefix.
 fn scan_start(bucket: &BucketName, request: &ListObjects, after: &str) -> Bytes {
     let is_prefix = group_of(request, after) == Some(after);
     if is_prefix {
@@ -334,7 +336,7 @@ fn scan_start(bucket: &BucketName, request: &ListObjects, after: &str) -> Bytes 
     records::successor(&records::object_prefix_range(bucket, after).0)
 }
 
-/// The common prefix that a key falls under.
+/// The common prefix of a key.
 fn group_of<'a>(request: &ListObjects, key: &'a str) -> Option<&'a str> {
     let delimiter = request.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty())?;
     let rest = key.strip_prefix(request.prefix.as_str())?;
@@ -342,7 +344,7 @@ fn group_of<'a>(request: &ListObjects, key: &'a str) -> Option<&'a str> {
     Some(&key[..request.prefix.len() + at + delimiter.len()])
 }
 
-/// Puts what is known here of a key, an object or that it is deleted, over what the under store listed.
+/// Overlays a change that this cache knows, an object or a delete, on the names that the under store listed.
 fn lay_over(items: &mut Items, request: &ListObjects, key: &str, object: Option<ListedObject>) {
     match (group_of(request, key), object) {
         (Some(group), None) => {
@@ -362,7 +364,7 @@ fn lay_over(items: &mut Items, request: &ListObjects, key: &str, object: Option<
     }
 }
 
-/// A page as it fills.
+/// A page that is being filled.
 #[derive(Default)]
 struct Page {
     objects: Vec<ListedObject>,
@@ -382,7 +384,7 @@ impl Page {
         }
     }
 
-    /// A page that is full, with names behind it.
+    /// A full page with more names after it.
     fn turn(mut self) -> ObjectPage {
         self.next = self.last.take();
         self.finish()

@@ -1,7 +1,7 @@
-//! Per-key locks for writers, and the fence that keeps late readers from undoing a write.
+//! Per-key locks for writers, and the fence that prevents late readers from undoing a write.
 //!
-//! Nobody changes a key without its lock, and there is no lock for a key that is not at home here. So a slot is given
-//! up when its locks are closed and the last one that is held is free.
+//! A key changes only under its lock, and there is no lock for a key that is not at home here. A slot is therefore
+//! given up when its locks are closed and the last held one is released.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -19,21 +19,21 @@ use crate::{Error, ErrorKind, Result};
 /// Shards of the table of locks; more than the number of cores is enough.
 const SHARDS: usize = 64;
 
-/// Slots of the fence: two keys that share one only cost a needless second look.
+/// Slots of the fence. Two keys in one slot only cost an unnecessary second lookup.
 const FENCE_SLOTS: usize = 16_384;
 
 type Lock = Arc<AsyncMutex<()>>;
 
-/// One asynchronous lock for each key that somebody holds or waits for.
+/// One asynchronous lock for each key that is locked or waited for.
 pub(crate) struct KeyLocks {
     shards: Vec<Mutex<HashMap<ObjectPath, Lock>>>,
     hasher: HashState,
-    /// By which the slot of a key is found.
+    /// Maps a key to its slot.
     slot_hash: fn(&ObjectPath) -> u64,
-    /// Slots whose keys are not at home here. `None` where all are.
+    /// Slots whose keys are not at home here. `None` if all are.
     closed: RwLock<Option<SlotSet>>,
     has_closed: AtomicBool,
-    /// Tells that a lock is free, while some are closed.
+    /// Notified when a lock is released, while some slots are closed.
     released: Notify,
 }
 
@@ -60,14 +60,14 @@ impl KeyLocks {
         &self.shards[self.hasher.hash_one(path) as usize % SHARDS]
     }
 
-    /// Waits for the lock of `path`, first come first served.
+    /// Waits for the lock of `path`, in order of arrival.
     ///
     /// # Errors
     /// `Unavailable` when the path is not at home here.
     pub(crate) async fn lock(self: &Arc<Self>, path: &ObjectPath) -> Result<KeyGuard> {
-        // First, so that it goes last: then it is seen whether anybody else has the lock.
+        // Created first, so that it is dropped last: only then can it tell whether another task uses the lock.
         let mut guard = KeyGuard { locks: Arc::clone(self), path: path.clone(), guard: None };
-        // It counts as held from here on: whoever closes its slot waits for its end.
+        // The lock counts as held from here on, and closing its slot waits for it.
         let lock = Arc::clone(self.shard(path).lock().entry(path.clone()).or_default());
         self.check(path)?;
         guard.guard = Some(lock.lock_owned().await);
@@ -91,7 +91,7 @@ impl KeyLocks {
         !self.has_closed.load(Ordering::SeqCst)
     }
 
-    /// Gives out no more locks in these slots, and waits until none is held.
+    /// Issues no more locks in these slots, and waits until none is held.
     pub(crate) async fn close(&self, slots: &SlotSet) {
         self.closed.write().get_or_insert_with(|| slots.clone()).add(slots);
         self.has_closed.store(true, Ordering::SeqCst);
@@ -106,7 +106,7 @@ impl KeyLocks {
         }
     }
 
-    /// The opposite of [`KeyLocks::close`].
+    /// Reverses [`KeyLocks::close`].
     pub(crate) fn open(&self, slots: &SlotSet) {
         let mut closed = self.closed.write();
         if let Some(closed) = closed.as_mut() {
@@ -115,7 +115,7 @@ impl KeyLocks {
         self.has_closed.store(closed.as_ref().is_some_and(|closed| !closed.is_empty()), Ordering::SeqCst);
     }
 
-    /// Whether nobody holds a lock or waits for one.
+    /// Whether no lock is held or waited for.
     pub(crate) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }
@@ -134,7 +134,7 @@ impl Drop for KeyGuard {
     fn drop(&mut self) {
         let mut shard = self.locks.shard(&self.path).lock();
         self.guard.take();
-        // The table's own reference is the last one: nobody holds the lock or waits for it.
+        // Only the table refers to the lock: it is neither held nor waited for.
         if shard.get(&self.path).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             shard.remove(&self.path);
         }
@@ -145,8 +145,8 @@ impl Drop for KeyGuard {
     }
 }
 
-/// Counts writes by key. Who has asked the under store about a key may remember the answer only if no write of that
-/// key ended in between.
+/// Counts writes by key. An answer of the under store about a key may be cached only if no write of that key ended
+/// since the request was sent.
 pub(crate) struct WriteFence {
     slots: Vec<AtomicU64>,
     hasher: HashState,
@@ -165,7 +165,7 @@ impl WriteFence {
         self.slot(path).load(Ordering::SeqCst)
     }
 
-    /// All keys may have been written.
+    /// Any key may have been written.
     pub(crate) fn advance_all(&self) {
         for slot in &self.slots {
             slot.fetch_add(1, Ordering::SeqCst);

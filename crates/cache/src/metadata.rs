@@ -1,4 +1,4 @@
-//! What the store keeps for the cache with each object: the metadata on disk and the annex in memory.
+//! What the store keeps for the cache with each object: the metadata on disk, and the annex in memory.
 
 use bytes::Bytes;
 use forebay_catalog::records;
@@ -12,19 +12,19 @@ use crate::{Error, ErrorKind, Result};
 /// The first byte of the metadata.
 const VERSION: u8 = 1;
 
-/// The first byte of an annex. Version 1, with tags as text alone, is still read.
+/// The first byte of an annex. Version 1, with text tags only, is still read.
 const ANNEX_VERSION: u8 = 2;
 
-/// The part of an object's state that changes without its bytes, kept in memory by the store.
+/// The part of an object's state that can change without its bytes. The store keeps it in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Annex {
-    /// The under store's tag of this very version, once the under store has it.
+    /// The under store's ETag of exactly this version, once the under store has it.
     pub(crate) remote_etag: Option<ETag>,
-    /// What clients see, where that is another tag.
+    /// The ETag that clients see, if it is a different one.
     pub(crate) etag: Option<ETag>,
 }
 
-/// An annex on disk and in the store's memory, where there is one for every object: most tags are MD5s.
+/// An annex as stored on disk and in the store's memory. There is one per object, and most tags are MD5s.
 #[derive(Serialize, Deserialize)]
 struct PackedAnnex {
     remote_etag: Option<PackedTag>,
@@ -39,7 +39,7 @@ enum PackedTag {
 
 impl PackedTag {
     fn pack(tag: &ETag) -> Self {
-        // Text that another spelling of the same digits would not come back as stays text.
+        // Text that would not be restored exactly stays text, such as digits in upper case.
         let md5 = tag.md5().filter(|_| !tag.as_str().bytes().any(|digit| digit.is_ascii_uppercase()));
         md5.map_or_else(|| Self::Text(tag.clone()), Self::Md5)
     }
@@ -63,7 +63,7 @@ impl Annex {
         encode(ANNEX_VERSION, &PackedAnnex { remote_etag: pack(&self.remote_etag), etag: pack(&self.etag) })
     }
 
-    /// An annex that can't be read is one that says nothing: the object is then validated before it is served.
+    /// An unreadable annex counts as one without tags: the object is then validated before it is served.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let unpack = |packed: PackedAnnex| Self {
             remote_etag: packed.remote_etag.map(PackedTag::unpack),
@@ -73,7 +73,7 @@ impl Annex {
     }
 }
 
-/// What the store keeps of an object beside its bytes.
+/// What the store keeps of an object in addition to its bytes.
 pub(crate) fn new_object(
     path: &ObjectPath,
     policy: &PathPolicy,

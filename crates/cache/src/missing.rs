@@ -1,4 +1,4 @@
-//! Acknowledged objects, and parts of open uploads, whose bytes are gone: a directory was forgotten, or a file was
+//! Acknowledged objects, and parts of open uploads, whose bytes are lost: a directory was forgotten, or a file was
 //! removed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -7,7 +7,7 @@ use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicUsize, Ordering};
 use forebay_types::ObjectPath;
 
-/// Those that the start has found, and nobody has written or deleted since.
+/// Objects and parts that the start found, and that nobody has written or deleted since.
 #[derive(Default)]
 pub(crate) struct Missing {
     paths: Mutex<HashSet<ObjectPath>>,
@@ -24,7 +24,7 @@ impl Missing {
         self.count.store(paths.len(), Ordering::Relaxed);
     }
 
-    /// Called after each change of a record. Most of the time nothing is missing.
+    /// Called after each change of a record. Usually nothing is missing.
     pub(crate) fn remove(&self, path: &ObjectPath) {
         if self.count() == 0 {
             return;
@@ -42,7 +42,7 @@ impl Missing {
         self.change_parts(|parts| drop(parts.insert(upload_id, numbers)));
     }
 
-    /// It was uploaded again.
+    /// The part was uploaded again.
     pub(crate) fn remove_part(&self, upload_id: &str, number: u32) {
         if self.parts_count() > 0 {
             self.change_parts(|parts| {

@@ -1,5 +1,5 @@
-//! Multipart uploads. Parts are durable here in every write mode; completing puts them together without copying and
-//! then follows the path's mode like any other write.
+//! Multipart uploads. Parts are durable here in every write mode. A completion joins them without copying, and then
+//! follows the path's mode like any other write.
 
 mod activity;
 mod assemble;
@@ -23,7 +23,7 @@ use crate::{
     Attributes, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, Incoming, Result, UploadRef, Written,
 };
 
-/// An upload that exists, and the version of its record.
+/// An existing upload, and the version of its record.
 pub(crate) struct Upload {
     pub(crate) record: UploadRecord,
     pub(crate) version: u64,
@@ -59,7 +59,7 @@ impl Worker {
         Ok(upload_id)
     }
 
-    /// The upload, if it exists: completed ones exist only for a retried completion.
+    /// The upload, if it exists. Completed uploads exist only for a retried completion.
     pub(crate) async fn upload_of(&self, upload: &UploadRef) -> Result<Upload> {
         let key = records::upload_key(&upload.path, &upload.upload_id);
         match self.catalog.get(&key).await? {
@@ -144,13 +144,13 @@ impl Worker {
         Ok(Written { etag, last_modified_ms, size, checksums })
     }
 
-    /// Parts of one number are committed one after the other.
+    /// Serialises the commits of parts with the same number.
     async fn lock_part(&self, upload: &UploadRef, number: u32) -> Result<KeyGuard> {
         self.lock_in_upload(upload, &format!("{}/{number}", upload.upload_id)).await
     }
 
-    /// So are completions and aborts of one upload: in WRITE_THROUGH a completion changes the under store before it is
-    /// committed.
+    /// Serialises the completions and aborts of one upload: in WRITE_THROUGH, a completion changes the under store
+    /// before it is committed.
     async fn lock_end(&self, upload: &UploadRef) -> Result<KeyGuard> {
         self.lock_in_upload(upload, &upload.upload_id).await
     }
@@ -219,7 +219,7 @@ impl Worker {
         Ok(written)
     }
 
-    /// Removes the parts that came while their upload ended: it takes none any more.
+    /// Removes the parts that arrived while their upload ended. It accepts no more.
     async fn drop_parts(&self, upload: &UploadRef) -> Result<()> {
         let parts = self.parts_of(upload, 0, usize::MAX).await?;
         if parts.is_empty() {
@@ -252,7 +252,7 @@ impl Worker {
         self.drop_parts(upload).await
     }
 
-    /// All uploads of a bucket, also those that are completed.
+    /// All uploads of a bucket, including completed ones.
     pub(crate) async fn uploads_of(&self, bucket: &BucketName) -> Result<Vec<UploadRef>> {
         let mut range = records::uploads_range(bucket, "");
         let mut uploads = Vec::new();
@@ -274,7 +274,7 @@ impl Worker {
     }
 }
 
-/// A commit that found the upload changed: it has been completed or aborted meanwhile.
+/// The error of a commit that found the upload changed: it was completed or aborted in the meantime.
 fn ended(error: forebay_catalog::Error, upload: &UploadRef) -> Error {
     match error.kind {
         forebay_catalog::ErrorKind::Conflict => no_such_upload(upload),
@@ -294,8 +294,8 @@ fn completed_again(completed: &CompletedUpload) -> Written {
     }
 }
 
-/// Where the upload names an algorithm, its parts come with it or, when the whole is summed up from their bytes,
-/// without any.
+/// If the upload names an algorithm, its parts have checksums of that algorithm. They may have none if the checksum of
+/// the whole object is combined from their bytes.
 fn check_part_algorithm(upload: &UploadRecord, body: &Incoming) -> Result<()> {
     let Some(expected) = upload.checksum_algorithm else { return Ok(()) };
     let given = || body.checksums.iter().map(|checksum| checksum.algorithm).chain(body.compute.iter().copied());
@@ -310,7 +310,7 @@ fn check_part_algorithm(upload: &UploadRecord, body: &Incoming) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidRequest, context))
 }
 
-/// What a checksum of the whole object covers, by S3's table of algorithms and types.
+/// The type of the object's checksum, by S3's table of algorithms and types.
 fn kind_for(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> Result<ChecksumKind> {
     let invalid = |context: String| Err(Error::new(ErrorKind::InvalidRequest, context));
     let Some(algorithm) = algorithm else {

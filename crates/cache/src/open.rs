@@ -1,4 +1,4 @@
-//! Start: from the parts and the catalog to a running worker.
+//! Start: builds a running worker from its parts and the catalog.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::space::evict::Keeper;
 use crate::worker::Worker;
 use crate::{Cache, Mounts, Result, Settings, Status};
 
-/// What a cache is made of.
+/// The parts of a cache.
 pub struct Parts {
     pub env: Env,
     pub store: Store,
@@ -42,7 +42,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Whether a task has ended that nobody asked to: only a panic does that.
+    /// Whether a task has ended unasked. Only a panic does that.
     pub(crate) fn has_failed(&self) -> bool {
         self.running.lock().iter().any(Task::is_finished)
     }
@@ -154,8 +154,8 @@ impl Worker {
     }
 }
 
-/// What of the capacity is neither free nor of an object. An object that is in memory before its segment counts may
-/// exceed the rest for a moment.
+/// The part of the capacity that is neither free nor used by objects. An object that becomes visible before its segment
+/// counts may briefly exceed the rest.
 fn overhead_bytes(usage: &Usage) -> u64 {
     let told = [usage.pinned_bytes, usage.evictable_bytes, usage.free_bytes, usage.unavailable_bytes];
     usage.capacity_bytes.saturating_sub(told.iter().sum())

@@ -1,8 +1,8 @@
-//! Persistence: brings dirty objects and deletes to the under store, in the order of generations.
+//! Persistence: uploads dirty objects and deletes to the under store, in the order of generations.
 //!
-//! One request per key is under way at a time; it carries the newest generation, so overwrites coalesce. A request
-//! carries a condition where the under store's state is known, and its outcome is committed before anything
-//! is forgotten. See "The under store never goes backwards" in ARCHITECTURE.md.
+//! Each key has one request in flight at a time. It carries the newest generation, so overwrites coalesce. A request
+//! carries a condition if the state of the under store is known, and its outcome is committed before anything is
+//! forgotten. See "The under store never goes backwards" in ARCHITECTURE.md.
 
 pub(crate) mod backlog;
 mod events;
@@ -35,15 +35,15 @@ use crate::worker::{Current, Worker};
 use crate::write::change::{end_intent, intent};
 use crate::{Error, ErrorKind, ListedObject, Mount, PersistEvent, Result};
 
-/// Conditions that turn out wrong are learned anew this often before the object waits: each time somebody else has
-/// changed the under store in between.
+/// How often a request retries with a new condition after its condition failed, before the object waits. Each failure
+/// means that somebody else has changed the under store in between.
 const CONDITION_TRIES: usize = 4;
 
-/// Objects of this size on are not sent before it is known what they replace: sending them twice would take longer than
-/// to ask.
+/// Objects of at least this size are not sent before it is known what they replace, because sending them twice would
+/// take longer than asking.
 const ASK_FIRST_BYTES: u64 = 8 << 20;
 
-/// The bytes of an object of the store, for an upload. They are verified as they are read: damaged bytes never leave.
+/// The bytes of an object in the store, for an upload. Each read verifies them, so damaged bytes never leave.
 pub(crate) struct StoreSource {
     object: Object,
 }
@@ -84,13 +84,13 @@ fn damaged(problem: &str) -> forebay_ufs::Error {
     forebay_ufs::Error::new(UfsKind::Corrupt, format!("the local copy: {problem}"))
 }
 
-/// Why something was not persisted.
+/// Why a version was not persisted.
 pub(crate) enum Failure {
     UnderStore(forebay_ufs::Error),
     Local(Error),
     /// An earlier request must settle first.
     Unsettled(Duration),
-    /// It was written again while it was sent, and its bytes have left.
+    /// The object was overwritten during the upload, and its bytes are gone.
     Replaced,
 }
 
@@ -114,7 +114,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// Uploads that somebody has asked for: of large objects so many at once, as of those that wait in the queue.
+/// Limits uploads on demand to as many large objects at once as the queue allows.
 pub(crate) struct LargeUploads(Semaphore);
 
 impl LargeUploads {
@@ -122,44 +122,43 @@ impl LargeUploads {
         Self(Semaphore::new(LARGE_UPLOADS_MAX))
     }
 
-    /// A place for an upload, if it needs one.
+    /// A slot for an upload, if it needs one.
     pub(crate) async fn place(&self, object: &Current) -> Option<SemaphorePermit<'_>> {
         let is_large = object.record.as_ref().is_some_and(|record| record.size > LARGE_BYTES);
         if is_large { Some(self.0.acquire().await.expect("this semaphore is never closed")) } else { None }
     }
 }
 
-/// What still waits of a key that is written or deleted through.
+/// The pending version of a key that is written or deleted through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
     Nothing,
-    /// It can't be read: it may be damaged, or missing, or the disk may read it later. What is written now takes its
-    /// place in the catalog first, so that it never follows.
+    /// It cannot be read: it is damaged or missing, or the disk may recover later. The new write replaces it in the
+    /// catalog first, so that the old version is never uploaded after the new one.
     Unreadable,
-    /// The under store refuses it, and nothing of it is on its way. What is written now takes its place when the under
-    /// store has that.
+    /// The under store refuses it, and no request of it is in flight. The new write replaces it once the under store
+    /// has the new write.
     Refused,
 }
 
-/// How a request to the under store ended well.
+/// The result of a successful request to the under store.
 enum Done {
-    /// The under store holds this generation under this tag.
+    /// The under store holds this generation with this ETag.
     Stored(ETag),
     Deleted,
-    /// Somebody else has changed the object since its state was known; ours is kept here and goes nowhere.
+    /// Somebody else has changed the object since its state was known. Our version stays here and is not uploaded.
     Conflict,
-    /// The under store holds a newer write of ours, of which nothing is known here any more: see
-    /// [`crate::read::doubt`].
+    /// The under store holds a newer write of ours, whose record here is lost: see [`crate::read::doubt`].
     Superseded,
 }
 
 impl Worker {
-    /// One of the tasks that persist; ends when the worker stops.
+    /// One of the tasks that persist. It ends when the worker stops.
     pub(crate) async fn persist_loop(self: Arc<Self>) {
         loop {
             let path = tokio::select! {
                 biased;
-                // First: a worker that stops takes nothing up.
+                // Checked first: a worker that stops starts nothing new.
                 () = self.stop.cancelled() => return,
                 path = self.home.queue.next() => path,
             };
@@ -192,7 +191,8 @@ impl Worker {
                 (format!("{:?}", error.kind), error.to_string(), blame, false)
             }
             Err(Failure::UnderStore(error)) => {
-                // What is damaged here, or changes there, is not refused; but what alone gets no answer is.
+                // Local damage and local changes are not refusals. An object that alone gets no answer counts as
+                // refused.
                 let is_told = error.kind.is_invalid()
                     || matches!(error.kind, UfsKind::Unsupported | UfsKind::Unavailable | UfsKind::Ambiguous);
                 let blame = match error.kind {
@@ -221,7 +221,7 @@ impl Worker {
         tracing::warn!(%path, error = context, pause_ms = pause.as_millis() as u64, "could not persist");
     }
 
-    /// For operators. Nothing is noted of a version that does not wait any more.
+    /// Records the refusal for operators, unless the version no longer waits.
     async fn note_refusal(&self, path: &ObjectPath, tried: Generation, reason: &str) {
         let Ok(_lock) = self.home.locks.lock(path).await else { return };
         let current = self.current(path).await;
@@ -233,8 +233,8 @@ impl Worker {
         }
     }
 
-    /// Persists what waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now. Every request runs to its end,
-    /// also when another fails: dropped before, its outcome would not be known to anybody.
+    /// Persists everything that waits under `prefix` (`/`, `/bucket`, `/bucket/key/prefix`) now. Every request runs to
+    /// its end, even when another one fails. If it were dropped earlier, nobody would know its outcome.
     pub(crate) async fn persist(&self, prefix: &str) -> Result<()> {
         let scope = Scope::parse(prefix)?;
         let waiting = self.home.queue.waiting(&scope);
@@ -254,8 +254,8 @@ impl Worker {
         first_error
     }
 
-    /// Waits until nothing of this key waits for the under store, and holds its lock then, unless what waits can't be
-    /// persisted.
+    /// Waits until no version of the key waits for the under store, and returns with the key's lock. If the pending
+    /// version cannot be persisted, it returns the lock and says so.
     pub(crate) async fn lock_when_persisted(
         &self,
         path: &ObjectPath,
@@ -268,7 +268,7 @@ impl Worker {
                 return Ok((lock, current, Left::Nothing));
             }
             drop(lock);
-            // In a box: it is rare, and would make every write's future larger.
+            // Boxed: this is rare, and would make the future of every write larger.
             let Err(failure) = self.persist_object(path, upload, false).boxed().await else { continue };
             if matches!(failure, Failure::Replaced) {
                 continue;
@@ -288,10 +288,10 @@ impl Worker {
         }
     }
 
-    /// Persists what a client has just written here, and waits for.
+    /// Persists what a client has just written here, while the client waits.
     ///
     /// # Errors
-    /// `Unavailable`: it stays here, and may be in the under store or get there.
+    /// `Unavailable`: the change stays here, and may be in the under store or reach it later.
     pub(crate) async fn persist_for_client(&self, path: &ObjectPath, upload: &KeyGuard) -> Result<()> {
         let problem = match self.persist_newest(path, upload, false, &mut None).await {
             Ok(true) => return Ok(()),
@@ -302,8 +302,8 @@ impl Worker {
         Err(Error::new(ErrorKind::Unavailable, context))
     }
 
-    /// Brings the newest generation of a key to the under store. The caller holds the key's upload lock, and `may_wait`
-    /// when no client waits for the outcome.
+    /// Uploads the newest generation of a key to the under store. The caller holds the key's upload lock. `may_wait` is
+    /// set when no client waits for the outcome.
     pub(crate) async fn persist_object(
         &self,
         path: &ObjectPath,
@@ -313,8 +313,8 @@ impl Worker {
         self.persist_newest(path, upload, may_wait, &mut None).await.map(|_| ())
     }
 
-    /// Notes which generation it has `tried`. Returns whether nothing waits any more because the under store has it,
-    /// rather than because of a conflict.
+    /// Stores the generation that it sends in `tried`. Returns `true` if nothing waits any more because the under store
+    /// has it, and `false` after a conflict.
     #[tracing::instrument(target = SPANS, name = "persist", skip_all, fields(aws.s3.bucket = %path.bucket, aws.s3.key = %path.key))]
     async fn persist_newest(
         &self,
@@ -362,7 +362,7 @@ impl Worker {
         let is_there = !matches!(done, Done::Conflict);
         self.home.fence.advance(path);
         if let Err(error) = self.record_outcome(path, record, done, noted, may_wait).await {
-            // `SlowDown` changes nothing.
+            // `SlowDown` means that nothing has changed.
             if error.kind != ErrorKind::SlowDown {
                 self.home.settle.leave(path, record.generation);
             }
@@ -372,7 +372,7 @@ impl Worker {
         Ok(is_there)
     }
 
-    /// For operators, and for writes to come.
+    /// Remembers the outcome for operators and for later writes.
     fn note_try(&self, path: &ObjectPath, record: &ObjectRecord, result: &Result<Done, Failure>, started: Duration) {
         let class = record.storage_class.as_deref();
         match result {
@@ -402,7 +402,8 @@ impl Worker {
         self.home.persist_events.add(path, event);
     }
 
-    /// A record that a power cut may take tells nobody that a request was under way. Whether a note was needed instead.
+    /// Records a write intent if a power cut may erase the record of the version, since nobody would know of the
+    /// request then. Returns whether an intent was needed.
     async fn note_request(&self, path: &ObjectPath, passing: Option<Generation>) -> bool {
         if !self.policies.may_hold_unsynced(path) {
             return false;
@@ -410,15 +411,15 @@ impl Worker {
         let writes = vec![intent(path, self.home.settle.start(), passing)];
         let transaction = Transaction { writes, ..Transaction::default() };
         if let Err(error) = self.catalog.commit(transaction).await {
-            // The disk takes no more writes: bytes that are still read had better go where they are safe.
+            // The disk takes no more writes. Bytes that it can still read should go where they are safe.
             tracing::warn!(%path, %error, "sent without a note of it");
         }
         true
     }
 
-    /// What need not be sent, since the under store has it or something newer. It is asked only where the record may be
-    /// out of date, or the bytes are gone (a directory was forgotten, or a file is missing), and where a write went
-    /// past what waits, `passing` or one before.
+    /// Whether the under store has this version or something newer, so that nothing has to be sent. It is asked only in
+    /// three cases: the record may be stale; the bytes are gone, because a directory was forgotten or a file is
+    /// missing; or a write bypassed the pending version (`passing` or an earlier one).
     async fn look_when_in_doubt(
         &self,
         path: &ObjectPath,
@@ -438,7 +439,7 @@ impl Worker {
             Err(error) if error.kind == UfsKind::NotFound => return Ok(None),
             Err(error) => return Err(Failure::UnderStore(error)),
         };
-        // What the record replaces: whoever wrote that, it is older.
+        // The version that the record replaces is older, whoever wrote it.
         let is_replaced = matches!(&record.base, Base::Present(base) if *base == remote.remote_etag);
         if is_ours(record, &remote) {
             mount.background.make_durable(&path.key).await.map_err(Failure::UnderStore)?;
@@ -472,13 +473,14 @@ impl Worker {
         let object = object.ok_or_else(missing)?;
         let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
         let mut known = match &record.base {
-            // An under store tells of a condition that does not hold when it has the whole body, or all parts.
+            // An under store reports a failed condition only after it has the whole body, or all parts.
             Base::Unknown if record.size >= ASK_FIRST_BYTES => None,
-            // Nothing is there most of the time; when something is, one look tells what.
+            // Usually nothing is there. If something is, one request tells what.
             Base::Unknown | Base::Absent => Some(Condition::Absent),
             Base::Present(etag) => Some(Condition::Matches(etag.clone())),
         };
-        // A condition that holds is not refused, as far as the under store knows it.
+        // Counts requests with the condition that nothing is there. If they fail although HEAD finds nothing, the under
+        // store contradicts itself.
         let mut absent_refused = 0;
         for _ in 0..CONDITION_TRIES {
             let condition = match known.take() {
@@ -490,7 +492,7 @@ impl Worker {
                         return Ok(Done::Stored(etag));
                     }
                     Found::Replaceable(etag) => Condition::Matches(etag),
-                    // versitygw takes the marker of a delete for an object, and nothing would ever replace it.
+                    // versitygw takes a delete marker for an object, and this condition would never hold.
                     Found::Nothing if absent_refused > 1 => {
                         tracing::debug!(%path, "nothing is there, and If-None-Match is refused");
                         Condition::Always
@@ -533,14 +535,14 @@ impl Worker {
                 return Err(self.request_failed(path, error));
             }
             condition = match self.look(path, record, mount).await? {
-                // The answer to HEAD has no body, and anybody's 404 looks like this.
+                // The answer to HEAD has no body, so a 404 of a proxy looks the same.
                 Found::Nothing => match mount.background.get(&path.key, Some(ByteRange::new(0, 1)), None).await {
                     Err(error) if error.kind == UfsKind::NotFound => {
                         let durable = mount.background.make_durable(&path.key).await;
                         durable.map_err(Failure::UnderStore)?;
                         return Ok(Done::Deleted);
                     }
-                    // It is there; an empty one has no first byte.
+                    // The object exists. An empty one has no first byte.
                     Ok(_) => first.clone(),
                     Err(error) if error.kind == UfsKind::Invalid => first.clone(),
                     Err(error) => return Err(Failure::UnderStore(error)),
@@ -559,8 +561,8 @@ impl Worker {
         Failure::UnderStore(error)
     }
 
-    /// The record of a key and, when it is dirty, the object of this very generation: the key may be written again
-    /// between the two looks. A dirty record without one has lost its bytes.
+    /// The record of a key and, if it is dirty, the object of exactly this generation, because the key may be
+    /// overwritten between the two lookups. A dirty record without an object has lost its bytes.
     async fn dirty(&self, path: &ObjectPath) -> Result<(Current, Option<Object>)> {
         let mut seen = None;
         loop {
@@ -578,7 +580,7 @@ impl Worker {
         }
     }
 
-    /// A condition did not hold: what is there?
+    /// After a failed condition: finds out what the under store has.
     async fn look(&self, path: &ObjectPath, record: &ObjectRecord, mount: &Mount) -> Result<Found, Failure> {
         let remote = match mount.background.head(&path.key).await {
             Ok(remote) => remote,
@@ -588,7 +590,7 @@ impl Worker {
         Ok(found(record, remote))
     }
 
-    /// Commits what the under store now holds, while the key may have been written again.
+    /// Commits what the under store now holds. The key may have been overwritten in the meantime.
     async fn record_outcome(
         &self,
         path: &ObjectPath,
@@ -620,9 +622,9 @@ impl Worker {
             (false, State::Dirty | State::Tombstone) => (Some(rebased(now, done)), LocalChange::default()),
             (false, State::Transient | State::Conflict) => return Ok(()),
         };
-        // Durable, although losing it would only repeat a request: a write that passes the catalog by (WRITE_THROUGH)
-        // must not be followed by the ghost of an older dirty version after a crash. Clients who write meanwhile need
-        // not wait for a sync of this alone.
+        // Durable, although a loss would only repeat a request: a write that bypasses the catalog (WRITE_THROUGH) must
+        // not be followed by an older dirty version after a crash. No client waits for these commits, so they share a
+        // later sync.
         let writes = if noted { vec![end_intent(path)] } else { Vec::new() };
         let transaction = Transaction { writes, local, may_wait, ..Transaction::default() };
         self.change_record(path, &current, after.as_ref(), transaction).await?;
@@ -639,13 +641,13 @@ impl Worker {
     }
 }
 
-/// Conditions turned out wrong [`CONDITION_TRIES`] times.
+/// The condition failed [`CONDITION_TRIES`] times.
 fn keeps_changing() -> Failure {
     Failure::UnderStore(forebay_ufs::Error::new(UfsKind::Conflict, "the object keeps changing in the under store"))
 }
 
-/// Whether the under store has an object under a key that it does not delete. A name that it refuses to read, too,
-/// names nothing in it.
+/// Whether the under store may have an object under a key that it refuses to delete. If it refuses to read that name,
+/// too, it has no such object.
 pub(crate) async fn can_have(under_store: &dyn UnderStore, path: &ObjectPath) -> forebay_ufs::Result<bool> {
     match under_store.get(&path.key, None, None).await {
         Ok(_) => Ok(true),
@@ -654,20 +656,19 @@ pub(crate) async fn can_have(under_store: &dyn UnderStore, path: &ObjectPath) ->
     }
 }
 
-/// What stands in the under store where something else was expected.
+/// What the under store has instead of the expected version.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// The very version that was sent: an earlier try has landed.
+    /// The version that was sent: an earlier attempt has landed.
     Ours(ETag),
-    /// May be replaced: an earlier generation of the same dirty stretch, or, when the state was not known, whatever it
-    /// is.
+    /// May be replaced: it is an earlier generation since the object became dirty, or the state was unknown.
     Replaceable(ETag),
     Foreign,
 }
 
-/// Whether an object of the under store is this version. Its generation alone does not tell: a copy of the data
-/// directories that runs beside these gives out the same numbers, for other writes.
+/// Whether an object in the under store is this version. The generation alone does not prove it: a copy of these data
+/// directories that runs at the same time uses the same numbers for other writes.
 fn is_ours(record: &ObjectRecord, remote: &RemoteObject) -> bool {
     let has_generation = remote.stamp.as_ref().is_some_and(|stamp| stamp.generation == record.generation);
     let (size, etag, time) = (remote.info.size, &remote.info.etag, remote.info.last_modified_ms);
@@ -681,7 +682,7 @@ fn found(record: &ObjectRecord, remote: RemoteObject) -> Found {
     }
     let RemoteObject { remote_etag, stamp, .. } = remote;
     match (stamp.map(|stamp| stamp.generation), &record.base) {
-        // Nobody has changed it: the condition held, whatever was said.
+        // Unchanged: the condition held, whatever the under store said.
         (_, Base::Present(base)) if *base == remote_etag => Found::Replaceable(remote_etag),
         (Some(generation), _) if generation == record.generation => {
             tracing::error!(%generation, "another Forebay stamps its objects with our generations: a copy of these data directories is in use");
@@ -695,7 +696,7 @@ fn found(record: &ObjectRecord, remote: RemoteObject) -> Found {
     }
 }
 
-/// A record whose key was written again while an earlier generation was on its way.
+/// The record of a key that was overwritten while an earlier generation was in flight.
 fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
     let base = match done {
         Done::Stored(etag) => Base::Present(etag),
@@ -705,8 +706,8 @@ fn rebased(now: &ObjectRecord, done: Done) -> ObjectRecord {
     ObjectRecord { base, dirty_since: now.generation, dirty_since_ms: now.last_modified_ms, ..now.clone() }
 }
 
-/// Reads go on to show our version, the under store keeps the other; a new write of the key decides. A delete is given
-/// up.
+/// Reads continue to return our version, and the under store keeps the other. The next write of the key ends the
+/// conflict. A delete is abandoned.
 fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
     tracing::error!(%path, state = ?now.state, "somebody else has changed the object in the under store: conflict");
     match now.state {

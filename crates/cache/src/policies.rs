@@ -19,21 +19,22 @@ use utoipa::ToSchema;
 
 use crate::{Cache, Error, ErrorKind, Result};
 
-/// Versions in the history: enough to see what was changed when, and little beside the rest of a catalog, however large
-/// the rules.
+/// Versions in the history: enough to see what changed and when, and small compared with the rest of a catalog,
+/// whatever the size of the rules.
 const HISTORY_VERSIONS: usize = 100;
 
-/// Who replaces the rules when the configuration does.
+/// The author of a change that the configuration makes.
 const CONFIGURATION: &str = "configuration";
 
 /// The rules in force and the number of their version.
 pub(crate) struct Policies {
     present: RwLock<(Arc<PolicySet>, u64)>,
-    /// Changes are made one after the other, so that the last to be stored is the one in force.
+    /// Serialises changes, so that the last one stored is in force.
     changing: AsyncMutex<()>,
-    /// Whether rules in this life asked for less than `fsync` and were replaced: see [`Policies::may_hold_unsynced`].
+    /// Whether rules of this process asked for less than `fsync` and were replaced: see
+    /// [`Policies::may_hold_unsynced`].
     replaced_os: AtomicBool,
-    /// What the configuration has replaced at this start, and the version that this made.
+    /// What the configuration has replaced at this start, and the resulting version.
     replaced: Option<(ReplacedRules, u64)>,
 }
 
@@ -49,8 +50,8 @@ fn check(rules: Vec<PolicyRule>) -> Result<PolicySet> {
     PolicySet::new(rules).map_err(|error| Error::new(ErrorKind::InvalidArgument, error.to_string()))
 }
 
-/// Commits rules, and with them their entry in the history where they make a new version, if the catalog's version of
-/// the rules is still `expected`.
+/// Commits rules, if the catalog's version of the rules is still `expected`. If they form a new version, their entry in
+/// the history is part of the commit.
 async fn store(
     catalog: &dyn Catalog,
     record: PolicyRecord,
@@ -77,8 +78,8 @@ async fn store(
     Ok(())
 }
 
-/// Which versions go, of those that are kept, the oldest first, when one more comes: the oldest of who has made most of
-/// them. So nobody who may change a little takes away what others can go back to.
+/// The versions to remove when one more is added: the oldest of the author with the most versions. So a user who may
+/// change little cannot remove the versions that others can roll back to.
 fn superfluous<K>(mut kept: Vec<(K, String)>, by: &str) -> Vec<K> {
     let mut gone = Vec::new();
     while kept.len() >= HISTORY_VERSIONS {
@@ -90,7 +91,7 @@ fn superfluous<K>(mut kept: Vec<(K, String)>, by: &str) -> Vec<K> {
     gone
 }
 
-/// What was changed at run time, and is otherwise in the configuration that replaces it now.
+/// The rules that were changed at run time, and that the new configuration replaces with different ones.
 fn replaced_rules(record: &PolicyRecord, configured: &PolicySet) -> Option<ReplacedRules> {
     let find = |rules: &[PolicyRule], path: &str| rules.iter().find(|rule| rule.path == path).cloned();
     let paths: BTreeSet<&str> = record.rules.iter().chain(&record.configured).map(|rule| rule.path.as_str()).collect();
@@ -103,7 +104,8 @@ fn replaced_rules(record: &PolicyRecord, configured: &PolicySet) -> Option<Repla
     (rules > 0 && is_edited).then_some(ReplacedRules { rules, version: record.revision })
 }
 
-/// The highest number in the history, 0 without one: rules that a release without a history has stored carry no number.
+/// The highest number in the history, or 0 without one. Rules that a release without a history has stored carry no
+/// number.
 async fn last_revision(catalog: &dyn Catalog) -> Result<u64> {
     let (from, to) = records::all_policy_versions_range();
     let found = catalog.scan(&from, &to, usize::MAX).await?;
@@ -114,8 +116,8 @@ async fn last_revision(catalog: &dyn Catalog) -> Result<u64> {
 }
 
 impl Policies {
-    /// Takes the catalog's rules. The configuration's rules replace them when there are none yet, or when the
-    /// configuration is another than at the last start: so an edit of the file counts, and a change at run time
+    /// Loads the catalog's rules. The configuration's rules replace them when there are none yet, or when the
+    /// configuration differs from that of the last start. So an edit of the file takes effect, and a change at run time
     /// survives a restart.
     pub(crate) async fn load(env: &Env, catalog: &dyn Catalog, configured: Vec<PolicyRule>) -> Result<Self> {
         let configured = check(configured)?;
@@ -149,13 +151,13 @@ impl Policies {
         })
     }
 
-    /// Until somebody changes the rules again.
+    /// Until the rules change again.
     pub(crate) fn replaced(&self) -> Option<ReplacedRules> {
         let revision = self.present.read().1;
         self.replaced.filter(|(_, made)| *made == revision).map(|(replaced, _)| replaced)
     }
 
-    /// Stores what a start finds to be in force when the catalog does not say the same yet.
+    /// Stores the rules in force at a start, if the catalog has different ones.
     async fn replace(
         env: &Env,
         catalog: &dyn Catalog,
@@ -169,7 +171,7 @@ impl Policies {
         let set = if was_configured { before.clone() } else { configured.clone() };
         let changes = before.changes_to(&set);
         let last = record.map_or(0, |record| record.revision).max(last_revision(catalog).await?);
-        // Somebody has written into the configuration what had been set at run time.
+        // An operator has copied the run-time settings into the configuration.
         let is_new = !is_counted || !changes.is_empty();
         let revision = if is_new { last + 1 } else { last };
         let rules = set.rules().to_vec();
@@ -195,8 +197,8 @@ impl Policies {
         set.resolve(path)
     }
 
-    /// Whether a record of this path may be one that only the operating system has: by the rules in force, or by rules
-    /// that were. What a start finds is synced before it is read.
+    /// Whether a record of this path may be only in the operating system's memory, by the rules in force or by earlier
+    /// rules. What a start finds is synced before it is read.
     pub(crate) fn may_hold_unsynced(&self, path: &ObjectPath) -> bool {
         self.replaced_os.load(Ordering::SeqCst) || self.resolve(path).durability == Durability::Os
     }
@@ -212,7 +214,7 @@ pub struct PolicyVersion {
     pub by: String,
     /// `edit`, `configuration` or `rollback to N`.
     pub reason: String,
-    /// What it changed.
+    /// The changes.
     pub changes: Vec<PolicyChange>,
 }
 
@@ -229,7 +231,7 @@ impl Cache {
         self.worker.policies.replaced()
     }
 
-    /// The versions that are kept, the newest first: a hundred.
+    /// The versions in the history, the newest first: at most a hundred.
     pub async fn policy_history(&self) -> Result<Vec<PolicyVersion>> {
         let (from, to) = records::all_policy_versions_range();
         let found = self.worker.catalog.scan(&from, &to, usize::MAX).await?;
@@ -237,7 +239,7 @@ impl Cache {
         versions.collect()
     }
 
-    /// The rules of a version that is kept.
+    /// The rules of a version in the history.
     ///
     /// # Errors
     /// `NotFound`.
@@ -267,7 +269,7 @@ mod tests {
         assert_eq!(kept.len(), HISTORY_VERSIONS);
         assert!((0..10).all(|number| kept[number].0 == number));
         assert_eq!(kept[10].0, 1000 - (HISTORY_VERSIONS - 10));
-        // One who is alone has the newest.
+        // A single author keeps the newest versions.
         let kept = (0..HISTORY_VERSIONS + 3).map(|number| (number, "operator".to_owned())).collect();
         assert_eq!(superfluous(kept, "operator"), [0, 1, 2, 3]);
     }

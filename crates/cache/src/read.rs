@@ -1,4 +1,4 @@
-//! Reads: what is here, what the under store has, and what of that is kept.
+//! Reads: from the cache or from the under store, and which of these bytes stay in the cache.
 
 pub(crate) mod doubt;
 pub(crate) mod fetches;

@@ -12,13 +12,14 @@ use futures::stream::BoxStream;
 
 use crate::Result;
 
-/// Bytes on their way in or out. An error ends the stream, and whoever sends them on must not make it look whole.
+/// Incoming or outgoing bytes. An error ends the stream, and a caller that passes them on must not make it look
+/// complete.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
 
-/// Called after the last byte of a body: the checksums that came in its trailers.
+/// Called after the last byte of a body. Returns the checksums from its trailers.
 pub type Trailers = Box<dyn FnOnce() -> Result<Vec<Checksum>> + Send>;
 
-/// A body on its way in, and what it must turn out to be. Nothing becomes visible before all of it holds.
+/// An incoming body, and what it must match. Nothing becomes visible before all of it matches.
 pub struct Incoming {
     pub stream: ByteStream,
     /// Exact number of bytes, after aws-chunked decoding.
@@ -28,12 +29,12 @@ pub struct Incoming {
     pub sha256: Option<[u8; 32]>,
     /// From `x-amz-checksum-*` headers.
     pub checksums: Vec<Checksum>,
-    /// Algorithms to compute although no header gives a value: those announced in `x-amz-trailer`.
+    /// Algorithms to compute although no header has a value: those announced in `x-amz-trailer`.
     pub compute: Vec<Algorithm>,
     pub trailers: Option<Trailers>,
 }
 
-/// What a client says of an object that it writes.
+/// What a client says about an object that it writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub headers: SystemHeaders,
@@ -41,7 +42,7 @@ pub struct Attributes {
     pub tags: Tags,
 }
 
-/// Conditional headers. On writes only the first two have a meaning.
+/// Conditional headers. Only the first two apply to writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Conditions {
     pub if_match: Option<TagCondition>,
@@ -49,7 +50,7 @@ pub struct Conditions {
     /// Milliseconds since the Unix epoch, whole seconds.
     pub if_modified_since_ms: Option<u64>,
     pub if_unmodified_since_ms: Option<u64>,
-    /// `If-Range`: a range is served only of this version, and else the whole object.
+    /// `If-Range`: the range applies only to this version. For any other version, the whole object is returned.
     pub if_range: Option<IfRange>,
 }
 
@@ -77,7 +78,7 @@ pub struct Written {
     pub checksums: Checksums,
 }
 
-/// The version that a client has a part of.
+/// The version of which a client has a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IfRange {
     Tag(ETag),
@@ -85,7 +86,7 @@ pub enum IfRange {
     UnchangedSince(u64),
 }
 
-/// A range as a request gives it, before the size is known.
+/// The range of a request, before the size is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeRequest {
     /// `bytes=first-` or `bytes=first-last`, both inclusive as in the header.
@@ -97,28 +98,28 @@ pub enum RangeRequest {
 pub struct GetObject {
     pub path: ObjectPath,
     pub range: Option<RangeRequest>,
-    /// One part of a multipart object; not together with a range.
+    /// One part of a multipart object. It excludes a range.
     pub part_number: Option<u32>,
     pub conditions: Conditions,
 }
 
-/// What HEAD answers.
+/// The answer to HEAD.
 #[derive(Debug, Clone)]
 pub struct ObjectHead {
     pub info: Arc<ObjectInfo>,
     pub state: StorageState,
     /// Bytes of the object that are in the cache.
     pub cached_bytes: u64,
-    /// The range that was asked for, or the whole object.
+    /// The requested range, or the whole object.
     pub range: ByteRange,
-    /// Whether a range or a part was asked for, and not refused by `If-Range`.
+    /// Whether a range or a part was requested, and `If-Range` allowed it.
     pub is_partial: bool,
-    /// Of what is here, or else of the write that the under store got it from; `None` where Forebay has not written it.
-    /// Where it is equal twice, no write of ours was in between.
+    /// The generation of the local version, or of the write from which the under store has it. `None` if Forebay has
+    /// not written the object. If it is equal twice, Forebay has not written the object in between.
     pub(crate) generation: Option<Generation>,
 }
 
-/// What GET answers.
+/// The answer to GET.
 pub struct ObjectBody {
     pub head: ObjectHead,
     /// Exactly the bytes of `head.range`, all of one version.
@@ -131,13 +132,13 @@ pub struct CopyObject {
     pub target: ObjectPath,
     /// `None` copies the source's headers and user metadata.
     pub replace_metadata: Option<(SystemHeaders, UserMetadata)>,
-    /// Of the copy; the source's is never taken over.
+    /// Of the copy. It never inherits the source's.
     pub storage_class: Option<String>,
-    /// Of the copy; the source's is never taken over.
+    /// Of the copy. It never inherits the source's.
     pub website_redirect_location: Option<String>,
     /// `None` copies the source's tags.
     pub replace_tags: Option<Tags>,
-    /// Another checksum algorithm than the source's.
+    /// A checksum algorithm other than the source's.
     pub checksum_algorithm: Option<Algorithm>,
     pub conditions: Conditions,
 }
@@ -146,9 +147,9 @@ pub struct CopyObject {
 pub struct ListObjects {
     pub prefix: String,
     pub delimiter: Option<String>,
-    /// Only keys and common prefixes behind this one; one that is a common prefix also skips the keys below it.
+    /// Only keys and common prefixes after this one. If it is a common prefix, keys below it are skipped, too.
     pub start_after: Option<String>,
-    /// Most keys and common prefixes together, 0 to 1,000.
+    /// The most keys and common prefixes together, 0 to 1,000.
     pub limit: usize,
 }
 
@@ -172,7 +173,7 @@ impl ListedObject {
         }
     }
 
-    /// How `record`, which is no tombstone, shows in a listing.
+    /// How `record`, which is not a tombstone, appears in a listing.
     pub(crate) fn of(path: &ObjectPath, record: &ObjectRecord) -> Self {
         Self {
             key: path.key.as_str().to_owned(),
@@ -188,7 +189,7 @@ impl ListedObject {
 pub struct ObjectPage {
     pub objects: Vec<ListedObject>,
     pub prefixes: Vec<String>,
-    /// The `start_after` of the next page, when there is one.
+    /// The `start_after` of the next page, if there is one.
     pub next: Option<String>,
 }
 
@@ -201,7 +202,7 @@ pub struct CreateUpload {
     pub owner: String,
 }
 
-/// Names one multipart upload.
+/// Identifies one multipart upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UploadRef {
     pub path: ObjectPath,
@@ -220,9 +221,9 @@ pub struct CopyPart {
 pub struct CompleteUpload {
     pub upload: UploadRef,
     pub parts: Vec<CompletePart>,
-    /// The whole object's checksum as the client knows it.
+    /// The whole object's checksum from the client.
     pub checksums: Vec<Checksum>,
-    /// What the client says that the upload was created with.
+    /// The checksum type with which the client says that it created the upload.
     pub checksum_kind: Option<ChecksumKind>,
     /// `x-amz-mp-object-size`.
     pub size: Option<u64>,

@@ -1,4 +1,4 @@
-//! What an operator's request is about: everything, a bucket, or the keys of a bucket that begin with a prefix.
+//! The scope of an operator's request: everything, a bucket, or the keys of a bucket that begin with a prefix.
 
 use bytes::Bytes;
 use forebay_catalog::records;
@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// `None` is all buckets.
+    /// `None` means all buckets.
     pub(crate) bucket: Option<BucketName>,
     pub(crate) prefix: String,
 }

@@ -8,29 +8,29 @@ use forebay_types::{BucketName, ByteSize, Period};
 use forebay_ufs::{BucketRoot, UnderStore};
 use serde::{Deserialize, Serialize};
 
-/// Where buckets are. A mount hides a bucket of the same name in `root`.
+/// The under stores of buckets. A mount hides a bucket of the same name in `root`.
 #[derive(Clone)]
 pub struct Mounts {
     pub mounts: BTreeMap<BucketName, Mount>,
     pub root: Option<Arc<dyn BucketRoot>>,
-    /// The same under stores for background work: uploads never queue before reads.
+    /// The same under stores for background work, so that uploads never queue before reads.
     pub background_root: Option<Arc<dyn BucketRoot>>,
 }
 
-/// One bucket's place, for requests and for background work.
+/// The under store of one bucket, for requests and for background work.
 #[derive(Clone)]
 pub struct Mount {
     pub foreground: Arc<dyn UnderStore>,
     pub background: Arc<dyn UnderStore>,
 }
 
-/// Numbers that operators may change.
+/// The settings that operators can change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Size of a page of the read cache.
     pub page_size: ByteSize,
-    /// Pages fetched ahead of a sequential reader.
+    /// Pages that are prefetched for a sequential reader.
     pub read_ahead_pages: u32,
     /// Size of the memory tier, without the memory quotas of policies.
     pub memory_size: ByteSize,
@@ -38,26 +38,26 @@ pub struct Settings {
     pub memory_object_max: ByteSize,
     /// Share of the cache that data without a persisted copy may take, from 0 to 1.
     pub pinned_ratio: f64,
-    /// Uploads to the under stores at once; of large objects fewer.
+    /// Concurrent uploads to the under stores. There are fewer for large objects.
     pub persist_concurrency: u32,
-    /// First pause after a failed upload; doubles with every failure.
+    /// First backoff after a failed upload. It doubles with every failure.
     pub persist_backoff_min: Period,
-    /// Longest pause between uploads of one object.
+    /// Longest backoff between uploads of one object.
     pub persist_backoff_max: Period,
-    /// While nothing waits for the under store, how long the next write waits for more: uploads that begin together
-    /// share their way through the runtime and the sync of what they note. Nothing for tests whose clock stands still.
+    /// While nothing is pending, how long a new write waits for others before its upload. Uploads that begin together
+    /// share their way through the runtime and the sync of their records. Zero in tests whose clock stands still.
     #[serde(skip)]
     pub persist_delay: Period,
-    /// After a request whose answer was lost, how long nothing else is sent for the same object; and for all that is
-    /// dirty after a crash.
+    /// How long nothing else is sent for an object after a request whose answer was lost. After a crash, this applies
+    /// to everything that is dirty.
     pub settle_time: Period,
-    /// Multipart uploads and other leftovers without activity for this long are removed.
+    /// Multipart uploads and other leftovers are removed after this time without activity.
     pub leftover_timeout: Period,
-    /// How often leftovers are looked for.
+    /// How often the sweep looks for leftovers.
     pub leftover_interval: Period,
-    /// Smallest part of a multipart upload other than its last. S3 wants 5 MiB.
+    /// Minimum size of a part of a multipart upload, except its last. S3 requires 5 MiB.
     pub part_size_min: ByteSize,
-    /// On shutdown, how long requests under way may take, and uploads after them.
+    /// On shutdown, how long requests in flight may take, and uploads after them.
     pub drain_timeout: Period,
 }
 

@@ -1,4 +1,4 @@
-//! Pinned space: how much of the cache may hold what the under store does not have, and how much of that each bucket.
+//! Pinned space: how much of the cache may hold data that the under store does not have, in total and per bucket.
 
 pub(crate) mod evict;
 pub(crate) mod sweep;
@@ -14,33 +14,34 @@ use forebay_store::Store;
 use forebay_types::shares::{is_fair, largest_share, room};
 use forebay_types::{BucketName, ObjectPath};
 
-/// Of writes that are refused, one in so much time is told: there may be thousands a second.
+/// One refused write per interval is logged, because there may be thousands per second.
 const REJECTIONS_TOLD: Duration = Duration::from_secs(10);
 
-/// What an object or a part takes beside its bytes, about.
+/// Approximate overhead of an object or a part, in addition to its bytes.
 const OBJECT_BYTES: u64 = 256;
 
-/// The limit on pinned bytes, and who has how much of it.
+/// The limit on pinned bytes, and the buckets' use of it.
 pub(crate) struct Space {
     pinned_ratio: f64,
     held: Arc<Mutex<Held>>,
-    /// When the next write that is refused is told.
+    /// When the next refused write is logged.
     next_told: Mutex<Duration>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// Bytes of writes under way, which the store does not count yet.
+    /// Bytes of writes in flight, which the store does not count yet.
     reserved: u64,
-    /// Whose they are. Most have been announced only, and may never come.
+    /// The same bytes by requester. Most are only announced, and may never arrive.
     requesters: BTreeMap<Requester, u64>,
-    /// Bytes that are pinned or reserved, about. Buckets without any are not in it.
+    /// Approximate bytes that are pinned or reserved. Buckets without any have no entry.
     buckets: HashMap<BucketName, u64>,
-    /// The parts of uploads that are open, by upload id: they count for the bucket, too.
+    /// The parts of open uploads, by upload ID. They count for the bucket, too.
     uploads: HashMap<String, (BucketName, u64)>,
 }
 
-/// Bytes set aside for one write, given back when dropped: by then the store counts them itself, or they are garbage.
+/// Bytes reserved for one write. The reservation ends when it is dropped. By then the store counts the bytes, or they
+/// are garbage.
 pub(crate) struct Reservation {
     held: Arc<Mutex<Held>>,
     bucket: BucketName,
@@ -53,7 +54,7 @@ impl Space {
         Self { pinned_ratio, held: Arc::default(), next_told: Mutex::default() }
     }
 
-    /// Whether a write that is refused now has its line in the log.
+    /// Whether a write that is refused now is logged.
     pub(crate) fn is_rejection_told(&self, now: Duration) -> bool {
         let mut next_told = self.next_told.lock();
         let is_told = *next_told <= now;
@@ -63,22 +64,22 @@ impl Space {
         is_told
     }
 
-    /// The most that may be pinned.
+    /// The most bytes that may be pinned.
     pub(crate) fn pinned_limit(&self, capacity_bytes: u64) -> u64 {
         (capacity_bytes as f64 * self.pinned_ratio) as u64
     }
 
-    /// The most that one write may have of it: what is left is for other buckets, and for others in this one.
+    /// The most that one write may take of it. The rest is for other buckets, and for others in this bucket.
     pub(crate) fn largest(&self, capacity_bytes: u64) -> u64 {
         let of_bucket = largest_share(self.pinned_limit(capacity_bytes));
         if Requester::present() == Requester::NOBODY { of_bucket } else { largest_share(of_bucket) }
     }
 
-    /// `None` when the bytes would exceed the share of pinned data, the bucket's share of that, or what one requester
-    /// may have under way.
+    /// `None` if the bytes would exceed the share of pinned data, the bucket's share of that, or what one requester may
+    /// have in flight.
     pub(crate) fn reserve(&self, store: &Store, bucket: &BucketName, bytes: u64) -> Option<Reservation> {
         let mut held = self.held.lock();
-        // After the lock: a write that ends in between is in what is pinned then, if it is not in what is reserved.
+        // After the lock: a write that ends in between then counts as pinned, if it no longer counts as reserved.
         let usage = store.usage();
         let wanted = usage.pinned_bytes.saturating_add(held.reserved).saturating_add(bytes);
         let left = self.pinned_limit(usage.capacity_bytes).checked_sub(wanted)?;
@@ -102,15 +103,15 @@ impl Space {
         held.take(&path.bucket, before.map_or(0, pinned_bytes));
     }
 
-    /// A part is about to be committed. It is given back by [`Space::drop_part`] when that fails, and when another
-    /// replaces it.
+    /// Counts a part that is about to be committed. [`Space::drop_part`] reverses this when the commit fails, or when
+    /// another part replaces it.
     pub(crate) fn add_part(&self, upload_id: &str, bucket: &BucketName, bytes: u64) {
         let mut held = self.held.lock();
         held.add(bucket, bytes + OBJECT_BYTES);
         held.uploads.entry(upload_id.to_owned()).or_insert((bucket.clone(), 0)).1 += bytes + OBJECT_BYTES;
     }
 
-    /// What has gone with its upload is not there any more, and is not taken off twice.
+    /// A part that has gone with its upload is not subtracted a second time.
     pub(crate) fn drop_part(&self, upload_id: &str, bytes: u64) {
         let mut held = self.held.lock();
         let Some((bucket, of_upload)) = held.uploads.get_mut(upload_id) else { return };
@@ -123,7 +124,7 @@ impl Space {
         held.take(&bucket, taken);
     }
 
-    /// The upload has ended, and takes no more parts.
+    /// The upload has ended, and accepts no more parts.
     pub(crate) fn drop_upload(&self, upload_id: &str) {
         let mut held = self.held.lock();
         if let Some((bucket, bytes)) = held.uploads.remove(upload_id) {
@@ -143,7 +144,7 @@ impl Held {
 
     fn take(&mut self, bucket: &BucketName, bytes: u64) {
         let before = self.buckets.get(bucket).copied().unwrap_or(0);
-        // A share that is not right to the byte is no reason to fail a write.
+        // A share that is wrong by some bytes is no reason to fail a write.
         debug_assert!(bytes <= before, "what is taken off a bucket was added before");
         let Some(held) = self.buckets.get_mut(bucket) else { return };
         *held = held.saturating_sub(bytes);

@@ -1,4 +1,4 @@
-//! The worker's parts, and what all flows share: where an object stands, and what is known of it.
+//! The worker's parts, and what all flows share: the state of an object, and its description.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::read::read_ahead::ReadAhead;
 use crate::space::Space;
 use crate::{Error, ErrorKind, Result, Settings};
 
-/// Looking at catalog and store one after the other can catch a commit between the two looks, and the next one when
-/// looking again; so often it does not.
+/// A lookup in the catalog and then in the store can hit a commit between the two, and the retry can hit the next
+/// commit. It does not do so this often.
 const LOCATE_TRIES: usize = 100;
 
-/// Records of the catalog that are read in one go.
+/// Records of the catalog that are read at once.
 const SCAN_RECORDS: usize = 1000;
 
 /// One process: its disks, its memory, its under stores, and the keys that are at home here.
@@ -45,30 +45,30 @@ pub(crate) struct Worker {
     pub(crate) fetches: Fetches,
     pub(crate) read_ahead: ReadAhead,
     pub(crate) generations: Arc<dyn Generations>,
-    /// Tells changes that wait that some disk does not answer.
+    /// Wakes waiting changes when some disk does not answer.
     pub(crate) disk_stalled: Notify,
     pub(crate) home: Home,
     pub(crate) stop: CancellationToken,
 }
 
-/// Where an object stands.
+/// The state of an object.
 pub(crate) enum Located {
-    /// The catalog names it: dirty, transient or in conflict; the bytes are here.
+    /// The catalog has a record: the object is dirty, transient or in conflict, and its bytes are here.
     Here { record: ObjectRecord, object: Object },
-    /// Deleted here; the under store may not know yet.
+    /// Deleted here. The under store may not know yet.
     Deleted,
-    /// The catalog says nothing: the under store decides. A clean copy may be here.
+    /// The catalog has no record, so the under store decides. A clean copy may be here.
     Elsewhere { copy: Option<Object> },
 }
 
-/// A catalog record and the version it was read at.
+/// A catalog record and its version when it was read.
 pub(crate) struct Current {
     pub(crate) record: Option<ObjectRecord>,
     pub(crate) version: Option<u64>,
 }
 
 impl Current {
-    /// Whether something of the key waits for the under store.
+    /// Whether a change of the key waits for the under store.
     pub(crate) fn waits(&self) -> bool {
         self.record.as_ref().is_some_and(|record| matches!(record.state, State::Dirty | State::Tombstone))
     }
@@ -80,7 +80,7 @@ impl Worker {
         self.generations.next()
     }
 
-    /// The next records of a range of the catalog, which begins behind them afterwards. `None` at its end.
+    /// The next records of a range of the catalog. The range then begins after them. `None` at its end.
     pub(crate) async fn next_records(&self, range: &mut (Bytes, Bytes)) -> Result<Option<Vec<(Bytes, Versioned)>>> {
         let found = self.catalog.scan(&range.0, &range.1, SCAN_RECORDS).await?;
         let Some((last, _)) = found.last() else { return Ok(None) };
@@ -98,8 +98,8 @@ impl Worker {
         }
     }
 
-    /// Whether the catalog has a record of the key: then an answer of the under store that came meanwhile counts for
-    /// nothing. It may be of a write that was never noted, and what is here comes back behind it.
+    /// Whether the catalog has a record of the key. If so, an answer that the under store gave in the meantime must not
+    /// be used: it may show a write that was never recorded, and the local version would reappear after it.
     pub(crate) async fn is_here(&self, path: &ObjectPath) -> Result<bool> {
         Ok(self.current(path).await?.record.is_some())
     }
@@ -110,7 +110,7 @@ impl Worker {
         self.locate_by(path, |key| self.store.get(key)).await
     }
 
-    /// Like [`Worker::locate`] without counting as a read.
+    /// Like [`Worker::locate`], but does not count as a read.
     pub(crate) async fn look_at(&self, path: &ObjectPath) -> Result<Located> {
         self.locate_by(path, |key| self.store.peek(key)).await
     }
@@ -140,7 +140,7 @@ impl Worker {
         Err(Error::new(ErrorKind::Unavailable, format!("{path} changes faster than it can be looked up")))
     }
 
-    /// What is known of an object of the store, from memory or from disk.
+    /// The description of an object in the store, from memory or from disk.
     pub(crate) async fn info_of(&self, policy: &PathPolicy, object: &Object) -> Result<Arc<ObjectInfo>> {
         if let Some(found) = self.memory.get(policy, object.generation()) {
             return Ok(found.info);
@@ -154,7 +154,7 @@ impl Worker {
         Annex::decode(object.annex())
     }
 
-    /// The under store's tag of a clean copy.
+    /// The under store's ETag of a clean copy.
     pub(crate) fn remote_etag_of(object: &Object) -> Option<ETag> {
         Self::annex_of(object).remote_etag
     }

@@ -1,4 +1,4 @@
-//! Writes, up to their acknowledgement: objects, deletes, copies, tags, and what passes through.
+//! Writes up to their acknowledgement: objects, deletes, copies, tags, and requests that pass through.
 
 pub(crate) mod change;
 pub(crate) mod copy;

@@ -11,12 +11,12 @@ from client import CommandLine, Head
 class AwsCommandLine(CommandLine):
     name = "AWS CLI v1"
     lacks = {
-        "presign_put": "`aws s3 presign` makes URLs for GET alone",
+        "presign_put": "`aws s3 presign` creates URLs for GET only",
         "post_form": "no command for it",
-        "put_with_unicode_metadata": "takes ASCII alone",
+        "put_with_unicode_metadata": "accepts ASCII only",
     }
 
-    unnameable = {"trailing slash": "`aws s3 cp` takes it for a directory and adds a name"}
+    unnameable = {"trailing slash": "`aws s3 cp` treats it as a directory and appends a name"}
 
     def command(self):
         return [sys.executable, pathlib.Path(sys.executable).parent / "aws", "--endpoint-url", self.server.endpoint]

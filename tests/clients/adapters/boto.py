@@ -15,7 +15,7 @@ KINDS = {404: "missing", 412: "precondition", 403: "denied"}
 
 class Boto(Client):
     name = "boto3"
-    lacks = {"put_with_unicode_metadata": "takes ASCII alone"}
+    lacks = {"put_with_unicode_metadata": "accepts ASCII only"}
 
     def __init__(self, server, directory):
         super().__init__(server, directory)

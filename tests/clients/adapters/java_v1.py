@@ -7,7 +7,7 @@ class JavaV1(JavaProgram):
     name = "AWS SDK for Java v1"
     main = "java-v1", "forebay.clients.V1"
     lacks = {
-        "get_suffix": "`setRange` wants the first byte",
-        "put_with_unicode_metadata": "sends `?` for what is not in Latin-1, and signs UTF-8",
+        "get_suffix": "`setRange` requires the first byte",
+        "put_with_unicode_metadata": "replaces characters outside Latin-1 with `?`, but signs the UTF-8 text",
         "post_form": "no call for it",
     }

@@ -7,6 +7,6 @@ class JavaV2(JavaProgram):
     name = "AWS SDK for Java v2"
     main = "java-v2", "forebay.clients.V2"
     lacks = {
-        "put_with_unicode_metadata": "sends `?` for what is not in Latin-1, and signs UTF-8",
+        "put_with_unicode_metadata": "replaces characters outside Latin-1 with `?`, but signs the UTF-8 text",
         "post_form": "no call for it",
     }

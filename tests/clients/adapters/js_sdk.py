@@ -9,7 +9,7 @@ INSTALLED = ROOT / ".tools" / "clients" / "js"
 
 class JsSdk(Program):
     name = "AWS SDK for JavaScript v3"
-    lacks = {"put_with_unicode_metadata": "Node.js refuses headers beyond Latin-1"}
+    lacks = {"put_with_unicode_metadata": "Node.js refuses header characters outside Latin-1"}
 
     def command(self):
         return [INSTALLED / "node", INSTALLED / "main.js"]

@@ -6,7 +6,7 @@ from harness.servers import ROOT
 
 class MinioGo(Program):
     name = "minio-go"
-    lacks = {"unicode_tags": "takes ASCII tags alone"}
+    lacks = {"unicode_tags": "accepts ASCII tags only"}
 
     def command(self):
         return [ROOT / ".tools" / "clients" / "go-client", "minio"]

@@ -28,7 +28,7 @@ class MinioPy(Client):
         "upload_part": PARTS,
         "list_parts": PARTS,
         "complete_upload": PARTS,
-        "put_with_unicode_metadata": "takes ASCII alone",
+        "put_with_unicode_metadata": "accepts ASCII only",
     }
     unnameable = {"dots": "refuses the segments `.` and `..`"}
 

@@ -10,15 +10,15 @@ from harness.servers import ROOT
 class ObjectStore(Program):
     name = "object_store"
     lacks = {
-        "put_tags": "sets tags in a put alone",
+        "put_tags": "sets tags only in a put",
         "get_tags": "no call for it",
         "list_parts": "no call for it",
         "post_form": "no call for it",
     }
     unnameable = {
-        "double slash": "its paths have no empty segments",
-        "trailing slash": "its paths end in no slash",
-        "dots": "its paths have no segments `.` and `..`",
+        "double slash": "its paths cannot have empty segments",
+        "trailing slash": "its paths never end in a slash",
+        "dots": "its paths cannot have the segments `.` and `..`",
     }
 
     def command(self):

@@ -20,14 +20,14 @@ KINDS = {
 SYSTEM_ATTRIBUTES = {
     "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Type", "Cache-Control", "Storage-Class",
 }
-PARTS = "uploads in parts within one call alone"
+PARTS = "uploads parts only within one call"
 HOUR = datetime.timedelta(hours=1)
 
 
 class Obstore(Client):
     name = "obstore (object_store)"
     lacks = {
-        "put_tags": "tags go with `put` alone",
+        "put_tags": "sets tags only in `put`",
         "get_tags": "no call for it",
         "create_upload": PARTS,
         "upload_part": PARTS,
@@ -37,7 +37,7 @@ class Obstore(Client):
     }
     unnameable = {
         "double slash": "refuses empty segments",
-        "trailing slash": "takes the slash off",
+        "trailing slash": "removes the slash",
         "dots": "refuses the segments `.` and `..`",
     }
 

@@ -9,7 +9,7 @@ from client import Client, Head, Refused
 from harness.servers import REGION
 
 CONDITIONS = "its writes have no conditions"
-PARTS = "uploads in parts within one stream alone"
+PARTS = "uploads parts only within one stream"
 NO_CALL = "no call for it"
 
 
@@ -18,7 +18,7 @@ class PyArrow(Client):
     lacks = {
         "put_with_metadata": "sends no user metadata",
         "put_with_unicode_metadata": "sends no user metadata",
-        "overwrite_while_reading": "asks for the size, then for that many bytes of whatever is there",
+        "overwrite_while_reading": "requests the size first, then that many bytes of the current object",
         "put_with_encoding": "sends no Content-Encoding",
         "put_if_absent": CONDITIONS,
         "put_if_match": CONDITIONS,
@@ -35,8 +35,8 @@ class PyArrow(Client):
     }
     unnameable = {
         "double slash": "refuses empty segments",
-        "trailing slash": "is a directory to it",
-        "dots": "its HTTP client resolves `.` and `..` after they were signed",
+        "trailing slash": "treats it as a directory",
+        "dots": "its HTTP client resolves `.` and `..` after signing",
     }
 
     def __init__(self, server, directory):

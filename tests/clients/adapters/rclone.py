@@ -16,16 +16,16 @@ class Rclone(CommandLine):
     lacks = {
         "put_tags": "sets tags only while it uploads",
         "get_tags": "does not show tags",
-        "delete_many": "deletes each object by a request of its own",
+        "delete_many": "deletes each object with its own request",
         "create_upload": "no commands for single parts",
-        "presign_put": "`rclone link` makes URLs for GET alone",
+        "presign_put": "`rclone link` creates URLs for GET only",
         "post_form": "no command for it",
-        "missing": "takes what is missing for an empty directory",
+        "missing": "treats a missing object as an empty directory",
     }
     unnameable = {
-        "double slash": "takes several slashes before the last name for one",
+        "double slash": "collapses slashes before the last name",
         "trailing slash": "refuses it as a directory",
-        "dots": "writes the names . and .. in full-width characters",
+        "dots": "writes `.` and `..` in full-width characters",
     }
 
     def command(self):

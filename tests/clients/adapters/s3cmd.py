@@ -7,7 +7,7 @@ import sys
 from client import CommandLine, Head
 from harness.servers import REGION
 
-PARTS = "uploads in parts within one command alone"
+PARTS = "uploads parts only within one command"
 CONDITIONS = "`put` has no conditions"
 METADATA = "x-amz-meta-"
 # What it says, and the kind of refusal that it means.
@@ -26,11 +26,11 @@ class S3cmd(CommandLine):
         "upload_part": PARTS,
         "list_parts": PARTS,
         "complete_upload": PARTS,
-        "presign_put": "`signurl` makes URLs for GET alone",
+        "presign_put": "`signurl` creates URLs for GET only",
         "post_form": "no command for it",
-        "content_encodings": "`info` does not tell the encoding",
+        "content_encodings": "`info` does not show the encoding",
     }
-    unnameable = {"trailing slash": "is a directory to it"}
+    unnameable = {"trailing slash": "treats it as a directory"}
 
     def __init__(self, server, directory):
         super().__init__(server, directory)

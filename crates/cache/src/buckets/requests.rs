@@ -1,4 +1,4 @@
-//! What clients ask of buckets: to list, create and delete them.
+//! Clients' requests for buckets: listing, creation and deletion.
 
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_env::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Deletes an empty bucket; tombstones in it are brought to the under store first.
+    /// Deletes an empty bucket. Pending deletes in it are persisted first.
     pub(crate) async fn delete_bucket(&self, bucket: &BucketName) -> Result<()> {
         if self.buckets.mounts.mounts.contains_key(bucket) {
             return Err(Error::new(
@@ -62,7 +62,7 @@ impl Worker {
         if !self.bucket_exists(bucket).await? {
             return Err(no_such_bucket(bucket));
         }
-        // Most deletes that wait go before anybody has to wait for them.
+        // Most pending deletes are persisted here, before any write has to wait for them.
         self.persist_deletes(bucket).await?;
         let gate = self.buckets.gate(bucket);
         let Ok(nobody_writes) = gate.try_write() else {
@@ -82,7 +82,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Brings the deletes in a bucket without objects to the under store.
+    /// Persists the pending deletes in a bucket without objects.
     ///
     /// # Errors
     /// `BucketNotEmpty`, before anything is sent.

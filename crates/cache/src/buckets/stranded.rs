@@ -1,4 +1,4 @@
-//! What waits here for an under store that no setting names any more.
+//! Changes that wait here for an under store that no setting names any more.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use forebay_types::{BucketName, ByteSize};
 
 use crate::{Error, ErrorKind, Mounts, Result};
 
-/// Records of the catalog that are read in one go.
+/// Records of the catalog that are read at once.
 const SCAN_RECORDS: usize = 1000;
 
-/// Most buckets that the error names: one line that people read.
+/// The most buckets that the error names, because it is one line for people.
 const BUCKETS_NAMED_MAX: usize = 8;
 
-/// Of buckets that come from nowhere.
+/// Data of buckets that have no under store.
 #[derive(Default)]
 struct Stranded {
     buckets: BTreeSet<BucketName>,
-    /// Acknowledged, and nowhere else.
+    /// Acknowledged objects that exist only here.
     objects: u64,
     bytes: u64,
-    /// Acknowledged, and the under store does not know.
+    /// Acknowledged deletes that the under store does not have.
     deletes: u64,
 }
 
@@ -61,7 +61,7 @@ impl Stranded {
     }
 }
 
-/// Looks for what could neither be read nor persisted, since its bucket has neither a mount nor a root.
+/// Looks for records that can neither be read nor persisted, because their bucket has neither a mount nor a root.
 /// Changes nothing.
 ///
 /// # Errors

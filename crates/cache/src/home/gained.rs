@@ -1,4 +1,4 @@
-//! Gaining keys: from what the catalog says of them to all that their home knows.
+//! Gaining keys: builds the home's state of the keys from their records in the catalog.
 
 use forebay_catalog::SlotSet;
 use forebay_catalog::records::{self, ObjectRecord, State};
@@ -12,9 +12,9 @@ use crate::write::change::Intent;
 /// Which keys are gained.
 #[derive(Clone, Copy)]
 enum Gain<'a> {
-    /// All, at a start: an earlier process may have sent requests for them.
+    /// All keys, at a start. An earlier process may have sent requests for them.
     All,
-    /// Those of some slots, while the worker runs: another worker may have sent requests for them until now.
+    /// The keys of some slots, while the worker runs. Another worker may have sent requests for them until now.
     Slots(&'a SlotSet),
 }
 
@@ -28,7 +28,7 @@ impl Gain<'_> {
 }
 
 impl Worker {
-    /// Takes up what the home of the keys that are here has to do. At a start, before the first request.
+    /// Builds the home's state of the keys that are here. Called at a start, before the first request.
     ///
     /// # Errors
     /// Whatever the catalog answers.
@@ -38,18 +38,18 @@ impl Worker {
         if self.home.doubt.is_new() {
             self.home.settle.mark_all_earlier();
         }
-        // Of what is at home elsewhere, the only bytes may be here.
+        // This worker may have the only bytes of keys that are at home elsewhere.
         let slots = self.catalog.slots();
         self.sweep_orphans(|hash| slots.as_ref().is_none_or(|slots| slots.has_hash(hash))).await
     }
 
-    /// The same for more slots, which the catalog shows already, while the worker runs.
+    /// The same for more slots, while the worker runs. The catalog already shows these slots.
     ///
     /// # Errors
-    /// Whatever the catalog answers. The keys take no writes then, and another try is safe.
+    /// Those of the catalog. The keys then accept no writes, and a retry is safe.
     pub(crate) async fn gain(&self, slots: &SlotSet) -> Result<()> {
         let gain = Gain::Slots(slots);
-        // Who has asked the under store before may not keep the answer.
+        // Requests that asked the under store earlier must not cache the answer.
         self.home.fence.advance_all();
         self.home.positions.forget_all();
         self.home.write_times.reload().await?;
@@ -60,7 +60,7 @@ impl Worker {
         let (mut records, mut requests) = (Vec::new(), Vec::new());
         self.read_records(gain, |path, record| records.push((path, record))).await?;
         self.read_requests(gain, |path, _| requests.push(path)).await?;
-        // From here on nothing fails.
+        // Nothing fails from here on.
         requests.iter().for_each(|path| self.home.settle.mark(path));
         records.into_iter().for_each(|(path, record)| self.take_up(gain, path, &record));
         for locks in [&self.home.part_locks, &self.home.upload_locks, &self.home.locks] {
@@ -81,8 +81,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Requests of clients that were under way, or had no answer, when the last home ended: the paths, and the start of
-    /// that home.
+    /// Clients' requests that were in flight, or without an answer, when the last home ended: the paths, and the start
+    /// of that home.
     async fn read_requests(&self, gain: Gain<'_>, mut each: impl FnMut(ObjectPath, Option<Generation>)) -> Result<()> {
         let mut range = records::all_requests_range();
         while let Some(found) = self.next_records(&mut range).await? {
@@ -95,14 +95,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Puts what the under store does not have back into the queue. A request that was under way when the last home
-    /// ended may still land: nothing follows it before that is over.
+    /// Puts changes that the under store does not have back into the queue. A request that was in flight when the last
+    /// home ended may still land, so nothing follows it until it no longer can.
     fn take_up(&self, gain: Gain<'_>, path: ObjectPath, record: &ObjectRecord) {
         self.home.backlog.replace(None, Some(record), &self.metrics);
         self.space.replace(&path, None, Some(record));
         self.home.write_times.seen(record.last_modified_ms);
         self.look_for_bytes(&path, record);
-        // Transient and conflicting ones too: they may have replaced a dirty one.
+        // Transient and conflicting records, too: they may have replaced a dirty one.
         match gain {
             Gain::All => self.home.settle.mark_earlier(&path, Some(record.dirty_since)),
             Gain::Slots(_) => self.home.settle.mark(&path),
@@ -112,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Notes an acknowledged object whose bytes are not here any more. Reads of it fail until it is written again.
+    /// Records an acknowledged object whose bytes are lost. Reads of it fail until it is written again.
     fn look_for_bytes(&self, path: &ObjectPath, record: &ObjectRecord) {
         if record.state == State::Tombstone {
             return;

@@ -1,4 +1,4 @@
-//! Losing slots: nothing more is done with their keys here, and nothing of them is kept that only their home may know.
+//! Losing slots: this worker does nothing more with their keys, and keeps no state that only their home may have.
 
 use forebay_catalog::SlotSet;
 use forebay_catalog::records::{self, ObjectRecord};
@@ -8,13 +8,13 @@ use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
 impl Worker {
-    /// Ends all work on the keys of these slots. What has begun goes to its end, requests to the under store included.
+    /// Ends all work on the keys of these slots. Work in flight runs to its end, including requests to the under store.
     ///
     /// # Errors
-    /// Whatever the catalog answers. Nothing is done with the keys any more, and another try is safe.
+    /// Those of the catalog. Nothing is done with the keys any more, and a retry is safe.
     pub(crate) async fn lose(&self, slots: &SlotSet) -> Result<()> {
         self.home.losses.fetch_add(1, Ordering::SeqCst);
-        // In the order in which they are taken, so that whoever has the first gets the others.
+        // In the order in which they are taken, so that a task with the first lock gets the others, too.
         self.home.part_locks.close(slots).await;
         self.home.upload_locks.close(slots).await;
         self.home.locks.close(slots).await;
@@ -28,11 +28,11 @@ impl Worker {
             }
         }
         self.forget_parts(slots).await?;
-        // From here on nothing fails.
+        // Nothing fails from here on.
         self.home.fence.advance_all();
         self.home.queue.drop_all(|path| slots.has_path(path));
         self.home.settle.forget_all(|path| slots.has_path(path));
-        // Others may change what a page shows that comes later.
+        // Other workers may change the contents of later pages.
         self.home.positions.forget_all();
         for (path, record) in lost {
             self.home.changed(&path, Some(&record), None, &self.metrics);
@@ -41,7 +41,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The parts of uploads to these slots take no space here.
+    /// Parts of uploads to these slots no longer count as space here.
     pub(crate) async fn forget_parts(&self, slots: &SlotSet) -> Result<()> {
         let mut range = records::all_uploads_range();
         while let Some(found) = self.next_records(&mut range).await? {
@@ -55,10 +55,10 @@ impl Worker {
         Ok(())
     }
 
-    /// How often slots were lost. As long as this answers the same, all keys are at home here.
+    /// How often slots were lost. While the answer stays the same, all keys are at home here.
     ///
     /// # Errors
-    /// `Unavailable` while keys are at home elsewhere, or nowhere: what they hold is not known here.
+    /// `Unavailable` while some keys are at home elsewhere, or nowhere. This worker does not know their contents.
     pub(crate) fn all_at_home(&self) -> Result<u64> {
         let losses = self.home.losses.load(Ordering::SeqCst);
         if self.home.part_locks.has_all() && self.home.locks.has_all() { Ok(losses) } else { Err(not_all_at_home()) }

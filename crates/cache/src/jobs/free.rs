@@ -1,5 +1,5 @@
-//! Frees clean copies. What the under store does not have stays: only the store itself says what is clean, generation
-//! by generation.
+//! Frees clean copies. Data that the under store does not have stays. Only the store itself knows what is clean,
+//! generation by generation.
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, State};
@@ -20,7 +20,7 @@ pub(super) async fn run(run: &Run) -> Result<()> {
             free(run, key, &path).await?;
         }
         run.checkpoint(&format!("/{last}")).await?;
-        // Nothing above waits for anything.
+        // Nothing above awaits anything.
         tokio::task::yield_now().await;
     }
     let mut uploads = Uploads::new(run);
@@ -59,7 +59,7 @@ async fn free(run: &Run, key: &Bytes, path: &ObjectPath) -> Result<()> {
     Ok(())
 }
 
-/// `None`: it is pinned no more, or written anew since.
+/// `None`: it is no longer pinned, or has been overwritten since.
 async fn why_pinned(worker: &Worker, path: &ObjectPath) -> Result<Option<&'static str>> {
     let record = worker.current(path).await?.record;
     Ok(record.and_then(|record| match record.state {
@@ -71,7 +71,7 @@ async fn why_pinned(worker: &Worker, path: &ObjectPath) -> Result<Option<&'stati
 }
 
 impl Run {
-    /// Keys of objects in the scope, behind those of an earlier run.
+    /// Keys of objects in the scope, after those of an earlier run.
     pub(super) fn range_left(&self) -> Result<(Bytes, Bytes)> {
         let (from, to) = self.scope.range();
         let from = match self.after_path()? {

@@ -1,4 +1,4 @@
-//! The steps of a job's life, each of which is in the catalog: created, under way, ended, removed.
+//! The steps of a job's life. Each of them is recorded in the catalog: created, running, ended, removed.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::metrics::JobLabels;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
-/// Jobs that wait. More than an operator asks for; a script that runs wild is told to slow down, and leaves some to
-/// others.
+/// The most queued jobs. This is more than an operator needs. A script that loops is told to slow down, and leaves some
+/// for others.
 const JOBS_QUEUED_MAX: usize = 100;
 
 /// Findings that one transaction stores.
@@ -54,8 +54,8 @@ impl Worker {
         Ok(job)
     }
 
-    /// Makes durable how far the job has come, with what it has found until then. Findings go first: those beyond what
-    /// the job's record counts are written anew by the next run.
+    /// Makes the job's progress durable, with its findings until then. Findings go first: the next run overwrites those
+    /// beyond the number in the job's record.
     pub(super) async fn save_job(&self, entry: &Entry) -> Result<()> {
         loop {
             let (job, found) = {
@@ -81,7 +81,7 @@ impl Worker {
         }
     }
 
-    /// The end of a job, which is seen also when it can't be made durable: then the next start does it again.
+    /// Ends a job. The end is visible even if it cannot be made durable; the next start then repeats it.
     pub(super) async fn end_job(&self, entry: &Entry, ended: JobState, error: Option<String>) {
         let kind = {
             let mut state = entry.state.lock();
@@ -91,7 +91,7 @@ impl Worker {
             state.checkpoint = state.job.clone();
             state.job.request.kind
         };
-        // Another job of the same user may run now, whatever becomes of what follows.
+        // Another job of the same user may run now, even if what follows fails.
         self.jobs.wake.notify_one();
         if let Err(error) = self.save_job(entry).await {
             tracing::warn!(%error, "the end of a job could not be stored");
@@ -106,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// The job itself goes last: a crash in between leaves it to be removed again.
+    /// The job itself goes last, so that after a crash the removal is repeated.
     async fn remove_job(&self, id: &str) -> Result<()> {
         let (from, to) = records::job_findings_range(id);
         loop {
@@ -148,7 +148,7 @@ impl Worker {
 
     pub(super) async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
         let entry = self.jobs.find(id)?;
-        // Before the catalog: what is saved in between is in both.
+        // Read before the catalog: findings that are saved in between are then in both.
         let mut found: BTreeMap<u64, JobFinding> = entry.state.lock().unsaved.clone();
         let (_, to) = records::job_findings_range(id);
         for (key, value) in self.catalog.scan(&records::job_finding_key(id, after), &to, limit).await? {

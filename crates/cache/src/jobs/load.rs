@@ -1,5 +1,5 @@
-//! Loads what the under store has and the local disks have not, page by page, as reads do: one fetch of a page however
-//! many want it, verified. What is loaded gets no place in memory and counts as no read.
+//! Loads data that the under store has and the local disks lack, page by page, as reads do: one verified fetch of a
+//! page for all that want it. Loaded data does not go into memory, and loading does not count as reading.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,35 +16,36 @@ use crate::read::remote::{Purpose, RemoteState, Version};
 use crate::worker::{Located, Worker};
 use crate::{Error, ErrorKind, ListObjects, Mount, Result};
 
-/// Objects at once. With [`PAGES`] a quarter of the fetches that there may be at all: the rest is for clients.
+/// Concurrent objects. With [`PAGES`] they use a quarter of all fetches that are possible at once. The rest is for
+/// clients.
 const CONCURRENCY: usize = 8;
 
-/// Pages of one object at once.
+/// Concurrent pages of one object.
 const PAGES: usize = 2;
 
-/// An object that changes while it is loaded, or finds no room, is looked up anew this often.
+/// How often an object is looked up again that changes while it is loaded, or for which there is no room.
 const TRIES: usize = 3;
 
-/// Before each further try: reclaim makes room meanwhile, and a write of the key comes to its end.
+/// Pause before each retry. In the meantime reclaim makes room, or a write of the key ends.
 const TRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a load remembers from object to object.
+/// State that a load keeps between objects.
 struct Load<'a> {
     run: &'a Run,
-    /// Rules under which nothing is kept: told once, not for each object.
+    /// Rules under which nothing is cached. Each is reported once, not for each object.
     told: Mutex<HashSet<Arc<str>>>,
     wanted: Mutex<Wanted>,
 }
 
-/// Bytes of the objects that are to be here, loaded now or before.
+/// Bytes of the objects that should be here, whether loaded now or earlier.
 #[derive(Default)]
 struct Wanted {
     all: u64,
-    /// Of those under a quota, by the path of its rule: with the quota.
+    /// Those under a quota, by the path of its rule, with the quota.
     under_quotas: BTreeMap<String, (u64, u64)>,
 }
 
-/// Of one object.
+/// The bytes of one object.
 struct Kept {
     bytes: u64,
     quota: Option<(String, u64)>,
@@ -66,11 +67,11 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// What is to be done for an object.
+/// The outcome of an attempt to load an object.
 enum Step {
     Done,
     Skipped,
-    /// It has changed meanwhile.
+    /// The object has changed in the meantime.
     Again,
 }
 
@@ -81,7 +82,7 @@ impl Kept {
 }
 
 impl Load<'_> {
-    /// What may be cached is what is free and what may leave, and under a quota no more than that.
+    /// Reports if more is wanted than is free or can be evicted, or than a quota allows.
     fn tell_if_too_much(&self) {
         let run = self.run;
         let usage = run.worker.store.usage();
@@ -125,7 +126,7 @@ impl Load<'_> {
             let loads = paths.map(|path| async move { self.load(path).await });
             let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(run.concurrency(CONCURRENCY));
             while loads.next().await.is_some() {}
-            // No restart goes on behind a name that is no key.
+            // A restart cannot continue after a name that is not a valid key.
             if ObjectKey::new(&last).is_ok() {
                 run.checkpoint(&format!("/{bucket}/{last}")).await?;
             }
@@ -146,7 +147,7 @@ impl Load<'_> {
             result = self.try_load(&path, &mut kept).await;
             match &result {
                 Ok(Step::Again) => {}
-                // Away for a while is no reason to fail all objects that come meanwhile.
+                // A temporary outage is no reason to fail all objects during it.
                 Err(error) if error.kind == ErrorKind::Unavailable => {
                     if self.run.until_answered(&path.bucket).await.is_err() {
                         break;
@@ -171,7 +172,7 @@ impl Load<'_> {
     async fn try_load(&self, path: &ObjectPath, kept: &mut Option<Kept>) -> Result<Step> {
         let worker = &self.run.worker;
         let copy = match worker.look_at(path).await? {
-            // All of it is here.
+            // All of the object is here.
             Located::Here { .. } | Located::Deleted => return Ok(Step::Skipped),
             Located::Elsewhere { copy } => copy,
         };
@@ -188,7 +189,7 @@ impl Load<'_> {
             RemoteState::Cached(object) => object,
             RemoteState::Absent => return Ok(Step::Skipped),
             RemoteState::NotCached(remote) if !self.fits(path, &policy, remote.info.size) => return Ok(Step::Skipped),
-            // A write of the key was under way, or there was no room.
+            // A write of the key was in flight, or there was no room.
             RemoteState::NotCached(_) => return Ok(Step::Again),
         };
         if !self.fits(path, &policy, object.size()) {

@@ -1,4 +1,4 @@
-//! Parts of multipart uploads, which are in the store under keys of their own.
+//! Parts of multipart uploads, which have their own keys in the store.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use forebay_types::ObjectPath;
 use super::run::Run;
 use crate::Result;
 
-/// A part that the catalog names.
+/// A part with a record in the catalog.
 pub(super) struct Part {
     pub(super) path: ObjectPath,
     pub(super) upload_id: String,
@@ -23,7 +23,7 @@ impl Part {
     }
 }
 
-/// The uploads of a scope, each read when it is its turn.
+/// The uploads of a scope. Each is read when its turn comes.
 pub(super) struct Uploads {
     range: (Bytes, Bytes),
     waiting: VecDeque<(ObjectPath, String)>,

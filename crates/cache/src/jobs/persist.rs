@@ -1,5 +1,5 @@
-//! Persists what waits, and waits out what must settle first. A request that is under way is never dropped: its outcome
-//! would not be known to anybody.
+//! Persists pending changes, and waits until earlier requests have settled. A request in flight is never dropped,
+//! because nobody would know its outcome.
 
 use forebay_catalog::records::State;
 use forebay_env::sync::Mutex;
@@ -10,17 +10,17 @@ use super::run::Run;
 use crate::Result;
 use crate::persist::{Failure, LargeUploads};
 
-/// What waits when the job begins is what it does, so that it ends under a steady load.
+/// The job handles what is pending when it begins, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
     let waiting = run.worker.home.queue.waiting(&run.scope);
-    // A restart begins anew: what was done does not wait any more.
+    // A restart counts from the beginning: what was persisted is no longer pending.
     run.count(|progress| {
         *progress = Default::default();
         progress.objects_total = Some(waiting.len() as u64);
     });
     let concurrency = run.concurrency(run.worker.settings.persist_concurrency as usize);
     let (first_error, large) = (Mutex::new(None), LargeUploads::new());
-    // Made one by one: there may be millions.
+    // Created one by one: there may be millions.
     let tries = waiting.into_iter().map(|path| {
         let (first_error, large) = (&first_error, &large);
         async move {
@@ -66,7 +66,7 @@ async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()
     Ok(())
 }
 
-/// `false` when the job had to stop before: then the object goes on to wait as before.
+/// `false` when the job had to stop first. The object then continues to wait as before.
 async fn persist_when_settled(run: &Run, path: &ObjectPath) -> Result<bool> {
     while !run.must_stop() {
         let upload = run.worker.home.upload_locks.lock(path).await?;

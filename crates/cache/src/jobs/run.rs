@@ -1,4 +1,4 @@
-//! A run of a job: how far it has come, what it has found, and when it must stop.
+//! A run of a job: its progress, its findings, and when it must stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,22 @@ use crate::scope::Scope;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
-/// How often progress is made durable. A restart repeats what was done since.
+/// How often progress is made durable. A restart repeats the work since then.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Objects between two places where a restart may go on: little to repeat, and few to wait for before the next begin.
+/// Objects between two points at which a restart may continue. There is little to repeat, and few objects delay the
+/// next batch.
 pub(super) const BATCH_OBJECTS: usize = 256;
 
-/// Scrubs read as fast as this unless asked otherwise: a fraction of what an NVMe drive gives, so that clients hardly
-/// notice.
+/// Scrubs read at this speed by default. It is a fraction of what an NVMe drive delivers, so clients hardly notice.
 const SCRUB_BYTES_PER_SECOND: u64 = 100 << 20;
 
-/// Pauses of a job whose under store is out of reach: short at first, since a circuit opens again within seconds.
+/// Pauses of a job whose under store is out of reach. They start short, because a circuit breaker closes again within
+/// seconds.
 const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// What a job is run with.
+/// The context of a run.
 pub(super) struct Run {
     pub(super) worker: Arc<Worker>,
     pub(super) request: JobRequest,
@@ -67,7 +68,7 @@ impl Run {
         self.request.concurrency.map_or(default, |objects| objects as usize)
     }
 
-    /// The path behind which an earlier run has stopped.
+    /// The path after which an earlier run stopped.
     pub(super) fn after_path(&self) -> Result<Option<ObjectPath>> {
         let Some(after) = self.entry.state.lock().job.progress.after.clone() else { return Ok(None) };
         let damaged = || Error::new(ErrorKind::Internal, format!("{after:?} is not a path to go on behind"));
@@ -86,7 +87,7 @@ impl Run {
         Ok(buckets)
     }
 
-    /// Repeats a request until the under store answers. The job says meanwhile what it waits for.
+    /// Retries a request until the under store answers. In the meantime, the job says what it waits for.
     pub(super) async fn patiently<T, F: Future<Output = Result<T>>>(
         &self,
         mut request: impl FnMut() -> F,
@@ -110,13 +111,13 @@ impl Run {
         }
     }
 
-    /// Waits until the under store of a bucket answers again; the job says meanwhile what it waits for.
+    /// Waits until the under store of a bucket answers again. In the meantime, the job says what it waits for.
     pub(super) async fn until_answered(&self, bucket: &BucketName) -> Result<()> {
         let mount = self.worker.buckets.mount(bucket).await?;
         self.patiently(|| async { Ok(mount.background.probe(&self.scope.prefix).await?) }).await
     }
 
-    /// A bucket of several that can't be worked on is told, and does not keep those behind it from their turn.
+    /// Reports a bucket that fails. If the job has several buckets, the others continue.
     pub(super) fn bucket_ended(&self, bucket: &BucketName, result: Result<()>) -> Result<()> {
         match result {
             Err(error) if self.scope.bucket.is_none() => {
@@ -128,7 +129,7 @@ impl Run {
         }
     }
 
-    /// Changes what is told of the progress.
+    /// Changes the reported progress.
     pub(super) fn count(&self, change: impl FnOnce(&mut JobProgress)) {
         change(&mut self.entry.state.lock().job.progress);
     }
@@ -143,7 +144,7 @@ impl Run {
         }
     }
 
-    /// All objects up to `after` are done, and none behind it: a restart goes on from here.
+    /// All objects up to `after` are done, and none after it. A restart continues from here.
     pub(super) async fn checkpoint(&self, after: &str) -> Result<()> {
         {
             let mut state = self.entry.state.lock();
@@ -160,11 +161,11 @@ impl Run {
     }
 }
 
-/// So many bytes a second, whoever of the job's tasks takes them.
+/// Limits the bytes per second of all the job's tasks together.
 pub(super) struct Rate {
     env: Env,
     bytes_per_second: Option<u64>,
-    /// When what was taken so far is paid for.
+    /// The time at which the bytes taken so far are used up.
     free_at: Mutex<Duration>,
 }
 
@@ -173,7 +174,7 @@ impl Rate {
         Self { env, bytes_per_second, free_at: Mutex::default() }
     }
 
-    /// Waits until so many bytes more may be read.
+    /// Waits until this many more bytes may be read.
     pub(super) async fn take(&self, bytes: u64) {
         let Some(rate) = self.bytes_per_second else { return };
         let now = self.env.clock.monotonic();

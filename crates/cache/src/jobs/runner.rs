@@ -1,4 +1,4 @@
-//! Runs jobs, one after the other in each of a few tasks.
+//! Runs jobs in a few tasks, each of which runs one job at a time.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{JobKind, JobState, free, load, persist, scrub, verify};
 use crate::Error;
 use crate::worker::Worker;
 
-/// How a run came to its end.
+/// The end of a run.
 enum Ended {
     Done,
     Failed(Error),
@@ -25,7 +25,7 @@ impl Worker {
         loop {
             let entry = tokio::select! {
                 biased;
-                // First: a worker that stops begins no job.
+                // Checked first: a worker that stops begins no job.
                 () = self.stop.cancelled() => return,
                 entry = self.jobs.next(|| self.env.clock.unix_ms()) => entry,
             };
@@ -39,7 +39,7 @@ impl Worker {
             Ok(run) => run,
             Err(error) => return self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
         };
-        // A job is in the catalog: a fault that ended the process would end each one after it.
+        // A panic must not end the process: the job is in the catalog, and would end each following process as well.
         let ended = match AssertUnwindSafe(to_its_end(&run)).catch_unwind().await {
             Ok(ended) => ended,
             Err(_) => {
@@ -52,7 +52,7 @@ impl Worker {
             Ended::Done => self.end_job(&entry, JobState::Done, None).await,
             Ended::Stopped if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
             Ended::Failed(_) if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
-            // The next start goes on.
+            // The next start continues the job.
             Ended::Failed(_) | Ended::Stopped if self.stop.is_cancelled() => {
                 if let Err(error) = self.save_job(&entry).await {
                     tracing::warn!(%error, "the progress of a job could not be stored");
@@ -72,7 +72,7 @@ async fn to_its_end(run: &Run) -> Ended {
         JobKind::Verify => verify::run(run).boxed(),
         JobKind::Scrub => scrub::run(run).boxed(),
     };
-    // A request to the under store must not be dropped on its way: persist looks itself whether to stop.
+    // A request to the under store must not be dropped while it is in flight, so persist itself checks whether to stop.
     let result = if run.request.kind == JobKind::Persist {
         let result = work.await;
         if run.must_stop() {
@@ -82,7 +82,7 @@ async fn to_its_end(run: &Run) -> Ended {
     } else {
         tokio::select! {
             biased;
-            // First: what has ended is not stopped any more.
+            // Checked first: work that has ended is not stopped any more.
             result = work => result,
             () = run.stopped() => return Ended::Stopped,
         }

@@ -1,4 +1,4 @@
-//! Reads all that is here, so that damage is found before somebody needs the bytes. Nothing counts as read.
+//! Reads all local data, so that damage is found before anybody needs the bytes. These reads do not count as reads.
 
 use forebay_catalog::records::{self, State};
 use forebay_store::{ErrorKind as StoreErrorKind, Object, Piece};
@@ -10,7 +10,7 @@ use super::run::{BATCH_OBJECTS, Run};
 use super::store_keys::StoreKeys;
 use crate::Result;
 
-/// Objects at once: enough to keep a drive busy between two checksums.
+/// Concurrent objects: enough to keep a drive busy between two checksums.
 const CONCURRENCY: usize = 4;
 
 pub(super) async fn run(run: &Run) -> Result<()> {
@@ -20,7 +20,7 @@ pub(super) async fn run(run: &Run) -> Result<()> {
         let Some(last) = batch.last().and_then(|key| records::parse_object_key(key)) else { break };
         let paths = batch.iter().filter_map(|key| Some((key, records::parse_object_key(key)?)));
         let reads = paths.map(|(key, path)| async move {
-            // Looked up when it is its turn: what is held keeps its segments from going.
+            // Looked up only when its turn comes, because a held object keeps its segments from being removed.
             match run.worker.store.peek(key) {
                 Some(object) => scrub(run, &object, &path, None).await,
                 None => Ok(()),
@@ -42,7 +42,7 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// What is damaged in an object.
+/// The damaged part of an object.
 enum Damage {
     Description,
     Bytes(ByteRange),
@@ -61,7 +61,7 @@ async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>
         && !is_gone(&error)
     {
         run.count(|progress| progress.objects_failed += 1);
-        // Without it nothing of the object can be served.
+        // Without it, nothing of the object can be served.
         return report(run, object, path, part, Damage::Description, &error).await;
     }
     let mut is_sound = true;
@@ -81,7 +81,7 @@ async fn scrub(run: &Run, object: &Object, path: &ObjectPath, part: Option<&str>
     Ok(())
 }
 
-/// It was overwritten, deleted or evicted since it was looked up.
+/// The object was overwritten, deleted or evicted since it was looked up.
 fn is_gone(error: &forebay_store::Error) -> bool {
     error.kind == StoreErrorKind::Gone
 }

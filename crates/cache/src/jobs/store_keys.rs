@@ -1,21 +1,21 @@
-//! The keys of the store's objects in order. The store has them in none, so they are taken in large pieces.
+//! The keys of the store's objects, in order. The store has no order, so they are taken in large pieces.
 
 use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
 use forebay_store::Store;
 
-/// Keys that are held at once: some ten megabytes. Each piece costs one pass over the store's index.
+/// The most keys held at once, about ten megabytes. Each piece costs one pass over the store's index.
 const HELD_MAX: usize = 100_000;
 
-/// Keys of a range.
+/// The keys of a range.
 pub(super) struct StoreKeys {
     /// Where the next piece begins.
     from: Bytes,
     to: Bytes,
     held: VecDeque<Bytes>,
     held_max: usize,
-    /// Whether nothing is behind what is held.
+    /// Whether there are no keys after those held.
     is_last: bool,
 }
 
@@ -25,7 +25,7 @@ impl StoreKeys {
         Self { from, to, held: VecDeque::new(), held_max: HELD_MAX, is_last: false }
     }
 
-    /// What is below `from` is not wanted any more.
+    /// Drops keys below `from`, which are no longer needed.
     pub(super) fn skip_to(&mut self, from: &Bytes) {
         let below = self.held.iter().take_while(|key| *key < from).count();
         self.held.drain(..below);
@@ -35,7 +35,7 @@ impl StoreKeys {
     }
 
     async fn refill(&mut self, store: &Store) {
-        // The smallest so far, the largest of them on top.
+        // The smallest keys so far, with the largest of them on top.
         let mut smallest = BinaryHeap::new();
         for shard in 0..store.shards() {
             store.for_each_object_in(shard, &mut |key, _, _| {
@@ -50,7 +50,7 @@ impl StoreKeys {
                     smallest.pop();
                 }
             });
-            // Requests go on between two shards.
+            // Requests can run between two shards.
             tokio::task::yield_now().await;
         }
         self.is_last = smallest.len() < self.held_max;

@@ -1,4 +1,4 @@
-//! All jobs: in memory as they are, in the catalog as a restart needs them.
+//! All jobs: in memory with their present state, and in the catalog as a restart needs them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use super::{Job, JobFinding, JobState};
 use crate::metrics::Metrics;
 use crate::{Error, ErrorKind, Result};
 
-/// Jobs under way at once: clients hardly notice so many.
+/// The most running jobs. Clients hardly notice this many.
 pub(crate) const JOBS_RUNNING_MAX: usize = 3;
 
-/// Of those that one user has asked for: one that takes long does not hold up a short one, and what hangs for one user
-/// holds up no other.
+/// The most running jobs of one user. A long job of a user does not delay a short one, and a stuck job of one user does
+/// not delay other users.
 const JOBS_RUNNING_OF_ONE_MAX: usize = 2;
 
-/// Jobs that have ended and are still told.
+/// Ended jobs that are still listed.
 const JOBS_ENDED_MAX: usize = 100;
 
-/// Findings of a job that are kept. They are counted beyond that: who has so many needs no longer list.
+/// Findings of a job that are kept. Further findings are only counted, because a longer list helps nobody.
 pub(super) const FINDINGS_MAX: u64 = 10_000;
 
-/// A job in this life of the process.
+/// A job in this process.
 pub(super) struct Entry {
     pub(super) state: Mutex<EntryState>,
     pub(super) cancel: CancellationToken,
-    /// Set when nothing more is done for the job.
+    /// Set when no more work is done for the job.
     pub(super) over: CancellationToken,
 }
 
 pub(super) struct EntryState {
     pub(super) job: Job,
-    /// As a restart would find it once saved: with all objects up to `progress.after`, and none behind it.
+    /// The job as a restart would find it once saved: with all objects up to `progress.after`, and none after it.
     pub(super) checkpoint: Job,
     /// Findings that are not in the catalog yet, by number.
     pub(super) unsaved: BTreeMap<u64, JobFinding>,
@@ -57,15 +57,15 @@ impl Entry {
 }
 
 pub(crate) struct Jobs {
-    /// By id: ids grow, so that this is the order in which they were asked for.
+    /// By ID. IDs grow, so this is the order in which the jobs were created.
     pub(super) entries: Mutex<BTreeMap<String, Arc<Entry>>>,
-    /// Held while a job is added, so that no more wait than may.
+    /// Held while a job is added, so that the limit of queued jobs holds.
     pub(super) creating: AsyncMutex<()>,
     pub(super) wake: Notify,
 }
 
 impl Jobs {
-    /// Jobs of earlier lives; those that had not ended wait for their turn again.
+    /// Loads the jobs of earlier processes. Those that had not ended are queued again.
     pub(crate) async fn load(catalog: &dyn Catalog) -> Result<Self> {
         let (from, to) = records::all_jobs_range();
         let mut entries = BTreeMap::new();
@@ -73,7 +73,7 @@ impl Jobs {
             let mut job: Job = match records::decode_json("job", &found.value) {
                 Ok(job) => job,
                 Err(error) => {
-                    // No reason to keep the data from being served.
+                    // This is no reason not to serve the data.
                     tracing::error!(key = %String::from_utf8_lossy(&key), %error, "a job is left out");
                     continue;
                 }
@@ -99,7 +99,7 @@ impl Jobs {
         self.entries.lock().values().filter(|entry| entry.state.lock().job.state == state).count()
     }
 
-    /// How many there are of those that somebody has asked for.
+    /// Number of a user's jobs in this state.
     pub(super) fn count_of(&self, created_by: &str, state: JobState) -> usize {
         let entries = self.entries.lock();
         let is_one = |entry: &&Arc<Entry>| {
@@ -114,7 +114,7 @@ impl Jobs {
         metrics.jobs_queued.set(self.count(JobState::Queued) as i64);
     }
 
-    /// Waits for the next job, which is running then.
+    /// Waits for the next job, and marks it as running.
     pub(super) async fn next(&self, now_ms: impl Fn() -> u64) -> Arc<Entry> {
         loop {
             let woken = self.wake.notified();
@@ -132,7 +132,7 @@ impl Jobs {
                     running.get(&state.job.created_by).copied().unwrap_or(0)
                 };
                 let queued = entries.values().filter(|entry| entry.state.lock().job.state == JobState::Queued);
-                // Of who has fewest, the oldest.
+                // The oldest job of the user with the fewest running jobs.
                 let next = queued.filter(|entry| of_one(entry) < JOBS_RUNNING_OF_ONE_MAX).min_by_key(of_one).cloned();
                 if let Some(entry) = &next {
                     let mut state = entry.state.lock();
@@ -142,7 +142,7 @@ impl Jobs {
                 next
             };
             if let Some(entry) = found {
-                // Another may sleep although more wait.
+                // Another task may sleep although more jobs are queued.
                 self.wake.notify_one();
                 return entry;
             }
@@ -168,7 +168,7 @@ mod tests {
     use crate::JobKind;
     use crate::jobs::{JobProgress, JobRequest};
 
-    /// What version 1 wrote, which every later version must go on to read.
+    /// What version 1 wrote. Every later version must still read it.
     const JOB: &str = concat!(
         r#"{"id":"016f5e67e8000002","request":{"kind":"load","path":"/data/","rateLimit":"1 MiB","dryRun":false},"#,
         r#""state":"running","createdBy":"anna","createdMs":1,"startedMs":2,"progress":{"objectsSeen":5,"objectsDone":3,"#,
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(records::decode_json::<Job>("job", &golden).unwrap(), job);
     }
 
-    /// Else a cancellation would wait for it forever.
+    /// Otherwise a cancellation would wait for it forever.
     #[test]
     fn an_entry_that_has_ended_is_over() {
         for (state, is_over) in [(JobState::Queued, false), (JobState::Running, false), (JobState::Failed, true)] {

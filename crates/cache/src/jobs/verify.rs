@@ -1,8 +1,8 @@
-//! Compares what the under store lists with what catalog and store say. Changes nothing.
+//! Compares the under store's listing with the catalog and the store. Changes nothing.
 //!
-//! The list, the catalog and the store are read one after the other while clients write, so a difference is at first
-//! only a suspicion. It is looked at again with the key's locks held, when nobody writes the key here and no request
-//! for it is under way, and told only then.
+//! The listing, the catalog and the store are read in sequence while clients write, so a difference is at first only a
+//! suspicion. It is checked again with the key's locks held, when no client writes the key here and no request for it
+//! is in flight. It is reported only if it is still there.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use super::store_keys::StoreKeys;
 use crate::worker::Worker;
 use crate::{Mount, Result};
 
-/// Objects that are compared at once.
+/// Objects that are compared concurrently.
 const CONCURRENCY: usize = 16;
 
-/// Looks at an object whose under store does not answer: it is waited for in between.
+/// Attempts for an object whose under store does not answer. The job waits for an answer between them.
 const TRIES: u32 = 3;
 
-/// Objects of the under store, records and copies that one step compares, of each.
+/// The most objects of the under store, records and copies, each, that one step compares.
 const PAGE: usize = 1000;
 
 /// What the under store has under a key.
@@ -35,7 +35,7 @@ struct Remote {
     remote_etag: ETag,
 }
 
-/// A difference, as it is told.
+/// A difference, as it is reported.
 #[derive(Debug, PartialEq, Eq)]
 struct Difference {
     kind: &'static str,
@@ -63,7 +63,8 @@ pub(super) async fn run(run: &Run) -> Result<()> {
             if run.worker.store.peek(&key).as_ref().is_some_and(is_here) {
                 continue;
             }
-            // A completion or an abort takes record and bytes away together, and another part of this number both anew.
+            // A completion or an abort removes record and bytes together, and a new part with this number replaces
+            // both.
             let now = run.worker.catalog.get(&key).await?.map(|found| PartRecord::decode(&found.value)).transpose()?;
             if now.as_ref() == Some(&part.record) {
                 run.find(format!("/{}", part.path), "missing-bytes", format!("{} has no bytes here", part.name()));
@@ -73,7 +74,8 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Steps through the bucket, each as far as one page of the under store's list goes and so many records and copies.
+/// Compares a bucket in steps. Each step covers one page of the under store's listing, or the limit of records or
+/// copies.
 async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String>, keys: &mut StoreKeys) -> Result<()> {
     let mount = run.worker.buckets.mount(bucket).await?;
     let (first, last) = records::object_prefix_range(bucket, &run.scope.prefix);
@@ -111,10 +113,10 @@ async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String
         if end >= last {
             return Ok(());
         }
-        // What the catalog or the copies have cut off is on the same page.
+        // The names after the step's end in the catalog or the copies are on the same page.
         let is_whole = end == page_end;
         let seen = key_before(bucket, &end.max(from));
-        // No restart goes on behind a name that is no key.
+        // A restart cannot continue after a name that is not a valid key.
         if ObjectKey::new(&seen).is_ok() {
             run.checkpoint(&format!("/{bucket}/{seen}")).await?;
         }
@@ -128,7 +130,7 @@ async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String
 fn key_of(bucket: &BucketName, key: &str) -> Bytes {
     match ObjectKey::new(key) {
         Ok(key) => records::object_key(&ObjectPath::new(bucket.clone(), key)),
-        // A name that others gave: it sorts where it belongs, and stands for no object.
+        // A name that another client gave. It sorts correctly, and stands for no object.
         Err(_) => records::object_prefix_range(bucket, key).0,
     }
 }
@@ -145,7 +147,7 @@ async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remo
     loop {
         match compare_once(run, mount, &path, listed.as_ref(), tries == 1).await? {
             Ok(()) => return Ok(()),
-            // Without a lock: those who write the key must not wait for the end of this.
+            // Without a lock: writers of the key must not wait for this.
             Err(error) if error.kind.is_transient() && tries < TRIES => run.until_answered(&path.bucket).await?,
             Err(error) => {
                 run.count(|progress| progress.objects_failed += 1);
@@ -157,7 +159,7 @@ async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remo
     }
 }
 
-/// The inner error is the under store's, which was asked and has not said what it has.
+/// The inner error is the under store's: it was asked, and did not say what it has.
 async fn compare_once(
     run: &Run,
     mount: &Mount,
@@ -181,7 +183,8 @@ async fn compare_once(
     }
     let _no_request = worker.home.upload_locks.lock(path).await?;
     let fence = worker.home.fence.read(path);
-    // As a client would ask, and without the lock of writes, which nobody may hold for as long as an under store likes.
+    // In the foreground, like a client's request, and without the lock of writes, which must not be held for as long as
+    // an under store takes.
     let remote = match mount.foreground.head(&path.key).await {
         Ok(remote) => Some(Remote { size: remote.info.size, remote_etag: remote.remote_etag }),
         Err(error) if error.kind == UfsKind::NotFound => None,
@@ -225,7 +228,7 @@ fn difference(record: Option<&ObjectRecord>, object: Option<&Object>, remote: Op
     }
 }
 
-/// A clean copy against the under store.
+/// Compares a clean copy with the under store.
 fn different_copy(object: &Object, remote: Option<&Remote>) -> Option<Difference> {
     let Some(remote) = remote else {
         let detail = "deleted in the under store; reads notice it when metadataTtl is over".to_owned();
@@ -245,7 +248,7 @@ fn different_copy(object: &Object, remote: Option<&Remote>) -> Option<Difference
     Some(Difference { kind: "stale-copy", detail })
 }
 
-/// What the under store does not have must be here, whole and pinned.
+/// Data that the under store does not have must be here, complete and pinned.
 fn different_only_copy(record: &ObjectRecord, object: Option<&Object>) -> Option<Difference> {
     let (kind, detail) = match object {
         None => ("missing-bytes", format!("generation {} is recorded, and its bytes are not here", record.generation)),

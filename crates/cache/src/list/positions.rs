@@ -1,10 +1,10 @@
-//! Where listings of under stores go on, and what has reached an under store since they began.
+//! Where listings of under stores continue, and the changes that have reached an under store since a listing began.
 //!
-//! A listing goes on best where the under store's own token says: MinIO leaves out keys behind some names that it is
-//! asked to begin at. But what a token stands for may be as old as the first page (MinIO keeps whole listings for their
-//! later pages). An object that was written here before that may have left the catalog since, and is then in neither of
-//! the two. So changes that leave the catalog are kept for as long as a token may be used, and laid over the pages of
-//! older listings.
+//! A listing continues best with the under store's own token, because MinIO leaves out keys after some names when it is
+//! asked to start there. But the data behind a token may be as old as the first page: MinIO keeps whole listings for
+//! their later pages. An object that was written here before the listing may have left the catalog since. It is then
+//! neither in the catalog nor in the listing. For as long as a token may be used, this module therefore keeps changes
+//! that leave the catalog, and overlays them on the pages of older listings.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -17,25 +17,24 @@ use forebay_types::{BucketName, ObjectPath};
 
 use crate::{ListObjects, ListedObject};
 
-/// Places of listings that are remembered, at some hundred bytes each. Behind others the under store is asked for the
-/// name.
+/// Positions of listings that are remembered, at a few hundred bytes each. Other listings continue by name.
 const PLACES_MAX: usize = 4096;
 
-/// How long a client may take from one page to the next. MinIO forgets a listing after some minutes.
+/// How long a client may take between two pages. MinIO forgets a listing after some minutes.
 const PLACE_AGE_MAX: Duration = Duration::from_secs(600);
 
-/// Changes that are remembered, at some hundred bytes each: older listings go on by name.
+/// Changes that are remembered, at a few hundred bytes each. Listings that are older continue by name.
 const CHANGES_MAX: usize = 65_536;
 
-/// Where a listing goes on.
+/// The position at which a listing continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// Names up to this one have been shown.
+    /// The last name that has been shown.
     pub(crate) after: Option<String>,
     /// The under store's page with the next names. It may begin with names that have been shown.
     pub(crate) page: PageStart,
-    /// How many names that page held, where it begins with such: with fewer, the next ones would not be on it. 0 where
-    /// it does not.
+    /// The number of names that were requested for that page, if it begins with names that have been shown. With fewer,
+    /// it would not contain the next names. Otherwise 0.
     pub(crate) page_limit: usize,
     /// The number of the last change before the under store's listing began.
     pub(crate) since: u64,
@@ -61,12 +60,12 @@ struct Known {
     until: Duration,
 }
 
-/// What has become of an object in the under store.
+/// The change of an object in the under store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     Written(ListedObject),
     Deleted,
-    /// The under store has to be asked.
+    /// Only the under store knows.
     Unknown,
 }
 
@@ -78,27 +77,27 @@ pub(crate) struct Positions {
 #[derive(Default)]
 struct State {
     places: HashMap<Place, Known>,
-    /// In the order in which they end. One that was kept again is in it twice.
+    /// In the order of expiry. A position that was stored again occurs twice.
     ends: VecDeque<(Duration, Place)>,
-    /// Listings that are being answered.
+    /// Listings in flight.
     listings: usize,
     changes: Changes,
 }
 
-/// What left the catalog because the under store has it.
+/// Changes that left the catalog because the under store has them.
 #[derive(Default)]
 struct Changes {
-    /// The number of the last one.
+    /// The number of the last change.
     last: u64,
-    /// The number of the last one that is not here any more.
+    /// The number of the last change that was forgotten.
     forgotten: u64,
     /// By key in the catalog.
     by_key: BTreeMap<Bytes, (u64, Change)>,
-    /// In order, also those that a later one of the same key has replaced.
+    /// In order, including changes that a later one of the same key has replaced.
     by_number: VecDeque<(u64, Bytes)>,
 }
 
-/// As long as it lives, changes are kept.
+/// Changes are kept while this exists.
 pub(crate) struct Listing<'a>(&'a Positions);
 
 impl Drop for Listing<'_> {
@@ -112,7 +111,7 @@ impl Positions {
         Self { env, state: Mutex::default() }
     }
 
-    /// Where a listing begins or goes on.
+    /// The position at which a listing begins or continues.
     pub(crate) fn begin(&self, bucket: &BucketName, request: &ListObjects) -> (Listing<'_>, Position) {
         let mut state = self.state.lock();
         state.listings += 1;
@@ -124,12 +123,12 @@ impl Positions {
         (Listing(self), position.unwrap_or_else(|| self.by_name(request.start_after.clone())))
     }
 
-    /// A listing that goes on by name alone.
+    /// A position that continues by name only.
     pub(crate) fn by_name(&self, after: Option<String>) -> Position {
         Position { page: PageStart::Behind(after.clone()), after, page_limit: 0, since: self.now() }
     }
 
-    /// Remembers how the listing goes on behind the page that ends with `after`.
+    /// Remembers the position of the listing after the page that ends with `after`.
     pub(crate) fn keep(&self, bucket: &BucketName, request: &ListObjects, after: &str, at: Position) {
         let until = self.env.clock.monotonic() + PLACE_AGE_MAX;
         let place = place(bucket, request, after);
@@ -142,26 +141,27 @@ impl Positions {
         }
     }
 
-    /// The bucket is gone, and may come again.
+    /// The bucket is deleted, and may be created again.
     pub(crate) fn forget(&self, bucket: &BucketName) {
         let mut state = self.state.lock();
         state.places.retain(|place, _| place.bucket != *bucket);
         state.changes.forget_all();
     }
 
-    /// Others may have changed anything.
+    /// Forgets everything: other workers may have changed any key.
     pub(crate) fn forget_all(&self) {
         let mut state = self.state.lock();
         state.places.clear();
         state.changes.forget_all();
     }
 
-    /// The number of the last change: a page that is asked for now by name, not by token, shows all up to this one.
+    /// The number of the last change. A page that is requested now by name, not by token, contains all changes up to
+    /// it.
     pub(crate) fn now(&self) -> u64 {
         self.state.lock().changes.last
     }
 
-    /// The under store has another state of the object. Called before the object's record leaves the catalog.
+    /// The under store has a new state of the object. Called before the object's record leaves the catalog.
     pub(crate) fn changed(&self, path: &ObjectPath, change: impl FnOnce() -> Change) {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
@@ -175,8 +175,8 @@ impl Positions {
         }
     }
 
-    /// Changes of keys from `from` on, before `to`, that came after the one with the number `since`. By key. `None`
-    /// when not all of them are known any more.
+    /// Changes of keys from `from` up to but not including `to`, with numbers above `since`, by key. `None` when some
+    /// of them were forgotten.
     pub(crate) fn changes(&self, from: &Bytes, to: &Bytes, since: u64) -> Option<Vec<(ObjectPath, Change)>> {
         let state = self.state.lock();
         if since < state.changes.forgotten {
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(positions.changes(&from, &to, first.since), None);
         assert_eq!(changes(&positions, first.since + 1).len(), CHANGES_MAX);
         assert_eq!(positions.begin(&bucket(), &request(Some("m"))).1.page, by_name());
-        // And nothing is kept when no listing is under way any more.
+        // Nothing is kept when no listing is in flight any more.
         clock.advance(PLACE_AGE_MAX);
         positions.changed(&path("last"), || Change::Deleted);
         assert!(changes(&positions, positions.now()).is_empty());

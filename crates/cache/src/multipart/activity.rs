@@ -1,5 +1,5 @@
-//! When something was last done for a multipart upload, on the clock that nobody can set. Kept in memory: for this
-//! process an upload begins when it first sees it.
+//! The time of the last activity of each multipart upload, on the monotonic clock. Kept in memory: for this process, an
+//! upload begins when the process first sees it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 
-/// By upload id.
+/// By upload ID.
 pub(crate) struct Activity {
     env: Env,
     last: Arc<Mutex<HashMap<String, Last>>>,
@@ -16,7 +16,7 @@ pub(crate) struct Activity {
 
 struct Last {
     at: Duration,
-    /// Requests under way.
+    /// Requests in flight.
     running: usize,
 }
 
@@ -39,16 +39,16 @@ impl Activity {
         Active { env: self.env.clone(), last: Arc::clone(&self.last), upload_id: upload_id.to_owned() }
     }
 
-    /// For how long nothing has been done, counted from the first call for this upload at the earliest.
+    /// How long the upload has been idle, counted from the first call for it at the earliest.
     pub(crate) fn idle_for(&self, upload_id: &str) -> Duration {
         let mut last = self.last.lock();
-        // Not before the lock is held: whoever had it may have set a later time.
+        // Read after the lock is taken, because its last holder may have set a later time.
         let now = self.env.clock.monotonic();
         let entry = last.entry(upload_id.to_owned()).or_insert(Last { at: now, running: 0 });
         if entry.running > 0 { Duration::ZERO } else { now - entry.at }
     }
 
-    /// Forgets all uploads but these, and those that something is being done for.
+    /// Forgets all uploads except these and those with requests in flight.
     pub(crate) fn retain(&self, uploads: &HashSet<String>) {
         self.last.lock().retain(|upload_id, last| last.running > 0 || uploads.contains(upload_id));
     }

@@ -1,4 +1,4 @@
-//! Checks the part list of a completion and describes the object that the parts make.
+//! Checks the part list of a completion, and describes the object that the parts form.
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, PartRecord, UploadRecord};
@@ -13,11 +13,11 @@ use crate::write::put::described;
 use crate::write::receive::ALGORITHM_DEFAULT;
 use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, LostPart, Result};
 
-/// The object to be.
+/// The new object.
 pub(crate) struct Assembled {
     pub(crate) objects: Vec<Object>,
     pub(crate) info: ObjectInfo,
-    /// Keys of all parts of the upload, also of those that the completion leaves out.
+    /// Keys of all parts of the upload, including those that the completion omits.
     pub(crate) part_keys: Vec<Bytes>,
 }
 
@@ -73,12 +73,12 @@ impl Worker {
             let object = self.store.peek(&key).filter(|object| object.generation() == record.generation);
             object.filter(Object::is_whole)
         };
-        // A part that was committed between the two looks is shown soon.
+        // A part that was committed between the two lookups becomes visible soon.
         let found = find().or_else(|| {
             self.store.await_shown();
             find()
         });
-        // A newer one was uploaded after this completion has looked.
+        // A newer one was uploaded after this completion read the records.
         let is_replaced = || self.store.peek(&key).is_some_and(|object| object.generation() > record.generation);
         found.ok_or_else(|| match is_replaced() {
             true => Error::new(ErrorKind::InvalidPart, format!("part {number} was replaced meanwhile")),
@@ -92,14 +92,14 @@ impl Worker {
         })
     }
 
-    /// Whether the bytes of a part are gone: a directory was forgotten, or a file was removed.
+    /// Whether the bytes of a part are lost: a directory was forgotten, or a file was removed.
     pub(crate) fn is_lost(&self, upload_id: &str, number: u32, record: &PartRecord) -> bool {
         let object = self.part_object(upload_id, number, record);
         object.is_err_and(|error| error.source.is_some_and(|source| source.is::<LostPart>()))
     }
 }
 
-/// A completion keeps to what its upload was created with.
+/// A completion must match the parameters with which its upload was created.
 fn check_checksums(request: &CompleteUpload, upload: &UploadRecord) -> Result<()> {
     let invalid = |context| Err(Error::new(ErrorKind::InvalidRequest, context));
     let created = upload.checksum_kind.unwrap_or(ChecksumKind::FullObject);
@@ -130,7 +130,7 @@ fn check_checksums(request: &CompleteUpload, upload: &UploadRecord) -> Result<()
     }
 }
 
-/// A part is named by its tag, and by its checksums where the client gives them.
+/// A part is identified by its ETag, and by its checksums if the client gives them.
 fn matches(wanted: &CompletePart, record: &PartRecord) -> bool {
     let checksum_holds = |checksum: &Checksum| match record.checksums.get(checksum.algorithm) {
         Some(stored) => stored == checksum,
@@ -169,7 +169,7 @@ fn describe(request: &CompleteUpload, found: &Upload, parts: &[(u32, &PartRecord
     Ok(info)
 }
 
-/// S3 shows the checksums of parts only when the client chose the algorithm.
+/// Like S3, returns the checksums of parts only if the client chose the algorithm.
 pub(super) fn part_info(number: u32, part: &PartRecord, upload: &Upload) -> PartInfo {
     let shown = upload.record.checksum_algorithm.and_then(|algorithm| part.checksums.get(algorithm)).cloned();
     let checksums = Checksums { kind: ChecksumKind::FullObject, values: shown.into_iter().collect() };

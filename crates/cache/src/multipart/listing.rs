@@ -34,7 +34,7 @@ impl Worker {
         Ok(parts)
     }
 
-    /// The same without those whose bytes are lost: their clients must upload them again.
+    /// Like [`Worker::parts_of`], without parts whose bytes are lost: clients must upload these again.
     async fn parts_here(&self, upload: &UploadRef, mut after: u32, limit: usize) -> Result<Vec<(u32, PartRecord)>> {
         let mut parts = Vec::new();
         while parts.len() < limit {
@@ -91,7 +91,7 @@ impl Worker {
     }
 }
 
-/// Adds an upload or its common prefix; `false` when the page is full, which is then truncated.
+/// Adds an upload or its common prefix. `false` when the page is full; the page is then truncated.
 fn add(page: &mut UploadPage, request: &ListUploads, key: &str, upload_id: String, record: UploadRecord) -> bool {
     let delimiter = request.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty());
     let rest = key.strip_prefix(request.prefix.as_str()).unwrap_or(key);

@@ -1,4 +1,4 @@
-//! Counts of what the under store does not have, kept in step with the catalog.
+//! Counts of what the under store does not have yet, kept in step with the catalog.
 
 use forebay_catalog::records::{ObjectRecord, State};
 use forebay_env::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What became of the last tries to persist, for operators. In memory only: it explains, and decides nothing.
+//! The outcomes of the last attempts to persist, for operators. In memory only: no decision depends on them.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use forebay_types::ObjectPath;
 
 use crate::PersistEvent;
 
-/// Tries of all objects that are remembered; with keys and errors of usual length about 3 MiB.
+/// Attempts that are remembered for all objects. With keys and errors of usual length they take about 3 MiB.
 const EVENTS_MAX: usize = 10_000;
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ impl PersistEvents {
         ring.push_back((path.clone(), event));
     }
 
-    /// Those of one object, the newest first.
+    /// The attempts of one object, the newest first.
     pub(crate) fn of(&self, path: &ObjectPath) -> Vec<PersistEvent> {
         let ring = self.ring.lock();
         ring.iter().rev().filter(|(other, _)| other == path).map(|(_, event)| event.clone()).collect()

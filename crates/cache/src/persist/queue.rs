@@ -1,5 +1,5 @@
-//! What waits to be brought to the under store: the key that has been dirty longest goes first, one request per key at
-//! a time, with a pause after each failure, and with one circuit breaker per bucket. Directories, buckets and under
+//! The queue of uploads to the under store. The key that has been dirty longest goes first. There is one request per
+//! key at a time, a backoff after each failure, and one circuit breaker per bucket. Directories, buckets and under
 //! stores share the uploads fairly.
 
 mod directories;
@@ -18,31 +18,31 @@ use self::directories::{Directories, GROUPS_MAX, GroupId, Ready, directory_of};
 use crate::fair_share::{Tenant, TenantShares};
 use crate::scope::Scope;
 
-/// Failures in a row, without a success between them, that open a bucket's circuit.
+/// Consecutive failures, without a success between them, that open a bucket's circuit breaker.
 const CIRCUIT_FAILURES: u32 = 8;
 
-/// An object that fails so often in a row, each time after the under store had taken others of its bucket, is at fault
-/// itself. It waits for its own pauses from then on: every success would try it again otherwise, and many such objects
-/// would open the circuit for all.
+/// An object is at fault itself if it fails this often in a row, each time after the under store has accepted other
+/// objects of its bucket. From then on it waits for its own backoff. Otherwise every success would retry it, and many
+/// such objects would open the circuit breaker for all.
 const FAILURES_ALONE: u32 = 3;
 
-/// Longest pause between two probes of an under store that is out of reach. Short against the longest pause of one
-/// object: a probe costs one request, and its success lets everything go on at once.
+/// Longest pause between two probes of an under store that is out of reach. It is short compared with the longest
+/// backoff of one object: a probe costs one request, and its success lets everything resume at once.
 const CIRCUIT_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Uploads of objects above [`LARGE_BYTES`] of one bucket at once: their bytes keep the way busy, whereas small ones
-/// mostly wait for answers.
+/// Concurrent uploads of objects above [`LARGE_BYTES`] in one bucket. Their bytes keep the connection busy, whereas
+/// small uploads mostly wait for answers.
 pub(crate) const LARGE_UPLOADS_MAX: usize = 16;
 
-/// The most that an upload has in memory at a time. An object up to this size is small.
+/// The most memory that an upload takes at a time. An object up to this size is small.
 pub(crate) const LARGE_BYTES: u64 = 1 << 20;
 
-/// What a small upload counts, beside one for each of these bytes: of a megabyte half as many go at once as of those
-/// that are empty.
+/// A small upload counts one more for each of these bytes. Half as many uploads of a megabyte run at once as of empty
+/// objects.
 const SMALL_UPLOAD: u64 = 8;
 const COUNTED_BYTES: u64 = 128 << 10;
 
-/// How long an object has been waiting, and how large it is.
+/// How long an object has been waiting, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) dirty_since: Generation,
@@ -60,14 +60,14 @@ impl Entry {
     }
 }
 
-/// Small and large uploads have places of their own, so that neither waits for the other.
+/// Small and large uploads have separate slots, so that neither waits for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
     Small,
     Large,
 }
 
-/// One for each lane.
+/// One value for each lane.
 #[derive(Default)]
 struct Lanes<T> {
     small: T,
@@ -90,22 +90,22 @@ impl<T> Lanes<T> {
     }
 }
 
-/// Whose fault a failure is.
+/// The cause of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blame {
-    /// Only this object can't be persisted.
+    /// Only this object cannot be persisted.
     Object,
     /// The under store is out of reach.
     UnderStore,
-    /// It asks for fewer requests.
+    /// The under store asks for fewer requests.
     Throttling,
-    /// Credentials, or the bucket, are not there or do not do: for this object alone, or for all.
+    /// Credentials or the bucket are missing or invalid, for this object only or for all.
     Access,
     /// Nothing failed: the object must wait until an earlier request is settled.
     Nobody(Duration),
 }
 
-/// Until the next try, and whose fault the last one is as far as that can be told by now.
+/// The pause until the next attempt, and the cause of the last failure as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pause {
     pub(crate) pause: Duration,
@@ -121,7 +121,7 @@ pub(crate) struct Backoff {
 pub(crate) struct Queue {
     env: Env,
     backoff: Backoff,
-    /// How long what comes when nothing is ready waits for more.
+    /// How long an object that arrives at an idle queue waits for others.
     delay: Duration,
     state: Mutex<State>,
     wake: Notify,
@@ -129,7 +129,7 @@ pub(crate) struct Queue {
 }
 
 struct State {
-    /// Buckets with an under store of their own.
+    /// Buckets with their own under store.
     mounts: HashSet<BucketName>,
     shares: Lanes<TenantShares>,
     /// Each is ready, running or delayed.
@@ -140,21 +140,21 @@ struct State {
     buckets: HashMap<BucketName, Bucket>,
     delayed: BTreeSet<(Duration, ObjectPath)>,
     running: usize,
-    /// Nothing is taken before.
+    /// Nothing is taken before this time.
     gather_until: Option<Duration>,
 }
 
 struct Bucket {
     tenant: Tenant,
     ready: Lanes<Directories>,
-    /// Objects that the under store has taken.
+    /// Number of objects that the under store has accepted.
     successes: u64,
     failures: u32,
-    /// Set while the circuit is open: when the next probe may go.
+    /// Set while the circuit breaker is open: when the next probe may start.
     probe_at: Option<Duration>,
-    /// The one that is under way, or was the last.
+    /// The probe in flight, or the last one.
     probe: Option<ObjectPath>,
-    /// One of those that lack access, which is tried often.
+    /// An object that lacks access and is retried often, on behalf of the others.
     canary: Option<ObjectPath>,
 }
 
@@ -164,25 +164,25 @@ struct Slot {
     place: Place,
 }
 
-/// What is remembered of an object that could not be persisted.
+/// What the queue remembers of an object that could not be persisted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Failures {
-    /// In a row.
+    /// Consecutive failures.
     count: u32,
-    /// Those before which the under store had taken others since the last one.
+    /// Failures before which the under store had accepted other objects since the previous failure.
     alone: u32,
-    /// Successes of the bucket when it last failed.
+    /// The bucket's successes at the last failure.
     seen: u64,
-    /// Whether access was lacking then.
+    /// Whether the last failure was a lack of access.
     lacked_access: bool,
 }
 
 enum Place {
     Ready,
-    /// A request is under way; what was written meanwhile.
+    /// A request is in flight. `again` is what was written in the meantime.
     Running {
         again: Option<Entry>,
-        /// What it counts where.
+        /// The lane and the amount that it counts there.
         lane: Lane,
         amount: u64,
     },
@@ -193,10 +193,10 @@ enum Place {
 }
 
 impl Queue {
-    /// `uploads`: of small objects of one bucket at once.
+    /// `uploads`: concurrent uploads of small objects in one bucket.
     pub(crate) fn new(env: Env, backoff: Backoff, delay: Duration, uploads: u32, mounts: HashSet<BucketName>) -> Self {
         let large = (uploads as usize).min(LARGE_UPLOADS_MAX);
-        // Each under store may have one when all others have all.
+        // Each under store may have one upload even when the others use all slots.
         let uploads_max = 2 * (uploads as usize + large + mounts.len() + 1);
         let small = TenantShares::new(u64::from(uploads) * SMALL_UPLOAD);
         let state = State {
@@ -213,7 +213,7 @@ impl Queue {
         Self { env, backoff, delay, state: Mutex::new(state), wake: Notify::new(), uploads_max }
     }
 
-    /// No more are under way at once.
+    /// The most uploads that are ever in flight at once.
     pub(crate) fn uploads_max(&self) -> usize {
         self.uploads_max
     }
@@ -240,7 +240,7 @@ impl Queue {
                 if is_first {
                     state.gather_until = Some(self.env.clock.monotonic() + self.delay);
                 } else if state.gather_until.is_some() {
-                    // Whoever waits for that time takes this one, too.
+                    // The task that waits for that time takes this object, too.
                     return;
                 }
             }
@@ -249,7 +249,7 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Waits for the next object whose turn it is.
+    /// Waits for the next object to persist.
     pub(crate) async fn next(&self) -> ObjectPath {
         loop {
             let woken = self.wake.notified();
@@ -258,7 +258,7 @@ impl Queue {
                 let mut state = self.state.lock();
                 state.release_due(now);
                 if let Some(path) = state.take(now) {
-                    // Others may sleep although more is ready: one wakes the next.
+                    // Other tasks may sleep although more is ready, so each one wakes the next.
                     self.wake.notify_one();
                     return path;
                 }
@@ -290,8 +290,8 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// The object is not at home here any more: whoever had it from [`Queue::next`] leaves it. It stays when it was
-    /// pushed again meanwhile.
+    /// This worker is no longer the home of the object, and the task that got it from [`Queue::next`] abandons it. The
+    /// object stays if it was pushed again in the meantime.
     pub(crate) fn drop_one(&self, path: &ObjectPath) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.remove(path) else { return };
@@ -309,14 +309,14 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// These objects are not at home here any more. Those that are under way find out by themselves.
+    /// This worker is no longer the home of these objects. Tasks with requests in flight notice that by themselves.
     pub(crate) fn drop_all(&self, is_lost: impl Fn(&ObjectPath) -> bool) {
         let lost: Vec<_> = self.state.lock().slots.keys().filter(|path| is_lost(path)).cloned().collect();
         lost.iter().for_each(|path| self.remove(path));
     }
 
-    /// Somebody else has persisted the object: it goes at once instead of after its pause, when there will be nothing
-    /// to do for it.
+    /// Another task has persisted the object. It becomes ready at once instead of after its backoff, and there will be
+    /// nothing left to do for it.
     pub(crate) fn hurry(&self, path: &ObjectPath) {
         let mut state = self.state.lock();
         state.close_circuit(&path.bucket);
@@ -329,7 +329,7 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// The object stays for a later try.
+    /// The object stays in the queue for a later attempt.
     pub(crate) fn failed(&self, path: &ObjectPath, blame: Blame) -> Pause {
         let now = self.env.clock.monotonic();
         let mut state = self.state.lock();
@@ -337,13 +337,13 @@ impl Queue {
         let (successes, is_open) = (bucket.successes, bucket.probe_at.is_some());
         let is_canary = blame == Blame::Access && *bucket.canary.get_or_insert_with(|| path.clone()) == *path;
         if blame != Blame::Access {
-            // It waits for something else now, maybe for long.
+            // It now waits for something else, maybe for a long time.
             bucket.canary.take_if(|canary| canary == path);
         }
         let Some(slot) = state.slots.get_mut(path) else { return Pause { pause: Duration::ZERO, blame } };
         let (blame, failures) = slot.failures.add(blame, successes);
         let is_soon = match blame {
-            // Nobody knows whose fault it is as long as the circuit is open.
+            // While the circuit breaker is open, the cause is unknown.
             Blame::Object => is_open && slot.failures.is_alone(),
             Blame::Access => is_canary,
             Blame::UnderStore | Blame::Throttling | Blame::Nobody(_) => true,
@@ -360,10 +360,10 @@ impl Queue {
         let bucket = state.bucket(&path.bucket);
         let was_probe = bucket.probe.take_if(|probe| probe == path).is_some();
         match (blame, bucket.probe_at) {
-            // It tells nothing of the others: the next one is the probe.
+            // This says nothing about the others, so the next object becomes the probe.
             (Blame::Nobody(_) | Blame::Object | Blame::Access, Some(_)) if was_probe => bucket.probe_at = Some(now),
             (Blame::Nobody(_) | Blame::Object | Blame::Access, _) => {}
-            // It was under way when the circuit opened, and fails for the same reason.
+            // It was in flight when the circuit breaker opened, and failed for the same reason.
             (Blame::UnderStore | Blame::Throttling, Some(_)) if !was_probe => {}
             (Blame::UnderStore | Blame::Throttling, _) => {
                 bucket.failures = bucket.failures.saturating_add(1);
@@ -377,7 +377,8 @@ impl Queue {
         Pause { pause, blame }
     }
 
-    /// The object does not wait any more, and the under store was not asked. One that is under way finds out by itself.
+    /// The object no longer waits, and the under store was not asked. A task with a request in flight notices that by
+    /// itself.
     pub(crate) fn remove(&self, path: &ObjectPath) {
         let mut state = self.state.lock();
         let Some(slot) = state.slots.get(path) else { return };
@@ -400,15 +401,15 @@ impl Queue {
         }
     }
 
-    /// Doubles from the shortest pause up to `max`; half of it is random, so that what failed together does not come
-    /// back together.
+    /// Exponential backoff, from the shortest pause up to `max`. Half of it is random jitter, so that objects that
+    /// failed together do not retry together.
     fn pause(&self, failures: u32, max: Duration) -> Duration {
         let doubled = self.backoff.min.saturating_mul(1 << failures.saturating_sub(1).min(20)).min(max);
         let jitter_ms = self.env.random.below((doubled.as_millis() as u64 / 2).clamp(1, 1 << 32));
         doubled / 2 + Duration::from_millis(jitter_ms)
     }
 
-    /// Paths of a scope that wait, in their order.
+    /// The waiting paths of a scope, sorted.
     pub(crate) fn waiting(&self, scope: &Scope) -> Vec<ObjectPath> {
         let state = self.state.lock();
         let mut waiting: Vec<_> = state.slots.keys().filter(|path| scope.contains(path)).cloned().collect();
@@ -416,7 +417,7 @@ impl Queue {
         waiting
     }
 
-    /// How long a key waits at least before it is tried: zero when it is its turn or under way, `None` when it does not
+    /// The minimum time until the next attempt for a key: zero when it is ready or in flight, `None` when it does not
     /// wait.
     pub(crate) fn next_try(&self, path: &ObjectPath) -> Option<Duration> {
         let now = self.env.clock.monotonic();
@@ -441,8 +442,8 @@ impl Queue {
 }
 
 impl Failures {
-    /// Counts another one. Returns whose fault it is, as far as that can be told by now, and how many failures that is
-    /// worth.
+    /// Counts another failure. Returns its cause, as far as it is known, and the number of failures that the backoff is
+    /// based on.
     fn add(&mut self, blame: Blame, successes: u64) -> (Blame, u32) {
         if matches!(blame, Blame::Nobody(_)) {
             return (blame, 0);
@@ -477,7 +478,7 @@ impl State {
         })
     }
 
-    /// What waits has been written again.
+    /// A waiting object has been overwritten.
     fn resize(&mut self, path: &ObjectPath, size: u64) {
         let Some(slot) = self.slots.get_mut(path) else { return };
         let before = slot.entry;
@@ -491,7 +492,7 @@ impl State {
         }
     }
 
-    /// Another of those that lack access is tried often from now on.
+    /// Chooses another object without access to be retried often.
     fn appoint_canary(&mut self, name: &BucketName, at: Duration) {
         let lacks_access = |path: &ObjectPath| {
             let place = &self.slots[path].place;
@@ -502,7 +503,7 @@ impl State {
         self.reschedule(&path, until.min(at));
     }
 
-    /// Moves the next try of what is delayed.
+    /// Moves the next attempt of a delayed object.
     fn reschedule(&mut self, path: &ObjectPath, at: Duration) {
         let Some(Slot { place: Place::Delayed { until, .. }, .. }) = self.slots.get_mut(path) else { return };
         let before = std::mem::replace(until, at);
@@ -510,8 +511,8 @@ impl State {
         self.delayed.insert((at, path.clone()));
     }
 
-    /// What was refused has been written or deleted again: that may be taken, and need not wait for a pause that grew
-    /// long. Returns whether it waits less now.
+    /// A refused object has been overwritten or deleted. The new version may be accepted, and must not wait for a
+    /// backoff that has grown long. Returns whether it now waits less.
     fn hurry_new(&mut self, path: &ObjectPath, at: Duration) -> bool {
         let place = self.slots.get(path).map(|slot| &slot.place);
         let is_later = matches!(place, Some(Place::Delayed { until, blame: Blame::Object }) if *until > at);
@@ -521,7 +522,7 @@ impl State {
         is_later
     }
 
-    /// Gives back what an upload counted.
+    /// Releases the slots of an upload.
     fn stop_running(&mut self, path: &ObjectPath, place: &Place) {
         let Place::Running { lane, amount, .. } = place else { return };
         self.running -= 1;
@@ -556,8 +557,8 @@ impl State {
         self.hasher.hash_one(directory_of(path)) as GroupId % GROUPS_MAX
     }
 
-    /// The oldest ready object of the directory that has least under way, in the bucket that has least under way, of
-    /// all whose circuit lets something through and that have not got their share.
+    /// The oldest ready object of the directory with the fewest uploads in flight, in the bucket with the fewest in
+    /// flight. Only buckets with slots left, and whose circuit breaker lets an upload through, take part.
     fn take(&mut self, now: Duration) -> Option<ObjectPath> {
         if self.gather_until.is_some_and(|until| until > now) {
             return None;
@@ -577,7 +578,7 @@ impl State {
         let is_newest = bucket.tries_newest();
         let path = bucket.ready.of_mut(lane).take(is_newest).expect("it has just been looked at");
         if bucket.probe_at.is_some() {
-            // One probe only: the next may go when this one has failed, or after as long again.
+            // Only one probe: the next may start when this one has failed, or after the same time again.
             bucket.probe_at = Some(now + CIRCUIT_PAUSE_MAX);
             bucket.probe = Some(path.clone());
         }
@@ -592,7 +593,7 @@ impl State {
         Some(path)
     }
 
-    /// When something may change although nothing ends.
+    /// The next time at which something may become ready without an upload ending.
     fn next_event(&self, now: Duration) -> Option<Duration> {
         let is_ready = |bucket: &&Bucket| !bucket.ready.small.is_empty() || !bucket.ready.large.is_empty();
         let probes = self.buckets.values().filter(is_ready).filter_map(|bucket| bucket.probe_at.filter(|at| *at > now));
@@ -600,7 +601,7 @@ impl State {
         probes.chain(due).chain(self.gather_until).min()
     }
 
-    /// The under store has answered: what waits only for that goes on at once.
+    /// The under store has answered: objects that wait only for that resume at once.
     fn close_circuit(&mut self, name: &BucketName) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         bucket.successes += 1;
@@ -609,13 +610,13 @@ impl State {
         }
         bucket.failures = 0;
         (bucket.probe_at, bucket.probe) = (None, None);
-        // Who asks for fewer requests has answered all along.
+        // An under store that throttles has answered all along, so throttled objects keep waiting.
         let waits = |place: &Place| matches!(place, Place::Delayed { blame: Blame::UnderStore, .. });
         self.release_all(|path, slot| path.bucket == *name && waits(&slot.place));
     }
 
-    /// An object is taken that was refused before: what failed as it did may be taken now, too, as if it had never
-    /// failed. Credentials are those of an under store.
+    /// An object that had been refused is accepted. Objects that failed for the same reason may be accepted now, too,
+    /// so they restart as if they had never failed. Credentials belong to an under store, so all of its buckets resume.
     fn release_alike(&mut self, name: &BucketName, failures: Failures) {
         if failures.lacked_access {
             let mount = self.bucket(name).tenant.mount.clone();
@@ -630,7 +631,7 @@ impl State {
         }
     }
 
-    /// Forgets their failures: the success of each would look for others like it otherwise.
+    /// Resets their failures. Otherwise the success of each would look for others like it again.
     fn release_anew(&mut self, wanted: impl Fn(&ObjectPath, &Slot) -> bool) {
         for path in self.release_all(wanted) {
             self.slots.get_mut(&path).expect("it has just been released").failures = Failures::default();
@@ -647,12 +648,13 @@ impl State {
 }
 
 impl Bucket {
-    /// In turn the oldest and the newest: some that always fail must not be all that is ever tried.
+    /// Probes alternate between the oldest and the newest object, because the oldest ones may be objects that always
+    /// fail.
     fn tries_newest(&self) -> bool {
         self.probe_at.is_some() && (self.failures - CIRCUIT_FAILURES) % 2 == 1
     }
 
-    /// What may be the next, each with its lane: one probe, or one of each lane.
+    /// Candidates for the next upload, with their lanes: one probe, or one object of each lane.
     fn candidates(&self, shares: &Lanes<TenantShares>) -> impl Iterator<Item = (Lane, Generation, &Tenant)> {
         let is_newest = self.tries_newest();
         let of_lane = |lane: Lane| {
@@ -672,7 +674,7 @@ impl Bucket {
 }
 
 impl Queue {
-    /// When the oldest write that still waits was made, in milliseconds since the Unix epoch.
+    /// The time of the oldest waiting write, in milliseconds since the Unix epoch.
     pub(crate) fn oldest_ms(&self) -> Option<u64> {
         let state = self.state.lock();
         let (_, path) = state.by_age.first()?;

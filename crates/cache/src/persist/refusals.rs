@@ -1,8 +1,8 @@
-//! What the under store refuses: the keys themselves, for operators, and traits that such objects share.
+//! Refusals by the under store: the keys themselves, for operators, and the traits that refused objects share.
 //!
-//! A write that has such a trait is not acknowledged before the under store has it, see [`Refusals::concern`]. So
-//! nothing is refused here that the under store would take, and one success is enough to forget the trait. In memory
-//! only: after a restart the first try of what waits tells the same again.
+//! A write with such a trait is acknowledged only when the under store has it, see [`Refusals::concern`]. Forebay
+//! therefore refuses nothing that the under store would accept, and one success is enough to forget the trait. In
+//! memory only: after a restart, the first attempt of each waiting object shows the same again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -16,24 +16,24 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::scope::Scope;
 
-/// An object is undeliverable from this many refusals on: one may be a whim of a proxy.
+/// An object counts as undeliverable after this many refusals, because a single one may come from a proxy.
 const UNDELIVERABLE_TRIES: u32 = 3;
 
-/// Of what the under store has said, in bytes.
+/// Bytes that are kept of the under store's error message.
 const REASON_BYTES_MAX: usize = 300;
 
-/// What is longer does not fit into a name of a file (`NAME_MAX` of Linux), and many stores keep objects as files.
+/// A longer component does not fit into a file name (`NAME_MAX` of Linux), and many stores keep objects as files.
 const COMPONENT_BYTES_MAX: usize = 255;
 
 /// An object that could not be persisted for a reason of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The version that was refused last; `None` when a newer one waits by now, which has not been tried yet.
+    /// The version that was refused last. `None` when a newer version waits that has not been tried yet.
     pub(crate) generation: Option<Generation>,
-    /// Of the first one in a row, in milliseconds since the Unix epoch.
+    /// Time of the first of the consecutive refusals, in milliseconds since the Unix epoch.
     pub(crate) since_ms: u64,
     pub(crate) tries: u32,
-    /// The last one.
+    /// The reason of the last refusal.
     pub(crate) reason: Box<str>,
 }
 
@@ -43,7 +43,7 @@ impl Refusal {
     }
 }
 
-/// What a store may refuse an object for, as far as a write tells it before its body is here.
+/// A trait for which a store may refuse an object, and which a write shows before its body is here.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Trait {
     /// `/a`
@@ -55,7 +55,7 @@ enum Trait {
     /// `a/./b` or `a/../b`
     DotComponent,
     LongComponent,
-    /// Characters that some file systems do not take.
+    /// Characters that some file systems do not allow.
     OddCharacter,
     StorageClass(String),
 }
@@ -78,12 +78,12 @@ fn traits(path: &ObjectPath, storage_class: Option<&str>) -> impl Iterator<Item 
 
 pub(crate) struct Refusals {
     keys: Mutex<BTreeMap<ObjectPath, Refusal>>,
-    /// Whether there are any: most changes meet none.
+    /// Whether `keys` has entries, because most changes find none.
     has_keys: AtomicBool,
-    /// Of those in `keys` that are final.
+    /// Counts the keys that are final.
     undeliverable: Gauge,
     traits: Mutex<HashMap<BucketName, HashSet<Trait>>>,
-    /// Whether there are any: most writes meet none.
+    /// Whether `traits` has entries, because most writes find none.
     has_traits: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl Refusals {
         }
     }
 
-    /// Counts a try that failed through the fault of the object. The caller holds the key's upload lock.
+    /// Counts a failed attempt for which the object itself is the cause. The caller holds the key's upload lock.
     pub(crate) fn add(&self, path: &ObjectPath, generation: Generation, now_ms: u64, reason: &str) {
         let mut keys = self.keys.lock();
         self.has_keys.store(true, Ordering::SeqCst);
@@ -111,8 +111,8 @@ impl Refusals {
         self.count(was_final, refusal.is_final());
     }
 
-    /// Called after each commit that changes the record of a key, while its lock is held. What has been refused is not
-    /// said of a newer version, until that is refused as well.
+    /// Called after each commit that changes the record of a key, while its lock is held. The refusal of a version does
+    /// not apply to a newer one until that is refused as well.
     pub(crate) fn changed(&self, path: &ObjectPath, after: Option<&ObjectRecord>) {
         if !self.has_keys.load(Ordering::SeqCst) {
             return;
@@ -144,7 +144,7 @@ impl Refusals {
         self.undeliverable.get() as u64
     }
 
-    /// The next of a scope behind `after`, in order.
+    /// The next key of a scope after `after`, in order.
     pub(crate) fn next(&self, scope: &Scope, after: Option<&ObjectPath>) -> Option<(ObjectPath, Refusal)> {
         let keys = self.keys.lock();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -153,8 +153,8 @@ impl Refusals {
         found.map(|(path, refusal)| (path.clone(), refusal.clone()))
     }
 
-    /// The under store has refused this object for a reason of this kind. Counts when it is the first refusal of it:
-    /// the next ones say nothing new, and others like it may have been taken since.
+    /// The under store has refused this object for a reason of this kind. Only the first refusal of an object counts:
+    /// later ones add nothing, and similar objects may have been accepted since.
     pub(crate) fn learn(&self, path: &ObjectPath, storage_class: Option<&str>, kind: UfsKind) {
         if self.keys.lock().contains_key(path) {
             return;
@@ -174,7 +174,7 @@ impl Refusals {
         self.has_traits.store(true, Ordering::Relaxed);
     }
 
-    /// The under store has taken this one.
+    /// The under store has accepted this object.
     pub(crate) fn unlearn(&self, path: &ObjectPath, storage_class: Option<&str>) {
         if !self.has_traits.load(Ordering::Relaxed) {
             return;
@@ -187,8 +187,8 @@ impl Refusals {
         self.has_traits.store(learned.values().any(|known| !known.is_empty()), Ordering::Relaxed);
     }
 
-    /// Whether an object like this was refused: then the under store is asked before the write is acknowledged. But
-    /// what is refused itself is replaced first: the newer version may be one that is taken.
+    /// Whether a similar object was refused. A write is then acknowledged only when the under store has it. A write
+    /// that replaces a refused version is an exception: the new version may be accepted.
     pub(crate) fn concern(&self, path: &ObjectPath, storage_class: Option<&str>) -> bool {
         if !self.has_traits.load(Ordering::Relaxed) || self.keys.lock().contains_key(path) {
             return false;

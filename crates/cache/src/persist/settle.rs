@@ -1,5 +1,5 @@
-//! Requests whose answer was lost may still be carried out. Until that can no longer happen, nothing else is sent for
-//! the same key: conditions alone don't suffice, since equal content has equal tags (A, B, then A again).
+//! A request whose answer was lost may still be executed. Until that is no longer possible, nothing else is sent for
+//! the same key. Conditions alone are not enough: ETags identify content, so A→B→A defeats a conditional write.
 
 mod earlier;
 mod notes;
@@ -20,7 +20,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use crate::Result;
 use earlier::{Earlier, Step};
 
-/// Pause before a key is tried again when only the note is missing, at least.
+/// Minimum pause before a key is retried when only the note in the catalog is missing.
 const NOTE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Keys with a request that may land late.
@@ -31,15 +31,16 @@ pub(crate) struct Settle {
     start: Generation,
     unsettled: Mutex<HashMap<ObjectPath, Duration>>,
     earlier: Mutex<Earlier>,
-    /// Keys that a client's request of an earlier process was noted for, until it can land no more.
+    /// Keys with the write intent of a client's request to an earlier process, until that request can no longer land.
     earlier_requests: Mutex<BTreeSet<ObjectPath>>,
     hasher: HashState,
-    /// Generations that the under store has, and whose record may be gone after a restart or not: a disk has failed.
+    /// Generations that the under store has, and whose records may or may not exist after a restart, because a disk has
+    /// failed.
     left: Mutex<HashMap<ObjectPath, Generation>>,
-    /// Nothing more is sent: the worker stops.
+    /// The worker stops, and nothing more is sent.
     is_closed: AtomicBool,
-    /// Whether slots were gained since the start: others may have sent something for their keys, and of that no note of
-    /// this worker tells. Held while a note is written.
+    /// Whether this worker has gained slots since it started. Other workers may have sent requests for their keys,
+    /// which no note of this worker covers. Held while a note is written.
     has_gained: AsyncMutex<bool>,
 }
 
@@ -68,18 +69,19 @@ impl Settle {
         }
     }
 
-    /// What a request for a key is noted with. The next start knows by it which process has sent it.
+    /// The generation that a write intent contains. It tells the next start which process sent the request.
     pub(crate) fn start(&self) -> Generation {
         self.start
     }
 
-    /// An earlier process may have sent a request for this key: when it gave out `generation`, or later. `None`: nobody
-    /// knows when.
+    /// An earlier process may have sent a request for this key when it issued `generation`, or later. `None`: the time
+    /// is unknown.
     pub(crate) fn mark_earlier(&self, path: &ObjectPath, generation: Option<Generation>) {
         self.earlier.lock().mark(self.hasher.hash_one(path), generation);
     }
 
-    /// The same for a request of a client. Nothing but the under store shows what it has changed.
+    /// Like [`Settle::mark_earlier`], for a client's request. Only the under store shows what such a request has
+    /// changed.
     pub(crate) fn mark_earlier_request(&self, path: ObjectPath, generation: Option<Generation>) {
         self.mark_earlier(&path, generation);
         self.earlier_requests.lock().insert(path);
@@ -90,42 +92,42 @@ impl Settle {
         self.earlier.lock().mark_all();
     }
 
-    /// These keys are not at home here any more: their next home waits for all that was sent.
+    /// This worker is no longer the home of these keys. Their next home waits for everything that was sent.
     pub(crate) fn forget_all(&self, is_lost: impl Fn(&ObjectPath) -> bool) {
         self.unsettled.lock().retain(|path, _| !is_lost(path));
         self.earlier_requests.lock().retain(|path| !is_lost(path));
         self.left.lock().retain(|path, _| !is_lost(path));
     }
 
-    /// Whether what an earlier process has sent can land no more.
+    /// Whether requests of earlier processes can no longer land.
     pub(crate) fn is_earlier_over(&self) -> bool {
         self.earlier.lock().is_over(self.env.clock.monotonic())
     }
 
-    /// A request for this key has got no answer.
+    /// A request for this key got no answer.
     pub(crate) fn mark(&self, path: &ObjectPath) {
         let until = self.env.clock.monotonic() + self.period;
         self.unsettled.lock().insert(path.clone(), until);
     }
 
-    /// How long to wait before anything may be sent for this key; zero when nothing is on its way. This holds for the
-    /// same version too: once it has succeeded its record is gone, and after a crash nobody would know of the first
-    /// request.
+    /// How long to wait before anything may be sent for this key; zero when no request can still land. This applies to
+    /// a retry of the same version, too: once a retry has succeeded the record is gone, and after a crash nobody would
+    /// know of the first request.
     pub(crate) fn wait(&self, path: &ObjectPath) -> Duration {
         let now = self.env.clock.monotonic();
         let until = self.unsettled.lock().get(path).copied().unwrap_or_default();
         let earlier = self.earlier.lock().until(|| self.hasher.hash_one(path), now);
         let wait = until.max(earlier.unwrap_or_default()).saturating_sub(now);
         match earlier {
-            // The longer the note is missing, the less often.
+            // The longer the note is missing, the longer the pauses.
             Some(earlier) => wait.max(NOTE_PAUSE).max(now.saturating_sub(earlier) / 4),
             None if self.is_closed.load(Ordering::SeqCst) => wait.max(NOTE_PAUSE),
             None => wait,
         }
     }
 
-    /// The under store has this generation, and the commit that says so got no answer. Nothing more is sent for it in
-    /// this life: the next one may find no record, and would know of no request that may still land.
+    /// The under store has this generation, but the commit that records it got no answer. This process sends nothing
+    /// more for it: the next process may find no record, and would not know of a request that may still land.
     pub(crate) fn leave(&self, path: &ObjectPath, generation: Generation) {
         self.left.lock().insert(path.clone(), generation);
     }
@@ -134,10 +136,12 @@ impl Settle {
         self.left.lock().get(path) == Some(&generation)
     }
 
-    /// Drops what is settled by now, and tells it before anybody sees that: its request has landed or not.
+    /// Removes the keys that are settled by now, and calls `tell` for each before others can see it: the request has
+    /// either landed or not.
     pub(crate) fn sweep(&self, tell: impl Fn(&ObjectPath)) {
         let now = self.env.clock.monotonic();
-        // Both are held until all is told: a listing looks here first, and then at what was told.
+        // Both locks are held until `tell` has been called for all: a listing checks these keys first, and the changes
+        // told afterwards.
         let mut unsettled = self.unsettled.lock();
         let mut earlier_requests = self.earlier_requests.lock();
         let mut settled: Vec<_> = unsettled.extract_if(|_, until| *until <= now).map(|(path, _)| path).collect();
@@ -149,7 +153,7 @@ impl Settle {
         settled.iter().for_each(tell);
     }
 
-    /// Keys of a bucket with a request that may have landed, and nobody knows when.
+    /// Keys of a bucket with a request that may have landed at an unknown time.
     pub(crate) fn unsettled_in(&self, bucket: &BucketName) -> Vec<ObjectPath> {
         let mut found: Vec<_> = self.unsettled.lock().keys().filter(|path| path.bucket == *bucket).cloned().collect();
         found.extend(self.earlier_requests.lock().iter().filter(|path| path.bucket == *bucket).cloned());

@@ -8,12 +8,12 @@ use forebay_store::{PATIENCE, Stalled};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result, to_the_end};
 
-/// How often disks are looked at while changes wait. One task does it for all: a timer for each change would cost a
-/// tenth of a small PUT.
+/// How often disks are checked while changes wait. One task does this for all changes, because a timer for each change
+/// would cost a tenth of a small PUT.
 const INTERVAL: Duration = Duration::from_secs(PATIENCE.as_secs() / 5);
 
 impl Worker {
-    /// Whether a change can be begun. Before its body is asked for, and again before what it has become.
+    /// Whether a change can begin. Called before its body is requested, and again before the change is made.
     ///
     /// # Errors
     /// `SlowDown` when no disk answers.
@@ -25,13 +25,13 @@ impl Worker {
         Err(Error::new(ErrorKind::SlowDown, "the cache's disks do not answer"))
     }
 
-    /// As [`to_the_end`], for a change that a client waits for. With several disks it is not known which of them a
-    /// change needs: one that waits for the under store as long as this while some disk does not answer gets no answer
-    /// either.
+    /// Like [`to_the_end`], for a change that a client waits for. With several disks, it is not known which of them a
+    /// change needs. If some disk does not answer, a change that waits as long as this for the under store gets no
+    /// answer either.
     ///
     /// # Errors
-    /// `SlowDown` when no disk answers in the beginning, `Unavailable` when the change has waited for one: it may yet
-    /// be done.
+    /// `SlowDown` when no disk answers at the start. `Unavailable` when the change has waited too long for a disk: it
+    /// may still be done later.
     pub(crate) fn unless_stalled<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -55,7 +55,7 @@ impl Worker {
         }
     }
 
-    /// Tells changes that wait when a disk does not answer.
+    /// Wakes waiting changes when a disk does not answer.
     pub(crate) async fn stall_loop(self: Arc<Self>) {
         loop {
             tokio::select! {

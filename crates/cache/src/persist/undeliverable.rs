@@ -1,5 +1,5 @@
-//! Objects and deletes that the under store refuses, and what an operator can do about each: keep it here, give it
-//! another name, or discard it.
+//! Objects and deletes that the under store refuses, and what an operator can do about each: keep the object here,
+//! rename it, or discard it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::worker::{Current, Worker};
 use crate::write::change::end_intent;
 use crate::{Cache, Conditions, CopyObject, Error, ErrorKind, GetObject, Result, TagCondition, to_the_end};
 
-/// What waits for the under store.
+/// The kind of a pending change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UndeliverableChange {
@@ -32,12 +32,12 @@ pub struct Undeliverable {
     pub change: UndeliverableChange,
     /// Zero for a delete.
     pub size: u64,
-    /// Of the version that waits.
+    /// The generation of the pending version.
     pub generation: u64,
     pub dirty_since_ms: u64,
-    /// Since when it is refused, as far as this process knows.
+    /// The time of the first refusal that this process knows of.
     pub refused_since_ms: u64,
-    /// How often in a row.
+    /// Consecutive refusals.
     pub tries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try_in_ms: Option<u64>,
@@ -45,29 +45,29 @@ pub struct Undeliverable {
     pub reason: String,
 }
 
-/// In order of their paths.
+/// Sorted by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UndeliverablePage {
     pub objects: Vec<Undeliverable>,
-    /// Where the next page starts after, when there may be one.
+    /// The path after which the next page starts, if there may be one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// What becomes of an undeliverable object.
+/// What to do with an undeliverable object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It stays here, as a transient object.
     Keep,
-    /// It is dropped, and what the under store has counts.
+    /// It is dropped, and the under store's version is valid.
     Discard,
 }
 
 impl Cache {
-    /// What the under store refuses below a prefix (`/`, `/bucket`, `/bucket/prefix`), behind `after`.
+    /// The refused changes below a prefix (`/`, `/bucket`, `/bucket/prefix`), after `after`.
     ///
     /// # Errors
-    /// `InvalidArgument` when the prefix is none.
+    /// `InvalidArgument` when the prefix is malformed.
     pub async fn undeliverable(
         &self,
         prefix: &str,
@@ -77,18 +77,17 @@ impl Cache {
         self.worker.undeliverable(prefix, after, limit).await
     }
 
-    /// Keeps an undeliverable object here and nowhere else, from now on transient. `generation` is of the version that
-    /// is meant.
+    /// Keeps an undeliverable object only here, as a transient object from now on. `generation` is that of the version
+    /// that the operator means.
     ///
     /// # Errors
-    /// `NotFound` when the object is not undeliverable, `Conflict` when another version of it waits by now,
+    /// `NotFound` when the object is not undeliverable. `Conflict` when another version of it waits now.
     /// `InvalidRequest` for a delete.
     pub async fn keep_undeliverable(&self, path: &ObjectPath, generation: u64) -> Result<()> {
         self.end_undeliverable(path, generation, End::Keep).await
     }
 
-    /// Drops what waits for the under store: an object is lost, or a delete undone. Readers see what the under store
-    /// has.
+    /// Drops a pending change: an object is lost, or a delete is undone. Readers then see the under store's version.
     ///
     /// # Errors
     /// As [`Cache::keep_undeliverable`], but for deletes.
@@ -96,8 +95,8 @@ impl Cache {
         self.end_undeliverable(path, generation, End::Discard).await
     }
 
-    /// Writes an undeliverable object under another name, which must be free, in the standard storage class, and drops
-    /// it under the old one.
+    /// Writes an undeliverable object under another name, in the standard storage class, and drops it under the old
+    /// name. The new name must be free.
     ///
     /// # Errors
     /// As [`Cache::keep_undeliverable`]; `PreconditionFailed` when there is an object under the new name; as
@@ -144,7 +143,7 @@ impl Worker {
         Ok(page)
     }
 
-    /// The record that waits of an undeliverable object.
+    /// The pending record of an undeliverable object.
     fn check_undeliverable<'a>(
         &self,
         path: &ObjectPath,
@@ -167,7 +166,7 @@ impl Worker {
 
     async fn end_undeliverable(&self, path: &ObjectPath, generation: Generation, end: End) -> Result<()> {
         let _upload = self.home.upload_locks.lock(path).await?;
-        // A request without an answer may still land, and would bring back what is discarded.
+        // A request without an answer may still land, and would bring back the discarded version.
         self.check_settled(path)?;
         let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
@@ -205,7 +204,7 @@ impl Worker {
         if record.state != State::Dirty {
             return Err(Error::new(ErrorKind::InvalidRequest, "a delete has no other name"));
         }
-        // Before anything is written: it is asked again in the end.
+        // Checked before anything is written. It is checked again at the end.
         self.check_settled(path)?;
         let head = GetObject { path: path.clone(), range: None, part_number: None, conditions: Conditions::default() };
         let redirect = self.head(head).await?.info.headers.website_redirect_location.clone();
@@ -225,7 +224,7 @@ impl Worker {
         };
         let copied = self.copy(copy).await?;
         let Err(error) = self.end_undeliverable(path, generation, End::Discard).await else { return Ok(()) };
-        // Somebody has written or deleted it meanwhile, say.
+        // For example, another client has written or deleted it in the meantime.
         let is_ours = Conditions { if_match: Some(TagCondition::OneOf(vec![copied.etag])), ..Conditions::default() };
         let context = match self.delete(to, &is_ours).await {
             Ok(()) => format!("nothing has changed: {error}"),

@@ -27,7 +27,7 @@ impl Worker {
         let record = PolicyRecord::decode(&found.value)?;
         let before = check(record.rules)?;
         if self.policies.present().1 != record.revision {
-            // An earlier change got no answer from the catalog, and was made.
+            // An earlier change got no answer from the catalog, but was made.
             self.put_in_force(before.clone(), record.revision);
         }
         if version.is_some_and(|version| version != record.revision) {
@@ -59,10 +59,10 @@ impl Worker {
         self.apply_policies(&set);
     }
 
-    /// Brings the memory tier and the accounting of quotas in line with the rules.
+    /// Adjusts the memory tier and the accounting of quotas to the rules.
     pub(crate) fn apply_policies(&self, set: &PolicySet) {
         self.memory.configure(set);
-        // At each start all objects pass here.
+        // At each start, this handles all objects.
         let has_quotas = set.rules().iter().any(|rule| rule.cache_quota.is_some());
         let path_of = |key: &[u8]| has_quotas.then(|| records::parse_object_key(key)).flatten();
         self.store.regroup(&|key| path_of(key).map_or(0, |path| group_of(&set.resolve(&path))));

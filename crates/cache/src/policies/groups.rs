@@ -1,9 +1,10 @@
-//! In which accounting group of the store an object is: one for each quota.
+//! The accounting groups of objects in the store: one group per quota.
 
 use forebay_types::PathPolicy;
 
-/// The accounting group of the rule whose quota holds for a path: a hash of the rule's path (FNV-1a, 32 bits), 0 for
-/// none. Two rules in one group would share their quotas; with a handful of quotas the chance is one in a billion.
+/// The accounting group of the rule whose quota applies to a path: a hash of the rule's path (FNV-1a, 32 bits), or 0
+/// for none. Two rules in one group would share their quotas. With a few quotas, the chance of that is one in a
+/// billion.
 pub(crate) fn group_of(policy: &PathPolicy) -> u32 {
     policy.cache_quota.as_ref().map_or(0, |(path, _)| group_of_rule(path))
 }

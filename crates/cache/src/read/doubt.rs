@@ -1,10 +1,10 @@
-//! Records that may be out of date.
+//! Records that may be stale.
 //!
-//! A directory that is forgotten takes with it what the last snapshot did not show of its log: writes and deletes that
-//! were acknowledged, and notes of what the under store has. An older write of such a key counts as dirty again then.
-//! So from a start that forgets a directory on, nothing that is older goes to the under store without a look at what is
-//! there: a newer version stays. And what the last process had sent may land when nobody knows of it: nothing is sent
-//! for any key until that is over.
+//! A forgotten directory takes with it the part of its log that the last snapshot did not cover: acknowledged writes
+//! and deletes, and records of what the under store has. An older write of such a key then counts as dirty again. After
+//! a start that forgets a directory, therefore, an older version goes to the under store only after a look at what is
+//! there, and a newer version there stays. In addition, requests of the last process may land although no record of
+//! them is left. Nothing is sent for any key until they can no longer land.
 
 use bytes::Bytes;
 use forebay_catalog::records::DOUBT_KEY;
@@ -16,16 +16,16 @@ use forebay_types::Generation;
 use crate::{Error, ErrorKind, Result};
 
 pub(crate) struct Doubt {
-    /// What is older than this may be out of date.
+    /// Records of lower generations may be stale.
     before: Generation,
-    /// What is to be noted once requests of the time before can land no more: until then every start has its doubts.
+    /// To be recorded when requests of the time before can no longer land. Until then, every start has these doubts.
     unnoted: Mutex<Option<Noted>>,
 }
 
-/// As the catalog has it.
+/// The record in the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Noted {
-    /// Directories that were forgotten when this was written.
+    /// Number of directories that were forgotten when this was written.
     forgotten: u64,
     before: Generation,
 }
@@ -40,8 +40,8 @@ impl Doubt {
         };
         let Forgotten { before, now, has_lost_changes } = store.forgotten();
         let forgotten = (before + now) as u64;
-        // Else a list that was damaged was made again, and has fewer; or a start that had its doubts did not come to
-        // note them.
+        // Otherwise a damaged list was rebuilt and has fewer directories, or a start with doubts ended before it could
+        // record them.
         let is_all_noted = before as u64 == noted.forgotten;
         if is_all_noted && now == 0 {
             return Ok(Self { before: noted.before, unnoted: Mutex::default() });
@@ -59,7 +59,7 @@ impl Doubt {
         generation < self.before
     }
 
-    /// Whether the note of a request that is under way may be lost, too.
+    /// Whether the records of requests in flight may be lost, too.
     pub(crate) fn is_new(&self) -> bool {
         self.unnoted.lock().is_some()
     }

@@ -12,14 +12,14 @@ use crate::Error;
 use crate::fair_share::{Tenant, TenantPlace, TenantPlaces, TenantShares};
 use crate::read::single_flight::SingleFlight;
 
-/// Sequential readers that are followed from request to request.
+/// Sequential readers that are tracked between requests.
 const READERS_MAX: usize = 16_384;
 
-/// Pages of one bucket in flight from under stores at once, and less than twice as many of all: with pages of 1 MiB
-/// they take 120 MiB of memory at most.
+/// Pages of one bucket in flight from under stores at once. All buckets together have less than twice as many. With
+/// pages of 1 MiB they take at most 120 MiB of memory.
 const PAGES_MAX: u64 = 64;
 
-/// What is smaller than this part of a page counts as much.
+/// A fetch counts as at least one part in this many of a page.
 const PAGE_PARTS: u64 = 4;
 
 /// A page by the generation of its object and its first byte.
@@ -46,7 +46,7 @@ impl Fetches {
         }
     }
 
-    /// Waits for the bucket's share of what may be in flight.
+    /// Waits until the bucket's share of fetches in flight has room.
     pub(super) async fn place(&self, tenant: &Tenant, bytes: u64) -> TenantPlace {
         self.bytes.take(tenant, bytes.clamp(self.page_bytes / PAGE_PARTS, self.page_bytes)).await
     }

@@ -1,4 +1,4 @@
-//! Fills the read cache: begins copies of what the under store has, and adds pages to them.
+//! Fills the read cache: creates clean copies of objects of the under store, and adds pages to them.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads};
 use crate::worker::Worker;
 
 impl Worker {
-    /// Begins a copy, with all of its bytes or with none. Only if no write of the key has ended since `fence` was read:
-    /// the answer may be older.
+    /// Creates a copy, with all of its bytes or with none. Does so only if no write of the key has ended since `fence`
+    /// was read, because the under store's answer may be older than such a write.
     pub(super) async fn begin_copy(
         &self,
         path: &ObjectPath,
@@ -34,7 +34,7 @@ impl Worker {
         {
             return RemoteState::NotCached(remote);
         }
-        // A look that ended meanwhile has begun one: pages of it may be on their way.
+        // Another lookup has created a copy in the meantime. Fetches of its pages may be in flight.
         if let Some(copy) = self.store.peek(&Self::store_key(path))
             && is_copy_of(&copy, &remote)
         {
@@ -77,7 +77,7 @@ impl Worker {
         Ok(object)
     }
 
-    /// Adds a page to a copy. What can't be kept is fetched again when it is read again.
+    /// Adds a page to a copy. A page that cannot be stored is fetched again by the next read.
     pub(super) async fn fill(&self, version: &Version, window: ByteRange, page: &Bytes) {
         if let Err(error) = self.fill_gaps(version, window, page).await {
             self.metrics.fill_failures.inc();
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// Keeps what is missing of a page.
+    /// Stores the missing parts of a page.
     async fn fill_gaps(&self, version: &Version, window: ByteRange, page: &Bytes) -> Result<()> {
         let key = Self::store_key(&version.path);
         let Some(object) = self.store.peek(&key) else { return Ok(()) };
@@ -102,8 +102,8 @@ impl Worker {
     }
 }
 
-/// Whether a copy is of what the under store has. One of another size is not, whatever its tag: an answer may have been
-/// cut short by a proxy.
+/// Whether a copy is of the under store's version. A copy of another size is not, whatever its ETag, because a proxy
+/// may have truncated the answer that filled it.
 pub(super) fn is_copy_of(copy: &Object, remote: &RemoteObject) -> bool {
     Worker::remote_etag_of(copy).as_ref() == Some(&remote.remote_etag) && copy.size() == remote.info.size
 }

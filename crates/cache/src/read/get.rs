@@ -8,7 +8,7 @@ use crate::read::lookup::{Lookup, Wanted};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, GetObject, ObjectBody, ObjectHead, RangeRequest, Result};
 
-/// A version that changes in the under store while its first page is fetched is looked up again this often.
+/// How often a read looks a version up again that changes in the under store while its first page is fetched.
 const CHANGED_TRIES: usize = 3;
 
 impl Worker {
@@ -77,7 +77,7 @@ fn requested_range(request: &GetObject, info: &ObjectInfo) -> Result<ByteRange> 
     }
 }
 
-/// An object that was put in one piece is its own part 1.
+/// An object from a single PUT is its own part 1.
 fn part_range(info: &ObjectInfo, number: u32) -> Option<ByteRange> {
     if info.parts.is_empty() {
         return (number == 1).then(|| ByteRange::of_size(info.size));

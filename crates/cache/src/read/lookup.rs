@@ -15,28 +15,28 @@ use crate::{Error, ErrorKind, GetObject, Mount, Result};
 /// The current version of an object.
 pub(super) struct Lookup {
     pub(super) info: Arc<ObjectInfo>,
-    /// Whether the under store was asked what it has.
+    /// Whether the under store was asked for its version.
     pub(super) asked: bool,
     pub(super) bytes: BytesAt,
 }
 
 /// Where the bytes of a version are.
 pub(super) enum BytesAt {
-    /// All here, and nowhere else: the object is dirty, transient or in conflict.
+    /// All of them here, and only here: the object is dirty, transient or in conflict.
     Local { object: Object, state: StorageState },
-    /// Here as far as the clean copy goes, the rest in the under store. `whole`: all of them, which came with the
-    /// answer to the lookup.
+    /// The clean copy has some or all of them here, and the under store has the rest. `whole`: all of them, if they
+    /// came with the answer to the lookup.
     Cached { version: Box<Version>, whole: Option<Bytes> },
-    /// In the under store alone. `whole`: all of them, or on their way, which came with the answer to the lookup.
+    /// Only in the under store. `whole`: all of them, or a stream of them, if they came with the answer to the lookup.
     Remote { object: Box<RemoteObject>, mount: Mount, whole: Option<WholeBody> },
 }
 
-/// What a reader wants of an object that is not known here.
+/// What a reader wants of an object that the catalog does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// All of it, whatever version it is: so its bytes may come with the answer to what it is.
+    /// All of it, whatever its version: description and bytes may come in one answer.
     Whole,
-    /// First what it is: the rest depends on that.
+    /// The description first, because everything else depends on it.
     Description,
 }
 
@@ -48,7 +48,7 @@ impl Wanted {
 }
 
 impl Lookup {
-    /// Whether serving `range` takes no request to the under store: it was not asked, and every byte is here.
+    /// Whether reading `range` needs no request to the under store: the lookup did not ask it, and every byte is here.
     pub(super) fn avoids_request(&self, range: ByteRange) -> bool {
         let has_all = match &self.bytes {
             BytesAt::Local { .. } => true,
@@ -88,7 +88,7 @@ impl Lookup {
         }
     }
 
-    /// What the under store calls this version, if it has it.
+    /// The under store's ETag of this version, if it has the version.
     pub(super) fn remote_etag(&self) -> Option<&ETag> {
         match &self.bytes {
             BytesAt::Local { .. } => None,
@@ -110,7 +110,8 @@ impl Worker {
         self.lookup_once_each(path, policy, wanted).await.map_err(Error::of_read)
     }
 
-    /// Of several readers of a key without a copy, one asks the under store, and the others wait for the copy.
+    /// Single flight: of several readers of a key without a copy, one asks the under store, and the others wait for the
+    /// copy.
     async fn lookup_once_each(
         self: &Arc<Self>,
         path: &ObjectPath,
@@ -141,7 +142,7 @@ impl Worker {
             }
             let (mine, outcome) = self.home.lookups.begin(path);
             if mine.is_none() {
-                // Without a copy afterwards, each reader asks by itself: all at once, not one after the other.
+                // If there is no copy afterwards, all readers ask for themselves concurrently, not one by one.
                 may_wait = outcome.await.is_err();
             }
             // Another flight may have ended since `locate`.
@@ -149,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// For a key of which the catalog says nothing.
+    /// For a key without a record in the catalog.
     async fn lookup_elsewhere(
         self: &Arc<Self>,
         path: &ObjectPath,
@@ -166,7 +167,8 @@ impl Worker {
             copy => (self.revalidate(path, policy, &mount, copy, Purpose::Read).await?, true),
         };
         match self.found(path, policy, &mount, state, asked).await {
-            // The store drops a copy whose description is damaged, or may have let it go; the under store has another.
+            // The store drops a copy whose metadata is damaged, and may have evicted it. The under store has the
+            // object.
             Err(error) if matches!(error.kind, ErrorKind::Corrupt | ErrorKind::SlowDown) => {
                 let state = self.revalidate(path, policy, &mount, None, Purpose::Read).await?;
                 self.found(path, policy, &mount, state, true).await
@@ -175,12 +177,12 @@ impl Worker {
         }
     }
 
-    /// Asks for description and bytes at once.
+    /// Requests description and bytes at once.
     async fn lookup_whole(self: &Arc<Self>, path: &ObjectPath, policy: &PathPolicy, mount: Mount) -> Result<Lookup> {
         let (state, body) = self.revalidate_whole(path, policy, &mount).await?;
         let mut found = self.found(path, policy, &mount, state, true).await?;
         match (&mut found.bytes, body) {
-            // Now, so that who waits for this lookup finds the pages on their way.
+            // Before this lookup ends, so that the readers that wait for it find the fetches of the pages in flight.
             (BytesAt::Cached { version, .. }, Some(WholeBody::OnItsWay(body))) => self.expect_pages(version, body),
             (BytesAt::Cached { whole, .. }, Some(WholeBody::Here(data))) => *whole = Some(data),
             (BytesAt::Remote { whole, .. }, body) => *whole = body,

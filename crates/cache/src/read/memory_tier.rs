@@ -1,9 +1,9 @@
 //! The memory tier: metadata and whole small objects, bounded in bytes, scan-resistant.
 //!
-//! Entries are found by generation, which is never reused: an overwritten object's entry is not wrong, only
-//! useless, and ages out. `quick_cache` evicts in S3-FIFO order with a ghost queue, so one pass over many
-//! objects does not push out those that are read again and again. A path policy with a memory quota gets a cache of
-//! its own, which no other path can fill.
+//! Entries are found by generation, which is never reused. The entry of an overwritten object is therefore not wrong,
+//! only useless, and ages out. `quick_cache` evicts in S3-FIFO order with a ghost queue, so one pass over many objects
+//! does not push out those that are read repeatedly. A path policy with a memory quota gets its own cache, which no
+//! other path can fill.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use quick_cache::sync::{Cache as QuickCache, DefaultLifecycle};
 
 use crate::metadata::encode_info;
 
-/// Bytes of bookkeeping an entry costs beside what it holds: the cache's slot and the metadata's allocations.
+/// Bytes of overhead per entry: the cache's slot and the allocations of the metadata.
 const ENTRY_BYTES: u64 = 512;
 
-/// Bytes that a part of an object takes, with one checksum.
+/// Bytes that one part of a multipart object takes, with one checksum.
 const PART_BYTES: u64 = 128;
 
 /// An object in memory.
 #[derive(Clone)]
 pub(crate) struct MemoryObject {
     pub(crate) info: Arc<ObjectInfo>,
-    /// Bytes that `info` takes, about.
+    /// Approximate bytes of `info`.
     info_bytes: u64,
-    /// All of the object's bytes, when they are here.
+    /// All of the object's bytes, if they are in memory.
     pub(crate) data: Option<Bytes>,
 }
 
@@ -71,7 +71,7 @@ impl MemoryTier {
         Self { shared, reserved: RwLock::default(), shared_bytes_max: bytes, object_bytes_max, hasher }
     }
 
-    /// Makes the reserved tiers those of `policies`; tiers whose quota stays keep what they hold.
+    /// Adjusts the reserved tiers to `policies`. Tiers whose quota is unchanged keep their entries.
     pub(crate) fn configure(&self, policies: &PolicySet) {
         let mut reserved = self.reserved.write();
         let mut before = std::mem::take(&mut *reserved);
@@ -95,7 +95,7 @@ impl MemoryTier {
         self.tier_of(policy).get(&generation.0)
     }
 
-    /// Like [`MemoryTier::get`] without counting as a read.
+    /// Like [`MemoryTier::get`], but does not count as a read.
     pub(crate) fn peek(&self, policy: &PathPolicy, generation: Generation) -> Option<MemoryObject> {
         self.tier_of(policy).peek(&generation.0)
     }
@@ -104,7 +104,7 @@ impl MemoryTier {
         self.tier_of(policy).remove(&generation.0);
     }
 
-    /// Takes the bytes only if they are few enough.
+    /// Stores the bytes only if they are few enough.
     pub(crate) fn insert(&self, policy: &PathPolicy, generation: Generation, object: MemoryObject) {
         let data = object.data.filter(|data| data.len() as u64 <= self.object_bytes_max);
         self.tier_of(policy).insert(generation.0, MemoryObject { data, ..object });
@@ -116,7 +116,7 @@ impl MemoryTier {
         size <= self.object_bytes_max && has_room()
     }
 
-    /// Bytes held now, over all tiers.
+    /// Bytes in all tiers now.
     pub(crate) fn bytes(&self) -> u64 {
         let reserved: u64 = self.reserved.read().values().map(|(_, tier)| tier.weight()).sum();
         self.shared.weight() + reserved

@@ -17,11 +17,12 @@ use crate::read::remote::{Version, WholeBody};
 use crate::worker::Worker;
 use crate::{ByteStream, Error, ErrorKind, Mount, Result};
 
-/// Reads of the local store in flight ahead of a client.
+/// Reads of the local store that are in flight ahead of a client.
 const LOCAL_READ_AHEAD: usize = 2;
 
 impl Worker {
-    /// Opens the bytes; the first of them are at hand when this returns, so that trouble shows before a status is sent.
+    /// Opens the bytes. The first of them are available when this returns, so that an error shows before the status is
+    /// sent.
     pub(super) async fn open(
         self: &Arc<Self>,
         path: &ObjectPath,
@@ -60,7 +61,7 @@ impl Worker {
         }
     }
 
-    /// From the memory tier, which takes a small object whole; other objects as `read` reads them.
+    /// Reads through the memory tier, which holds small objects whole. Other objects are read with `read`.
     async fn through_memory(
         &self,
         path: &ObjectPath,
@@ -122,7 +123,7 @@ impl Worker {
         stream::iter(pieces).flat_map(cut).map(read).buffered(at_once).boxed()
     }
 
-    /// What a slow reader wants of an object that has left the store since: the under store may have the same bytes.
+    /// Continues a slow read of an object that has left the store since. The under store may have the same bytes.
     fn read_again(
         self: Arc<Self>,
         version: Arc<(ObjectPath, ETag)>,
@@ -175,7 +176,7 @@ impl Worker {
         Ok(self.pass_on(path, policy, range, body.stream))
     }
 
-    /// Bytes of the under store that are not kept.
+    /// Passes on bytes of the under store that the cache does not keep.
     fn pass_on(
         &self,
         path: &ObjectPath,
@@ -205,7 +206,7 @@ async fn collect(mut stream: ByteStream, size: usize) -> Result<Bytes> {
     Ok(data.freeze())
 }
 
-/// Waits for the first bytes, and fails instead of beginning a body that can't go on.
+/// Waits for the first bytes, so that a body that cannot continue fails before it begins.
 async fn first_ready(mut body: ByteStream) -> Result<ByteStream> {
     match body.next().await {
         None => Ok(stream::empty().boxed()),

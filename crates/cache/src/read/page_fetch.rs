@@ -1,4 +1,4 @@
-//! Reads pages from disk, or fetches them from the under store: once, however many ask for them.
+//! Reads pages from disk, or fetches them from the under store once for all readers that want them.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::read::remote::Version;
 use crate::worker::Worker;
 use crate::{Error, Result};
 
-/// Of a body that is asked for before its size is known, so much goes into pages; requests of their own fetch the pages
-/// behind it, several at once.
+/// Bytes that pages take from a body that was requested before its size was known. Separate requests fetch the pages
+/// after them, several at once.
 const FIRST_BODY_BYTES_MAX: u64 = 4 << 20;
 
 impl Worker {
@@ -35,11 +35,11 @@ impl Worker {
         let page = self.fetch_page(version, window).await.map_err(|error| error.shared())?;
         let start = (wanted.start - window.start) as usize;
         let wanted = page.slice(start..start + wanted.len() as usize);
-        // A client that takes its bytes slowly would hold the page with a piece of it.
+        // A slice would keep the whole page in memory, for as long as a slow client needs for its piece.
         Ok(vec![if wanted.len() <= page.len() / 2 { Bytes::copy_from_slice(&wanted) } else { wanted }])
     }
 
-    /// All of `wanted`, if it is here and sound.
+    /// All of `wanted`, if it is here and undamaged.
     async fn read_local(&self, version: &Version, wanted: ByteRange) -> Option<Vec<Bytes>> {
         let present = self.store.peek(&Self::store_key(&version.path));
         let present = present.filter(|object| object.generation() == version.generation);
@@ -47,7 +47,7 @@ impl Worker {
         let mut found = Vec::new();
         for piece in object.pieces(wanted) {
             match piece {
-                // Damaged bytes of a clean copy are as good as missing ones.
+                // Damaged bytes of a clean copy count as missing.
                 Piece::Cached(range) => found.push(object.read(range).await.ok()?),
                 Piece::Missing(_) => return None,
             }
@@ -55,12 +55,12 @@ impl Worker {
         Some(found)
     }
 
-    /// Fetches a page, once however many ask for it.
+    /// Fetches a page, once for all readers that want it.
     pub(crate) async fn fetch_page(self: &Arc<Self>, version: Version, window: ByteRange) -> FetchedPage {
         let (flight, page) = self.fetches.pages.begin(&(version.generation, window.start));
         if let Some(flight) = flight {
             let worker = Arc::clone(self);
-            // Goes on when the reader that came first goes away: others may wait for it.
+            // A task of its own, because other readers may still wait when the first one has gone.
             forebay_env::spawn(async move {
                 flight.end(worker.fetch_and_fill(&version, window).await.map_err(Arc::new));
             });
@@ -68,16 +68,16 @@ impl Worker {
         page.await.unwrap_or_else(|_| Err(Arc::new(broken_off())))
     }
 
-    /// Takes the first pages of a version from a body that is on its way, in the place of requests of their own.
+    /// Takes the first pages of a version from a body in flight, instead of sending requests for them.
     pub(crate) fn expect_pages(self: &Arc<Self>, version: &Version, body: ByteStream) {
         let pages = pages_of(ByteRange::of_size(version.size), self.settings.page_size.0);
         let pages = pages.take_while(|page| page.start < FIRST_BODY_BYTES_MAX);
-        // Without a flight where a reader that has found the new copy in this moment fetches the page too: both bring
-        // the same.
+        // There is no flight if a reader that has just found the new copy is fetching the page, too. Both get the same
+        // bytes.
         let promise = |window: ByteRange| (window, self.fetches.pages.begin(&(version.generation, window.start)).0);
         let promised: Vec<_> = pages.map(promise).collect();
         let (worker, version) = (Arc::clone(self), version.clone());
-        // Ends with the body, or with what the under store's client allows it to take.
+        // Ends with the body, or when the under store's client times out.
         forebay_env::spawn(async move {
             let _place = worker.fetches.place(&worker.buckets.tenant(&version.path.bucket), version.size).await;
             let mut pages = Pages::of(body);
@@ -99,14 +99,15 @@ impl Worker {
     }
 
     async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Bytes> {
-        // The flight that brought it may have ended between the caller's look and the beginning of this one.
+        // The flight that fetched the page may have ended between the caller's check and this flight.
         if self.has_all(version, window)
             && let Some(found) = self.read_local(version, window).await
         {
             return Ok(found.concat().into());
         }
         let _place = self.fetches.place(&self.buckets.tenant(&version.path.bucket), window.len()).await;
-        // What is asked for whole comes with its checksum, where the under store has one, and is compared on the way.
+        // A request without a range returns the object's checksum, if the under store has one, and the client verifies
+        // it.
         let range = (window.len() < version.size).then_some(window);
         let fetched = version.under_store.get(&version.path.key, range, Some(&version.remote_etag)).await;
         let same =

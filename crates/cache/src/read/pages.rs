@@ -1,4 +1,4 @@
-//! Pages: the pieces in which bytes are fetched from an under store.
+//! Pages, the units in which bytes are fetched from an under store.
 
 use bytes::{Bytes, BytesMut};
 use forebay_types::{ByteRange, ObjectPath};
@@ -8,16 +8,16 @@ use futures::StreamExt;
 use crate::read::remote::Version;
 use crate::{Error, ErrorKind, Result};
 
-/// Cuts a range at the borders of pages.
+/// Splits a range at page boundaries.
 pub(crate) fn pages_of(range: ByteRange, page_size: u64) -> impl Iterator<Item = ByteRange> + Send + 'static {
     let (first, last) = (range.start / page_size, range.end.div_ceil(page_size));
     (first..last).filter_map(move |index| ByteRange::new(index * page_size, (index + 1) * page_size).intersect(range))
 }
 
-/// A body cut into pages.
+/// A body that is split into pages.
 pub(super) struct Pages {
     body: ByteStream,
-    /// What has come and belongs to the next page.
+    /// Bytes that have arrived and belong to the next page.
     rest: Bytes,
 }
 
@@ -26,8 +26,8 @@ impl Pages {
         Self { body, rest: Bytes::new() }
     }
 
-    /// The next page of a whole object; the last one only when the body ends well behind it, since its checksum is
-    /// compared there.
+    /// The next page of a whole object. It returns the last page only when the body has ended, because the checksum is
+    /// verified at its end.
     pub(super) async fn expected(&mut self, version: &Version, window: ByteRange) -> Result<Bytes> {
         let page = self.next(&version.path, window.len()).await?;
         if window.end == version.size {

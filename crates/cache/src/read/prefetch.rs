@@ -1,4 +1,4 @@
-//! Fetches the next pages for readers that read on.
+//! Prefetches pages for sequential readers.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::read::remote::Version;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Notes where a reader has got to, and fetches the next pages when it goes on where it stopped.
+    /// Remembers the end of a read, and prefetches the next pages when this read begins where the last one ended.
     pub(crate) fn follow_reader(self: &Arc<Self>, version: &Version, range: ByteRange) {
         let before = self.fetches.readers.get(&version.generation.0);
         self.fetches.readers.insert(version.generation.0, range.end);

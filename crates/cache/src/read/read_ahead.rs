@@ -1,6 +1,6 @@
-//! What answers hold in memory ahead of their clients. A client that takes its bytes slowly holds what was read for it,
-//! and there may be thousands of them: together they get so much memory, and who comes later is read for in small
-//! pieces, one at a time.
+//! Bytes that answers hold in memory ahead of their clients. A slow client holds the bytes that were read for it, and
+//! there may be thousands of slow clients. All answers therefore share one budget. When it is used up, further answers
+//! read small pieces, one at a time.
 
 use std::sync::Arc;
 
@@ -8,12 +8,11 @@ use bytes::Bytes;
 use forebay_types::ByteRange;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Memory of all answers that are read ahead. Some fifty answers of large objects at once get all they want of it.
+/// Memory for all answers that read ahead. About fifty concurrent answers of large objects get all that they want.
 const BYTES_MAX: usize = 256 << 20;
-/// What is counted as one.
+/// The unit of the budget.
 const PERMIT_BYTES: usize = 64 << 10;
-/// A piece for an answer that gets nothing of it: a few reads for each page, and ten thousand of them are about a
-/// gigabyte.
+/// Size of a piece for an answer without a share: a few reads per page, and about a gigabyte for ten thousand answers.
 const PIECE_BYTES: u64 = 128 << 10;
 
 /// Shared by all answers.
@@ -21,13 +20,13 @@ pub(crate) struct ReadAhead {
     permits: Arc<Semaphore>,
 }
 
-/// What one answer may hold, given back when it ends.
+/// The share of one answer, returned when the answer ends.
 pub(crate) struct Share {
     wanted_pieces: usize,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What an answer may hold of an object in memory.
+/// The share of an answer for an object in the memory tier.
 pub(crate) struct Room(Option<OwnedSemaphorePermit>);
 
 impl ReadAhead {
@@ -35,8 +34,8 @@ impl ReadAhead {
         Self { permits: Arc::new(Semaphore::new(BYTES_MAX / PERMIT_BYTES)) }
     }
 
-    /// Room for an object that an answer holds whole until it is sent: the memory tier may have forgotten it by then.
-    /// `None` when nothing is left; what is no larger than a piece needs no room.
+    /// Room for an object that an answer holds whole until it is sent, because the memory tier may drop it earlier.
+    /// `None` when nothing is left. An object no larger than a piece needs no room.
     pub(crate) fn room(&self, bytes: u64) -> Option<Room> {
         if bytes <= PIECE_BYTES { Some(Room(None)) } else { self.permit(bytes).map(|permit| Room(Some(permit))) }
     }
@@ -46,14 +45,14 @@ impl ReadAhead {
         Arc::clone(&self.permits).try_acquire_many_owned(permits as u32).ok()
     }
 
-    /// A share for an answer of `length` bytes that would like to have `pieces` of `piece` bytes in memory.
+    /// A share for an answer of `length` bytes that wants to hold `pieces` of `piece` bytes in memory.
     pub(crate) fn share(&self, length: u64, pieces: usize, piece: u64) -> Share {
         let wanted = length.min(piece.saturating_mul(pieces as u64));
         Share { wanted_pieces: pieces, permit: self.permit(wanted) }
     }
 }
 
-/// Bytes that give their room back when they have been sent.
+/// Bytes that return their room when they have been sent.
 struct Held {
     bytes: Bytes,
     _permit: OwnedSemaphorePermit,
@@ -66,7 +65,7 @@ impl AsRef<[u8]> for Held {
 }
 
 impl Room {
-    /// `bytes` of the object that the room is for, which takes it until they are dropped.
+    /// `bytes` of the object that has this room. They keep it until they are dropped.
     pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
         match self.0 {
             None => bytes,
@@ -76,12 +75,12 @@ impl Room {
 }
 
 impl Share {
-    /// Reads under way at once.
+    /// Number of concurrent reads.
     pub(crate) fn pieces(&self) -> usize {
         if self.permit.is_some() { self.wanted_pieces } else { 1 }
     }
 
-    /// Cuts what would be read at once into what may be.
+    /// Splits a read into the sizes that the share allows.
     pub(crate) fn cut(&self, range: ByteRange) -> impl Iterator<Item = ByteRange> + Send + use<> {
         let step = if self.permit.is_some() { range.len().max(1) } else { PIECE_BYTES };
         let starts = (range.start..range.end).step_by(usize::try_from(step).unwrap_or(usize::MAX));

@@ -1,4 +1,4 @@
-//! What is known of an object of the under store, and a version of it to read pages of.
+//! The state of an object in the under store, and a version of it whose pages can be read.
 
 use std::sync::Arc;
 
@@ -12,45 +12,45 @@ use crate::{Error, ErrorKind, Mount, Result};
 
 /// What the under store has of a key.
 pub(crate) enum RemoteState {
-    /// What the clean copy is of, which is here whole or in part.
+    /// The version of the clean copy, which is complete or partial.
     Cached(Object),
     NotCached(Box<RemoteObject>),
     Absent,
 }
 
-/// A whole object as the under store sends it.
+/// The bytes of a whole object from the under store.
 pub(crate) enum WholeBody {
-    /// All of it, sound.
+    /// All of them, verified.
     Here(Bytes),
     OnItsWay(ByteStream),
 }
 
-/// What an object is looked up for.
+/// The purpose of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Read,
-    /// To have it on disk: nobody has asked for it yet, so that it has no place in memory.
+    /// To have the object on disk. Nobody has read it yet, so it does not go into the memory tier.
     Load,
 }
 
-/// A version of an object of the under store, to read pages of.
+/// A version of an object in the under store, for reading its pages.
 #[derive(Clone)]
 pub(crate) struct Version {
     pub(crate) path: ObjectPath,
-    /// Of the longest policy rule that holds: reads are counted by it.
+    /// The longest matching policy rule, by which reads are counted.
     pub(crate) rule: Arc<str>,
-    /// What was here when the reader came: it stays readable when the key has been written anew in the meantime.
+    /// The copy when the read began. It stays readable when the key is overwritten.
     pub(crate) opened: Object,
     pub(crate) generation: Generation,
     pub(crate) size: u64,
-    /// What clients see.
+    /// The ETag that clients see.
     pub(crate) etag: ETag,
     pub(crate) remote_etag: ETag,
     pub(crate) under_store: Arc<dyn UnderStore>,
 }
 
 impl Version {
-    /// The version that a clean copy is of.
+    /// The version of a clean copy.
     ///
     /// # Errors
     /// `Internal` when the copy has no tag of the under store.
@@ -72,7 +72,7 @@ impl Version {
     }
 }
 
-/// Whether what is read under a policy stays here.
+/// Whether reads under a policy fill the cache.
 pub(crate) fn keeps_reads(policy: &PathPolicy) -> bool {
     policy.cache_reads && policy.write_mode != WriteMode::NoCache
 }

@@ -1,4 +1,4 @@
-//! Finds out what the under store has: from the copy here while it is believed, or by asking.
+//! Determines what the under store has: from the copy while that is fresh, otherwise by asking.
 
 use forebay_store::Object;
 use forebay_types::{ETag, ObjectPath, PathPolicy, WriteMode};
@@ -11,15 +11,15 @@ use crate::worker::Worker;
 use crate::{Mount, Result};
 
 impl Worker {
-    /// The under store's tag of a key's clean copy, while it is believed.
+    /// The remote ETag of a key's clean copy, while the copy is fresh.
     pub(crate) fn fresh_remote_etag(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<ETag> {
         let object = self.store.peek(&Self::store_key(path))?;
         let fresh = self.home.validity.is_valid(object.generation(), policy.metadata_ttl.0);
         if fresh { Self::remote_etag_of(&object) } else { None }
     }
 
-    /// Finds out what the under store has, asking it only when the copy's time is over. A copy that begins is counted
-    /// as read or not.
+    /// Determines what the under store has, and asks it only if the copy is stale. `purpose` says whether a new copy
+    /// counts as read.
     pub(crate) async fn remote_state(
         &self,
         path: &ObjectPath,
@@ -34,13 +34,13 @@ impl Worker {
         }
     }
 
-    /// Whether a clean copy needs no look at the under store.
+    /// Whether a clean copy can be used without asking the under store.
     pub(crate) fn is_believed(&self, policy: &PathPolicy, object: &Object) -> bool {
         self.home.validity.is_valid(object.generation(), policy.metadata_ttl.0)
             && policy.write_mode != WriteMode::NoCache
     }
 
-    /// Finds out what the under store has by asking it.
+    /// Asks the under store what it has.
     pub(crate) async fn revalidate(
         &self,
         path: &ObjectPath,
@@ -50,7 +50,7 @@ impl Worker {
         purpose: Purpose,
     ) -> Result<RemoteState> {
         let fence = self.home.fence.read(path);
-        // A request that may still land would make the answer old at any time, and nobody would notice.
+        // A request that may still land could make the answer stale at any time without anybody noticing.
         let is_settled = self.home.settle.wait(path).is_zero();
         match (mount.foreground.head(&path.key).await, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
@@ -70,7 +70,7 @@ impl Worker {
                 self.outdated(path, copy);
                 Ok(RemoteState::Absent)
             }
-            // Nobody can be asked. Our credentials may be over, as during an outage.
+            // The under store cannot be asked. Expired credentials count as an outage.
             (Err(error), Some(object))
                 if (error.kind.is_transient() || error.kind == UfsKind::Credentials)
                     && Self::remote_etag_of(&object).is_some() =>
@@ -82,9 +82,9 @@ impl Worker {
         }
     }
 
-    /// Finds out what the under store has by asking for all of it: for a reader of the whole object, one round trip
-    /// where [`Worker::revalidate`] and the first page would be two. For a key without a copy. An object of one page at
-    /// most is kept together with its description, in one write.
+    /// Asks the under store for the whole object, if a reader of the whole object finds no copy. This takes one round
+    /// trip, instead of two with [`Worker::revalidate`] and a request for the first page. An object of at most one page
+    /// is stored together with its metadata, in one write.
     pub(crate) async fn revalidate_whole(
         &self,
         path: &ObjectPath,

@@ -1,5 +1,5 @@
-//! Single flight: of several tasks that want the same at the same time, one does the work, and the others wait for its
-//! result.
+//! Single flight: when several tasks want the same thing at the same time, one does the work, and the others wait for
+//! its result.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,15 +10,15 @@ use futures::FutureExt;
 use futures::future::Shared;
 use tokio::sync::oneshot;
 
-/// The work in flight, by what it is for.
+/// The work in flight, by key.
 pub(crate) struct SingleFlight<K, V> {
     in_flight: Mutex<HashMap<K, Outcome<V>>>,
 }
 
-/// Resolves to the result, or to an error when the work was given up.
+/// Resolves to the result, or to an error when the work was abandoned.
 pub(crate) type Outcome<V> = Shared<oneshot::Receiver<V>>;
 
-/// The work of one task. Dropped without [`Flight::end`], it is given up, and the next task that comes begins anew.
+/// The work of one task. If it is dropped without [`Flight::end`], it is abandoned, and the next task starts again.
 pub(crate) struct Flight<K: Hash + Eq, V> {
     flights: Arc<SingleFlight<K, V>>,
     key: K,
@@ -30,7 +30,7 @@ impl<K: Hash + Eq + Clone, V: Clone> SingleFlight<K, V> {
         Arc::new(Self { in_flight: Mutex::default() })
     }
 
-    /// The outcome for `key`, and the flight if the caller is the one to do the work.
+    /// The outcome for `key`, and the flight if the caller has to do the work.
     pub(crate) fn begin(self: &Arc<Self>, key: &K) -> (Option<Flight<K, V>>, Outcome<V>) {
         let mut in_flight = self.in_flight.lock();
         if let Some(outcome) = in_flight.get(key) {
@@ -44,11 +44,11 @@ impl<K: Hash + Eq + Clone, V: Clone> SingleFlight<K, V> {
 }
 
 impl<K: Hash + Eq, V> Flight<K, V> {
-    /// Whoever comes from here on begins anew.
+    /// Ends the work with its result. Tasks that come from now on start their own.
     pub(crate) fn end(mut self, result: V) {
         let sender = self.sender.take();
         drop(self);
-        // Nobody may be waiting.
+        // It is fine if no task waits.
         let _ = sender.map(|sender| sender.send(result));
     }
 }

@@ -1,4 +1,4 @@
-//! How long clean copies are believed without asking the under store.
+//! How long clean copies are used without asking the under store.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use forebay_types::Generation;
 use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
-/// Objects whose last validation is remembered; about 32 bytes each.
+/// Objects whose last validation is remembered, at about 32 bytes each.
 const VALIDATIONS_MAX: usize = 1 << 20;
 
-/// When each copy was last known to be what the under store has, by generation.
+/// When each copy was last known to match the under store, by generation.
 pub(crate) struct Validity {
     env: Env,
     validated: Cache<u64, Duration, UnitWeighter, HashState>,
@@ -32,7 +32,7 @@ impl Validity {
         self.validated.get(&generation.0).is_some_and(|at| now.saturating_sub(at) < ttl)
     }
 
-    /// The under store has something else by now.
+    /// The under store now has another version.
     pub(crate) fn invalidate(&self, generation: Generation) {
         self.validated.remove(&generation.0);
     }

@@ -1,4 +1,4 @@
-//! Eviction: what reclaim keeps, and quotas.
+//! Eviction: the objects that reclaim keeps, and quotas.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use forebay_types::EvictionOrder;
 use crate::policies::groups::group_of_rule;
 use crate::worker::Worker;
 
-/// How often quotas are looked at.
+/// How often quotas are checked.
 const QUOTA_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A group over its quota is brought down to this share of it, so that each look has something to do only now and then.
+/// A group over its quota is reduced to this share of it, so that only few checks have something to do.
 const QUOTA_TARGET: f64 = 0.95;
 
-/// Reads that make an object worth keeping under S3-FIFO: its main queue takes what was read more than once
+/// Reads that make an object worth keeping under S3-FIFO: its main queue takes objects that were read more than once
 /// (Yang et al.: "FIFO queues are all you need for cache eviction", SOSP 2023, section 4).
 const S3_FIFO_READS: u8 = 2;
 
-/// Answers the store's question from the path policies.
+/// Answers the store's question with the path policies.
 pub(crate) struct Keeper {
     pub(crate) worker: Weak<Worker>,
 }
@@ -39,9 +39,9 @@ impl Retention for Keeper {
     }
 }
 
-/// Segments are reclaimed oldest first, which is FIFO; what is carried forward makes the other orders. LRU keeps what
-/// was read since it was written or last carried (the CLOCK form of it). S3-FIFO keeps new objects only after several
-/// reads, and proven ones after one.
+/// Segments are reclaimed oldest first, which is FIFO. The other orders follow from what is carried forward. LRU keeps
+/// objects that were read since they were written or last carried (as CLOCK does). S3-FIFO keeps new objects only after
+/// several reads, and those that were carried before after one.
 fn keeps(order: EvictionOrder, access: Access) -> bool {
     match order {
         EvictionOrder::Fifo => false,
@@ -51,7 +51,7 @@ fn keeps(order: EvictionOrder, access: Access) -> bool {
 }
 
 impl Worker {
-    /// Keeps every group within its quota; ends when the worker stops.
+    /// Keeps every group within its quota. Ends when the worker stops.
     pub(crate) async fn quota_loop(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// Brings gauges up to date that nobody else sets.
+    /// Updates gauges that nothing else sets.
     fn observe(&self) {
         let age_ms = self.oldest_dirty_age_ms();
         self.metrics.oldest_dirty_age.set(age_ms as f64 / 1000.0);

@@ -1,5 +1,5 @@
-//! Finds and removes what nobody will come back for: stale multipart uploads, bytes without a record, and what
-//! interrupted uploads left in the under stores.
+//! Finds and removes orphans: stale multipart uploads, bytes without a record, and leftovers of interrupted uploads in
+//! the under stores.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -28,9 +28,9 @@ impl Worker {
         }
     }
 
-    /// Removes what is stale by now.
+    /// Removes everything that is stale by now.
     pub(crate) async fn sweep(&self) -> Result<()> {
-        // Listings that have begun before may go on for a while.
+        // Listings that began earlier may still be running.
         self.home.settle.sweep(|path| self.home.positions.changed(path, || Change::Unknown));
         if self.home.settle.is_earlier_over() {
             self.home.doubt.note(self.catalog.as_ref()).await?;
@@ -40,7 +40,7 @@ impl Worker {
         self.metrics.leftovers_removed.inc_by(removed);
         let mut result = Ok(());
         for bucket in self.list_buckets().await? {
-            // What one bucket refuses keeps no other from its sweep.
+            // A failure in one bucket does not keep the others from being swept.
             result = result.and(self.sweep_bucket(&bucket.name).await);
         }
         result
@@ -53,7 +53,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Requests without an answer are over when they are settled, unless another is on its way by now.
+    /// Ends write intents without an answer once they are settled, unless another request for the key is in flight.
     async fn sweep_requests(&self) -> Result<()> {
         let mut range = records::all_requests_range();
         while let Some(found) = self.next_records(&mut range).await? {
@@ -68,8 +68,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Removes uploads that nothing was done for during the whole timeout: no part, and for a completed one, whose
-    /// record only serves a repeated completion, nothing at all.
+    /// Removes uploads without any activity during the whole timeout: for open ones, no part; for completed ones, whose
+    /// record only serves a retried completion, nothing at all.
     async fn sweep_uploads(&self) -> Result<u64> {
         let mut range = records::all_uploads_range();
         let mut removed = 0;
@@ -108,8 +108,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Once for each key, when it is gained: parts of uploads that have ended and pinned bytes that no record names
-    /// belong to nobody. `is_gained` is asked for the hash of a path.
+    /// Runs once for each key, when it is gained. Parts of uploads that have ended, and pinned bytes that no record
+    /// names, are orphans. `is_gained` gets the hash of a path.
     pub(crate) async fn sweep_orphans(&self, is_gained: impl Fn(u64) -> bool) -> Result<()> {
         let is_gained = |key: &[u8]| matches!(records::scope(key), Scope::Path(hash) if is_gained(hash));
         self.sweep_parts(is_gained).await?;
@@ -130,8 +130,8 @@ impl Worker {
         Ok(())
     }
 
-    /// A crash right after the end of an upload leaves the parts that came while it ended. The others count from here
-    /// on.
+    /// A crash right after the end of an upload leaves the parts that arrived while it ended. All other parts count
+    /// from here on.
     async fn sweep_parts(&self, is_gained: impl Fn(&[u8]) -> bool) -> Result<()> {
         let open = self.open_uploads().await?;
         let mut lost: HashMap<String, BTreeSet<u32>> = HashMap::new();
@@ -163,7 +163,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Notes the parts whose bytes are not here any more.
+    /// Records the parts whose bytes are lost.
     fn tell_lost(&self, lost: HashMap<String, BTreeSet<u32>>, open: &HashMap<String, ObjectPath>) {
         let (uploads, parts) = (lost.len(), lost.values().map(BTreeSet::len).sum::<usize>());
         for (upload_id, numbers) in lost {
@@ -182,7 +182,7 @@ impl Worker {
         }
     }
 
-    /// The ids of uploads that take parts, and what they are for.
+    /// The IDs of uploads that accept parts, and their paths.
     async fn open_uploads(&self) -> Result<HashMap<String, ObjectPath>> {
         let mut range = records::all_uploads_range();
         let mut open = HashMap::new();
@@ -197,14 +197,14 @@ impl Worker {
         Ok(open)
     }
 
-    /// The generation whose bytes the catalog wants under a key of the store.
+    /// The generation whose bytes the catalog needs under a key of the store.
     async fn recorded_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
         let Some(found) = self.catalog.get(key).await? else { return Ok(None) };
         Ok(records::wanted_generation(key, &found.value)?)
     }
 }
 
-/// Numbers of parts as people write them: `1-3, 7`.
+/// Formats part numbers for people: `1-3, 7`.
 fn ranges(numbers: &BTreeSet<u32>) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {

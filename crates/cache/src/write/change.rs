@@ -1,4 +1,4 @@
-//! The commit that changes what the catalog says of a key, and the write intents that go with it.
+//! The commit that changes a key's record in the catalog, and the write intents that go with it.
 
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{Check, Transaction};
@@ -10,14 +10,14 @@ use crate::write::write_times::Note;
 use crate::{Error, ErrorKind, Result};
 
 impl Worker {
-    /// Of the writes that went past what waits of a key, and whose answer was lost, the newest.
+    /// The newest write that bypassed the key's pending version and whose answer was lost.
     pub(crate) async fn passing_write(&self, path: &ObjectPath) -> Result<Option<Generation>> {
         let found = self.catalog.get(&records::request_key(path)).await?;
         Ok(found.and_then(|found| Intent::decode(&found.value).passing))
     }
 
-    /// Commits the change of a key's record to `after`, and what else is in the transaction. The caller holds the key's
-    /// lock since it read `current`.
+    /// Commits the change of a key's record to `after`, and everything else in the transaction. The caller has held the
+    /// key's lock since it read `current`.
     pub(crate) async fn change_record(
         &self,
         path: &ObjectPath,
@@ -25,7 +25,7 @@ impl Worker {
         after: Option<&ObjectRecord>,
         mut transaction: Transaction,
     ) -> Result<()> {
-        // The time of a write that got no answer may stand in its record alone.
+        // The record may be the only trace of the time of a write that was not acknowledged.
         let time = match (&current.record, after) {
             (Some(record), None) => self.home.write_times.begin_note(record.last_modified_ms).await,
             (_, _) => None,
@@ -49,16 +49,16 @@ impl Worker {
     }
 }
 
-/// A request for a key that is about to go to the under store, as the catalog has it.
+/// A write intent: a request for a key that is about to go to the under store, as the catalog holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intent {
-    /// See [`Settle::start`](crate::persist::settle::Settle::start). `None` where an older release has noted it.
+    /// See [`Settle::start`](crate::persist::settle::Settle::start). `None` if an older release recorded it.
     pub(crate) start: Option<Generation>,
-    /// Of a write that goes past what waits for the under store, and may get there first.
+    /// Set for a write that bypasses the version that waits for the under store, and that may land before it.
     pub(crate) passing: Option<Generation>,
 }
 
-/// Notes it, before it is sent.
+/// Records the intent before the request is sent.
 pub(crate) fn intent(path: &ObjectPath, start: Generation, passing: Option<Generation>) -> ValueWrite {
     let numbers = [start].into_iter().chain(passing);
     let value = numbers.flat_map(|generation| generation.0.to_be_bytes()).collect();
@@ -81,8 +81,8 @@ pub(crate) fn end_intent(path: &ObjectPath) -> ValueWrite {
     ValueWrite { key: records::request_key(path), value: None }
 }
 
-/// The under store has done what was asked, and the local store can't note it. Not what the local store says: "full"
-/// would mean that nothing was done.
+/// The under store has made the change, but the local store could not record it. This hides the local store's own
+/// error: "full" would mean that nothing was done.
 pub(crate) fn unnoted(path: &ObjectPath, error: Error) -> Error {
     let context = format!("the under store has the change of {path}, and it could not be noted here: {error}");
     Error { source: Some(error.into()), ..Error::new(ErrorKind::Unavailable, context) }

@@ -1,4 +1,4 @@
-//! Copies inside the cache: read from wherever the source is, written like any other object.
+//! Copies inside the cache: read from wherever the source is, and written like any other object.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     Attributes, Conditions, CopyObject, Error, ErrorKind, GetObject, Incoming, PutObject, RangeRequest, Result, Written,
 };
 
-/// A source's bytes as a body, and what is known of it.
+/// A source's bytes as a body, and its description.
 pub(crate) struct CopySource {
     pub(crate) incoming: Incoming,
     pub(crate) info: Arc<ObjectInfo>,
@@ -19,7 +19,7 @@ pub(crate) struct CopySource {
     generation: Option<Generation>,
 }
 
-/// A source that changes while its tags are asked for is looked at anew this often.
+/// How often a copy retries when its source changes while the source's tags are fetched.
 const CHANGED_TRIES: usize = 3;
 
 impl Worker {
@@ -39,7 +39,8 @@ impl Worker {
             .await
     }
 
-    /// The bytes of the source, and the tags that the copy gets: where they are the source's, of the same version.
+    /// The bytes of the source, and the tags that the copy gets. If these are the source's tags, both are of the same
+    /// version.
     async fn source_with_tags(self: &Arc<Self>, request: &CopyObject) -> Result<(CopySource, Tags)> {
         let source = &request.source;
         for _ in 0..CHANGED_TRIES {
@@ -57,7 +58,7 @@ impl Worker {
                 let tags = from.info.tags.clone();
                 return Ok((from, tags));
             }
-            // The under store tells tags by themselves, and not of which version.
+            // The under store returns tags on their own, without the version that they belong to.
             let tags = self.tags(source).await?;
             let (path, conditions) = (source.clone(), Conditions::default());
             let now = self.head(GetObject { path, range: None, part_number: None, conditions }).await?;
@@ -68,7 +69,7 @@ impl Worker {
         Err(Error::new(ErrorKind::Unavailable, "the source keeps changing while it is copied"))
     }
 
-    /// `range` is inclusive and must lie inside the source, as UploadPartCopy wants it.
+    /// `range` is inclusive and must lie inside the source, as UploadPartCopy requires.
     pub(crate) async fn copy_source(
         self: &Arc<Self>,
         path: &ObjectPath,
@@ -82,7 +83,7 @@ impl Worker {
             conditions: conditions.clone(),
         };
         let body = self.get(get).await.map_err(|error| match error.kind {
-            // Of a copy's source, every condition that fails is a precondition.
+            // For the source of a copy, every failed condition is PreconditionFailed.
             ErrorKind::NotModified => Error { kind: ErrorKind::PreconditionFailed, ..error },
             _ => error,
         })?;
@@ -107,13 +108,15 @@ impl Worker {
     }
 }
 
-/// All that tells versions apart which somebody else has written: ours have generations, and need them. Equal content
-/// may be written twice within a millisecond, or within as long as the clock was set back by.
+/// Whether two descriptions show the same version, for versions that other clients wrote. Forebay's own versions are
+/// told apart by generation, because equal content may be written twice within a millisecond, or after the clock was
+/// set back.
 fn has_same_description(a: &ObjectInfo, b: &ObjectInfo) -> bool {
     (&a.etag, a.last_modified_ms, &a.headers, &a.user) == (&b.etag, b.last_modified_ms, &b.headers, &b.user)
 }
 
-/// The source was replaced while it was read: the next try copies the new one. Not a precondition of the client's.
+/// The source was replaced while it was read. A retry copies the new version. The error is not PreconditionFailed,
+/// because the client set no condition.
 fn changed(error: Error) -> Error {
     match error.kind {
         ErrorKind::PreconditionFailed => {

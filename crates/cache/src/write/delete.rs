@@ -26,7 +26,7 @@ impl Worker {
         }
     }
 
-    /// Acknowledged when a tombstone is durable here; the under store follows. Deletes need no pinned space.
+    /// Acknowledged when a tombstone is durable here. The under store follows later. Deletes need no pinned space.
     async fn delete_back(
         &self,
         path: &ObjectPath,
@@ -51,7 +51,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Acknowledged when the under store has deleted it.
+    /// Acknowledged when the under store has deleted the object.
     async fn delete_through(
         &self,
         path: &ObjectPath,
@@ -75,7 +75,7 @@ impl Worker {
             self.home.positions.changed(path, || positions::Change::Deleted);
             return Ok(());
         }
-        // Before the copy that tells is dropped.
+        // Must precede `announce`, which drops the copy that answers this.
         let was_there = self.fresh_remote_etag(path, policy).is_some();
         self.announce(path, &current, None).await?;
         if let Err(error) = self.permitted(mount.foreground.delete(&path.key, condition)).await {
@@ -91,7 +91,7 @@ impl Worker {
         self.drop_record(path, &current).await
     }
 
-    /// Ends what the catalog knows of a key that is gone everywhere.
+    /// Removes the record of a key that is deleted everywhere.
     async fn drop_record(&self, path: &ObjectPath, current: &Current) -> Result<()> {
         if current.record.is_none() {
             self.end_request(path).await;

@@ -1,4 +1,4 @@
-//! Hashes of the bytes on their way in.
+//! Hashes of incoming bytes.
 
 use crc_fast::CrcAlgorithm;
 use forebay_types::{Algorithm, Checksum};
@@ -9,7 +9,7 @@ use sha2::Sha256;
 /// MD5 and any set of checksums over one stream.
 pub(crate) struct Digests {
     md5: Md5,
-    /// Whether the MD5 is one of the checksums too: it is made once.
+    /// Whether the checksums include MD5. It is computed only once.
     is_md5_checksum: bool,
     payload_sha256: Option<Sha256>,
     checksums: Vec<Hasher>,
@@ -23,7 +23,7 @@ pub(crate) struct Digested {
 }
 
 impl Digests {
-    /// `payload_sha256`: whether the hash of `x-amz-content-sha256` is wanted as well.
+    /// `payload_sha256`: whether to compute the hash of `x-amz-content-sha256` as well.
     pub(crate) fn new(algorithms: &[Algorithm], payload_sha256: bool) -> Self {
         let others = algorithms.iter().filter(|algorithm| **algorithm != Algorithm::Md5);
         Self {
@@ -55,8 +55,8 @@ impl Digests {
     }
 }
 
-/// The checksum over the bytes of several pieces, from the checksums of the pieces and their sizes. `None` for
-/// algorithms that can't be combined.
+/// The checksum of several pieces together, from the checksums and sizes of the pieces. `None` for algorithms that
+/// cannot be combined.
 pub(crate) fn combine(pieces: &[(Checksum, u64)]) -> Option<Checksum> {
     let algorithm = pieces.first()?.0.algorithm;
     let crc = match algorithm {
@@ -76,11 +76,11 @@ pub(crate) fn combine(pieces: &[(Checksum, u64)]) -> Option<Checksum> {
     for (checksum, size) in &pieces[1..] {
         combined = crc_fast::checksum_combine(crc, combined, number(checksum), *size);
     }
-    // The low bytes in network order.
+    // The low bytes, in network byte order.
     Some(Checksum { algorithm, value: combined.to_be_bytes()[8 - algorithm.bytes()..].to_vec() })
 }
 
-/// The checksum of the pieces' checksums: S3's COMPOSITE.
+/// The checksum of the pieces' checksums, which S3 calls COMPOSITE.
 pub(crate) fn composite(pieces: &[Checksum]) -> Option<Checksum> {
     let algorithm = pieces.first()?.algorithm;
     let mut hasher = Hasher::new(algorithm);
@@ -88,7 +88,7 @@ pub(crate) fn composite(pieces: &[Checksum]) -> Option<Checksum> {
     Some(hasher.finish())
 }
 
-/// The MD5 over the binary MD5s of parts.
+/// The MD5 of the binary MD5s of the parts.
 pub(crate) fn md5_of_md5s(md5s: impl Iterator<Item = [u8; 16]>) -> [u8; 16] {
     let mut md5 = Md5::new();
     md5s.for_each(|part| md5.update(part));
@@ -105,8 +105,8 @@ mod tests {
         digests.finish().checksums.remove(0)
     }
 
-    /// The check values of the CRC catalogue for "123456789", and what SHA (FIPS 180), MD5 (RFC 1321) and xxHash
-    /// (xxhsum 0.8.3) make of it.
+    /// The check values of the CRC catalogue for "123456789", and the hashes of that text by SHA (FIPS 180), MD5 (RFC
+    /// 1321) and xxHash (xxhsum 0.8.3).
     #[test]
     fn known_answers() {
         for (algorithm, value) in [

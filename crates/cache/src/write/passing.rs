@@ -1,4 +1,4 @@
-//! Requests that pass the cache by on their way to an S3 under store, and what they change there.
+//! Requests that bypass the cache on their way to an S3 under store, and the changes that they make there.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::locks::KeyGuard;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
-/// Holds a key still while a request that passes the cache by changes its object in the under store. Dropped without
-/// [`PassingChange::end`], it counts as one whose answer is not known: it may land at any time.
+/// Locks a key while a request that bypasses the cache changes its object in the under store. If it is dropped without
+/// [`PassingChange::end`], the result of the request is unknown: it may land at any time.
 #[must_use]
 pub struct PassingChange {
     worker: Arc<Worker>,
@@ -25,9 +25,9 @@ impl Worker {
         Ok(self.buckets.mount(bucket).await?.foreground.s3())
     }
 
-    /// `None` while the under store has another state of the object than clients know.
+    /// `None` while the under store has another state of the object than clients see.
     pub(crate) async fn begin_passing_change(self: Arc<Self>, path: ObjectPath) -> Result<Option<PassingChange>> {
-        // Nobody waits for what is on its way to the under store.
+        // Such a request does not wait for pending uploads of the key.
         if self.is_here(&path).await? {
             return Ok(None);
         }
@@ -53,7 +53,7 @@ impl PassingChange {
         self.worker.while_leased(request).await.map_err(ended)
     }
 
-    /// The under store has answered that it did or refused what it was asked for.
+    /// The under store has answered, so the request is either done or refused.
     pub async fn end(mut self) {
         self.worker.end_request(&self.path).await;
         self.has_ended = true;
@@ -66,8 +66,8 @@ impl Drop for PassingChange {
             self.worker.home.settle.mark(&self.path);
         }
         self.worker.home.positions.changed(&self.path, || Change::Unknown);
-        // After the mark, and before the locks: who reads the new fence sees the mark, and nobody keeps an older
-        // answer.
+        // After the mark, so that every reader of the new fence sees the mark. Before the locks are released, so that
+        // no reader caches an older answer.
         self.worker.home.fence.advance(&self.path);
     }
 }

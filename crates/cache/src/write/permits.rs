@@ -1,8 +1,8 @@
 //! Permits for requests that change the under store: only the home of a key sends them.
 //!
-//! The under store knows nothing of leases, so a request that is sent too late could change what the next home has
-//! written. A request is therefore polled only while the lease lasts, and given up when it ends. What has left by then
-//! lands within the settle time, which the next home waits.
+//! The under store knows nothing of leases, so a request that is sent too late could overwrite a write of the next
+//! home. A request is therefore polled only while the lease lasts, and given up when it ends. Everything sent by then
+//! lands within the settle time, and the next home waits that long.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,9 +13,9 @@ use forebay_ufs::ErrorKind;
 
 use crate::worker::Worker;
 
-/// The lease has ended before the request.
+/// The lease ended before the request did.
 pub(crate) struct LeaseEnded {
-    /// Whether anything of the request may have been sent.
+    /// Whether any part of the request may have been sent.
     may_be_sent: bool,
 }
 
@@ -45,7 +45,7 @@ impl Worker {
         while let Some(left) = lease().filter(|left| !left.is_zero()) {
             let mut ends = pin!(self.env.clock.sleep(left));
             let answer = poll_fn(|context| {
-                // A process that was stopped looks here first.
+                // A process that was suspended checks its lease first when it continues.
                 if lease() == Some(Duration::ZERO) {
                     return Poll::Ready(None);
                 }

@@ -1,4 +1,4 @@
-//! Writes: of objects put in one piece, and of those that multipart uploads complete.
+//! Writes of objects from a single PUT, and of those that multipart uploads complete.
 
 use std::sync::Arc;
 
@@ -22,35 +22,36 @@ use crate::worker::{Current, Located, Worker};
 use crate::write::change::{end_intent, intent, unnoted};
 use crate::{Attributes, Conditions, Error, ErrorKind, ListedObject, Mount, PutObject, Result, Written};
 
-/// The bytes of an object to be.
+/// The bytes of a new object.
 pub(crate) enum Source {
     Written(Writer),
     /// The parts of a multipart upload, in order.
     Parts(Vec<Object>),
 }
 
-/// An object that only its commit is missing for.
+/// A new object that is complete except for its commit.
 pub(crate) struct Pending {
     pub(crate) path: ObjectPath,
     pub(crate) policy: PathPolicy,
     pub(crate) source: Source,
-    /// Complete but for the time of the write.
+    /// Complete except for the time of the write.
     pub(crate) info: ObjectInfo,
     pub(crate) conditions: Conditions,
-    /// The bytes again, for the memory tier.
+    /// The same bytes, for the memory tier.
     pub(crate) small: Option<Bytes>,
-    /// What else the same commit changes: the end of a multipart upload.
+    /// Other changes in the same commit: the end of a multipart upload.
     pub(crate) with: Transaction,
 }
 
-/// What a write will be done as, after looking at the policy and the pinned space.
+/// How a write will be executed, according to the policy and the pinned space.
 pub(crate) struct Admission {
     pub(crate) mode: WriteMode,
     _reservation: Option<Reservation>,
 }
 
 impl Admission {
-    /// What is like an object that the under store has refused is not acknowledged before that has it.
+    /// The under store has refused a similar object. A write of this one is therefore acknowledged only when the under
+    /// store has it.
     pub(crate) fn unless_refused(self, worker: &Worker, path: &ObjectPath, storage_class: Option<&str>) -> Self {
         match self.mode {
             WriteMode::WriteBack if worker.home.refusals.concern(path, storage_class) => {
@@ -89,8 +90,8 @@ impl Worker {
     }
 
     /// # Errors
-    /// `AccessDenied` on a READ_ONLY path, `SlowDown` when pinned data fills its share, or the bucket's share of that,
-    /// and the policy rejects, `InsufficientStorage` when the object alone is larger than that.
+    /// `AccessDenied` on a READ_ONLY path. `SlowDown` when pinned data fills its share or the bucket's part of it, and
+    /// the policy rejects writes then. `InsufficientStorage` when the object alone exceeds that share.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
         match policy.write_mode {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
@@ -104,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// For bytes that are pinned already: refusing them would free nothing.
+    /// For bytes that are already pinned: refusing them would free nothing.
     pub(crate) fn admit_pinned(&self, policy: &PathPolicy, path: &ObjectPath) -> Result<Admission> {
         match policy.write_mode {
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => Ok(Admission { mode, _reservation: None }),
@@ -121,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// Why so many bytes can't be pinned now, or never can.
+    /// The error for bytes that cannot be pinned now, or that can never be pinned.
     pub(crate) fn pinned_full(&self, path: &ObjectPath, size: u64) -> Error {
         let largest = self.space.largest(self.store.usage().capacity_bytes);
         if size > largest {
@@ -141,13 +142,14 @@ impl Worker {
         )
     }
 
-    /// Must not be dropped before it has ended.
+    /// The caller must not drop this before it has ended.
     pub(crate) async fn write(&self, pending: Pending, mount: &Mount, admission: &Admission) -> Result<Written> {
         let _kept = self.buckets.keep(&pending.path.bucket).await?;
         match admission.mode {
             WriteMode::WriteBack => self.write_back(pending, mount, State::Dirty).await,
             WriteMode::Transient => self.write_back(pending, mount, State::Transient).await,
-            // In a box, which the under store takes far longer than: else the future of every write is larger.
+            // Boxed, because it would make the future of every write larger. The under store takes far longer than the
+            // allocation.
             WriteMode::WriteThrough => self.write_through(pending, mount, true).boxed().await,
             WriteMode::NoCache => self.write_through(pending, mount, false).boxed().await,
             WriteMode::ReadOnly => Err(Error::new(ErrorKind::AccessDenied, "the path is READ_ONLY")),
@@ -167,7 +169,7 @@ impl Worker {
         let staged = source.stage(&self.store, object).await?;
         let mut transaction = Transaction { durability: policy.durability, ..with };
         transaction.local.publish.push(staged);
-        // Both in one group commit.
+        // Both share one group commit.
         let noted = self.home.write_times.note(info.last_modified_ms);
         let (changed, noted) = join(self.change_record(&path, &current, Some(&record), transaction), noted).await;
         changed?;
@@ -203,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// What the under store is known to hold, and since when it lacks something.
+    /// What the under store is known to hold, and since when it lacks a version.
     pub(crate) fn base_and_age(
         &self,
         path: &ObjectPath,
@@ -216,18 +218,19 @@ impl Worker {
                 State::Dirty | State::Tombstone => (record.base.clone(), (record.dirty_since, record.dirty_since_ms)),
                 State::Transient | State::Conflict => (Base::Unknown, now),
             },
-            // A tag that is past its time says nothing: somebody may have written since, before this write.
+            // An ETag that has outlived its TTL proves nothing: another client may have written since, before this
+            // write.
             None => (self.fresh_remote_etag(path, policy).map_or(Base::Unknown, Base::Present), now),
         }
     }
 
-    /// Acknowledged when the under store has it. A failure leaves nothing here, and nothing there unless the answer was
-    /// lost; but what takes the place of an object that can't be read stays here.
+    /// Acknowledged when the under store has the object. A failure leaves nothing here, and nothing there unless the
+    /// answer was lost. There is one exception: a write that replaces an unreadable object stays here.
     async fn write_through(&self, pending: Pending, mount: &Mount, keep: bool) -> Result<Written> {
         let path = pending.path.clone();
         let upload_guard = self.home.upload_locks.lock(&path).await?;
         let (lock, current, left) = self.lock_when_persisted(&path, &upload_guard).await?;
-        // Not where an upload in parts is completed: repeated, that is answered without a look at the under store.
+        // Not for the completion of a multipart upload: its retry is answered without asking the under store.
         if left == Left::Unreadable && pending.with.writes.is_empty() {
             drop(lock);
             let instead = async {
@@ -235,7 +238,7 @@ impl Worker {
                 self.persist_for_client(&path, &upload_guard).await?;
                 Ok(written)
             };
-            // In a box: it is rare, and would make every write's future larger.
+            // Boxed: this is rare, and would make the future of every write larger.
             return instead.boxed().await;
         }
         let Pending { policy, source, mut info, conditions, small, with, .. } = pending;
@@ -262,7 +265,7 @@ impl Worker {
         let mut transaction = Transaction { durability, ..with };
         transaction.writes.push(end_intent(&path));
         if keep {
-            // With its tag from the beginning: without one, a reader would take it for outdated.
+            // With its remote ETag from the start: without one, a reader would treat the copy as stale.
             transaction.local.publish.push(staged.with_annex(&annex.encode()));
         } else if current.record.is_some() {
             transaction.local.forget.push(Self::store_key(&path));
@@ -279,14 +282,16 @@ impl Worker {
         Ok(written(&info))
     }
 
-    /// Before a request for the key goes to the under store. Drops a clean copy, durably: a crash in between must not
-    /// bring the old version back. Also when no copy is here: one that was evicted is still in a log, where the next
-    /// start would find it. And notes the request: after a crash, nothing follows it before it can no longer land.
-    /// Where no record is, that is said too: one of a write that got no answer, because its disk could not sync, may be
-    /// there after the next start.
+    /// Prepares a request for the key to the under store.
     ///
-    /// `write` is what is sent, if it is an object. Where something else waits that the under store refuses, it is told
-    /// by that whether this one has landed.
+    /// It drops a clean copy durably, because a crash must not bring the old version back. It does so even when no copy
+    /// is here, since an evicted one is still in a log, where the next start would find it. It records the request as a
+    /// write intent: after a crash, nothing follows the request until it can no longer land. If the key has no record,
+    /// it commits that, too: the record of a write that was not acknowledged, because its disk could not sync, may
+    /// exist after the next start.
+    ///
+    /// `write` is the generation that is sent, if it is an object. If another version waits because the under store
+    /// refuses it, this generation later shows whether the write has landed.
     pub(crate) async fn announce(&self, path: &ObjectPath, current: &Current, write: Option<Generation>) -> Result<()> {
         self.home.fence.advance(path);
         let passing = match (current.waits(), write) {
@@ -304,19 +309,20 @@ impl Worker {
         Ok(())
     }
 
-    /// `error` is what the under store answered to a request of a client.
+    /// `error` is the under store's answer to a client's request.
     pub(crate) async fn write_failed(&self, path: &ObjectPath, error: forebay_ufs::Error) -> Error {
         if error.kind == forebay_ufs::ErrorKind::Ambiguous {
             self.home.settle.mark(path);
         } else {
             self.end_request(path).await;
         }
-        // After the mark: who reads the new fence sees that too.
+        // After the mark, so that every reader of the new fence sees the mark.
         self.home.fence.advance(path);
         error.into()
     }
 
-    /// Nothing is on its way any more. Losing this makes the key's next write wait, and no more.
+    /// Records that no request is in flight. If this record is lost, the key's next write waits, and nothing worse
+    /// happens.
     pub(crate) async fn end_request(&self, path: &ObjectPath) {
         match self.is_still_told_by(path).await {
             Ok(false) => {}
@@ -330,7 +336,7 @@ impl Worker {
         }
     }
 
-    /// Whether what waits for the under store has to know which writes went past it.
+    /// Whether the version that waits for the under store must know which writes bypassed it.
     pub(crate) async fn is_still_told_by(&self, path: &ObjectPath) -> Result<bool> {
         Ok(self.passing_write(path).await?.is_some() && self.current(path).await?.waits())
     }
@@ -347,8 +353,8 @@ impl Worker {
         Err(Error { retry_after: Some(wait), ..Error::new(ErrorKind::SlowDown, context) })
     }
 
-    /// Checks the conditions of a write against what it would replace, and says what must hold in the under store
-    /// for them to hold there as well.
+    /// Checks the conditions of a write against the version that it would replace. Returns the condition that must hold
+    /// in the under store for the client's conditions to hold there, too.
     pub(crate) async fn check_write(
         &self,
         path: &ObjectPath,
@@ -379,7 +385,7 @@ impl Worker {
     }
 }
 
-/// An object's description, before its time is known.
+/// An object's description, before its time is set.
 pub(crate) fn described(size: u64, etag: ETag, checksums: Checksums, attributes: Attributes) -> ObjectInfo {
     let Attributes { headers, user, tags } = attributes;
     ObjectInfo { headers, user, tags, checksums, ..ObjectInfo::new(size, etag, 0) }

@@ -1,4 +1,4 @@
-//! Bodies on their way in: hashed, verified and appended to the store as they arrive.
+//! Incoming bodies: hashed, verified and appended to the store as they arrive.
 
 use bytes::Bytes;
 use forebay_store::{Class, Writer};
@@ -10,13 +10,13 @@ use crate::worker::Worker;
 use crate::write::digests::{Digested, Digests};
 use crate::{Error, ErrorKind, Incoming, Result};
 
-/// A verified body whose bytes are in the store and that nobody sees yet.
+/// A verified body. Its bytes are in the store, and not visible yet.
 pub(crate) struct Received {
     pub(crate) writer: Writer,
     pub(crate) size: u64,
     pub(crate) md5: [u8; 16],
     pub(crate) checksums: Vec<Checksum>,
-    /// The bytes, when they are few enough for the memory tier; the same that the writer has.
+    /// The bytes, if they are few enough for the memory tier. The writer has the same bytes.
     pub(crate) small: Option<Bytes>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Received {
 pub(crate) const ALGORITHM_DEFAULT: Algorithm = Algorithm::Crc64Nvme;
 
 impl Worker {
-    /// Holds no more of a body than has come, and of a large one no more than an extent: its client may be slow.
+    /// Holds only the bytes that have arrived, and at most one extent of a large body, because the client may be slow.
     ///
     /// # Errors
     /// What is wrong with the body: `IncompleteBody`, `BadDigest`, `PayloadHashMismatch`, `ChecksumMismatch`,
@@ -59,7 +59,7 @@ impl Worker {
     }
 }
 
-/// What to compute: what the client gives or announces, and S3's default when that is nothing.
+/// The algorithms to compute: those that the client gives or announces, or S3's default if there are none.
 fn algorithms(body: &Incoming, also: Option<Algorithm>) -> Vec<Algorithm> {
     let given = body.checksums.iter().map(|checksum| checksum.algorithm);
     let mut algorithms: Vec<_> = given.chain(body.compute.iter().copied()).chain(also).collect();

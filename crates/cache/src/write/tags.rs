@@ -33,7 +33,8 @@ impl Worker {
         }
     }
 
-    /// Where the object is not in the under store yet, its tags go there with it; elsewhere they go there now.
+    /// If the under store does not have the object yet, the tags are uploaded with it. Otherwise they are set there
+    /// now.
     pub(crate) async fn set_tags(&self, path: &ObjectPath, tags: Tags) -> Result<()> {
         check(&tags)?;
         let policy = self.policies.resolve(path);
@@ -43,7 +44,7 @@ impl Worker {
         if self.retag_here(path, &tags).await? {
             return Ok(());
         }
-        // Only what goes to the under store waits for what is on its way there.
+        // Only a request to the under store waits for pending uploads of the key.
         let _upload = self.home.upload_locks.lock(path).await?;
         let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
@@ -67,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Whether the object is one that the under store does not have yet, and has the tags now.
+    /// Sets the tags if the under store does not have the object yet. Returns whether it did.
     async fn retag_here(&self, path: &ObjectPath, tags: &Tags) -> Result<bool> {
         let _lock = self.home.locks.lock(path).await?;
         let current = self.current(path).await?;
@@ -76,7 +77,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// A new generation with the same bytes and time.
+    /// Commits a new generation with the same bytes and time.
     async fn retag(
         &self,
         path: &ObjectPath,

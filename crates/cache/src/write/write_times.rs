@@ -1,5 +1,5 @@
-//! The times of writes. None is before that of an earlier write, however the clock jumps, and whether the process was
-//! restarted in between: who compares times must not take a newer object for an older one.
+//! The times of writes. A write never gets an earlier time than a previous one, even when the clock jumps or the
+//! process restarts. Otherwise a client that compares times would take a newer object for an older one.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 
 use crate::{Error, ErrorKind, Result};
 
-/// How far the time that is noted is ahead of the write that notes it: so often it is written, and so much too late may
-/// be what is written right after a crash.
+/// How far the recorded time is ahead of the write that records it. The time is recorded once per interval of this
+/// length, and right after a crash the times of writes may be late by as much.
 const AHEAD_MS: u64 = 1000;
 
-/// A time that is so far ahead of the clock at a start was taken from a clock that was wrong then: better to go back
-/// once than to give all writes the same time for years.
+/// A recorded time that is further ahead of the clock at a start came from a wrong clock. It is better to go back once
+/// than to give all writes the same time for years.
 const BELIEVED_MS: u64 = 24 * 60 * 60 * 1000;
 
 pub(crate) struct WriteTimes {
     env: Env,
     catalog: Arc<dyn Catalog>,
-    /// The last time that was given.
+    /// The last time that was assigned.
     last_ms: AtomicU64,
-    /// What is noted in the catalog: no time beyond it may be shown before that is.
+    /// The time that is recorded in the catalog. No later time may become visible before it is recorded.
     noted_ms: AtomicU64,
     noting: AsyncMutex<()>,
 }
@@ -66,18 +66,18 @@ impl WriteTimes {
         Ok(())
     }
 
-    /// There is a write of this time.
+    /// Learns of a write with this time.
     pub(crate) fn seen(&self, time_ms: u64) {
         self.last_ms.fetch_max(time_ms, Ordering::SeqCst);
     }
 
-    /// The time of a write that is made now. It is to be given to [`WriteTimes::note`] before anybody sees it.
+    /// The time of a write that is made now. Pass it to [`WriteTimes::note`] before the write becomes visible.
     pub(crate) fn next(&self) -> u64 {
         let now = self.env.clock.unix_ms();
         self.last_ms.fetch_max(now, Ordering::SeqCst).max(now)
     }
 
-    /// Sees to it that the next start knows of this time.
+    /// Makes sure that the next start knows of this time.
     ///
     /// # Errors
     /// `Unavailable`, whatever the reason: the write itself may be done.
@@ -92,7 +92,7 @@ impl WriteTimes {
         Ok(())
     }
 
-    /// What is to be committed so that the next start knows of this time; `None` if it does.
+    /// What to commit so that the next start knows of this time; `None` if it knows already.
     pub(crate) async fn begin_note(&self, time_ms: u64) -> Option<Note<'_>> {
         let is_noted = || time_ms <= self.noted_ms.load(Ordering::SeqCst);
         if is_noted() {
@@ -103,7 +103,8 @@ impl WriteTimes {
     }
 }
 
-/// A time that is about to be noted. There is one at a time: an earlier one must not be committed behind a later one.
+/// A time that is about to be recorded. There is only one at a time, so that an earlier time is never committed after a
+/// later one.
 pub(crate) struct Note<'a> {
     times: &'a WriteTimes,
     ahead_ms: u64,
@@ -116,7 +117,7 @@ impl Note<'_> {
         ValueWrite { key: Bytes::from_static(LAST_WRITE_KEY), value }
     }
 
-    /// After its commit.
+    /// Call this after the commit.
     pub(crate) fn end(self) {
         self.times.noted_ms.store(self.ahead_ms, Ordering::SeqCst);
     }

@@ -1,29 +1,29 @@
-//! The uploads of a bucket are shared by its directories, as those of an under store are by its buckets: a tenant, or a
-//! job, that leaves a long backlog must not hold up the others. A directory is what comes before the first slash of a
-//! key; keys without one have one of their own. Directories are told apart by a short hash, so that there are never
-//! many groups: two that share one also share its turns.
+//! The directories of a bucket share its uploads, just as the buckets of an under store share theirs. A tenant or a job
+//! that leaves a long backlog must not delay the others. A directory is the part of a key before its first slash. Keys
+//! without a slash form one directory of their own. Directories are grouped by a short hash, which limits the number of
+//! groups. Two directories in one group share its turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_types::{Generation, ObjectPath};
 
-/// By age.
+/// Sorted by age.
 pub(super) type Ready = BTreeSet<(Generation, ObjectPath)>;
 
 /// The group of a directory.
 pub(super) type GroupId = u8;
 
-/// All groups are looked at for each upload.
+/// Each upload examines all groups.
 pub(super) const GROUPS_MAX: GroupId = 64;
 
 #[derive(Default)]
 struct Group {
     ready: Ready,
-    /// Uploads under way.
+    /// Uploads in flight.
     running: usize,
 }
 
-/// What is ready in a bucket.
+/// The ready objects of a bucket.
 #[derive(Default)]
 pub(super) struct Directories {
     groups: BTreeMap<GroupId, Group>,
@@ -50,7 +50,7 @@ impl Directories {
         self.groups.values().all(|group| group.ready.is_empty())
     }
 
-    /// The one whose turn it is: the oldest of the group that has least under way. Or the newest of all.
+    /// The next object: the oldest of the group with the fewest uploads in flight, or the newest of all.
     pub(super) fn next(&self, is_newest: bool) -> Option<(GroupId, &(Generation, ObjectPath))> {
         let groups = self.groups.iter();
         if is_newest {
@@ -60,7 +60,7 @@ impl Directories {
         first.min().map(|(_, place, id)| (id, place))
     }
 
-    /// Takes what [`Directories::next`] shows.
+    /// Takes the object that [`Directories::next`] returns.
     pub(super) fn take(&mut self, is_newest: bool) -> Option<ObjectPath> {
         let (id, place) = self.next(is_newest)?;
         let place = place.clone();

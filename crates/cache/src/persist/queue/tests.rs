@@ -125,7 +125,7 @@ fn objects_of_a_megabyte_are_under_way_half_as_often() {
     assert_eq!(take_all(&queue).len(), 128);
 }
 
-/// What waits is written again: it goes where its new size belongs, and is counted so.
+/// A waiting object is overwritten: it moves to the lane of its new size and is counted there.
 #[test]
 fn an_object_that_has_grown_while_it_waited_is_large() {
     let (queue, clock) = queue();

@@ -1,9 +1,9 @@
-//! What earlier processes may have sent.
+//! Requests that earlier processes may have sent.
 //!
-//! A start does not know which requests were under way when the last process ended: nothing is sent for what it finds
-//! before they can land no more. Processes that end before that would wait for ever. So how long was waited is noted in
-//! the catalog, and the next start waits for the rest alone. Generations tell what a note is about: a start gives out
-//! higher ones than all before it.
+//! A start does not know which requests were in flight when the last process ended. It sends nothing for the keys that
+//! it finds until these requests can no longer land. Processes that end earlier than that would wait forever. The
+//! catalog therefore records how long they have waited, and the next start waits only for the rest. Generations show
+//! which keys a note covers: a start issues higher ones than all starts before it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use forebay_catalog::records;
 use forebay_types::Generation;
 use serde::{Deserialize, Serialize};
 
-/// Starts that are told apart. Where there are more, the last of them wait as long as the one that must wait longest.
+/// Starts that are distinguished. With more starts, the last of them wait as long as the one that must wait longest.
 const STRETCHES_MAX: usize = 32;
 
-/// A process that lives shorter than this part of the settle time brings its successors nothing.
+/// A process that lives for less than this part of the settle time records no progress for its successors.
 const STEPS: u32 = 16;
 
-/// As the catalog has it, about generations below `before` that are not below the one before it in the list: nothing
-/// was sent for them for so long, or all that was sent has been answered, and then it is the whole period.
+/// An entry in the catalog, for generations below `before` that are not below the `before` of the previous entry.
+/// Nothing was sent for them for `waited_ms`. If everything that was sent has been answered, `waited_ms` is the whole
+/// period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Waited {
@@ -32,45 +33,46 @@ struct Waited {
 #[derive(Debug)]
 struct Stretch {
     before: Generation,
-    /// Before this start.
+    /// Time waited before this start.
     waited: Duration,
-    /// Hashes of the keys: there may be millions. Two that share one only wait longer than they must.
+    /// Hashes of the keys, of which there may be millions. Two keys with the same hash only wait longer than they must.
     keys: HashSet<u64>,
-    /// Whether anything may be sent for them, or there are none. The catalog does not say then that nothing was sent.
+    /// Whether requests may be sent for these keys, or there are none. The catalog then no longer says that nothing was
+    /// sent.
     is_over: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Earlier {
-    /// Of this process. Whatever an earlier one has sent was sent before.
+    /// Start of this process. Earlier processes sent their requests before it.
     began: Duration,
     period: Duration,
-    /// In the order of time. The last one ends with this start.
+    /// In order of time. The last one ends with this start.
     stretches: Vec<Stretch>,
-    /// It may have been any key: what would tell is lost, and with it perhaps what the catalog said of waiting.
+    /// Any key may have a request: the record of it is lost, and perhaps also how long the catalog said to wait.
     is_about_all: bool,
-    /// What the catalog says.
+    /// The note in the catalog.
     noted: Option<Bytes>,
 }
 
-/// What is to be noted, and what may be sent after that.
+/// A note to write, and what may be sent after it.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) note: Option<Bytes>,
-    /// Whether the catalog says so.
+    /// Whether the catalog contains the note.
     pub(super) is_noted: bool,
-    /// Whether the note takes back what was noted before: then it must not be lost.
+    /// Whether the note withdraws an earlier one. Such a note must not be lost.
     pub(super) takes_back: bool,
-    /// Until the next step.
+    /// Pause until the next step.
     pub(super) pause: Duration,
     at: Duration,
 }
 
 impl Earlier {
-    /// `start` is a generation above all that were given out before, and `noted` what the catalog says.
+    /// `start` is a generation above all that were issued before. `noted` is the note in the catalog.
     pub(super) fn new(began: Duration, period: Duration, start: Generation, noted: Option<Bytes>) -> Self {
         let waited = noted.as_deref().map_or_else(Vec::new, decode);
-        // A counter that was repaired may have gone back.
+        // A repaired counter may have gone back.
         let known = waited.into_iter().filter(|one| one.before < start);
         let stretches = known.chain([Waited { before: start, waited_ms: 0 }]).map(|one| Stretch {
             before: one.before,
@@ -81,7 +83,7 @@ impl Earlier {
         Self { began, period, stretches: stretches.collect(), is_about_all: false, noted }
     }
 
-    /// Something of this generation may be on its way; of any when there is none.
+    /// A request of this generation may be in flight. `None`: the generation is unknown.
     pub(super) fn mark(&mut self, hash: u64, generation: Option<Generation>) {
         let last = self.stretches.len() - 1;
         let of_generation = |generation| self.stretches.iter().position(|stretch| generation < stretch.before);
@@ -93,7 +95,7 @@ impl Earlier {
         self.is_about_all = true;
     }
 
-    /// When something may be sent for a key, if that is not now.
+    /// When requests may be sent for a key, or `None` if that is now.
     pub(super) fn until(&self, hash: impl FnOnce() -> u64, now: Duration) -> Option<Duration> {
         let all = (self.is_about_all && now < self.all_until()).then(|| self.all_until());
         if self.stretches.iter().all(|stretch| stretch.is_over) {
@@ -112,12 +114,12 @@ impl Earlier {
         self.began + self.period.saturating_sub(stretch.waited)
     }
 
-    /// Whether what an earlier process has sent can land no more.
+    /// Whether requests of earlier processes can no longer land.
     pub(super) fn is_over(&self, now: Duration) -> bool {
         self.stretches.iter().all(|stretch| stretch.is_over) && !(self.is_about_all && now < self.all_until())
     }
 
-    /// What is to be noted now; `None` when all is over, and the catalog says so.
+    /// The note to write now. `None` when everything is over and the catalog says so.
     pub(super) fn step(&self, now: Duration) -> Option<Step> {
         let note = self.note(now, None);
         if self.is_over(now) && note == self.noted {
@@ -134,7 +136,7 @@ impl Earlier {
         })
     }
 
-    /// What is over may be sent from now on. It is noted before, if it can be.
+    /// Allows requests for everything that is over. The note is written first, if possible.
     pub(super) fn done(&mut self, step: Step) {
         let (began, period) = (self.began, self.period);
         for stretch in &mut self.stretches {
@@ -148,12 +150,13 @@ impl Earlier {
         }
     }
 
-    /// Whether the whole settle time is over, whatever the catalog says of it.
+    /// Whether the whole settle time is over, whatever the catalog says.
     pub(super) fn is_waited_out(&self, now: Duration) -> bool {
         self.all_until() <= now
     }
 
-    /// What the catalog is to say. `quiet` is a generation above all that were given out, when nothing is on its way.
+    /// The note for the catalog. `quiet` is a generation above all that were issued, and is given when no request is in
+    /// flight.
     pub(super) fn note(&self, now: Duration, quiet: Option<Generation>) -> Option<Bytes> {
         let waited = self.stretches.iter().map(|stretch| {
             let may_be_sent = stretch.is_over_at(now, self.began, self.period);
@@ -164,7 +167,7 @@ impl Earlier {
             };
             Waited { before: stretch.before, waited_ms: waited.min(self.period).as_millis() as u64 }
         });
-        // What was written since the start may replace what still has to wait.
+        // A version that was written since the start may replace one that still has to wait.
         let is_over = self.stretches.iter().all(|stretch| stretch.is_over_at(now, self.began, self.period));
         let own_waited = if is_over { self.period } else { self.period.min(now.saturating_sub(self.began)) };
         let own = quiet.map(|before| Waited { before, waited_ms: own_waited.as_millis() as u64 });
@@ -178,9 +181,9 @@ impl Stretch {
     }
 }
 
-/// `None` when there is nothing to say.
+/// `None` when there is nothing to record.
 fn encode(mut waited: Vec<Waited>) -> Option<Bytes> {
-    // What nobody waited for needs no word behind the others, and neighbours that waited as long are one.
+    // A last entry without any waiting says nothing, and adjacent entries with the same time are merged.
     while waited.pop_if(|last| last.waited_ms == 0).is_some() {}
     waited.dedup_by(|next, one| {
         let is_same = next.waited_ms == one.waited_ms;
@@ -197,7 +200,7 @@ fn encode(mut waited: Vec<Waited>) -> Option<Bytes> {
     (!waited.is_empty()).then(|| records::encode_json(&waited))
 }
 
-/// Who can't read how long was waited waits from the beginning.
+/// If the note cannot be read, the start waits for the whole period.
 fn decode(bytes: &[u8]) -> Vec<Waited> {
     records::decode_json("settle time", bytes).unwrap_or_else(|error| {
         tracing::warn!(%error, "what waits for the under store waits for the whole settle time again");

@@ -1,4 +1,4 @@
-//! Notes in the catalog how long was waited, so that the next start need not begin anew.
+//! Records in the catalog how long this process has waited, so that the next start does not wait from the beginning.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::worker::Worker;
 use crate::write::change::end_intent;
 use crate::{Error, ErrorKind, Result, to_the_end};
 
-/// A note that takes longer is tried again: a disk may stand still, and another one take it.
+/// A note that takes longer is retried, because one disk may have stalled and another may accept it.
 const NOTE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Worker {
-    /// Notes how long was waited, so that the next start need not begin anew, and lets go what can land no more.
+    /// Records how long this process has waited, and releases keys whose requests can no longer land.
     pub(crate) async fn settle_loop(self: Arc<Self>) {
         while let Some(step) = self.home.settle.step() {
             let pause = step.pause;
@@ -51,8 +51,8 @@ impl Worker {
             };
             if let Err(error) = noted {
                 tracing::warn!(%error, "how long was waited for requests of earlier processes could not be noted");
-                // What a disk can't note had better go where it is safe, while it can be read. A full one has changed
-                // nothing.
+                // If a failed disk cannot record the note, its data should go where it is safe while it can be read. A
+                // full disk has changed nothing.
                 let now = self.env.clock.monotonic();
                 if error.kind == ErrorKind::SlowDown || !self.home.settle.earlier.lock().is_waited_out(now) {
                     return;
@@ -64,7 +64,7 @@ impl Worker {
         self.home.settle.earlier.lock().done(step);
     }
 
-    /// From here on the catalog says nothing of waiting. The next start waits for all that it finds.
+    /// Removes the note. The next start waits for everything that it finds.
     pub(crate) async fn forget_settled(&self) -> Result<()> {
         let mut has_gained = self.home.settle.has_gained.lock().await;
         *has_gained = true;
@@ -83,9 +83,9 @@ impl Worker {
         Ok(())
     }
 
-    /// At a stop. When the under store has end_intent all requests, the next start need not wait for any.
+    /// Called at a stop. When the under store has answered all requests, the next start does not have to wait.
     pub(crate) async fn note_answered(&self) -> Result<()> {
-        // First: who holds a key's lock from here on sends nothing.
+        // Must come first: from here on, a task that gets a key's lock sends nothing.
         self.home.settle.is_closed.store(true, Ordering::SeqCst);
         let now = self.env.clock.monotonic();
         let is_answered =
@@ -98,7 +98,8 @@ impl Worker {
         self.note_settled(note, Durability::Fsync).await
     }
 
-    /// Ends the requests that are noted, unless one of them may still land. Nothing is on its way that is not noted.
+    /// Ends all recorded write intents, unless one of the requests may still land. Every request in flight has an
+    /// intent.
     async fn end_requests(&self, now: Duration) -> Result<bool> {
         let mut range = records::all_requests_range();
         while let Some(found) = self.next_records(&mut range).await? {
