@@ -90,7 +90,8 @@ async fn service() -> S3Service {
     let mounts = Mounts { mounts: BTreeMap::from([(bucket, mount)]), root: None, background_root: None };
     let rule = |path, mode| PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path(path) };
     let policies = vec![rule("/bucket/t", WriteMode::Transient), rule("/bucket/b", WriteMode::WriteBack)];
-    let parts = Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies };
+    let parts =
+        Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies, copies: None };
     let cache = Cache::open(parts, &mut registry).await.expect("a new store");
     let root = RootUser { access_key: "root".to_owned(), secret_key: Secret::new("root secret") };
     let users = Users::open(root, Some(users_file().clone())).expect("a valid file");

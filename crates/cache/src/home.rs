@@ -14,6 +14,7 @@ use forebay_env::{Env, HashState};
 use forebay_store::Store;
 use forebay_types::{BucketName, ObjectPath};
 
+use crate::copies::WantedCopies;
 use crate::list::positions::Positions;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::metrics::Metrics;
@@ -50,6 +51,8 @@ pub(crate) struct Home {
     pub(crate) persist_events: PersistEvents,
     pub(crate) doubt: Doubt,
     pub(crate) missing: Missing,
+    /// Bytes of keys at home here that are still at other workers.
+    pub(crate) copies: WantedCopies,
     /// How often slots were lost.
     pub(crate) losses: AtomicU64,
 }
@@ -100,6 +103,7 @@ impl Home {
             persist_events: PersistEvents::default(),
             doubt: Doubt::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
+            copies: WantedCopies::new(env.clone()),
             losses: AtomicU64::new(0),
         })
     }

@@ -3,6 +3,7 @@
 
 mod buckets;
 mod conditions;
+mod copies;
 mod error;
 mod fair_share;
 #[cfg(feature = "fuzz")]
@@ -32,10 +33,11 @@ use std::sync::Arc;
 
 use forebay_catalog::SlotSet;
 use forebay_env::SPANS;
-use forebay_types::{BucketName, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
+use forebay_types::{BucketName, Generation, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
 use forebay_ufs::S3Target;
 use tracing::Instrument;
 
+pub use copies::{Copies, HeldBytes};
 pub use error::{Error, ErrorKind, LostPart, Result};
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
@@ -95,6 +97,12 @@ impl Cache {
     /// Copies an object of up to 5 GiB.
     pub async fn copy(&self, request: CopyObject) -> Result<Written> {
         self.worker.copy(request).await
+    }
+
+    /// Bytes of one generation, for another worker: `key` is that of the record which names them. `None`: this worker
+    /// does not have all of them.
+    pub async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
+        self.worker.held(key, generation).await
     }
 
     /// Lists keys and common prefixes in byte order.
@@ -301,6 +309,9 @@ pub struct Status {
     /// Objects and deletes that the under store refuses, see [`Cache::undeliverable`].
     #[serde(default)]
     pub undeliverable: u64,
+    /// Objects and parts of keys at home here whose bytes are still to be fetched from other workers.
+    #[serde(default)]
+    pub copies_wanted: u64,
     /// Acknowledged objects whose bytes the start found missing, because a directory was forgotten or a file is gone.
     #[serde(default)]
     pub missing_objects: u64,

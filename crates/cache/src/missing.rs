@@ -42,7 +42,13 @@ impl Missing {
         self.change_parts(|parts| drop(parts.insert(upload_id, numbers)));
     }
 
-    /// The part was uploaded again.
+    pub(crate) fn add_part(&self, upload_id: &str, number: u32) {
+        self.change_parts(|parts| {
+            parts.entry(upload_id.to_owned()).or_default().insert(number);
+        });
+    }
+
+    /// The part was uploaded again, or another worker has it.
     pub(crate) fn remove_part(&self, upload_id: &str, number: u32) {
         if self.parts_count() > 0 {
             self.change_parts(|parts| {

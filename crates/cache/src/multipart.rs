@@ -112,6 +112,7 @@ impl Worker {
             etag: ETag::from_md5(received.md5),
             checksums: Checksums { kind: ChecksumKind::FullObject, values: received.checksums },
             last_modified_ms: self.home.write_times.next(),
+            holders: self.holders(),
         };
         let object = forebay_store::NewObject {
             key: key.clone(),

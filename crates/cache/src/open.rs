@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::{Buckets, stranded};
+use crate::copies::{Copies, FETCHES_MAX};
 use crate::home::{Ground, Home};
 use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::metrics::Metrics;
@@ -34,6 +35,8 @@ pub struct Parts {
     /// The rules of the configuration. They are stored when the catalog holds none yet, or when they differ from the
     /// configuration of the last start.
     pub policies: Vec<PolicyRule>,
+    /// The bytes that other workers have. `None` where there are no others.
+    pub copies: Option<Arc<dyn Copies>>,
 }
 
 /// The background work.
@@ -63,7 +66,7 @@ impl Cache {
     /// `InvalidArgument` for rules that can't hold; `NoSuchBucket` when objects of a bucket wait here that has neither
     /// a mount nor an under store; whatever the catalog answers.
     pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
-        let Parts { env, store, catalog, mounts, settings, policies } = parts;
+        let Parts { env, store, catalog, mounts, settings, policies, copies } = parts;
         stranded::check(catalog.as_ref(), &mounts).await?;
         let hasher = HashState::new(env.random.as_ref());
         let generations = catalog.generations(env.clock.unix_ms()).await?;
@@ -106,16 +109,18 @@ impl Cache {
         worker.gain_all().await?;
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
-        let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });
+        let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker, copies.as_ref())) });
         Ok(Self { worker, tasks })
     }
 }
 
-fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
+fn start_tasks(worker: &Arc<Worker>, copies: Option<&Arc<dyn Copies>>) -> Vec<Task<()>> {
     let background = &worker.env.background;
     let persisters = (0..worker.home.queue.uploads_max()).map(|_| background.spawn(Arc::clone(worker).persist_loop()));
     let mut tasks: Vec<_> = persisters.collect();
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
+    let copies = copies.into_iter().flat_map(|copies| (0..FETCHES_MAX).map(|_| Arc::clone(copies)));
+    tasks.extend(copies.map(|copies| forebay_env::spawn(Arc::clone(worker).fetch_loop(copies))));
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).settle_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));
@@ -138,6 +143,7 @@ impl Worker {
             oldest_dirty_age_ms: self.oldest_dirty_age_ms(),
             conflicts: counts.conflicts,
             undeliverable: self.home.refusals.undeliverable(),
+            copies_wanted: self.home.copies.count() as u64,
             missing_objects: self.home.missing.count() as u64,
             missing_parts: self.home.missing.parts_count() as u64,
             pinned_bytes: usage.pinned_bytes,

@@ -43,6 +43,9 @@ const CONDITION_TRIES: usize = 4;
 /// take longer than asking.
 const ASK_FIRST_BYTES: u64 = 8 << 20;
 
+/// The pause before a retry of an object whose bytes are at another worker. Once they are here, it is retried at once.
+const ELSEWHERE_PAUSE: Duration = Duration::from_secs(30);
+
 /// The bytes of an object in the store, for an upload. Each read verifies them, so damaged bytes never leave.
 pub(crate) struct StoreSource {
     object: Object,
@@ -92,6 +95,8 @@ pub(crate) enum Failure {
     Unsettled(Duration),
     /// The object was overwritten during the upload, and its bytes are gone.
     Replaced,
+    /// The bytes are still at another worker.
+    Elsewhere,
 }
 
 impl From<Error> for Failure {
@@ -110,6 +115,7 @@ impl From<Failure> for Error {
                 Self::new(ErrorKind::SlowDown, context)
             }
             Failure::Replaced => Self::new(ErrorKind::SlowDown, "the object was written again while it was sent"),
+            Failure::Elsewhere => Self::new(ErrorKind::Unavailable, "the bytes are at another worker still"),
         }
     }
 }
@@ -183,6 +189,10 @@ impl Worker {
             }
             Err(Failure::Replaced) => {
                 self.home.queue.failed(path, Blame::Nobody(Duration::ZERO));
+                return;
+            }
+            Err(Failure::Elsewhere) => {
+                self.home.queue.failed(path, Blame::Nobody(ELSEWHERE_PAUSE));
                 return;
             }
             Err(Failure::Local(error)) => {
@@ -389,7 +399,7 @@ impl Worker {
             Ok(Done::Superseded) => ("superseded", None),
             Err(Failure::UnderStore(error)) => ("failed", Some(format!("the under store: {error}"))),
             Err(Failure::Local(error)) => ("failed", Some(error.to_string())),
-            Err(Failure::Unsettled(_) | Failure::Replaced) => return,
+            Err(Failure::Unsettled(_) | Failure::Replaced | Failure::Elsewhere) => return,
         };
         let event = PersistEvent {
             time_ms: self.env.clock.unix_ms(),
@@ -470,7 +480,13 @@ impl Worker {
             let context = format!("generation {} of {path} is not in the store", record.generation);
             Error::new(ErrorKind::Corrupt, context)
         };
-        let object = object.ok_or_else(missing)?;
+        let object = match object {
+            None if self.may_be_elsewhere(&record.holders) => {
+                self.home.copies.add(Self::store_key(path), path);
+                return Err(Failure::Elsewhere);
+            }
+            object => object.ok_or_else(missing)?,
+        };
         let info = Arc::new(decode_info(&object.metadata().await.map_err(Error::from)?)?);
         let mut known = match &record.base {
             // An under store reports a failed condition only after it has the whole body, or all parts.
@@ -720,6 +736,7 @@ fn conflict(path: &ObjectPath, now: &ObjectRecord) -> Option<ObjectRecord> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_catalog::records::Holders;
     use forebay_types::ObjectInfo;
     use forebay_ufs::Stamp;
 
@@ -736,6 +753,7 @@ mod tests {
             last_modified_ms: 0,
             storage_class: None,
             base,
+            holders: Holders::default(),
         }
     }
 

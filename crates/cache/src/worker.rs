@@ -8,6 +8,7 @@ use forebay_catalog::{Catalog, Generations, Versioned};
 use forebay_env::Env;
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
+use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -130,8 +131,11 @@ impl Worker {
                         Some(object) if object.generation() == record.generation => {
                             return Ok(Located::Here { record, object });
                         }
-                        _ if version == current.version => return Err(lost(path, &record)),
-                        _ => version = current.version,
+                        _ if version != current.version => version = current.version,
+                        _ if self.may_be_elsewhere(&record.holders) => {
+                            self.await_bytes(key.clone(), path).boxed().await?
+                        }
+                        _ => return Err(lost(path, &record)),
                     },
                 },
             }

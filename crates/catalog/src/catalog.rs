@@ -69,6 +69,14 @@ pub trait Catalog: Send + Sync + 'static {
     async fn last_write(&self) -> Result<Option<Bytes>> {
         Ok(self.get(records::LAST_WRITE_KEY).await?.map(|found| found.value))
     }
+    /// Like `get`, but for a key that may be at home at another worker.
+    async fn get_of_any(&self, key: &[u8]) -> Result<Option<Versioned>> {
+        self.get(key).await
+    }
+    /// The name of this worker among those that hold bytes ([`records::Holders`]); `None` when there are no others.
+    fn worker(&self) -> Option<&str> {
+        None
+    }
     /// The slots that are at home here; `None` when there are no others.
     fn slots(&self) -> Option<SlotSet> {
         None

@@ -17,23 +17,27 @@
 //!
 //! Values begin with a version byte; readers refuse one that they do not know.
 
+mod holders;
 mod keys;
 mod object;
 mod part;
 mod policy;
 mod scope;
 mod upload;
+mod wanted;
 
 use bytes::Bytes;
-use forebay_types::{Algorithm, Generation};
+use forebay_types::Algorithm;
 use serde::{Deserialize, Serialize};
 
+pub use holders::Holders;
 pub use keys::*;
 pub use object::{Base, ObjectRecord, State};
 pub use part::PartRecord;
 pub use policy::{PolicyRecord, PolicyVersionRecord};
 pub use scope::{Scope, path_hash, scope, stable_hash, upload_hash, upload_id};
 pub use upload::{CompletedUpload, UploadRecord};
+pub use wanted::{WantedBytes, wanted_bytes};
 
 use crate::{Error, ErrorKind, Result};
 
@@ -43,6 +47,10 @@ pub const VERSION: u8 = 1;
 /// Of uploads and parts with a checksum that version 1 does not have. The fields are the same, and all others are
 /// written as version 1, which older releases read.
 const VERSION_CHECKSUMS_OF_2026: u8 = 2;
+
+/// Of objects and parts with [`Holders`], which only a cluster has: the fields of an earlier version, and then the
+/// holders. Records without any are written as the earlier version.
+const VERSION_HOLDERS: u8 = 3;
 
 fn version_for(algorithms: impl IntoIterator<Item = Algorithm>) -> u8 {
     match algorithms.into_iter().any(Algorithm::is_of_2026) {
@@ -94,18 +102,6 @@ fn body<'a>(what: &str, newest: u8, bytes: &'a [u8]) -> Result<&'a [u8]> {
     }
 }
 
-/// The generation whose bytes a record wants in the store, under the record's own key. `None` where it wants none.
-///
-/// # Errors
-/// `Corrupt` when the record is damaged or of a newer version.
-pub fn wanted_generation(key: &[u8], value: &[u8]) -> Result<Option<Generation>> {
-    if parse_object_key(key).is_none() {
-        return Ok(Some(PartRecord::decode(value)?.generation));
-    }
-    let record = ObjectRecord::decode(value)?;
-    Ok((record.state != State::Tombstone).then_some(record.generation))
-}
-
 /// Looks at the version of a record and at nothing else: quick enough for all records of a catalog, before a start
 /// changes anything. Jobs are passed over: one of a newer release is left out and keeps nothing from being served.
 ///
@@ -113,9 +109,9 @@ pub fn wanted_generation(key: &[u8], value: &[u8]) -> Result<Option<Generation>>
 /// What is wrong with the version.
 pub fn check_version(key: &[u8], value: &[u8]) -> Result<(), String> {
     let (what, newest) = match key {
-        [b'o', b'/', ..] => ("object", VERSION),
+        [b'o', b'/', ..] => ("object", VERSION_HOLDERS),
         [b'u', b'/', ..] => ("upload", VERSION_CHECKSUMS_OF_2026),
-        [b'p', b'/', ..] => ("part", VERSION_CHECKSUMS_OF_2026),
+        [b'p', b'/', ..] => ("part", VERSION_HOLDERS),
         b"policy" => ("policy", VERSION),
         _ if key.starts_with(b"policy/") => ("policy version", VERSION),
         _ => return Ok(()),

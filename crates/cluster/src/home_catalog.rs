@@ -339,10 +339,10 @@ impl Inner {
                 Scope::Path(_) | Scope::Worker | Scope::Cluster => self.store.value(staged.key()),
             };
             let wanted = match found {
-                Some(found) => records::wanted_generation(staged.key(), &found.value)?,
+                Some(found) => records::wanted_bytes(staged.key(), &found.value)?,
                 None => None,
             };
-            if wanted == Some(staged.generation()) {
+            if wanted.is_some_and(|wanted| wanted.generation == staged.generation()) {
                 self.apply(Commit { publish: vec![staged], ..Commit::default() }).await;
             }
         }
@@ -442,6 +442,14 @@ impl Catalog for HomeCatalog {
 
     async fn last_write(&self) -> Result<Option<Bytes>> {
         self.inner.last_write_of_all().await
+    }
+
+    async fn get_of_any(&self, key: &[u8]) -> Result<Option<Versioned>> {
+        self.inner.engine.get(&self.inner.engine_key(key)).await
+    }
+
+    fn worker(&self) -> Option<&str> {
+        Some(self.inner.worker.as_str())
     }
 
     fn slots(&self) -> Option<SlotSet> {

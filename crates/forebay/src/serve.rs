@@ -268,6 +268,7 @@ impl Worker {
             mounts,
             settings: config.cache.clone(),
             policies: config.policies.clone(),
+            copies: None,
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
         let connections_max = limits::connections_max(config, segments, limits::open_files());
@@ -378,6 +379,7 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
         mounts: Mounts { mounts: std::collections::BTreeMap::new(), root: None, background_root: None },
         settings: forebay_cache::Settings::default(),
         policies: Vec::new(),
+        copies: None,
     };
     let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
     let root_user = forebay_auth::RootUser { access_key: "reference".into(), secret_key: Secret::new("reference") };

@@ -5,6 +5,7 @@ mod checks;
 mod client;
 mod clock;
 mod content;
+mod copies;
 mod directories;
 mod disk;
 mod engine;

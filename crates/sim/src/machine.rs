@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_cache::{Cache, Mount, Mounts, Parts, Settings};
+use forebay_cache::{Cache, Copies, Mount, Mounts, Parts, Settings};
 use forebay_catalog::{Catalog, EmbeddedCatalog, Engine, SlotCount};
 use forebay_cluster::{ClusterSettings, HomeCatalog, HomeSettings, WorkerId};
 use forebay_env::{Clock, Disk, Process};
@@ -15,7 +15,9 @@ use forebay_ufs::governor::{Governed, GovernedRoot, GovernorSettings, Lane, gove
 use forebay_ufs::{BucketRoot, UnderStore};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
 
+use crate::copies::{Peer, SimCopies};
 use crate::disk::SimDisk;
 use crate::engine::SimEngine;
 use crate::plan::{BUCKET, Config, EngineKind, PREFIXES, Sizes, bucket};
@@ -52,6 +54,9 @@ pub(crate) struct Machine {
     pub(crate) has_closed: AtomicBool,
     pub(crate) root: SimRoot,
     pub(crate) engine: SimEngine,
+    pub(crate) copies: SimCopies,
+    /// Whether the process that runs is stopped, as SIGSTOP does.
+    pub(crate) is_stopped: Arc<AtomicBool>,
     /// On the engine, of the process that runs.
     pub(crate) catalog: Mutex<Option<Arc<HomeCatalog>>>,
     /// Whether the process that runs has started, and works for clients.
@@ -68,16 +73,18 @@ impl Machine {
         root.begin_with(&bucket(BUCKET));
         let is_rude = config.engine == EngineKind::Remote { is_rude: true };
         let engine = SimEngine::new(Arc::clone(&world), is_rude);
-        Self::at(0, world, config, root, engine)
+        let copies = SimCopies::new(Arc::clone(&world));
+        Self::at(0, world, config, (root, engine, copies))
     }
 
     /// Another one before the same under store and the same engine.
     pub(crate) fn beside(&self, number: usize) -> Self {
-        let (root, engine) = (self.root.beside(number), self.engine.beside());
-        Self::at(number, Arc::clone(&self.world), self.config.clone(), root, engine)
+        let around = (self.root.beside(number), self.engine.beside(), self.copies.beside(number));
+        Self::at(number, Arc::clone(&self.world), self.config.clone(), around)
     }
 
-    fn at(number: usize, world: Arc<World>, config: Config, root: SimRoot, engine: SimEngine) -> Self {
+    fn at(number: usize, world: Arc<World>, config: Config, around: (SimRoot, SimEngine, SimCopies)) -> Self {
+        let (root, engine, copies) = around;
         let first_disk = number * DISKS_MAX;
         let disk = |disk| SimDisk::new(Arc::clone(&world), first_disk + disk, config.file_system);
         let disks: Vec<_> = (0..config.disks).map(disk).collect();
@@ -93,6 +100,8 @@ impl Machine {
             older_copy: Mutex::default(),
             has_closed: AtomicBool::new(false),
             engine,
+            copies,
+            is_stopped: Arc::default(),
             root,
             catalog: Mutex::default(),
             is_serving: AtomicBool::new(false),
@@ -109,10 +118,17 @@ impl Machine {
         let store = self.open_store(&disks, &forget).await?;
         let catalog = self.open_catalog(&store).await?;
         let (mounts, policies) = (self.mounts(&env), self.policies());
-        let parts = Parts { env, store: store.clone(), catalog, mounts, settings: self.settings(), policies };
+        let name = catalog.worker().map(str::to_owned);
+        let copies = self.config.is_shared.then(|| Arc::new(self.copies.clone()) as Arc<dyn Copies>);
+        let settings = self.settings();
+        let parts = Parts { env, store: store.clone(), catalog, mounts, settings, policies, copies };
         match Cache::open(parts, &mut Registry::default()).await {
             Ok(cache) => {
                 self.check_bytes(&cache);
+                if let Some(name) = name {
+                    let (ended, is_stopped) = (CancellationToken::new(), Arc::clone(&self.is_stopped));
+                    self.copies.join(name, Peer { cache: cache.clone(), ended, is_stopped });
+                }
                 Ok((cache, store))
             }
             Err(error) => Err(error.to_string()),
@@ -139,9 +155,7 @@ impl Machine {
     /// Acknowledged bytes are missing only when a directory was lost.
     fn check_bytes(&self, cache: &Cache) {
         let missing = cache.status().missing_objects;
-        // Those may be on another machine.
-        if missing > 0 && !self.config.is_shared && !self.world.lost.load(Ordering::Relaxed) && !self.world.is_flipped()
-        {
+        if missing > 0 && !self.world.lost.load(Ordering::Relaxed) && !self.world.is_flipped() {
             self.world.broken(format!("the bytes of {missing} acknowledged objects are missing"));
         }
     }
@@ -232,6 +246,8 @@ impl Machine {
         process.kill();
         self.is_serving.store(false, Ordering::Relaxed);
         self.catalog.lock().take();
+        self.copies.leave();
+        self.is_stopped.store(false, Ordering::Relaxed);
         self.engine.crash();
         ended
     }

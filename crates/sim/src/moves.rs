@@ -92,11 +92,25 @@ impl Moves {
         }
     }
 
-    /// Takes all slots, as the only worker that is left does.
+    /// Takes all slots, as the only worker that stays does.
     pub(crate) async fn take_all(&self) {
         let Some(catalog) = &self.catalog else { return };
         while catalog.slots().is_some_and(|slots| !slots.others().is_empty()) {
-            self.move_once(catalog, |workers| Placement::of(catalog.slot_count(), workers)).await;
+            self.move_once(catalog, |_| Placement::of(catalog.slot_count(), &[own(catalog)])).await;
+            self.world.clock.sleep(RETRY).await;
+        }
+    }
+
+    /// Leaves all slots to the other workers, as one that leaves the cluster does.
+    pub(crate) async fn give_up_all(&self) {
+        let Some(catalog) = &self.catalog else { return };
+        while catalog.slots().is_some_and(|slots| !slots.is_empty()) {
+            self.move_once(catalog, |workers| {
+                let others: Vec<_> = workers.iter().filter(|worker| **worker != own(catalog)).cloned().collect();
+                let left = if others.is_empty() { workers } else { &others };
+                Placement::of(catalog.slot_count(), left)
+            })
+            .await;
             self.world.clock.sleep(RETRY).await;
         }
     }
@@ -132,4 +146,9 @@ impl Moves {
             self.world.clock.sleep(RETRY).await;
         }
     }
+}
+
+fn own(catalog: &HomeCatalog) -> WorkerId {
+    let name = catalog.worker().expect("a worker on an engine has a name");
+    WorkerId::new(name).expect("it was opened with this name")
 }

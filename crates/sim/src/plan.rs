@@ -503,6 +503,8 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
         End::Kill { .. } => End::Kill { after_ms },
         End::Stop => End::Stop,
     };
+    // Every machine of a cluster can hold the largest object.
+    let changes = changes.into_iter().filter(|change| !matches!(change, Change::Resize(_))).collect();
     Life { machine, changes, clients, faults, end }
 }
 

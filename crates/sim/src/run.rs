@@ -7,6 +7,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use forebay_env::Clock;
+use tokio_util::sync::CancellationToken;
 
 use crate::checks;
 use crate::life::Ending;
@@ -92,10 +93,11 @@ async fn live(plan: &Plan, world: &Arc<World>) -> u32 {
         return 0;
     }
     match &other {
-        None => checks::last(&machine).await,
+        None => checks::last(&machine, CancellationToken::new()).await,
         Some(other) => {
-            checks::hand_over(&machine).await;
-            checks::last(other).await
+            let moved = CancellationToken::new();
+            let leaves = checks::hand_over(&machine, moved.clone());
+            futures::future::join(leaves, checks::last(other, moved)).await.1
         }
     }
 }

@@ -112,7 +112,8 @@ impl Worker {
         }
     }
 
-    /// Records an acknowledged object whose bytes are lost. Reads of it fail until it is written again.
+    /// Looks for the bytes of an acknowledged object. If another worker may have them, this one fetches them. If nobody
+    /// has them, reads fail until the object is written again.
     fn look_for_bytes(&self, path: &ObjectPath, record: &ObjectRecord) {
         if record.state == State::Tombstone {
             return;
@@ -120,6 +121,9 @@ impl Worker {
         let object = self.store.peek(&Self::store_key(path)).filter(|object| object.generation() == record.generation);
         if object.is_some_and(|object| object.is_whole()) {
             return;
+        }
+        if self.may_be_elsewhere(&record.holders) {
+            return self.home.copies.add(Self::store_key(path), path);
         }
         tracing::error!(%path, generation = record.generation.0, size = record.size, "the bytes of an acknowledged object are missing");
         self.home.missing.add(path.clone());

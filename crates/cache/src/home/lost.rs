@@ -31,6 +31,7 @@ impl Worker {
         // Nothing fails from here on.
         self.home.fence.advance_all();
         self.home.queue.drop_all(|path| slots.has_path(path));
+        self.home.copies.drop_all(|path| slots.has_path(path));
         self.home.settle.forget_all(|path| slots.has_path(path));
         // Other workers may change the contents of later pages.
         self.home.positions.forget_all();

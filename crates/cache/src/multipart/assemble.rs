@@ -44,8 +44,14 @@ impl Worker {
         }
         self.check_sizes(&parts, request.size)?;
         let info = describe(request, found, &parts)?;
-        let objects = parts.iter().map(|(number, record)| self.part_object(&upload.upload_id, *number, record));
-        Ok(Assembled { objects: objects.collect::<Result<_>>()?, info, part_keys })
+        let mut objects = Vec::with_capacity(parts.len());
+        for (number, record) in parts {
+            if self.may_be_elsewhere(&record.holders) && self.is_lost(&upload.upload_id, number, record) {
+                self.await_bytes(records::part_key(&upload.upload_id, number), &upload.path).await?;
+            }
+            objects.push(self.part_object(&upload.upload_id, number, record)?);
+        }
+        Ok(Assembled { objects, info, part_keys })
     }
 
     fn check_sizes(&self, parts: &[(u32, &PartRecord)], expected: Option<u64>) -> Result<()> {

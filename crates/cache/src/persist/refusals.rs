@@ -201,7 +201,7 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
-    use forebay_catalog::records::Base;
+    use forebay_catalog::records::{Base, Holders};
     use forebay_types::ETag;
 
     use super::*;
@@ -271,6 +271,7 @@ mod tests {
             last_modified_ms: 0,
             storage_class: None,
             base: Base::Unknown,
+            holders: Holders::default(),
         }
     }
 

@@ -36,6 +36,7 @@ impl Worker {
             self.home.doubt.note(self.catalog.as_ref()).await?;
         }
         self.sweep_requests().await?;
+        self.sweep_held().await?;
         let removed = self.sweep_uploads().await?;
         self.metrics.leftovers_removed.inc_by(removed);
         let mut result = Ok(());
@@ -121,7 +122,7 @@ impl Worker {
         });
         pinned.sort_unstable();
         for (key, generation) in pinned {
-            if self.recorded_generation(&key).await? != Some(generation) {
+            if self.wanted_generation(&key).await? != Some(generation) {
                 tracing::warn!(key = %String::from_utf8_lossy(&key), "bytes without a record are removed");
                 let local = LocalChange { forget: vec![key], ..LocalChange::default() };
                 self.catalog.commit(Transaction { local, ..Transaction::default() }).await?;
@@ -145,7 +146,12 @@ impl Worker {
                         let record = PartRecord::decode(&versioned.value)?;
                         self.space.add_part(upload_id, &path.bucket, record.size);
                         let number = records::parse_part_key(&key);
-                        if let Some(number) = number.filter(|number| self.is_lost(upload_id, *number, &record)) {
+                        let Some(number) = number.filter(|number| self.is_lost(upload_id, *number, &record)) else {
+                            continue;
+                        };
+                        if self.may_be_elsewhere(&record.holders) {
+                            self.home.copies.add(key, path);
+                        } else {
                             lost.entry(upload_id.to_owned()).or_default().insert(number);
                         }
                     }
@@ -198,9 +204,9 @@ impl Worker {
     }
 
     /// The generation whose bytes the catalog needs under a key of the store.
-    async fn recorded_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
+    async fn wanted_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
         let Some(found) = self.catalog.get(key).await? else { return Ok(None) };
-        Ok(records::wanted_generation(key, &found.value)?)
+        Ok(records::wanted_bytes(key, &found.value)?.map(|wanted| wanted.generation))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Deletes.
 
-use forebay_catalog::records::{Base, ObjectRecord, State};
+use forebay_catalog::records::{Base, Holders, ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_types::{ETag, Generation, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{Condition, ErrorKind as UfsKind};
@@ -120,5 +120,6 @@ fn tombstone(
         last_modified_ms: now_ms,
         storage_class: None,
         base,
+        holders: Holders::default(),
     }
 }

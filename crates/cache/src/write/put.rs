@@ -202,6 +202,7 @@ impl Worker {
             last_modified_ms: info.last_modified_ms,
             storage_class: info.headers.storage_class.clone(),
             base,
+            holders: self.holders(),
         }
     }
 

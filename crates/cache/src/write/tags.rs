@@ -95,7 +95,7 @@ impl Worker {
         let generation = self.next_generation();
         let new = new_object(path, &policy, generation, &info, true);
         let staged = self.store.concatenate(std::slice::from_ref(object), new).await?;
-        let after = ObjectRecord { generation, ..record };
+        let after = ObjectRecord { generation, holders: self.holders(), ..record };
         let local = LocalChange { publish: vec![staged], ..LocalChange::default() };
         let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
         self.change_record(path, current, Some(&after), transaction).await?;

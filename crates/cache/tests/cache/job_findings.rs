@@ -156,6 +156,7 @@ fn only_copy(bench: &Bench, key: &str, generation: impl Fn(Generation) -> Genera
         last_modified_ms: 1,
         storage_class: None,
         base: Base::Unknown,
+        holders: records::Holders::default(),
     };
     let (key, annex) = (Bytes::copy_from_slice(object.key()), Bytes::copy_from_slice(object.annex()));
     let write = ValueWrite { key: key.clone(), value: Some(record.encode()) };

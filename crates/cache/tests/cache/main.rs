@@ -8,6 +8,7 @@ mod completions;
 mod conditional;
 mod copies;
 mod faults;
+mod held;
 mod inspect;
 mod job_findings;
 mod job_runs;

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use forebay_types::{ETag, Generation};
 use serde::{Deserialize, Serialize};
 
-use super::{VERSION, decode, encode};
+use super::VERSION;
+use super::holders::{Holders, decode_held, encode_held};
 use crate::Result;
 
 /// Where an object stands. An object without a record is in the under store as the under store has it.
@@ -42,16 +43,19 @@ pub struct ObjectRecord {
     /// `None` is STANDARD.
     pub storage_class: Option<String>,
     pub base: Base,
+    #[serde(skip)]
+    pub holders: Holders,
 }
 
 impl ObjectRecord {
     pub fn encode(&self) -> Bytes {
-        encode(VERSION, self)
+        encode_held(VERSION, self, &self.holders)
     }
 
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        decode("object", VERSION, bytes)
+        let (record, holders) = decode_held::<Self>("object", VERSION, bytes)?;
+        Ok(Self { holders, ..record })
     }
 }

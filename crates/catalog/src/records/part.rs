@@ -4,7 +4,8 @@ use bytes::Bytes;
 use forebay_types::{Checksums, ETag, Generation};
 use serde::{Deserialize, Serialize};
 
-use super::{VERSION_CHECKSUMS_OF_2026, decode, encode, version_for};
+use super::holders::{Holders, decode_held, encode_held};
+use super::{VERSION_CHECKSUMS_OF_2026, version_for};
 use crate::Result;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,16 +16,20 @@ pub struct PartRecord {
     pub etag: ETag,
     pub checksums: Checksums,
     pub last_modified_ms: u64,
+    #[serde(skip)]
+    pub holders: Holders,
 }
 
 impl PartRecord {
     pub fn encode(&self) -> Bytes {
-        encode(version_for(self.checksums.values.iter().map(|checksum| checksum.algorithm)), self)
+        let version = version_for(self.checksums.values.iter().map(|checksum| checksum.algorithm));
+        encode_held(version, self, &self.holders)
     }
 
     /// # Errors
     /// `Corrupt` when the bytes are damaged or of a newer version.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        decode("part", VERSION_CHECKSUMS_OF_2026, bytes)
+        let (record, holders) = decode_held::<Self>("part", VERSION_CHECKSUMS_OF_2026, bytes)?;
+        Ok(Self { holders, ..record })
     }
 }

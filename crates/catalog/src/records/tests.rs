@@ -17,6 +17,7 @@ fn object() -> ObjectRecord {
         last_modified_ms: 1_700_000_000_123,
         storage_class: None,
         base: Base::Present(ETag::new("x-3")),
+        holders: Holders::default(),
     }
 }
 
@@ -36,7 +37,8 @@ fn upload() -> UploadRecord {
 
 fn part() -> PartRecord {
     let etag = ETag::new("p");
-    PartRecord { generation: Generation(3), size: 4, etag, checksums: Checksums::none(), last_modified_ms: 5 }
+    let (checksums, holders) = (Checksums::none(), Holders::default());
+    PartRecord { generation: Generation(3), size: 4, etag, checksums, last_modified_ms: 5, holders }
 }
 
 fn policy() -> PolicyRecord {
@@ -106,6 +108,27 @@ fn records_read_as_version_2_wrote_them() {
     assert_eq!(UploadRecord::decode(&completed.encode()).unwrap(), completed);
 }
 
+/// Objects and parts of a cluster.
+#[test]
+fn records_read_as_version_3_wrote_them() {
+    let holders = Holders::of(["worker-1".to_owned(), "worker-2".to_owned()]);
+    let (object, part) = (ObjectRecord { holders: holders.clone(), ..object() }, PartRecord { holders, ..part() });
+    let golden = [include_str!("../../golden/object.v3.hex"), include_str!("../../golden/part.v3.hex")];
+    assert_eq!([object.encode(), part.encode()].map(hex::encode), golden.map(str::trim));
+    assert_eq!(ObjectRecord::decode(&object.encode()).unwrap(), object);
+    assert_eq!(PartRecord::decode(&part.encode()).unwrap(), part);
+    check_refusals(object.encode(), 3, ObjectRecord::decode);
+    check_refusals(part.encode(), 3, PartRecord::decode);
+    let path = ObjectPath::parse("bucket", "key").unwrap();
+    let wanted = wanted_bytes(&object_key(&path), &object.encode()).unwrap().unwrap();
+    assert_eq!(
+        (wanted.generation, wanted.size, wanted.holders),
+        (object.generation, object.size, object.holders.clone())
+    );
+    let deleted = ObjectRecord { state: State::Tombstone, ..object };
+    assert_eq!(wanted_bytes(&object_key(&path), &deleted.encode()).unwrap(), None);
+}
+
 fn check_refusals<T: std::fmt::Debug>(encoded: Bytes, newest: u8, decode: fn(&[u8]) -> Result<T>) {
     let with_version = |version| [&[version], &encoded[1..]].concat();
     let longer = [&encoded[..], &[0]].concat();
@@ -120,9 +143,9 @@ fn check_refusals<T: std::fmt::Debug>(encoded: Bytes, newest: u8, decode: fn(&[u
 
 #[test]
 fn a_newer_version_and_damage_are_refused() {
-    check_refusals(object().encode(), 1, ObjectRecord::decode);
+    check_refusals(object().encode(), 3, ObjectRecord::decode);
     check_refusals(upload().encode(), 2, UploadRecord::decode);
-    check_refusals(part().encode(), 2, PartRecord::decode);
+    check_refusals(part().encode(), 3, PartRecord::decode);
     check_refusals(policy().encode(), 1, PolicyRecord::decode);
     check_refusals(policy_version().encode(), 1, PolicyVersionRecord::decode);
 }
@@ -131,7 +154,7 @@ fn a_newer_version_and_damage_are_refused() {
 fn a_newer_version_is_seen_without_a_look_at_the_rest() {
     let path = ObjectPath::parse("bucket", "key").unwrap();
     let keys = [object_key(&path), upload_key(&path, "id"), part_key("id", 1), policy_key(), policy_version_key(1)];
-    let kinds = [("object", 1), ("upload", 2), ("part", 2), ("policy", 1), ("policy version", 1)];
+    let kinds = [("object", 3), ("upload", 2), ("part", 3), ("policy", 1), ("policy version", 1)];
     for (key, (what, newest)) in keys.iter().zip(kinds) {
         let problem = format!("the {what} record has version {}, newer than this release's {newest}", newest + 1);
         assert_eq!(check_version(key, &[newest + 1]), Err(problem));

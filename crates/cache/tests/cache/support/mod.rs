@@ -10,10 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, ByteStream, Cache, Conditions, CreateUpload, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount,
-    Mounts, ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition, Written,
+    Attributes, ByteStream, Cache, Conditions, Copies, CreateUpload, Error, ErrorKind, GetObject, Incoming,
+    ListObjects, Mount, Mounts, ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition,
+    Written,
 };
-use forebay_catalog::{Catalog, EmbeddedCatalog, Generations, Transaction, Versioned, Watch};
+use forebay_catalog::{Catalog, EmbeddedCatalog, Generations, SlotSet, Transaction, Versioned, Watch};
 use forebay_env::clock::ManualClock;
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::{Clock, Disk, Env, Random};
@@ -48,17 +49,26 @@ pub(crate) struct Setup {
     pub(crate) spare: Option<MemoryDisk>,
     /// Until when this worker is the home of its keys; for ever without.
     pub(crate) leased_until: Option<Arc<Mutex<Duration>>>,
+    /// Its name in a cluster, and what it gets from the others; alone without.
+    pub(crate) worker: Option<(&'static str, Arc<dyn Copies>)>,
+    /// The slots that are at home here; all without.
+    pub(crate) slots: Option<SlotSet>,
 }
 
-/// A catalog whose lease tests set.
-struct LeasedCatalog {
+/// A name for the worker of a test.
+pub(crate) const HERE: &str = "here";
+
+/// The catalog of a worker that is not alone, or whose lease tests set.
+struct SharedCatalog {
     inner: EmbeddedCatalog,
     clock: Arc<dyn Clock>,
-    until: Arc<Mutex<Duration>>,
+    until: Option<Arc<Mutex<Duration>>>,
+    worker: Option<&'static str>,
+    slots: Option<SlotSet>,
 }
 
 #[async_trait]
-impl Catalog for LeasedCatalog {
+impl Catalog for SharedCatalog {
     async fn get(&self, key: &[u8]) -> forebay_catalog::Result<Option<Versioned>> {
         self.inner.get(key).await
     }
@@ -80,7 +90,15 @@ impl Catalog for LeasedCatalog {
     }
 
     fn lease(&self) -> Option<Duration> {
-        Some(self.until.lock().saturating_sub(self.clock.monotonic()))
+        self.until.as_ref().map(|until| until.lock().saturating_sub(self.clock.monotonic()))
+    }
+
+    fn worker(&self) -> Option<&str> {
+        self.worker
+    }
+
+    fn slots(&self) -> Option<SlotSet> {
+        self.slots.clone()
     }
 }
 
@@ -106,6 +124,8 @@ impl Setup {
             neighbour: None,
             spare: None,
             leased_until: None,
+            worker: None,
+            slots: None,
         }
     }
 
@@ -171,11 +191,15 @@ async fn try_build(
 ) -> Result<(Cache, Registry, Store)> {
     let store = open_store(setup, env, disk).await;
     let (embedded, kept) = (EmbeddedCatalog::new(store.clone()), store.clone());
-    let catalog: Arc<dyn Catalog> = match &setup.leased_until {
-        Some(until) => {
-            Arc::new(LeasedCatalog { inner: embedded, clock: Arc::clone(&env.clock), until: Arc::clone(until) })
-        }
-        None => Arc::new(embedded),
+    let catalog: Arc<dyn Catalog> = match setup.leased_until.is_some() || setup.worker.is_some() {
+        true => Arc::new(SharedCatalog {
+            inner: embedded,
+            clock: Arc::clone(&env.clock),
+            until: setup.leased_until.clone(),
+            worker: setup.worker.as_ref().map(|(name, _)| *name),
+            slots: setup.slots.clone(),
+        }),
+        false => Arc::new(embedded),
     };
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
     let mut mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
@@ -186,7 +210,8 @@ async fn try_build(
     }
     let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
-    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies };
+    let copies = setup.worker.as_ref().map(|(_, copies)| Arc::clone(copies));
+    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies, copies };
     let mut registry = Registry::default();
     Ok((Cache::open(parts, &mut registry).await?, registry, kept))
 }

@@ -93,6 +93,7 @@ pub(in super::super) fn snapshot() -> Snapshot {
         undeliverable: 0,
         missing_objects: 0,
         missing_parts: 0,
+        copies_wanted: 0,
         pinned_bytes: 5 << 30,
         pinned_bytes_max: 6 << 30,
         unavailable_bytes: 0,

@@ -10,6 +10,7 @@ fn facts() -> Facts {
         undeliverable: 0,
         missing_objects: 0,
         missing_parts: 0,
+        copies_wanted: 0,
         pinned_bytes: 50,
         pinned_bytes_max: 100,
         evictable_bytes: 0,

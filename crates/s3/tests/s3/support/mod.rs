@@ -74,7 +74,8 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
     let root = under_store::root(BUCKET, Arc::clone(&asked));
     let mounts = Mounts { mounts: Default::default(), root: Some(Arc::clone(&root)), background_root: Some(root) };
     let policies = vec![PolicyRule { write_mode: Some(WriteMode::Transient), ..PolicyRule::for_path("/") }];
-    let parts = Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies };
+    let parts =
+        Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies, copies: None };
     let cache = Cache::open(parts, &mut registry).await.expect("cache");
     let users_file = tempfile::tempdir().expect("directory");
     let path = users_file.path().join("users.toml");

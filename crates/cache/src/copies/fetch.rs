@@ -1,0 +1,246 @@
+//! Fetches bytes from other workers, and serves them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, Holders, WantedBytes};
+use forebay_catalog::{Check, ErrorKind as CatalogErrorKind, LocalChange, Transaction};
+use forebay_store::{Class, NewObject, Object, Piece};
+use forebay_types::{ByteRange, Generation, ObjectPath};
+use futures::{StreamExt, stream};
+
+use super::wanted::Ended;
+use super::{Copies, HeldBytes};
+use crate::policies::groups::group_of;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Result};
+
+/// Objects that are fetched at once.
+pub(crate) const FETCHES_MAX: usize = 4;
+
+/// For so long a request waits for bytes to come. A large object takes longer: the client has to try again.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// After this time such a client should try again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// One of the tasks that fetch; ends when the worker stops.
+    pub(crate) async fn fetch_loop(self: Arc<Self>, copies: Arc<dyn Copies>) {
+        loop {
+            let (key, path) = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                next = self.home.copies.next() => next,
+            };
+            let ended = self.fetch(copies.as_ref(), &key, &path).await.unwrap_or_else(|error| match error.kind {
+                // The record is another by now.
+                ErrorKind::Conflict => Ended::Done,
+                _ => Ended::Failed(error.to_string()),
+            });
+            match &ended {
+                Ended::Done => {}
+                Ended::Failed(problem) => tracing::debug!(%path, problem, "bytes could not be fetched"),
+                Ended::Lost(problem) => tracing::error!(%path, problem, "the bytes of an acknowledged object are lost"),
+            }
+            self.home.copies.end(&key, ended);
+        }
+    }
+
+    async fn fetch(&self, copies: &dyn Copies, key: &Bytes, path: &ObjectPath) -> Result<Ended> {
+        let Some(found) = self.catalog.get(key).await? else { return Ok(Ended::Done) };
+        let Some(wanted) = records::wanted_bytes(key, &found.value)? else { return Ok(Ended::Done) };
+        if self.held_object(key, wanted.generation).is_some() {
+            return Ok(Ended::Done);
+        }
+        let own = self.catalog.worker();
+        let mut workers: Vec<String> = wanted.holders.names().map(str::to_owned).collect();
+        // A worker may have got another name.
+        let others = copies.workers().into_iter().filter(|worker| !workers.contains(worker)).collect::<Vec<_>>();
+        workers.extend(others);
+        let (mut failed, mut asked) = (None, Vec::new());
+        for worker in workers.iter().filter(|worker| Some(worker.as_str()) != own) {
+            let error = match copies.open(worker, key, wanted.generation).await {
+                Ok(Some(held)) => match self.keep_held(key, path, found.version, &wanted, held).await {
+                    Ok(()) => {
+                        self.found_bytes(key, path);
+                        return Ok(Ended::Done);
+                    }
+                    Err(error) => error,
+                },
+                Ok(None) => {
+                    asked.push(worker.as_str());
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if error.kind == ErrorKind::Conflict {
+                return Err(error);
+            }
+            failed = Some(format!("worker {worker}: {error}"));
+        }
+        Ok(match failed {
+            Some(problem) => Ended::Failed(problem),
+            None => {
+                self.lost_bytes(key, path);
+                Ended::Lost(format!("none of the workers that may have them has them: {}", asked.join(", ")))
+            }
+        })
+    }
+
+    /// Makes the bytes this worker's own, while the record is the one that wants them.
+    async fn keep_held(
+        &self,
+        key: &Bytes,
+        path: &ObjectPath,
+        version: u64,
+        wanted: &WantedBytes,
+        held: HeldBytes,
+    ) -> Result<()> {
+        let HeldBytes { size, metadata, annex, mut stream } = held;
+        let differs = |size| {
+            let context = format!("it has {size} bytes of generation {}, not {}", wanted.generation, wanted.size);
+            Err(Error::new(ErrorKind::Unavailable, context))
+        };
+        if size != wanted.size {
+            return differs(size);
+        }
+        let (mut writer, mut bytes) = (self.store.writer(Class::Durable, size).await?, 0);
+        while let Some(data) = stream.next().await {
+            let data = data?;
+            bytes += data.len() as u64;
+            if bytes > size {
+                break;
+            }
+            writer.append(data).await?;
+        }
+        if bytes != size {
+            return differs(bytes);
+        }
+        let is_part = records::parse_object_key(key).is_none();
+        let group = if is_part { 0 } else { group_of(&self.policies.resolve(path)) };
+        let (key, generation) = (key.clone(), wanted.generation);
+        let object = NewObject { key: key.clone(), generation, metadata, annex, pinned: true, group, size };
+        let staged = writer.finish(object).await?;
+        let transaction = Transaction {
+            checks: vec![Check { key, version: Some(version) }],
+            local: LocalChange { publish: vec![staged], ..LocalChange::default() },
+            ..Transaction::default()
+        };
+        self.catalog.commit(transaction).await.map(drop).map_err(|error| match error.kind {
+            CatalogErrorKind::Conflict => Error::new(ErrorKind::Conflict, error.to_string()),
+            _ => error.into(),
+        })
+    }
+
+    fn found_bytes(&self, key: &Bytes, path: &ObjectPath) {
+        match part_of(key) {
+            Some((upload_id, number)) => self.home.missing.remove_part(upload_id, number),
+            None => {
+                self.home.missing.remove(path);
+                self.home.queue.hurry(path);
+            }
+        }
+    }
+
+    fn lost_bytes(&self, key: &Bytes, path: &ObjectPath) {
+        match part_of(key) {
+            Some((upload_id, number)) => self.home.missing.add_part(upload_id, number),
+            None => self.home.missing.add(path.clone()),
+        }
+    }
+
+    /// Of what is written here.
+    pub(crate) fn holders(&self) -> Holders {
+        Holders::of(self.catalog.worker().map(str::to_owned))
+    }
+
+    /// Whether another worker may have the bytes that a record names.
+    pub(crate) fn may_be_elsewhere(&self, holders: &Holders) -> bool {
+        self.catalog.worker().is_some_and(|own| holders.has_others(own))
+    }
+
+    /// Waits until the bytes that the record under `key` names are here.
+    ///
+    /// # Errors
+    /// `Unavailable` when they do not come.
+    pub(crate) async fn await_bytes(&self, key: Bytes, path: &ObjectPath) -> Result<()> {
+        let outcome = self.home.copies.wait(key, path);
+        let problem = tokio::select! {
+            biased;
+            outcome = outcome => match outcome {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(problem)) => problem,
+                Err(_) => "this worker is not the home of the key any more".to_owned(),
+            },
+            () = self.env.clock.sleep(WAIT_MAX) => "they are on their way".to_owned(),
+        };
+        let context = format!("the bytes of {path} are at another worker: {problem}");
+        Err(Error { retry_after: Some(RETRY_AFTER), ..Error::new(ErrorKind::Unavailable, context) })
+    }
+
+    fn held_object(&self, key: &[u8], generation: Generation) -> Option<Object> {
+        let object = self.store.peek(key).filter(|object| object.generation() == generation)?;
+        object.is_whole().then_some(object)
+    }
+
+    /// What another worker may fetch.
+    pub(crate) async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
+        let Some(object) = self.held_object(key, generation) else { return Ok(None) };
+        let (size, annex) = (object.size(), Bytes::copy_from_slice(object.annex()));
+        let metadata = object.metadata().await?;
+        let pieces = if size == 0 { Vec::new() } else { object.pieces(ByteRange::of_size(size)) };
+        let read = move |piece| {
+            let object = object.clone();
+            async move {
+                match piece {
+                    Piece::Cached(range) => object.read(range).await.map_err(Error::from),
+                    Piece::Missing(_) => Err(Error::new(ErrorKind::Corrupt, "bytes of the copy are missing")),
+                }
+            }
+        };
+        let stream = stream::iter(pieces).then(read).boxed();
+        Ok(Some(HeldBytes { size, metadata, annex, stream }))
+    }
+
+    /// Unpins bytes of keys that are at home elsewhere, once no record names them: the under store has them, or they
+    /// were replaced.
+    pub(crate) async fn sweep_held(&self) -> Result<()> {
+        let Some(slots) = self.catalog.slots() else { return Ok(()) };
+        let mut pinned = Vec::new();
+        self.store.for_each_object(&mut |key, generation, is_pinned| {
+            let is_elsewhere = |hash| !slots.has_hash(hash);
+            if is_pinned && matches!(records::scope(key), records::Scope::Path(hash) if is_elsewhere(hash)) {
+                pinned.push((Bytes::copy_from_slice(key), generation));
+            }
+        });
+        pinned.sort_unstable();
+        for (key, generation) in pinned {
+            let found = self.catalog.get_of_any(&key).await?;
+            let wanted = found.map(|found| records::wanted_bytes(&key, &found.value)).transpose()?.flatten();
+            // A generation that no record names is never named again.
+            if wanted.is_none_or(|wanted| wanted.generation != generation) {
+                self.unpin(key, generation).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn unpin(&self, key: Bytes, generation: Generation) -> Result<()> {
+        let Some(object) = self.store.peek(&key).filter(|object| object.generation() == generation) else {
+            return Ok(());
+        };
+        let annex = Bytes::copy_from_slice(object.annex());
+        let annotation = forebay_store::Annotation { key, generation, annex, pinned: false };
+        let commit = forebay_store::Commit { annotate: vec![annotation], ..forebay_store::Commit::default() };
+        // Not through the catalog, which changes nothing of keys that are at home elsewhere.
+        self.store.commit(commit, forebay_types::Durability::Os).await?;
+        Ok(())
+    }
+}
+
+/// The upload and the number of a part, by the key of its record.
+fn part_of(key: &[u8]) -> Option<(&str, u32)> {
+    records::parse_part_upload(key).zip(records::parse_part_key(key))
+}

@@ -1,0 +1,235 @@
+//! Bytes that another worker has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_cache::{Cache, Copies, ErrorKind, HeldBytes};
+use forebay_catalog::records::{self, ObjectRecord};
+use forebay_catalog::{SlotCount, SlotSet};
+use forebay_types::{Generation, WriteMode};
+use futures::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::multipart::{PART, complete, create, put_part, small_parts};
+use crate::support::gate::Way;
+use crate::support::{Bench, HERE, Setup, kind, path, until};
+
+const THERE: &str = "there";
+
+/// How another worker answers.
+#[derive(Clone)]
+enum Answer {
+    Nothing,
+    From(Cache),
+    /// With so few of the bytes.
+    Cut(Cache, usize),
+}
+
+/// The other workers that live.
+#[derive(Clone)]
+struct Others {
+    workers: Arc<Mutex<BTreeMap<String, Answer>>>,
+    /// An answer takes one to begin.
+    permits: Arc<Semaphore>,
+}
+
+impl Others {
+    fn new() -> Self {
+        Self { workers: Arc::default(), permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
+    }
+
+    fn answer(&self, worker: &str, answer: Answer) {
+        self.workers.lock().insert(worker.to_owned(), answer);
+    }
+}
+
+#[async_trait]
+impl Copies for Others {
+    async fn open(
+        &self,
+        worker: &str,
+        key: &Bytes,
+        generation: Generation,
+    ) -> forebay_cache::Result<Option<HeldBytes>> {
+        let answer = self.workers.lock().get(worker).cloned();
+        let _permit = self.permits.acquire().await.expect("never closed");
+        match answer {
+            None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
+            Some(Answer::Nothing) => Ok(None),
+            Some(Answer::From(cache)) => cache.held(key, generation).await,
+            Some(Answer::Cut(cache, bytes)) => Ok(cache.held(key, generation).await?.map(|held| {
+                let cut =
+                    move |data: forebay_cache::Result<Bytes>| data.map(|data| data.slice(..bytes.min(data.len())));
+                HeldBytes { stream: held.stream.map(cut).boxed(), ..held }
+            })),
+        }
+    }
+
+    fn workers(&self) -> Vec<String> {
+        self.workers.lock().keys().cloned().collect()
+    }
+}
+
+/// A worker that has written `body` under `key`, before an under store that takes nothing.
+async fn writer(key: &str, body: &str) -> Bench {
+    let there =
+        Setup { worker: Some((THERE, Arc::new(Others::new()))), ..Setup::new(WriteMode::WriteBack) }.open().await;
+    there.background.set(Way::Closed);
+    there.put(key, body.to_owned()).await.unwrap();
+    there
+}
+
+/// A worker that has become the home of what another one has written, with these keys of its records.
+async fn new_home(setup: Setup, others: &Others, there: &Bench, keys: &[Bytes]) -> Bench {
+    let mut here = Setup { worker: Some((HERE, Arc::new(others.clone()))), ..setup }.open().await;
+    here.close().await;
+    for key in keys {
+        let record = there.store.value(key).expect("it was written there");
+        here.write_record(key.clone(), Some(record.value)).await;
+    }
+    here.reopen().await;
+    here
+}
+
+async fn new_home_of(key: &str, others: &Others, there: &Bench) -> Bench {
+    new_home(Setup::new(WriteMode::WriteBack), others, there, &[records::object_key(&path(key))]).await
+}
+
+#[tokio::test]
+async fn a_new_home_fetches_what_another_worker_has_and_persists_it() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let here = new_home_of("key", &others, &there).await;
+    assert_eq!(here.get("key").await.unwrap(), "written there");
+    assert_eq!(here.head("key").await.unwrap().info, there.head("key").await.unwrap().info);
+    here.drain().await;
+    assert_eq!(here.under("key").unwrap(), "written there");
+    let status = here.cache.status();
+    assert_eq!((status.copies_wanted, status.missing_objects, status.pinned_bytes), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn fetched_bytes_survive_a_crash_and_are_not_fetched_again() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let mut here = new_home_of("key", &others, &there).await;
+    here.background.set(Way::Closed);
+    assert_eq!(here.get("key").await.unwrap(), "written there");
+    others.workers.lock().clear();
+    here.power_loss(7).await;
+    assert_eq!(here.get("key").await.unwrap(), "written there");
+    here.drain().await;
+    assert_eq!(here.under("key").unwrap(), "written there");
+}
+
+#[tokio::test]
+async fn while_the_worker_is_away_reads_get_a_retryable_error_and_the_bytes_come_when_it_is_back() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    let here = new_home_of("key", &others, &there).await;
+    let error = here.get("key").await.unwrap_err();
+    assert_eq!((error.kind, error.retry_after.is_some()), (ErrorKind::Unavailable, true));
+    assert!(error.context.contains("worker there: it is away"), "{}", error.context);
+    here.pass_seconds(60).await;
+    let status = here.cache.status();
+    assert_eq!((status.copies_wanted, status.missing_objects, here.background.puts()), (1, 0, 0));
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    here.drain().await;
+    assert_eq!(here.under("key").unwrap(), "written there");
+    assert_eq!(here.get("key").await.unwrap(), "written there");
+}
+
+#[tokio::test]
+async fn a_worker_with_another_name_is_asked_too() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer("renamed", Answer::From(there.cache.clone()));
+    let here = new_home_of("key", &others, &there).await;
+    assert_eq!(here.get("key").await.unwrap(), "written there");
+}
+
+#[tokio::test]
+async fn bytes_that_no_worker_has_are_missing_until_the_object_is_written_again() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::Nothing);
+    let here = new_home_of("key", &others, &there).await;
+    let error = here.get("key").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.context.contains("none of the workers"), "{}", error.context);
+    let status = here.cache.status();
+    assert_eq!((status.copies_wanted, status.missing_objects), (0, 1));
+    here.put("key", "again").await.unwrap();
+    assert_eq!((here.get("key").await.unwrap(), here.cache.status().missing_objects), ("again".into(), 0));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_is_not_taken() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::Cut(there.cache.clone(), 5));
+    let here = new_home_of("key", &others, &there).await;
+    let error = here.get("key").await.unwrap_err();
+    assert!(error.context.contains("it has 5 bytes"), "{}", error.context);
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    here.advancing("it comes whole", || here.cache.status().copies_wanted == 0).await;
+    assert_eq!(here.get("key").await.unwrap(), "written there");
+}
+
+#[tokio::test]
+async fn a_write_while_bytes_are_on_their_way_is_newer_than_they_are() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let all = others.permits.forget_permits(usize::MAX);
+    let here = new_home_of("key", &others, &there).await;
+    here.background.set(Way::Closed);
+    here.put("key", "newer").await.unwrap();
+    others.permits.add_permits(all);
+    until("the fetch has ended", || here.cache.status().copies_wanted == 0).await;
+    assert_eq!(here.get("key").await.unwrap(), "newer");
+}
+
+#[tokio::test]
+async fn an_upload_is_completed_with_parts_that_another_worker_has() {
+    let (setup, others) = (small_parts(WriteMode::WriteBack), Others::new());
+    let there = Setup { worker: Some((THERE, Arc::new(Others::new()))), ..small_parts(WriteMode::WriteBack) };
+    let there = there.open().await;
+    let upload = create(&there, "key").await;
+    let first = put_part(&there, &upload, 1, PART).await;
+    let keys = [records::upload_key(&upload.path, &upload.upload_id), records::part_key(&upload.upload_id, 1)];
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let here = new_home(setup, &others, &there, &keys).await;
+    let second = put_part(&here, &upload, 2, PART).await;
+    complete(&here, &upload, &[first, second]).await.unwrap();
+    assert_eq!(here.get("key").await.unwrap().len(), 2 * PART);
+    here.drain().await;
+    assert_eq!(here.under("key").unwrap().len(), 2 * PART);
+}
+
+#[tokio::test]
+async fn bytes_of_keys_at_home_elsewhere_stay_pinned_until_no_record_names_them() {
+    let mut bench = writer("key", "the only copy").await;
+    bench.close().await;
+    bench.setup.slots = Some(SlotSet::none(SlotCount::new(8).unwrap()));
+    bench.reopen().await;
+    let interval = bench.setup.settings.leftover_interval.0.as_secs();
+    let pinned = bench.cache.status().pinned_bytes;
+    bench.pass_seconds(2 * interval).await;
+    assert_eq!(bench.cache.status().pinned_bytes, pinned);
+    bench.close().await;
+    bench.remove_record(records::object_key(&path("key"))).await;
+    bench.reopen().await;
+    assert_eq!(bench.cache.status().pinned_bytes, pinned);
+    bench.advancing("they are unpinned", || bench.cache.status().pinned_bytes == 0).await;
+}
+
+/// Whoever asks with another generation gets nothing.
+#[tokio::test]
+async fn only_the_generation_that_is_asked_for_is_given() {
+    let there = writer("key", "written there").await;
+    let (key, other) = (records::object_key(&path("key")), Generation(1));
+    assert!(there.cache.held(&key, other).await.unwrap().is_none());
+    let record = there.store.value(&key).unwrap().value;
+    let generation = ObjectRecord::decode(&record).unwrap().generation;
+    assert_eq!(there.cache.held(&key, generation).await.unwrap().unwrap().size, 13);
+    assert_eq!(kind(there.get("absent").await), Some(ErrorKind::NotFound));
+}
