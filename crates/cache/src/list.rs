@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
-use forebay_types::{BucketName, ObjectKey, ObjectPath};
+use forebay_types::{BucketName, ChecksumNames, ObjectKey, ObjectPath};
 use forebay_ufs::{ErrorKind, ListRequest, UnderStore};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -168,13 +168,14 @@ impl Worker {
             .await?;
         let mut items = Items::new();
         for object in remote.objects {
-            let etag = self.etag_of_listed(bucket, &object);
+            let (etag, checksums) = self.as_known(bucket, &object);
             let listed = ListedObject {
                 key: object.key.clone(),
                 size: object.size,
                 etag,
                 last_modified_ms: object.last_modified_ms,
                 storage_class: object.storage_class,
+                checksums,
             };
             items.insert(object.key, Item::Object(listed));
         }
@@ -209,7 +210,9 @@ impl Worker {
         for (path, record) in records.into_iter().take_while(|(path, _)| is_inside(path)) {
             let object = match record.state {
                 State::Tombstone => None,
-                State::Dirty | State::Transient | State::Conflict => Some(ListedObject::of(&path, &record)),
+                State::Dirty | State::Transient | State::Conflict => {
+                    Some(ListedObject::of(&path, &record, self.checksums_of(&path, &record)))
+                }
             };
             lay_over(&mut items, request, path.key.as_str(), object);
         }
@@ -264,15 +267,26 @@ impl Worker {
         Ok((region, last))
     }
 
-    /// The ETag that clients know, if the under store's listing has a different one, as for a large object uploaded in
-    /// parts.
-    fn etag_of_listed(&self, bucket: &BucketName, listed: &forebay_ufs::ListedObject) -> forebay_types::ETag {
+    /// The checksums of an object that the under store does not have.
+    pub(crate) fn checksums_of(&self, path: &ObjectPath, record: &ObjectRecord) -> Option<ChecksumNames> {
+        let object = self.store.peek(&Self::store_key(path))?;
+        (object.generation() == record.generation).then(|| Self::annex_of(&object).checksums)?
+    }
+
+    /// The ETag and the checksums that clients know, if the under store's listing has different ones, as for a large
+    /// object uploaded in parts.
+    fn as_known(
+        &self,
+        bucket: &BucketName,
+        listed: &forebay_ufs::ListedObject,
+    ) -> (forebay_types::ETag, Option<ChecksumNames>) {
         let known = || {
             let path = ObjectPath::new(bucket.clone(), ObjectKey::new(&listed.key).ok()?);
             let annex = Self::annex_of(&self.store.peek(&Self::store_key(&path))?);
-            annex.etag.filter(|_| annex.remote_etag.as_ref() == Some(&listed.remote_etag))
+            (annex.remote_etag.as_ref() == Some(&listed.remote_etag)).then_some((annex.etag, annex.checksums))
         };
-        known().unwrap_or_else(|| listed.etag.clone())
+        let (etag, checksums) = known().unwrap_or_default();
+        (etag.unwrap_or_else(|| listed.etag.clone()), checksums.or(listed.checksums))
     }
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use forebay_catalog::records;
 use forebay_store::NewObject;
-use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy};
+use forebay_types::{ChecksumNames, ETag, Generation, ObjectInfo, ObjectPath, PathPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::policies::groups::group_of;
@@ -12,8 +12,11 @@ use crate::{Error, ErrorKind, Result};
 /// The first byte of the metadata.
 const VERSION: u8 = 1;
 
-/// The first byte of an annex. Version 1, with text tags only, is still read.
+/// The first byte of an annex without names of checksums. Version 1, with text tags only, is still read.
 const ANNEX_VERSION: u8 = 2;
+
+/// The first byte of an annex with names of checksums. An older release reads it as one without tags.
+const ANNEX_VERSION_CHECKSUMS: u8 = 3;
 
 /// The part of an object's state that can change without its bytes. The store keeps it in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -22,6 +25,9 @@ pub(crate) struct Annex {
     pub(crate) remote_etag: Option<ETag>,
     /// The ETag that clients see, if it is a different one.
     pub(crate) etag: Option<ETag>,
+    /// As clients see them: the under store may have another one. Listings show them.
+    #[serde(skip)]
+    pub(crate) checksums: Option<ChecksumNames>,
 }
 
 /// An annex as stored on disk and in the store's memory. There is one per object, and most tags are MD5s.
@@ -30,6 +36,9 @@ struct PackedAnnex {
     remote_etag: Option<PackedTag>,
     etag: Option<PackedTag>,
 }
+
+/// Version 3.
+type Checksummed = (PackedAnnex, ChecksumNames);
 
 #[derive(Serialize, Deserialize)]
 enum PackedTag {
@@ -53,23 +62,34 @@ impl PackedTag {
 }
 
 impl Annex {
-    pub(crate) fn clean(remote_etag: ETag, etag: &ETag) -> Self {
+    pub(crate) fn clean(remote_etag: ETag, etag: &ETag, checksums: Option<ChecksumNames>) -> Self {
         let differs = remote_etag != *etag;
-        Self { remote_etag: Some(remote_etag), etag: differs.then(|| etag.clone()) }
+        Self { remote_etag: Some(remote_etag), etag: differs.then(|| etag.clone()), checksums }
     }
 
     pub(crate) fn encode(&self) -> Bytes {
         let pack = |tag: &Option<ETag>| tag.as_ref().map(PackedTag::pack);
-        encode(ANNEX_VERSION, &PackedAnnex { remote_etag: pack(&self.remote_etag), etag: pack(&self.etag) })
+        let packed = PackedAnnex { remote_etag: pack(&self.remote_etag), etag: pack(&self.etag) };
+        match self.checksums {
+            Some(checksums) => encode::<Checksummed>(ANNEX_VERSION_CHECKSUMS, &(packed, checksums)),
+            None => encode(ANNEX_VERSION, &packed),
+        }
     }
 
     /// An unreadable annex counts as one without tags: the object is then validated before it is served.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
-        let unpack = |packed: PackedAnnex| Self {
+        let unpack = |packed: PackedAnnex, checksums| Self {
             remote_etag: packed.remote_etag.map(PackedTag::unpack),
             etag: packed.etag.map(PackedTag::unpack),
+            checksums,
         };
-        decode(ANNEX_VERSION, bytes).map(unpack).or_else(|_| decode(VERSION, bytes)).unwrap_or_default()
+        let decoded = match bytes.first() {
+            Some(&ANNEX_VERSION) => decode(ANNEX_VERSION, bytes).map(|packed| unpack(packed, None)),
+            Some(&ANNEX_VERSION_CHECKSUMS) => decode::<Checksummed>(ANNEX_VERSION_CHECKSUMS, bytes)
+                .map(|(packed, checksums)| unpack(packed, Some(checksums))),
+            Some(_) | None => decode(VERSION, bytes),
+        };
+        decoded.unwrap_or_default()
     }
 }
 
@@ -85,7 +105,7 @@ pub(crate) fn new_object(
         key: records::object_key(path),
         generation,
         metadata: encode_info(info),
-        annex: Annex::default().encode(),
+        annex: Annex { checksums: info.checksums.names(), ..Annex::default() }.encode(),
         pinned,
         group: group_of(policy),
         size: info.size,
@@ -118,6 +138,8 @@ fn decode<T: for<'a> Deserialize<'a>>(version: u8, bytes: &[u8]) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_types::{Algorithm, ChecksumKind};
+
     use super::*;
 
     #[test]
@@ -135,7 +157,7 @@ mod tests {
     #[test]
     fn an_annex_is_short_and_keeps_every_tag_as_it_is_spelt() {
         let md5 = "900150983cd24fb0d6963f7d28e17f72";
-        let annex = |remote: &str, ours: &str| Annex::clean(ETag::new(remote), &ETag::new(ours));
+        let annex = |remote: &str, ours: &str| Annex::clean(ETag::new(remote), &ETag::new(ours), None);
         assert_eq!(annex(md5, md5).etag, None);
         assert_eq!(annex(md5, md5).encode().len(), 20);
         for remote in [md5, &md5.to_uppercase(), "900150983cd24fb0d6963f7d28e17f72-7", "r", ""] {
@@ -145,8 +167,16 @@ mod tests {
             }
         }
         let mut newer = annex("r", "r").encode().to_vec();
-        newer[0] = ANNEX_VERSION + 1;
+        newer[0] = ANNEX_VERSION_CHECKSUMS + 1;
         assert_eq!(Annex::decode(&newer), Annex::default());
+        let names = ChecksumNames::of(ChecksumKind::FullObject, [Algorithm::Crc64Nvme]);
+        let dirty = Annex { checksums: names, ..Annex::default() };
+        assert_eq!(dirty.encode(), [3, 0, 0, 0, 4].as_slice());
+        let clean = Annex::clean(ETag::new(md5), &ETag::new(md5), names);
+        assert_eq!(clean.encode().len(), 22);
+        for annex in [dirty, clean] {
+            assert_eq!(Annex::decode(&annex.encode()), annex);
+        }
         let first = [&[1, 1, 32], md5.as_bytes(), &[0]].concat();
         assert_eq!(Annex::decode(&first), annex(md5, md5), "as version 1 wrote it");
     }

@@ -621,7 +621,9 @@ impl Worker {
         let unchanged = now.generation == sent.generation;
         if unchanged {
             self.home.positions.changed(path, || match done {
-                Done::Stored(_) => positions::Change::Written(ListedObject::of(path, now)),
+                Done::Stored(_) => {
+                    positions::Change::Written(ListedObject::of(path, now, self.checksums_of(path, now)))
+                }
                 Done::Deleted => positions::Change::Deleted,
                 Done::Conflict | Done::Superseded => positions::Change::Unknown,
             });
@@ -651,7 +653,7 @@ impl Worker {
     }
 
     fn clean(&self, path: &ObjectPath, sent: &ObjectRecord, remote_etag: ETag) -> LocalChange {
-        let annex = Annex::clean(remote_etag, &sent.etag).encode();
+        let annex = Annex::clean(remote_etag, &sent.etag, self.checksums_of(path, sent)).encode();
         let annotation = Annotation { key: Self::store_key(path), generation: sent.generation, annex, pinned: false };
         LocalChange { annotate: vec![annotation], ..LocalChange::default() }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_catalog::records::ObjectRecord;
 use forebay_types::{
-    Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, Checksums, ETag, Generation, ObjectInfo, ObjectPath,
-    PartInfo, StorageState, SystemHeaders, Tags, UserMetadata,
+    Algorithm, BucketName, ByteRange, Checksum, ChecksumKind, ChecksumNames, Checksums, ETag, Generation, ObjectInfo,
+    ObjectPath, PartInfo, StorageState, SystemHeaders, Tags, UserMetadata,
 };
 use futures::stream::BoxStream;
 
@@ -160,6 +160,7 @@ pub struct ListedObject {
     pub etag: ETag,
     pub last_modified_ms: u64,
     pub storage_class: Option<String>,
+    pub checksums: Option<ChecksumNames>,
 }
 
 impl ListedObject {
@@ -170,17 +171,19 @@ impl ListedObject {
             etag: info.etag.clone(),
             last_modified_ms: info.last_modified_ms,
             storage_class: info.headers.storage_class.clone(),
+            checksums: info.checksums.names(),
         }
     }
 
     /// How `record`, which is not a tombstone, appears in a listing.
-    pub(crate) fn of(path: &ObjectPath, record: &ObjectRecord) -> Self {
+    pub(crate) fn of(path: &ObjectPath, record: &ObjectRecord, checksums: Option<ChecksumNames>) -> Self {
         Self {
             key: path.key.as_str().to_owned(),
             size: record.size,
             etag: record.etag.clone(),
             last_modified_ms: record.last_modified_ms,
             storage_class: record.storage_class.clone(),
+            checksums,
         }
     }
 }

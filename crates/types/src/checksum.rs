@@ -179,6 +179,35 @@ impl Checksums {
     pub fn get(&self, algorithm: Algorithm) -> Option<&Checksum> {
         self.values.iter().find(|checksum| checksum.algorithm == algorithm)
     }
+
+    /// `None` when there are no checksums.
+    pub fn names(&self) -> Option<ChecksumNames> {
+        ChecksumNames::of(self.kind, self.values.iter().map(|checksum| checksum.algorithm))
+    }
+}
+
+/// Which checksums an object has, without their values: what listings show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksumNames {
+    pub kind: ChecksumKind,
+    /// One bit for each algorithm, by its index.
+    algorithms: u16,
+}
+
+impl ChecksumNames {
+    /// `None` for no algorithms.
+    pub fn of(kind: ChecksumKind, algorithms: impl IntoIterator<Item = Algorithm>) -> Option<Self> {
+        let algorithms = algorithms.into_iter().fold(0, |all, algorithm| all | bit(algorithm));
+        (algorithms != 0).then_some(Self { kind, algorithms })
+    }
+
+    pub fn algorithms(self) -> impl Iterator<Item = Algorithm> {
+        Algorithm::ALL.into_iter().filter(move |algorithm| self.algorithms & bit(*algorithm) != 0)
+    }
+}
+
+fn bit(algorithm: Algorithm) -> u16 {
+    1 << algorithm as u16
 }
 
 #[cfg(test)]
@@ -190,6 +219,18 @@ mod tests {
         let indices: Vec<u8> =
             Algorithm::ALL.iter().flat_map(|algorithm| postcard::to_stdvec(algorithm).unwrap()).collect();
         assert_eq!(indices, (0..10).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn names_are_of_the_algorithms_and_take_three_bytes_on_disk() {
+        for algorithm in Algorithm::ALL {
+            let names = ChecksumNames::of(ChecksumKind::Composite, [algorithm]).unwrap();
+            assert_eq!(names.algorithms().collect::<Vec<_>>(), [algorithm]);
+            assert!(postcard::to_stdvec(&names).unwrap().len() <= 3);
+        }
+        let all = ChecksumNames::of(ChecksumKind::FullObject, Algorithm::ALL).unwrap();
+        assert_eq!(all.algorithms().collect::<Vec<_>>(), Algorithm::ALL);
+        assert_eq!(Checksums::none().names(), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub mod range;
 pub mod shares;
 pub mod units;
 
-pub use checksum::{Algorithm, Checksum, ChecksumKind, Checksums};
+pub use checksum::{Algorithm, Checksum, ChecksumKind, ChecksumNames, Checksums};
 pub use etag::ETag;
 pub use names::{BucketName, Generation, InvalidName, ObjectKey, ObjectPath};
 pub use object::{ObjectInfo, PartInfo, StorageState, SystemHeaders, Tags, UserMetadata, header_bytes, sent_bytes};

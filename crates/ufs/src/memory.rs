@@ -136,6 +136,7 @@ impl Held {
             remote_etag: self.remote_etag.clone(),
             last_modified_ms: self.info.last_modified_ms,
             storage_class: self.info.headers.storage_class.clone(),
+            checksums: self.info.checksums.names(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_types::{ByteRange, ETag, Generation, ObjectInfo, ObjectKey, Tags};
+use forebay_types::{ByteRange, ChecksumNames, ETag, Generation, ObjectInfo, ObjectKey, Tags};
 use futures::stream::BoxStream;
 
 use crate::{Error, ErrorKind, Result, Stamp};
@@ -106,6 +106,8 @@ pub struct ListedObject {
     pub remote_etag: ETag,
     pub last_modified_ms: u64,
     pub storage_class: Option<String>,
+    /// `None` when there are none, or when the under store's listing does not tell.
+    pub checksums: Option<ChecksumNames>,
 }
 
 /// Keys and common prefixes, each in byte order.

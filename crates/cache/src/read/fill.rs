@@ -60,7 +60,7 @@ impl Worker {
         data: Option<Bytes>,
     ) -> Result<Object> {
         let generation = self.next_generation();
-        let annex = Annex::clean(remote.remote_etag.clone(), &remote.info.etag).encode();
+        let annex = Annex::clean(remote.remote_etag.clone(), &remote.info.etag, remote.info.checksums.names()).encode();
         let object = forebay_store::NewObject { annex, ..new_object(path, policy, generation, &remote.info, false) };
         let mut writer = self.store.writer(Class::Fill, data.as_ref().map_or(0, |data| data.len() as u64)).await?;
         if let Some(data) = &data {

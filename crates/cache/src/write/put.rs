@@ -260,7 +260,7 @@ impl Worker {
         self.home.fence.advance(&path);
         self.home.refusals.unlearn(&path, info.headers.storage_class.as_deref());
         self.home.positions.changed(&path, || positions::Change::Written(ListedObject::described(&path, &info)));
-        let annex = Annex::clean(stored.remote_etag, &info.etag);
+        let annex = Annex::clean(stored.remote_etag, &info.etag, info.checksums.names());
         let must_hold = current.record.is_some() || !with.writes.is_empty();
         let durability = if must_hold { Durability::Fsync } else { Durability::Os };
         let mut transaction = Transaction { durability, ..with };

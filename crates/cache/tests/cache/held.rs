@@ -78,7 +78,7 @@ async fn writer(key: &str, body: &str) -> Bench {
     let there =
         Setup { worker: Some((THERE, Arc::new(Others::new()))), ..Setup::new(WriteMode::WriteBack) }.open().await;
     there.background.set(Way::Closed);
-    there.put(key, body.to_owned()).await.unwrap();
+    there.put(key, body.to_owned()).await.expect("it is written");
     there
 }
 

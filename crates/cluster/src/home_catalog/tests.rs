@@ -1,4 +1,4 @@
-use forebay_catalog::records::{Base, ObjectRecord, State};
+use forebay_catalog::records::{Base, Holders, ObjectRecord, State};
 use forebay_catalog::{Check, LocalChange, MemoryEngine, conformance};
 use forebay_env::Disk;
 use forebay_env::disk::memory::MemoryDisk;
@@ -57,6 +57,7 @@ fn record(generation: Generation) -> ObjectRecord {
         last_modified_ms: 0,
         storage_class: None,
         base: Base::Unknown,
+        holders: Holders::default(),
     }
 }
 

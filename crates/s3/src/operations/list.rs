@@ -12,6 +12,7 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::{Failure, Operations};
 use crate::authorize::access_denied;
+use crate::checksums;
 use crate::context::caller;
 use crate::convert;
 use crate::object_url::PATH_ENCODE_SET;
@@ -186,6 +187,8 @@ fn owner_of(user: &User) -> Owner {
 
 fn shown(object: ListedObject, encoding: Encoding, owner: Option<&User>) -> Object {
     Object {
+        checksum_algorithm: object.checksums.map(|names| names.algorithms().map(checksums::algorithm_name).collect()),
+        checksum_type: object.checksums.map(|names| checksums::checksum_type(names.kind)),
         e_tag: Some(convert::etag(&object.etag)),
         key: Some(encoding.write(object.key)),
         last_modified: Some(convert::timestamp(object.last_modified_ms)),
@@ -198,6 +201,8 @@ fn shown(object: ListedObject, encoding: Encoding, owner: Option<&User>) -> Obje
 
 fn shown_version(object: ListedObject, encoding: Encoding, owner: &User) -> ObjectVersion {
     ObjectVersion {
+        checksum_algorithm: object.checksums.map(|names| names.algorithms().map(checksums::algorithm_name).collect()),
+        checksum_type: object.checksums.map(|names| checksums::checksum_type(names.kind)),
         e_tag: Some(convert::etag(&object.etag)),
         is_latest: Some(true),
         key: Some(encoding.write(object.key)),

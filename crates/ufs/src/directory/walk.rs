@@ -110,6 +110,7 @@ fn listed(tree: &Tree, key: &str, path: &Path) -> Option<ListedObject> {
     Some(ListedObject {
         key: key.to_owned(),
         size: object.info.size,
+        checksums: object.info.checksums.names(),
         etag: object.info.etag,
         remote_etag: object.remote_etag,
         last_modified_ms: object.info.last_modified_ms,
@@ -141,6 +142,7 @@ mod tests {
                 remote_etag: etag.clone(),
                 last_modified_ms: 0,
                 storage_class: None,
+                checksums: None,
             };
             if page.wants(key) && !page.add(key, listed) {
                 break;

@@ -10,7 +10,8 @@ use super::speaker::SecondLook;
 use crate::grouping::Grouping;
 use crate::{Error, ErrorKind, ListPage, ListRequest, ListedObject, Result};
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
-use aws_sdk_s3::types::{EncodingType, Object, ObjectStorageClass};
+use aws_sdk_s3::types::{ChecksumType, EncodingType, Object, ObjectStorageClass};
+use forebay_types::{Algorithm, ChecksumKind, ChecksumNames};
 
 /// Most keys in one page of S3.
 const PAGE_MAX: usize = 1000;
@@ -238,7 +239,17 @@ fn listed(key: String, object: &Object) -> Option<ListedObject> {
         remote_etag: etag,
         last_modified_ms: modified_ms.max(0) as u64,
         storage_class: class.map(|class| class.as_str().to_owned()),
+        checksums: checksums(object),
     })
+}
+
+fn checksums(object: &Object) -> Option<ChecksumNames> {
+    let kind = match object.checksum_type() {
+        Some(ChecksumType::Composite) => ChecksumKind::Composite,
+        // Where older servers do not tell, most are.
+        Some(_) | None => ChecksumKind::FullObject,
+    };
+    ChecksumNames::of(kind, object.checksum_algorithm().iter().filter_map(|name| Algorithm::from_name(name.as_str())))
 }
 
 /// Undoes `encoding-type=url`, in which a space is a plus.
