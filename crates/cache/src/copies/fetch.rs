@@ -6,12 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_catalog::records::{self, Holders, WantedBytes};
 use forebay_catalog::{Check, ErrorKind as CatalogErrorKind, LocalChange, Transaction};
-use forebay_store::{Class, NewObject, Object, Piece};
+use forebay_store::{Class, NewObject, Object};
 use forebay_types::{ByteRange, Generation, ObjectPath};
-use futures::{StreamExt, stream};
+use forebay_ufs::UploadSource;
+use futures::{StreamExt, TryStreamExt};
 
 use super::wanted::Ended;
 use super::{Copies, HeldBytes};
+use crate::persist::StoreSource;
 use crate::policies::groups::group_of;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
@@ -34,11 +36,12 @@ impl Worker {
                 () = self.stop.cancelled() => return,
                 next = self.home.copies.next() => next,
             };
-            let ended = self.fetch(copies.as_ref(), &key, &path).await.unwrap_or_else(|error| match error.kind {
-                // The record is another by now.
-                ErrorKind::Conflict => Ended::Done,
-                _ => Ended::Failed(error.to_string()),
-            });
+            let ended = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                ended = self.fetch(copies.as_ref(), &key, &path) => ended,
+            };
+            let ended = ended.unwrap_or_else(|error| Ended::Failed(error.to_string()));
             match &ended {
                 Ended::Done => {}
                 Ended::Failed(problem) => tracing::debug!(%path, problem, "bytes could not be fetched"),
@@ -63,8 +66,10 @@ impl Worker {
         for worker in workers.iter().filter(|worker| Some(worker.as_str()) != own) {
             let error = match copies.open(worker, key, wanted.generation).await {
                 Ok(Some(held)) => match self.keep_held(key, path, found.version, &wanted, held).await {
-                    Ok(()) => {
-                        self.found_bytes(key, path);
+                    Ok(is_wanted) => {
+                        if is_wanted {
+                            self.found_bytes(key, path);
+                        }
                         return Ok(Ended::Done);
                     }
                     Err(error) => error,
@@ -75,21 +80,21 @@ impl Worker {
                 }
                 Err(error) => error,
             };
-            if error.kind == ErrorKind::Conflict {
-                return Err(error);
-            }
             failed = Some(format!("worker {worker}: {error}"));
         }
-        Ok(match failed {
-            Some(problem) => Ended::Failed(problem),
-            None => {
-                self.lost_bytes(key, path);
-                Ended::Lost(format!("none of the workers that may have them has them: {}", asked.join(", ")))
-            }
-        })
+        if let Some(problem) = failed {
+            return Ok(Ended::Failed(problem));
+        }
+        // The key may have been written in the meantime.
+        let _lock = self.home.locks.lock(path).await?;
+        if self.catalog.get(key).await?.map(|now| now.version) != Some(found.version) {
+            return Ok(Ended::Done);
+        }
+        self.lost_bytes(key, path);
+        Ok(Ended::Lost(format!("none of the workers that may have them has them: {}", asked.join(", "))))
     }
 
-    /// Makes the bytes this worker's own, while the record is the one that wants them.
+    /// Makes the bytes this worker's own. `false` when the record is not the one that wants them any more.
     async fn keep_held(
         &self,
         key: &Bytes,
@@ -97,7 +102,7 @@ impl Worker {
         version: u64,
         wanted: &WantedBytes,
         held: HeldBytes,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let HeldBytes { size, metadata, annex, mut stream } = held;
         let differs = |size| {
             let context = format!("it has {size} bytes of generation {}, not {}", wanted.generation, wanted.size);
@@ -128,10 +133,11 @@ impl Worker {
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
             ..Transaction::default()
         };
-        self.catalog.commit(transaction).await.map(drop).map_err(|error| match error.kind {
-            CatalogErrorKind::Conflict => Error::new(ErrorKind::Conflict, error.to_string()),
-            _ => error.into(),
-        })
+        match self.catalog.commit(transaction).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind == CatalogErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn found_bytes(&self, key: &Bytes, path: &ObjectPath) {
@@ -190,17 +196,7 @@ impl Worker {
         let Some(object) = self.held_object(key, generation) else { return Ok(None) };
         let (size, annex) = (object.size(), Bytes::copy_from_slice(object.annex()));
         let metadata = object.metadata().await?;
-        let pieces = if size == 0 { Vec::new() } else { object.pieces(ByteRange::of_size(size)) };
-        let read = move |piece| {
-            let object = object.clone();
-            async move {
-                match piece {
-                    Piece::Cached(range) => object.read(range).await.map_err(Error::from),
-                    Piece::Missing(_) => Err(Error::new(ErrorKind::Corrupt, "bytes of the copy are missing")),
-                }
-            }
-        };
-        let stream = stream::iter(pieces).then(read).boxed();
+        let stream = StoreSource::new(object).stream(ByteRange::of_size(size)).map_err(Error::from).boxed();
         Ok(Some(HeldBytes { size, metadata, annex, stream }))
     }
 

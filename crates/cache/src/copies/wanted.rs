@@ -7,6 +7,8 @@ use bytes::Bytes;
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::ObjectPath;
+use futures::FutureExt;
+use futures::future::Shared;
 use tokio::sync::{Notify, oneshot};
 
 /// Before what could not be fetched is tried again.
@@ -15,8 +17,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Why bytes did not come.
 pub(super) type Problem = String;
 
-/// The answer to a caller that waits for bytes.
-pub(super) type Outcome = oneshot::Receiver<Result<(), Problem>>;
+/// What callers that wait for bytes share.
+pub(super) type Outcome = Shared<oneshot::Receiver<Result<(), Problem>>>;
 
 /// How a fetch ended.
 pub(super) enum Ended {
@@ -46,7 +48,8 @@ struct State {
 
 struct Wanted {
     path: ObjectPath,
-    waiters: Vec<oneshot::Sender<Result<(), Problem>>>,
+    /// While somebody waits for the bytes.
+    waiting: Option<(oneshot::Sender<Result<(), Problem>>, Outcome)>,
     is_in_flight: bool,
     /// After a failure. What `later` has of another time is of a failure before.
     retry_at: Option<Duration>,
@@ -60,7 +63,8 @@ impl WantedCopies {
     /// Wants the bytes that the record under `key` names. `path` is the object that they belong to.
     pub(crate) fn add(&self, key: Bytes, path: &ObjectPath) {
         let mut state = self.state.lock();
-        if state.want(&key, path) {
+        if !state.wanted.contains_key(&key) {
+            state.want(&key, path);
             state.ready.push_back(key);
             drop(state);
             self.changed.notify_one();
@@ -69,12 +73,13 @@ impl WantedCopies {
 
     /// The same, before all others.
     pub(super) fn wait(&self, key: Bytes, path: &ObjectPath) -> Outcome {
-        let (sender, outcome) = oneshot::channel();
         let mut state = self.state.lock();
-        state.want(&key, path);
-        if let Some(wanted) = state.wanted.get_mut(&key) {
-            wanted.waiters.push(sender);
+        if let Some((_, outcome)) = state.wanted.get(&key).and_then(|wanted| wanted.waiting.as_ref()) {
+            return outcome.clone();
         }
+        let (sender, outcome) = oneshot::channel();
+        let outcome = outcome.shared();
+        state.want(&key, path).waiting = Some((sender, outcome.clone()));
         state.ready.push_front(key);
         drop(state);
         self.changed.notify_one();
@@ -107,7 +112,7 @@ impl WantedCopies {
         let mut state = self.state.lock();
         let Some(wanted) = state.wanted.get_mut(key) else { return };
         wanted.is_in_flight = false;
-        let waiters = std::mem::take(&mut wanted.waiters);
+        let waiting = wanted.waiting.take();
         let result = match ended {
             Ended::Failed(problem) => {
                 let retry_at = self.env.clock.monotonic() + PAUSE;
@@ -115,15 +120,19 @@ impl WantedCopies {
                 state.later.push_back((retry_at, key.clone()));
                 Err(problem)
             }
-            Ended::Done => state.wanted.remove(key).map_or(Ok(()), |_| Ok(())),
-            Ended::Lost(problem) => state.wanted.remove(key).map_or(Ok(()), |_| Err(problem)),
+            Ended::Done => {
+                state.wanted.remove(key);
+                Ok(())
+            }
+            Ended::Lost(problem) => {
+                state.wanted.remove(key);
+                Err(problem)
+            }
         };
         drop(state);
         self.changed.notify_one();
-        for waiter in waiters {
-            // Its caller may have gone away.
-            let _ = waiter.send(result.clone());
-        }
+        // All who waited may have gone away.
+        let _ = waiting.map(|(sender, _)| sender.send(result));
     }
 
     /// What belongs to these paths is not wanted any more.
@@ -138,14 +147,9 @@ impl WantedCopies {
 }
 
 impl State {
-    /// Whether that is new.
-    fn want(&mut self, key: &Bytes, path: &ObjectPath) -> bool {
-        if self.wanted.contains_key(key) {
-            return false;
-        }
-        let (path, waiters) = (path.clone(), Vec::new());
-        self.wanted.insert(key.clone(), Wanted { path, waiters, is_in_flight: false, retry_at: None });
-        true
+    fn want(&mut self, key: &Bytes, path: &ObjectPath) -> &mut Wanted {
+        let new = || Wanted { path: path.clone(), waiting: None, is_in_flight: false, retry_at: None };
+        self.wanted.entry(key.clone()).or_insert_with(new)
     }
 
     /// The next key and, if there is none, when the next one's time comes.

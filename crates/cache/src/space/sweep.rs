@@ -36,10 +36,9 @@ impl Worker {
             self.home.doubt.note(self.catalog.as_ref()).await?;
         }
         self.sweep_requests().await?;
-        self.sweep_held().await?;
         let removed = self.sweep_uploads().await?;
         self.metrics.leftovers_removed.inc_by(removed);
-        let mut result = Ok(());
+        let mut result = self.sweep_held().await;
         for bucket in self.list_buckets().await? {
             // A failure in one bucket does not keep the others from being swept.
             result = result.and(self.sweep_bucket(&bucket.name).await);

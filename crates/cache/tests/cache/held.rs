@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -34,11 +35,14 @@ struct Others {
     workers: Arc<Mutex<BTreeMap<String, Answer>>>,
     /// An answer takes one to begin.
     permits: Arc<Semaphore>,
+    /// How often one was asked.
+    asked: Arc<AtomicU64>,
 }
 
 impl Others {
     fn new() -> Self {
-        Self { workers: Arc::default(), permits: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)) }
+        let permits = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+        Self { workers: Arc::default(), permits, asked: Arc::default() }
     }
 
     fn answer(&self, worker: &str, answer: Answer) {
@@ -55,6 +59,7 @@ impl Copies for Others {
         generation: Generation,
     ) -> forebay_cache::Result<Option<HeldBytes>> {
         let answer = self.workers.lock().get(worker).cloned();
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let _permit = self.permits.acquire().await.expect("never closed");
         match answer {
             None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
@@ -186,6 +191,40 @@ async fn a_write_while_bytes_are_on_their_way_is_newer_than_they_are() {
     others.permits.add_permits(all);
     until("the fetch has ended", || here.cache.status().copies_wanted == 0).await;
     assert_eq!(here.get("key").await.unwrap(), "newer");
+}
+
+#[tokio::test]
+async fn an_object_that_is_written_while_others_are_asked_for_its_bytes_is_not_missing() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::Nothing);
+    let all = others.permits.forget_permits(usize::MAX);
+    let here = new_home_of("key", &others, &there).await;
+    until("the other worker is asked", || others.asked.load(Ordering::Relaxed) == 1).await;
+    here.put("key", "newer").await.unwrap();
+    others.permits.add_permits(all);
+    until("the fetch has ended", || here.cache.status().copies_wanted == 0).await;
+    assert_eq!((here.get("key").await.unwrap(), here.cache.status().missing_objects), ("newer".into(), 0));
+}
+
+/// However many wait, a worker asks once, and a stop does not wait for the answer.
+#[tokio::test]
+async fn readers_share_a_fetch_and_a_stop_gives_it_up() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let all = others.permits.forget_permits(usize::MAX);
+    let here = new_home_of("key", &others, &there).await;
+    let readers = futures::future::join_all((0..50).map(|_| here.get("key")));
+    let release = async {
+        until("the other worker is asked", || others.asked.load(Ordering::Relaxed) == 1).await;
+        others.permits.add_permits(all);
+    };
+    let (bodies, ()) = futures::future::join(readers, release).await;
+    assert!(bodies.into_iter().all(|body| body.unwrap() == "written there"));
+    assert_eq!(others.asked.load(Ordering::Relaxed), 1);
+    others.permits.forget_permits(usize::MAX);
+    let other = new_home_of("key", &others, &there).await;
+    until("the other worker is asked again", || others.asked.load(Ordering::Relaxed) == 2).await;
+    other.close().await;
 }
 
 #[tokio::test]

@@ -37,7 +37,10 @@ pub(super) fn encode_held<T: Serialize>(version: u8, record: &T, holders: &Holde
 pub(super) fn decode_held<T: for<'a> Deserialize<'a>>(what: &str, newest: u8, bytes: &[u8]) -> Result<(T, Holders)> {
     let fields = body(what, VERSION_HOLDERS, bytes)?;
     let decoded = match bytes.first() {
-        Some(&version) if version > newest => postcard::take_from_bytes(fields),
+        Some(&VERSION_HOLDERS) => postcard::take_from_bytes(fields),
+        Some(version) if *version > newest => {
+            return Err(corrupt(what, format!("has version {version}, which never was")));
+        }
         Some(_) | None => postcard::take_from_bytes(fields).map(|(record, rest)| ((record, Holders::default()), rest)),
     };
     match decoded {
