@@ -1,0 +1,90 @@
+//! Members that are dead, or hang.
+
+use forebay_catalog::{Engine, ErrorKind};
+
+use crate::servers::{Etcd, check, check_kind, commit_in_time, put, value, wait_until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_member_stops_nobody_and_without_all_of_them_nothing_is_promised() {
+    let mut etcd = Etcd::start(3).await;
+    // Each begins with one by chance.
+    let engines: Vec<_> = (0..6).map(|_| etcd.engine()).collect();
+    let mut version = commit_in_time(&engines[0], &[], &[put("key", "0")]).await;
+    etcd.kill(0);
+    for (number, engine) in engines.iter().enumerate() {
+        // The next leader is there: a commit before may be lost with the last one.
+        wait_until(async || engine.get(b"key").await.is_ok()).await;
+        let writes = [put("key", format!("{number}"))];
+        version = commit_in_time(engine, &[check("key", Some(version))], &writes).await;
+    }
+    (1..3).for_each(|index| etcd.kill(index));
+    for engine in &engines {
+        let checks = [check("key", Some(version))];
+        let error = engine.commit(&checks, &[put("key", "lost")]).await.expect_err("all are dead");
+        // A connection that breaks while something is sent can't be told from one that breaks afterwards.
+        assert!(matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown), "{error}");
+        check_kind(engine.commit(&checks, &[put("key", "lost")]).await, ErrorKind::Unavailable, "refused");
+        check_kind(engine.get(b"key").await, ErrorKind::Unavailable, "refused");
+        check_kind(engine.scan(b"a", b"z", 9).await, ErrorKind::Unavailable, "refused");
+    }
+    assert!(engines[0].status().await.iter().all(|member| member.status.is_err()));
+    (0..3).for_each(|index| etcd.run(index));
+    for engine in &engines {
+        wait_until(async || engine.get(b"key").await.is_ok()).await;
+        assert_eq!(value(engine, "key").await, Some("5".into()), "what was refused was not done");
+    }
+    commit_in_time(&engines[0], &[check("key", Some(version))], &[put("key", "again")]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_hangs_stops_nobody() {
+    let etcd = Etcd::start(3).await;
+    let engines: Vec<_> = (0..4).map(|_| etcd.engine()).collect();
+    for (number, engine) in engines.iter().enumerate() {
+        commit_in_time(engine, &[], &[put(&format!("early-{number}"), "")]).await;
+    }
+    etcd.pause(1);
+    // Those that have met it, and such that begin with it.
+    let all = engines.into_iter().chain((0..4).map(|_| etcd.engine())).enumerate();
+    let tasks = all.map(|(number, engine)| {
+        forebay_env::spawn(async move {
+            let (key, is_well) = (format!("late-{number}"), async || engine.get(b"any").await.is_ok());
+            if number % 2 == 0 {
+                // A read asks another member by itself, when there is a leader.
+                wait_until(is_well).await;
+                commit_in_time(&engine, &[], &[put(&key, "done")]).await;
+            } else if let Err(error) = engine.commit(&[], &[put(&key, "done")]).await {
+                // One that was sent to it is unknown, and the next one is not sent to it.
+                assert!(matches!(error.kind, ErrorKind::Unknown | ErrorKind::Unavailable), "{error}");
+                wait_until(is_well).await;
+                commit_in_time(&engine, &[], &[put(&key, "done")]).await;
+            }
+            assert_eq!(value(&engine, &key).await, Some("done".into()));
+            // It is not asked again.
+            for _ in 0..20 {
+                engine.commit(&[], &[put(&key, "done")]).await.expect("the others are well");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.join().await;
+    }
+    etcd.resume(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_without_the_others_does_nothing() {
+    let etcd = Etcd::start(3).await;
+    let engine = etcd.engine();
+    commit_in_time(&engine, &[], &[put("key", "first")]).await;
+    etcd.pause(0);
+    etcd.pause(1);
+    let error = engine.commit(&[], &[put("key", "second")]).await.expect_err("there is no majority");
+    assert!(matches!(error.kind, ErrorKind::Unknown | ErrorKind::Unavailable), "{error}");
+    check_kind(engine.get(b"key").await, ErrorKind::Unavailable, "a read");
+    check_kind(engine.commit(&[], &[put("key", "third")]).await, ErrorKind::Unavailable, "a commit");
+    etcd.resume(0);
+    etcd.resume(1);
+    wait_until(async || engine.get(b"key").await.is_ok()).await;
+    assert_ne!(value(&engine, "key").await, Some("third".into()), "what is unavailable is never done");
+}
