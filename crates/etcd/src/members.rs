@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_env::{Clock, Env};
@@ -12,11 +13,16 @@ use crate::member::Member;
 use crate::messages::{Answer, Call, Range};
 use crate::{EtcdSettings, InvalidSetting};
 
+/// A call asks no other member when this many times the time of one has passed. The next call begins where it ended.
+const SILENT_MAX: u32 = 2;
+
 pub(crate) struct Members {
     clock: Arc<dyn Clock>,
     members: Vec<Member>,
     /// That calls go to.
     present: AtomicUsize,
+    /// Of a call.
+    patience: Duration,
     login: Option<Login>,
     /// The highest of all answers.
     revision: AtomicU64,
@@ -35,6 +41,7 @@ impl Members {
             clock: Arc::clone(&env.clock),
             members,
             present: AtomicUsize::new(first),
+            patience: SILENT_MAX * settings.request_timeout,
             login: settings.user.clone().map(Login::new),
             revision: AtomicU64::new(0),
             probed: settings.key_prefix()?,
@@ -52,8 +59,8 @@ impl Members {
 
     /// A request that may be done any number of times: other members are asked when one does not answer.
     pub(crate) async fn ask<C: Call>(&self, request: &C) -> Result<C::Answer, Failure> {
-        let mut failure = None;
-        for _ in 0..self.tries() {
+        let (mut failure, until) = (None, self.until());
+        for _ in self.tries(until) {
             let index = self.present.load(Ordering::Relaxed);
             match self.call(&self.members[index], request).await {
                 Err(other) if matches!(other.what, What::NotDone | What::NoAnswer) => {
@@ -69,9 +76,9 @@ impl Members {
     /// A request that must not be done twice: it is sent again only after a member has surely not done it. It goes to
     /// members that are well, so that one which hangs is met by a probe first.
     pub(crate) async fn send_once<C: Call>(&self, request: &C) -> Result<C::Answer, Failure> {
-        let mut failure = None;
-        for _ in 0..self.tries() {
-            let index = self.well().await?;
+        let (mut failure, until) = (None, self.until());
+        for _ in self.tries(until) {
+            let index = self.well(until).await?;
             match self.call(&self.members[index], request).await {
                 Err(other) if other.what == What::NotDone => {
                     self.failed(index, &other);
@@ -95,9 +102,9 @@ impl Members {
     }
 
     /// A member that answers, and that has a leader.
-    async fn well(&self) -> Result<usize, Failure> {
+    async fn well(&self, until: Duration) -> Result<usize, Failure> {
         let mut failure = None;
-        for _ in 0..self.tries() {
+        for _ in self.tries(until) {
             let index = self.present.load(Ordering::Relaxed);
             if self.members[index].is_well(&*self.clock) {
                 return Ok(index);
@@ -120,8 +127,12 @@ impl Members {
     }
 
     /// Each member once, and the first once more: its connection may have been an old one.
-    fn tries(&self) -> usize {
-        self.members.len() + 1
+    fn tries(&self, until: Duration) -> impl Iterator<Item = usize> {
+        (0..=self.members.len()).take_while(move |number| *number == 0 || self.clock.monotonic() < until)
+    }
+
+    fn until(&self) -> Duration {
+        self.clock.monotonic() + self.patience
     }
 
     /// Asks this member, with a new token where etcd refuses the one that is there.

@@ -33,7 +33,8 @@ pub struct EtcdSettings {
     pub key_file: Option<PathBuf>,
     /// How long a connection may take, TLS included.
     pub connect_timeout: Duration,
-    /// How long one member may take to answer. A call may take longer: other members are asked when one is silent.
+    /// How long one member may take to answer. A call may take three times as long, because others are asked when one
+    /// is silent.
     pub request_timeout: Duration,
 }
 

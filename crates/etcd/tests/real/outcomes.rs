@@ -3,13 +3,13 @@
 use forebay_catalog::{Engine, ErrorKind};
 
 use crate::relay::{Mode, Relay};
-use crate::servers::{Etcd, check, check_kind, engine, put, settings, value, wait_until};
+use crate::servers::{Etcd, check, check_kind, impatient, put, settings, value, wait_until};
 
 /// A commit through a relay that was set to this mode before it was sent, and to that one when etcd has done it.
 async fn outcome(before: Mode, after: Option<Mode>) {
     let etcd = Etcd::start(1).await;
     let relay = Relay::start(etcd.port(0)).await;
-    let (direct, relayed) = (etcd.engine(), engine(&settings(vec![relay.endpoint()])));
+    let (direct, relayed) = (etcd.engine(), impatient(&settings(vec![relay.endpoint()])));
     let first = relayed.commit(&[], &[put("key", "first")]).await.expect("etcd writes");
     relay.set(before);
     let (checks, writes) = ([check("key", Some(first))], [put("key", "second")]);

@@ -6,7 +6,7 @@ use forebay_catalog::{Engine, ErrorKind};
 use forebay_etcd::{EtcdSettings, EtcdUser};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use crate::servers::{Etcd, check_kind, engine, put, value, wait_until};
+use crate::servers::{Etcd, check_kind, engine, put, value, wait_until_read};
 
 fn user(name: &str, password: &str) -> Option<EtcdUser> {
     Some(EtcdUser { name: name.to_owned(), password: password.to_owned() })
@@ -44,7 +44,7 @@ async fn a_user_logs_in_and_gets_a_new_token_when_etcd_has_forgotten_it() {
     assert_eq!(status.version, "3.7.3");
     etcd.kill(0);
     etcd.run(0);
-    wait_until(async || worker.get(b"key").await.is_ok()).await;
+    wait_until_read(&worker).await;
     worker.commit(&[], &[put("key", "third")]).await.expect("it has logged in again");
     assert_eq!(value(&worker, "key").await, Some("third".into()));
 }
@@ -95,12 +95,13 @@ async fn certificates_are_verified_on_both_sides() {
         ..trusting.clone()
     };
     let worker = engine(&known);
-    wait_until(async || worker.get(b"key").await.is_ok()).await;
+    wait_until_read(&worker).await;
     worker.commit(&[], &[put("key", "value")]).await.expect("etcd writes");
     assert_eq!(value(&worker, "key").await, Some("value".into()));
     // Without a certificate; of another authority; without TLS.
     check_kind(engine(&trusting).get(b"key").await, ErrorKind::Unavailable, "");
-    let other = EtcdSettings { ca_file: Some(Certificates::make().path("ca.pem")), ..known.clone() };
+    let unrelated = Certificates::make();
+    let other = EtcdSettings { ca_file: Some(unrelated.path("ca.pem")), ..known.clone() };
     check_kind(engine(&other).commit(&[], &[put("key", "")]).await, ErrorKind::Unavailable, "certificate");
     let plain = EtcdSettings::new(vec![etcd.endpoint(0).replace("https", "http")]);
     check_kind(engine(&plain).get(b"key").await, ErrorKind::Unavailable, "");

@@ -100,7 +100,7 @@ impl Etcd {
     pub(crate) async fn wait_until_well(&self) {
         for index in 0..self.members.len() {
             let one = engine(&settings(vec![self.endpoint(index)]));
-            wait_until(async || one.get(b"any").await.is_ok()).await;
+            wait_until_read(&one).await;
         }
     }
 
@@ -154,6 +154,11 @@ pub(crate) fn settings(endpoints: Vec<String>) -> EtcdSettings {
     EtcdSettings { request_timeout: Duration::from_secs(2), ..EtcdSettings::new(endpoints) }
 }
 
+/// For members that do not answer.
+pub(crate) fn impatient(settings: &EtcdSettings) -> EtcdEngine {
+    engine(&EtcdSettings { request_timeout: Duration::from_secs(1), ..settings.clone() })
+}
+
 pub(crate) fn engine(settings: &EtcdSettings) -> EtcdEngine {
     EtcdEngine::new(&Env::real(), settings).expect("sound settings")
 }
@@ -167,6 +172,17 @@ pub(crate) async fn wait_until(is_met: impl AsyncFn() -> bool) {
         clock.sleep(PAUSE).await;
     }
     panic!("the condition is never met");
+}
+
+pub(crate) async fn wait_until_read(engine: &EtcdEngine) {
+    let clock = Env::real().clock;
+    for _ in 0..TRIES {
+        if engine.get(b"any").await.is_ok() {
+            return;
+        }
+        clock.sleep(PAUSE).await;
+    }
+    panic!("etcd does not answer");
 }
 
 /// Commits again while that is safe and helps.

@@ -2,7 +2,7 @@
 
 use forebay_catalog::{Engine, ErrorKind};
 
-use crate::servers::{Etcd, check, check_kind, commit_in_time, put, value, wait_until};
+use crate::servers::{Etcd, check, check_kind, commit_in_time, impatient, put, value, wait_until_read};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_member_stops_nobody_and_without_all_of_them_nothing_is_promised() {
@@ -13,7 +13,7 @@ async fn a_dead_member_stops_nobody_and_without_all_of_them_nothing_is_promised(
     etcd.kill(0);
     for (number, engine) in engines.iter().enumerate() {
         // The next leader is there: a commit before may be lost with the last one.
-        wait_until(async || engine.get(b"key").await.is_ok()).await;
+        wait_until_read(engine).await;
         let writes = [put("key", format!("{number}"))];
         version = commit_in_time(engine, &[check("key", Some(version))], &writes).await;
     }
@@ -30,7 +30,7 @@ async fn a_dead_member_stops_nobody_and_without_all_of_them_nothing_is_promised(
     assert!(engines[0].status().await.iter().all(|member| member.status.is_err()));
     (0..3).for_each(|index| etcd.run(index));
     for engine in &engines {
-        wait_until(async || engine.get(b"key").await.is_ok()).await;
+        wait_until_read(engine).await;
         assert_eq!(value(engine, "key").await, Some("5".into()), "what was refused was not done");
     }
     commit_in_time(&engines[0], &[check("key", Some(version))], &[put("key", "again")]).await;
@@ -48,15 +48,15 @@ async fn a_member_that_hangs_stops_nobody() {
     let all = engines.into_iter().chain((0..4).map(|_| etcd.engine())).enumerate();
     let tasks = all.map(|(number, engine)| {
         forebay_env::spawn(async move {
-            let (key, is_well) = (format!("late-{number}"), async || engine.get(b"any").await.is_ok());
+            let key = format!("late-{number}");
             if number % 2 == 0 {
                 // A read asks another member by itself, when there is a leader.
-                wait_until(is_well).await;
+                wait_until_read(&engine).await;
                 commit_in_time(&engine, &[], &[put(&key, "done")]).await;
             } else if let Err(error) = engine.commit(&[], &[put(&key, "done")]).await {
                 // One that was sent to it is unknown, and the next one is not sent to it.
                 assert!(matches!(error.kind, ErrorKind::Unknown | ErrorKind::Unavailable), "{error}");
-                wait_until(is_well).await;
+                wait_until_read(&engine).await;
                 commit_in_time(&engine, &[], &[put(&key, "done")]).await;
             }
             assert_eq!(value(&engine, &key).await, Some("done".into()));
@@ -75,7 +75,7 @@ async fn a_member_that_hangs_stops_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_without_the_others_does_nothing() {
     let etcd = Etcd::start(3).await;
-    let engine = etcd.engine();
+    let engine = impatient(&etcd.settings());
     commit_in_time(&engine, &[], &[put("key", "first")]).await;
     etcd.pause(0);
     etcd.pause(1);
@@ -85,6 +85,6 @@ async fn a_member_without_the_others_does_nothing() {
     check_kind(engine.commit(&[], &[put("key", "third")]).await, ErrorKind::Unavailable, "a commit");
     etcd.resume(0);
     etcd.resume(1);
-    wait_until(async || engine.get(b"key").await.is_ok()).await;
+    wait_until_read(&engine).await;
     assert_ne!(value(&engine, "key").await, Some("third".into()), "what is unavailable is never done");
 }
