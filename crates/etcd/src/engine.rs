@@ -74,8 +74,8 @@ impl EtcdEngine {
         }
     }
 
-    /// Whether a transaction, which etcd has answered, has surely not written anything. It would have given its keys a
-    /// version above `before`, and above the one that it checked.
+    /// Reads a key that a transaction would have written, which etcd has answered. Whether it has surely written nothing;
+    /// `before` is a revision from before it was sent.
     async fn is_undone(&self, checks: &[Check], writes: &[ValueWrite], before: u64) -> Result<bool, Failure> {
         let version = |write: &ValueWrite| checks.iter().find(|check| check.key == write.key)?.version;
         let puts = || writes.iter().filter(|write| write.value.is_some());
@@ -83,8 +83,15 @@ impl EtcdEngine {
         let range = Range { key: prefixed(&self.prefix, &put.key), ..Range::default() };
         let found = self.members.ask(&range).await?;
         let now = found.kvs.first().map(|found| number(found.mod_revision));
-        Ok(found.revision() <= before || now.is_some_and(|now| now <= before || Some(now) == version(put)))
+        Ok(proves_undone(found.revision(), now, version(put), before))
     }
+}
+
+/// A transaction that puts a key gives it a version above `before`, and above the one that it checked. So nothing was
+/// done when etcd as a whole, or the key, is at no later one. A key that is gone proves nothing: it may have been
+/// written and deleted.
+fn proves_undone(revision: u64, version: Option<u64>, checked: Option<u64>, before: u64) -> bool {
+    revision <= before || version.is_some_and(|version| version <= before.max(checked.unwrap_or_default()))
 }
 
 fn versioned(found: KeyValue) -> Versioned {
@@ -130,5 +137,20 @@ impl Engine for EtcdEngine {
             true => Ok(answer.revision()),
             false => Err(Error::new(ErrorKind::Conflict, "a check of a commit on etcd does not hold")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_from_before_proves_that_nothing_was_done() {
+        assert!(proves_undone(7, None, None, 7), "nobody has written anything");
+        assert!(proves_undone(9, Some(7), None, 7));
+        assert!(proves_undone(9, Some(8), Some(8), 7), "another process has read what was checked");
+        assert!(!proves_undone(9, Some(8), None, 7), "by this transaction, or by another one");
+        assert!(!proves_undone(9, Some(9), Some(8), 7));
+        assert!(!proves_undone(9, None, None, 7), "written, and deleted by another one");
     }
 }

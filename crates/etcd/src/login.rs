@@ -11,16 +11,19 @@ use crate::messages::Authenticate;
 
 pub(crate) struct Login {
     user: EtcdUser,
-    /// Held while a new one is fetched, so that one is enough for all that wait.
-    token: Mutex<Option<Token>>,
+    /// `None` before the first call. Held while a new one is fetched, so that one is enough for all that wait.
+    held: Mutex<Option<Held>>,
 }
+
+/// What is sent with calls: nothing when etcd does not know users.
+pub(crate) type Held = Option<Token>;
 
 impl Login {
     pub(crate) fn new(user: EtcdUser) -> Self {
-        Self { user, token: Mutex::default() }
+        Self { user, held: Mutex::default() }
     }
 
-    /// A token other than `refused`. When etcd does not know users, there is none to send.
+    /// A token other than the one that was refused.
     ///
     /// # Errors
     /// Nothing was sent but the question for a token, whatever the error.
@@ -28,24 +31,26 @@ impl Login {
         &self,
         clock: &dyn Clock,
         member: &Member,
-        refused: Option<&Token>,
-    ) -> Result<Option<Token>, Failure> {
-        let mut token = self.token.lock().await;
-        if token.is_some() && token.as_ref() != refused {
-            return Ok(token.clone());
+        refused: Option<&Held>,
+    ) -> Result<Held, Failure> {
+        let mut held = self.held.lock().await;
+        if let Some(held) = &*held
+            && Some(held) != refused
+        {
+            return Ok(held.clone());
         }
-        *token = None;
+        *held = None;
         let EtcdUser { name, password } = self.user.clone();
-        match member.call(clock, Authenticate { name, password }, None).await {
+        let fresh = match member.call(clock, Authenticate { name, password }, None).await {
             Ok(answer) => {
-                let fresh = MetadataValue::try_from(answer.token)
-                    .map_err(|_| Failure::new(What::NotDone, "the token of etcd is no text"))?;
-                *token = Some(fresh);
-                Ok(token.clone())
+                let token = MetadataValue::try_from(answer.token);
+                Some(token.map_err(|_| Failure::new(What::NotDone, "the token of etcd is no text"))?)
             }
-            Err(failure) if failure.text.contains("authentication is not enabled") => Ok(None),
-            Err(Failure { what: What::NoAnswer, text }) => Err(Failure::new(What::NotDone, text)),
-            Err(failure) => Err(failure),
-        }
+            Err(failure) if failure.text.contains("authentication is not enabled") => None,
+            Err(Failure { what: What::NoAnswer, text }) => return Err(Failure::new(What::NotDone, text)),
+            Err(failure) => return Err(failure),
+        };
+        *held = Some(fresh.clone());
+        Ok(fresh)
     }
 }

@@ -144,7 +144,7 @@ impl Members {
                 let token = login.token(clock, member, None).await?;
                 match member.call(clock, request.clone(), token.clone()).await {
                     Err(failure) if failure.what == What::Token => {
-                        let token = login.token(clock, member, token.as_ref()).await?;
+                        let token = login.token(clock, member, Some(&token)).await?;
                         member.call(clock, request.clone(), token).await
                     }
                     answer => answer,

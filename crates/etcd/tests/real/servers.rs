@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -125,15 +125,19 @@ impl Etcd {
         kill_process(Pid::from_child(process), signal).expect("a process of ours");
     }
 
-    /// Runs `etcdctl`.
+    /// Runs `etcdctl`, which succeeds.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
-        let output = Command::new(binary("etcdctl"))
+        let output = self.run_ctl(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn run_ctl(&self, arguments: &[&str]) -> Output {
+        Command::new(binary("etcdctl"))
             .args(["--endpoints", &self.settings().endpoints.join(",")])
             .args(arguments)
             .output()
-            .expect("etcdctl starts");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+            .expect("etcdctl starts")
     }
 }
 

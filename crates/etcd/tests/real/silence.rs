@@ -1,8 +1,12 @@
 //! Members that are dead, or hang.
 
-use forebay_catalog::{Engine, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::servers::{Etcd, check, check_kind, commit_in_time, impatient, put, value, wait_until_read};
+use forebay_catalog::{Engine, ErrorKind};
+use forebay_etcd::EtcdEngine;
+
+use crate::servers::{Etcd, check, check_kind, commit_in_time, impatient, put, value, wait_until, wait_until_read};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_member_stops_nobody_and_without_all_of_them_nothing_is_promised() {
@@ -87,4 +91,62 @@ async fn a_member_without_the_others_does_nothing() {
     etcd.resume(1);
     wait_until_read(&engine).await;
     assert_ne!(value(&engine, "key").await, Some("third".into()), "what is unavailable is never done");
+}
+
+/// What workers have counted.
+#[derive(Default)]
+struct Counts {
+    done: AtomicU64,
+    unknown: AtomicU64,
+    is_over: AtomicBool,
+}
+
+async fn count(engine: EtcdEngine, counts: Arc<Counts>) {
+    while !counts.is_over.load(Ordering::Relaxed) {
+        let found = match engine.get(b"counter").await {
+            Ok(found) => found,
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+                continue;
+            }
+        };
+        let text = found.as_ref().map_or("0".into(), |found| String::from_utf8_lossy(&found.value).into_owned());
+        let next = text.parse::<u64>().expect("a number") + 1;
+        let checks = [check("counter", found.map(|found| found.version))];
+        match engine.commit(&checks, &[put("counter", next.to_string())]).await {
+            Ok(_) => drop(counts.done.fetch_add(1, Ordering::Relaxed)),
+            Err(error) if error.kind == ErrorKind::Unknown => drop(counts.unknown.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => {
+                assert!(matches!(error.kind, ErrorKind::Conflict | ErrorKind::Unavailable), "{error}");
+            }
+        }
+    }
+}
+
+/// What is done counts once, what is refused never.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_add_up_while_members_die_one_after_the_other() {
+    let mut etcd = Etcd::start(3).await;
+    let counts = Arc::new(Counts::default());
+    let workers: Vec<_> =
+        (0..3).map(|_| forebay_env::spawn(count(impatient(&etcd.settings()), Arc::clone(&counts)))).collect();
+    let progress = async || {
+        let before = counts.done.load(Ordering::Relaxed);
+        wait_until(async || counts.done.load(Ordering::Relaxed) > before + 20).await;
+    };
+    progress().await;
+    for index in 0..3 {
+        etcd.kill(index);
+        progress().await;
+        etcd.run(index);
+        etcd.wait_until_well().await;
+    }
+    counts.is_over.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.join().await;
+    }
+    let found = value(&etcd.engine(), "counter").await.expect("a value");
+    let found: u64 = String::from_utf8_lossy(&found).parse().expect("a number");
+    let (done, unknown) = (counts.done.load(Ordering::Relaxed), counts.unknown.load(Ordering::Relaxed));
+    assert!((done..=done + unknown).contains(&found), "{found}: {done} are done, of {unknown} it is unknown");
 }
