@@ -62,7 +62,10 @@ impl EtcdEngine {
                 }
                 Err(failure) => return Err(failure.of_read("a scan of etcd")),
             };
-            revision = found.revision() as i64;
+            if revision == 0 {
+                // Later answers name a later one, and show this one.
+                revision = found.revision() as i64;
+            }
             if let Some(last) = found.kvs.last() {
                 key = prefixed(&last.key, b"\0");
             }

@@ -33,7 +33,12 @@ impl Login {
         member: &Member,
         refused: Option<&Held>,
     ) -> Result<Held, Failure> {
-        let mut held = self.held.lock().await;
+        // Whoever holds it may wait for a member that hangs.
+        let mut held = tokio::select! {
+            biased;
+            held = self.held.lock() => held,
+            () = clock.sleep(member.timeout()) => return Err(Failure::new(What::NotDone, "no token in time")),
+        };
         if let Some(held) = &*held
             && Some(held) != refused
         {

@@ -42,6 +42,11 @@ impl Member {
         self.endpoint.uri().to_string().trim_end_matches('/').to_owned()
     }
 
+    /// How long a call may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     pub(crate) fn is_well(&self, clock: &dyn Clock) -> bool {
         self.answered.lock().is_some_and(|answered| clock.monotonic() < answered + WELL_FOR)
     }
@@ -55,7 +60,7 @@ impl Member {
         }
     }
 
-    fn has_answered(&self, clock: &dyn Clock) {
+    pub(crate) fn has_answered(&self, clock: &dyn Clock) {
         *self.answered.lock() = Some(clock.monotonic());
         if self.has_failed.swap(false, Ordering::Relaxed) {
             tracing::info!(member = self.name(), "a member of etcd answers again");
@@ -86,7 +91,6 @@ impl Member {
             biased;
             answer = exchange => {
                 let answer: tonic::Response<C::Answer> = answer?;
-                self.has_answered(clock);
                 Ok(answer.into_inner())
             }
             () = clock.sleep(self.timeout) => {

@@ -1,7 +1,7 @@
 //! All members of etcd. Calls go to one of them for as long as it answers, and then to the next.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +24,8 @@ pub(crate) struct Members {
     /// Of a call.
     patience: Duration,
     login: Option<Login>,
+    /// That the first answer named. Endpoints of two clusters would be two engines.
+    cluster: OnceLock<u64>,
     /// The highest of all answers.
     revision: AtomicU64,
     /// Which a user who may do anything here may read.
@@ -43,6 +45,7 @@ impl Members {
             present: AtomicUsize::new(first),
             patience: SILENT_MAX * settings.request_timeout,
             login: settings.user.clone().map(Login::new),
+            cluster: OnceLock::new(),
             revision: AtomicU64::new(0),
             probed: settings.key_prefix()?,
         })
@@ -151,8 +154,23 @@ impl Members {
                 }
             }
         }?;
+        self.check_cluster(&answer)?;
+        member.has_answered(clock);
         self.revision.fetch_max(answer.revision(), Ordering::AcqRel);
         Ok(answer)
+    }
+
+    /// A probe finds out before a transaction is sent: see [`Members::send_once`].
+    fn check_cluster(&self, answer: &impl Answer) -> Result<(), Failure> {
+        let Some(found) = answer.header().map(|header| header.cluster_id) else { return Ok(()) };
+        let known = *self.cluster.get_or_init(|| found);
+        match found == known {
+            true => Ok(()),
+            false => {
+                let problem = format!("it is of another etcd cluster: {found:x}, and the others are of {known:x}");
+                Err(Failure::new(What::NoAnswer, problem))
+            }
+        }
     }
 
     /// The next one is asked from now on, unless somebody else has seen that, too.

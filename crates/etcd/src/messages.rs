@@ -51,6 +51,8 @@ calls! {
 /// `ResponseHeader`
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Header {
+    #[prost(uint64, tag = "1")]
+    pub(crate) cluster_id: u64,
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
 }
@@ -236,6 +238,6 @@ mod tests {
     fn unknown_fields_are_skipped() {
         // cluster_id 1, member_id 2, revision 3, raft_term 4
         let header = Header::decode(&b"\x08\x01\x10\x02\x18\x03\x20\x04"[..]).unwrap();
-        assert_eq!(header, Header { revision: 3 });
+        assert_eq!(header, Header { cluster_id: 1, revision: 3 });
     }
 }

@@ -15,6 +15,7 @@ async fn etcd_keeps_the_promises_of_an_engine() {
     clusters_that_share_an_etcd_do_not_see_each_other(&etcd).await;
     a_transaction_that_etcd_would_not_take_is_refused(&etcd.engine()).await;
     a_scan_of_many_values_comes_in_pages(&etcd.engine()).await;
+    a_scan_shows_one_state(&etcd).await;
     increments_of_several_workers_all_count(&etcd).await;
 }
 
@@ -55,6 +56,28 @@ async fn a_scan_of_many_values_comes_in_pages(engine: &EtcdEngine) {
         let found: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
         assert!(found.iter().eq(keys.iter().take(limit)), "{limit}: {}", found.len());
     }
+}
+
+/// Values that change together have one version, on whatever pages they are.
+async fn a_scan_shows_one_state(etcd: &Etcd) {
+    let together = || [put("many-0000", ""), put("many-1499", "")];
+    etcd.engine().commit(&[], &together()).await.expect("etcd writes");
+    let writer = {
+        let engine = etcd.engine();
+        forebay_env::spawn(async move {
+            for _ in 0..300 {
+                engine.commit(&[], &together()).await.expect("etcd writes");
+            }
+        })
+    };
+    let (engine, mut scans) = (etcd.engine(), 0);
+    while !writer.is_finished() || scans == 0 {
+        let found = engine.scan(b"many-", b"many.", 9000).await.expect("etcd scans");
+        assert_eq!(found.len(), 1500);
+        assert_eq!(found[0].1.version, found[1499].1.version);
+        scans += 1;
+    }
+    writer.join().await;
 }
 
 async fn increments_of_several_workers_all_count(etcd: &Etcd) {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use forebay_catalog::{Engine, ErrorKind};
 use forebay_etcd::EtcdEngine;
 
-use crate::servers::{Etcd, check, check_kind, commit_in_time, impatient, put, value, wait_until, wait_until_read};
+use crate::servers::{
+    Etcd, check, check_kind, commit_in_time, impatient, put, settings, value, wait_until, wait_until_read,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_member_stops_nobody_and_without_all_of_them_nothing_is_promised() {
@@ -91,6 +93,33 @@ async fn a_member_without_the_others_does_nothing() {
     etcd.resume(1);
     wait_until_read(&engine).await;
     assert_ne!(value(&engine, "key").await, Some("third".into()), "what is unavailable is never done");
+}
+
+/// Two clusters would be two engines.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_another_cluster_are_not_asked() {
+    let (mut one, other) = tokio::join!(Etcd::start(1), Etcd::start(1));
+    let known = impatient(&one.settings());
+    known.commit(&[], &[put("key", "of one")]).await.expect("etcd writes");
+    let settings = settings(vec![one.endpoint(0), other.endpoint(0)]);
+    // One that has begun with the first member.
+    let mixed = loop {
+        let engine = impatient(&settings);
+        if value(&engine, "key").await.is_some() {
+            break engine;
+        }
+    };
+    one.kill(0);
+    // The first may be unknown.
+    mixed.commit(&[], &[put("key", "wrong")]).await.expect_err("nobody is there");
+    for _ in 0..4 {
+        check_kind(mixed.get(b"key").await, ErrorKind::Unavailable, "");
+        check_kind(mixed.commit(&[], &[put("key", "wrong")]).await, ErrorKind::Unavailable, "");
+    }
+    assert_eq!(value(&other.engine(), "key").await, None);
+    one.run(0);
+    wait_until_read(&mixed).await;
+    assert_eq!(value(&mixed, "key").await, Some("of one".into()));
 }
 
 /// What workers have counted.
