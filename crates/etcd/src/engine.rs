@@ -77,7 +77,7 @@ impl EtcdEngine {
         }
     }
 
-    /// Reads a key that a transaction would have written, which etcd has answered. Whether it has surely written nothing;
+    /// Whether a transaction that etcd has answered has surely written nothing: reads a key that it would have written.
     /// `before` is a revision from before it was sent.
     async fn is_undone(&self, checks: &[Check], writes: &[ValueWrite], before: u64) -> Result<bool, Failure> {
         let version = |write: &ValueWrite| checks.iter().find(|check| check.key == write.key)?.version;
