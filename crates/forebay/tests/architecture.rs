@@ -7,12 +7,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each crate with what it may know. A new crate or a new arrow is a decision: it's made here first.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 16] = [
     ("forebay-types", &[]),
     ("forebay-env", &["forebay-types"]),
     ("forebay-store", &["forebay-types", "forebay-env"]),
     ("forebay-catalog", &["forebay-types", "forebay-env", "forebay-store"]),
     ("forebay-cluster", &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog"]),
+    ("forebay-etcd", &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog"]),
     ("forebay-ufs", &["forebay-types", "forebay-env"]),
     ("forebay-cache", &["forebay-types", "forebay-env", "forebay-store", "forebay-catalog", "forebay-ufs"]),
     ("forebay-auth", &["forebay-types", "forebay-env"]),

@@ -1,0 +1,121 @@
+//! What keeps the database of etcd small, and what tells how large it is.
+
+use std::time::Duration;
+
+use forebay_catalog::Result;
+use futures::future::join_all;
+
+use crate::EtcdEngine;
+use crate::failure::What;
+use crate::member::Member;
+use crate::messages::{Compaction, Status, StatusAnswer, number};
+
+/// How often older states of keys are dropped. They count against the quota.
+const COMPACTION_PERIOD: Duration = Duration::from_secs(60);
+
+/// Older ones return stale reads after some restarts.
+const VERSION_MIN: [u64; 3] = [3, 6, 9];
+
+/// A member, and what it says.
+#[derive(Debug)]
+pub struct MemberHealth {
+    pub endpoint: String,
+    /// `Unavailable` when it does not answer.
+    pub status: Result<MemberStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// As `3.7.3`.
+    pub version: String,
+    /// Of the file. It becomes smaller only by `etcdctl defrag`.
+    pub database_bytes: u64,
+    /// Of these, bytes that are not free.
+    pub used_bytes: u64,
+    /// How large the database may become; 0 when etcd is too old to tell.
+    pub quota_bytes: u64,
+    /// etcd has found its database full. Until an operator ends that alarm, every commit that writes a value is
+    /// refused.
+    pub is_full: bool,
+}
+
+impl From<StatusAnswer> for MemberStatus {
+    fn from(answer: StatusAnswer) -> Self {
+        Self {
+            is_full: answer.errors.iter().any(|error| error.contains("NOSPACE")),
+            version: answer.version,
+            database_bytes: number(answer.db_size),
+            used_bytes: number(answer.db_size_in_use),
+            quota_bytes: number(answer.db_size_quota),
+        }
+    }
+}
+
+impl EtcdEngine {
+    /// Compacts etcd once a minute. Never returns; several workers may do it.
+    pub async fn maintain(&self) {
+        self.warn_of_old_members().await;
+        loop {
+            if let Err(error) = self.compact().await {
+                tracing::warn!(%error, "etcd was not compacted");
+            }
+            self.clock.sleep(COMPACTION_PERIOD).await;
+        }
+    }
+
+    /// Drops what was replaced or deleted more than five minutes ago, as far as this process has seen it. Returns the
+    /// revision up to which it did. `None` when there is nothing to drop yet, or somebody else has.
+    ///
+    /// # Errors
+    /// `Unavailable` or `Busy`; the next call makes up for it.
+    pub async fn compact(&self) -> Result<Option<u64>> {
+        const CONTEXT: &str = "a compaction of etcd";
+        let revision = self.members.probe().await.map_err(|failure| failure.of_read(CONTEXT))?;
+        let Some(old) = self.history.note(self.clock.monotonic(), revision) else { return Ok(None) };
+        match self.members.ask(&Compaction { revision: old as i64 }).await {
+            Ok(_) => Ok(Some(old)),
+            Err(failure) if failure.what == What::Compacted => Ok(None),
+            Err(failure) => Err(failure.of_read(CONTEXT)),
+        }
+    }
+
+    /// What each member says about itself, in the order of the settings.
+    pub async fn status(&self) -> Vec<MemberHealth> {
+        join_all(self.members.all().iter().map(|member| self.status_of(member))).await
+    }
+
+    async fn status_of(&self, member: &Member) -> MemberHealth {
+        let status = self.members.call(member, &Status {}).await;
+        let status =
+            status.map(MemberStatus::from).map_err(|failure| failure.of_read("the status of a member of etcd"));
+        MemberHealth { endpoint: member.name(), status }
+    }
+
+    async fn warn_of_old_members(&self) {
+        for MemberHealth { endpoint, status } in self.status().await {
+            if let Ok(MemberStatus { version, .. }) = status
+                && is_old(&version)
+            {
+                tracing::warn!(endpoint, version, "this etcd may return stale reads: use 3.6.9 or newer");
+            }
+        }
+    }
+}
+
+fn is_old(version: &str) -> bool {
+    let plain = version.split(['-', '+']).next().unwrap_or_default();
+    let numbers: Vec<u64> = plain.split('.').map_while(|number| number.parse().ok()).collect();
+    numbers.as_slice() < VERSION_MIN.as_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_as_numbers() {
+        for (version, expected) in [("3.5.21", true), ("3.6.8", true), ("3.6.10", false), ("3.7.0-rc.1", false)] {
+            assert_eq!(is_old(version), expected, "{version}");
+        }
+    }
+}
