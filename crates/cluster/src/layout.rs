@@ -9,6 +9,7 @@
 //! | `catalog/{slot, five digits}/{key}` | a record of a path: see [`forebay_catalog::records`] |
 //! | `own/{worker}/{key}` | a record that is of one worker alone |
 //! | `shared/{key}` | a record of the whole cluster |
+//! | `shared-revision` | counts the changes of those: see `shared_revision.rs` |
 
 use std::fmt;
 
@@ -74,6 +75,8 @@ pub(crate) fn own_prefix(worker: &WorkerId) -> Bytes {
 
 pub(crate) const ALL_OWN_PREFIX: &[u8] = b"own/";
 pub(crate) const SHARED_PREFIX: &[u8] = b"shared/";
+/// Not in the range of that prefix.
+pub(crate) const SHARED_REVISION_KEY: &[u8] = b"shared-revision";
 pub(crate) const WORKERS_PREFIX: &[u8] = b"worker/";
 pub(crate) const SLOTS_PREFIX: &[u8] = b"slot/";
 
@@ -137,5 +140,7 @@ mod tests {
         assert!(!is_in(&records::object_key(&path), &slot_prefix(Slot(slot.0 ^ 1))));
         assert!(is_in(records::SETTLED_KEY, &own_prefix(&worker)));
         assert!(is_in(&records::policy_key(), SHARED_PREFIX));
+        let (from, to) = range_of(SHARED_PREFIX);
+        assert!(!(from..to).contains(&Bytes::from_static(SHARED_REVISION_KEY)));
     }
 }

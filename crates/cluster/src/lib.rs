@@ -9,6 +9,7 @@ mod layout;
 mod lease;
 mod ownership;
 mod placement;
+mod shared_revision;
 mod silence;
 mod slot_record;
 mod stream;

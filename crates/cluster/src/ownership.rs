@@ -177,7 +177,8 @@ impl Ownership<'_> {
         // For how long this worker has sent nothing says nothing of others.
         let settled = layout::record_key(records::SETTLED_KEY, self.worker, self.cluster.slots);
         let writes = slots.iter().map(write).chain([ValueWrite { key: settled, value: None }]);
-        self.stream.commit_checked(slots.iter().map(check).chain(of_former).collect(), writes.collect()).await
+        let checks = slots.iter().map(check).chain(of_former).collect();
+        self.stream.commit_checked(checks, writes.collect()).await.map(drop)
     }
 
     /// Gives slots of this worker up, which has ended all that it was doing with them.
@@ -204,7 +205,7 @@ async fn end(stream: &Stream, worker: &WorkerId, record: WorkerRecord, version: 
     let check = Check { key: worker_key(worker), version: Some(version) };
     let record = WorkerRecord { state: WorkerState::Lost, ..record };
     let write = ValueWrite { key: worker_key(worker), value: Some(record.encode()) };
-    stream.commit_checked(vec![check], vec![write]).await
+    stream.commit_checked(vec![check], vec![write]).await.map(drop)
 }
 
 impl Seen {

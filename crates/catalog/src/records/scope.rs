@@ -37,6 +37,11 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
+/// All records that are not of a path lie in these ranges, up to but not including their ends. So they are found
+/// without a look at the many that are.
+pub const RANGES_BESIDE_PATHS: [(&[u8], &[u8]); 5] =
+    [(b"", b"o/"), (b"o0", b"p/"), (b"p0", b"r/"), (b"r0", b"u/"), (b"u0", b"\xff")];
+
 /// Hex digits of a hash.
 const HASH_DIGITS: usize = 16;
 
@@ -101,6 +106,13 @@ mod tests {
             assert_eq!(scope(&key), Scope::Cluster);
         }
         assert_eq!(scope(b""), Scope::Cluster);
+        for first in 0..0xff {
+            for second in 0..=u8::MAX {
+                let key = [first, second];
+                let is_beside = RANGES_BESIDE_PATHS.iter().any(|(from, to)| (*from..*to).contains(&&key[..]));
+                assert_eq!(is_beside, !matches!(scope(&key), Scope::Path(_)), "{}", key.escape_ascii());
+            }
+        }
         assert_eq!(scope(b"p/"), Scope::Path(stable_hash(b"")));
     }
 }

@@ -398,3 +398,110 @@ async fn a_check_that_fails_reaches_no_engine() {
     assert_eq!(refused.unwrap_err().kind, ErrorKind::Conflict);
     assert_eq!(engine.transactions.lock().len(), before);
 }
+
+fn shared(key: &'static str, value: &str) -> ValueWrite {
+    ValueWrite { key: Bytes::from_static(key.as_bytes()), value: Some(value.to_owned().into()) }
+}
+
+async fn text(catalog: &HomeCatalog, key: &str) -> Option<Bytes> {
+    catalog.get(key.as_bytes()).await.unwrap().map(|found| found.value)
+}
+
+/// Changes a record as it is shown.
+async fn change(catalog: &HomeCatalog, key: &'static str, value: &str) -> Result<u64> {
+    let version = catalog.get(key.as_bytes()).await?.map(|found| found.version);
+    let checks = vec![Check { key: Bytes::from_static(key.as_bytes()), version }];
+    catalog.commit(Transaction { checks, writes: vec![shared(key, value)], ..Transaction::default() }).await
+}
+
+#[tokio::test]
+async fn a_shared_record_is_not_changed_without_a_look_at_what_another_worker_made_of_it() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    change(&first, "policy", "one").await.unwrap();
+    assert_eq!(text(&second, "policy").await, None, "nobody has told it");
+    assert_eq!(change(&second, "policy", "two").await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(text(&second, "policy").await, Some("one".into()), "by now it knows");
+    change(&second, "policy", "two").await.unwrap();
+    // What the checks of a transaction have nothing to do with keeps it from nothing.
+    let bucket = Transaction { writes: vec![shared("b/bucket", "")], ..Transaction::default() };
+    first.commit(bucket).await.unwrap();
+    assert_eq!((text(&first, "policy").await, text(&first, "b/bucket").await), (Some("two".into()), Some("".into())));
+    let gone = ValueWrite { key: Bytes::from_static(b"policy"), value: None };
+    second.commit(Transaction { writes: vec![gone], ..Transaction::default() }).await.unwrap();
+    assert_eq!(change(&first, "policy", "three").await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(text(&first, "policy").await, None);
+}
+
+/// With a check alone a transaction changes nothing for others.
+#[tokio::test]
+async fn a_write_of_a_path_may_depend_on_a_shared_record() {
+    let engine = memory();
+    let (first, store) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    settle_in(&first).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    change(&first, "b/bucket", "").await.unwrap();
+    let put = async || {
+        let staged = stage(&store, "bytes").await;
+        let checks = vec![Check {
+            key: Bytes::from_static(b"b/bucket"),
+            version: first.get(b"b/bucket").await?.map(|found| found.version),
+        }];
+        let (writes, local) =
+            (vec![write_of(&staged)], LocalChange { publish: vec![staged], ..LocalChange::default() });
+        first.commit(Transaction { checks, writes, local, ..Transaction::default() }).await
+    };
+    put().await.unwrap();
+    put().await.unwrap();
+    let gone = ValueWrite { key: Bytes::from_static(b"b/bucket"), value: None };
+    second.commit(Transaction { writes: vec![gone], ..Transaction::default() }).await.unwrap();
+    assert_eq!(put().await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(read(&store).await.unwrap(), "bytes");
+}
+
+/// Each adds one, many times, at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_change_of_a_shared_record_is_lost() {
+    const CHANGES: usize = 50;
+    let engine = memory();
+    let workers = ["w1", "w2", "w3"].map(|name| {
+        let engine = Arc::clone(&engine);
+        forebay_env::spawn(async move {
+            let (catalog, _) = open_beside(name, &MemoryDisk::default(), &engine).await;
+            let mut left = CHANGES;
+            while left > 0 {
+                let number = text(&catalog, "counter").await.map_or(0, |text| text.len());
+                match change(&catalog, "counter", &"x".repeat(number + 1)).await {
+                    Ok(_) => left -= 1,
+                    Err(error) => assert_eq!(error.kind, ErrorKind::Conflict),
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    });
+    for worker in workers {
+        worker.join().await;
+    }
+    let found = engine.get(&on_engine(b"counter")).await.unwrap().unwrap();
+    assert_eq!(found.value.len(), 3 * CHANGES);
+}
+
+#[tokio::test]
+async fn a_shared_change_without_an_answer_is_done_once_and_known() {
+    let engine = Arc::new(TestEngine::new(&[]));
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &(Arc::<TestEngine>::clone(&engine) as _)).await;
+    let beside = Arc::new(engine.beside()) as Arc<dyn Engine>;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &beside).await;
+    engine.expect(Fate::AnswerLost);
+    change(&first, "policy", "one").await.unwrap();
+    let before = engine.asked.load(Ordering::SeqCst);
+    change(&first, "policy", "two").await.unwrap();
+    assert_eq!(engine.asked.load(Ordering::SeqCst), before + 1, "it is not refused");
+    // Refused, and nobody knows for a while whether it was.
+    change(&second, "other", "three").await.unwrap();
+    engine.expect(Fate::Lost);
+    assert_eq!(change(&first, "other", "four").await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(text(&first, "other").await, Some("three".into()));
+    change(&first, "other", "four").await.unwrap();
+}
