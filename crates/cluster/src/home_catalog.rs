@@ -1,7 +1,7 @@
 //! The catalog of a worker that is at home on an engine. The store's table of values shows what the engine has, so that
 //! lookups stay local; every commit is done on the engine first, when the bytes that it names are safe here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use forebay_catalog::{
     Versioned, Watch, Watchers, keys_of, records, verify,
 };
 use forebay_env::Env;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
 use forebay_store::{Commit, Staged, Store, ValueWrite};
 use forebay_types::Durability;
@@ -89,6 +90,8 @@ struct Inner {
     /// The state of the shared records that the store shows. Held from the checks of a transaction with such records to
     /// its end, and while the changes of other workers are taken over: so these go one after the other.
     shared: AsyncMutex<Revision>,
+    /// See [`Catalog::shared_changes`].
+    shared_changes: AtomicU64,
     /// Prepared for commits of which it is not known what became, and kept until the next start.
     undecided: Mutex<Vec<Staged>>,
 }
@@ -112,7 +115,7 @@ impl HomeCatalog {
         let owned = RwLock::new(SlotSet::none(cluster.slots));
         let commits = AsyncRwLock::default();
         let silence = Silences::new(lease);
-        let shared = AsyncMutex::default();
+        let (shared, shared_changes) = (AsyncMutex::default(), AtomicU64::new(0));
         let inner = Inner {
             env,
             store,
@@ -126,9 +129,11 @@ impl HomeCatalog {
             locks,
             watchers,
             shared,
+            shared_changes,
             undecided,
         };
         inner.load_shared(&mut *inner.shared.lock().await).await?;
+        inner.load_own().await?;
         let own = match is_alone {
             true => SlotSet::none(cluster.slots).others(),
             false => tried(&inner.env, || inner.own()).await?,
@@ -171,6 +176,18 @@ impl HomeCatalog {
     /// Whatever the engine answers. The slots are not given up then, but nothing is done with them any more.
     pub async fn release(&self, slots: &SlotSet) -> Result<()> {
         self.inner.release(slots).await
+    }
+
+    /// Takes over what other workers have changed of the records that all share. The store shows it when this returns,
+    /// whoever watches a key is told, and [`Catalog::shared_changes`] counts it. When nothing has changed, that takes
+    /// one question to the engine.
+    ///
+    /// # Errors
+    /// Whatever the engine answers, and another try is safe.
+    pub async fn follow_shared(&self) -> Result<()> {
+        let now = Revision::read(self.inner.engine.as_ref()).await?;
+        let mut shown = self.inner.shared.lock().await;
+        if *shown == now { Ok(()) } else { self.inner.load_shared(&mut shown).await }
     }
 
     /// Tells the others that this worker has stopped, so that they need not wait for the end of its lease. Nothing is
@@ -236,6 +253,7 @@ impl Inner {
     async fn take(&self, slots: &SlotSet) -> Result<()> {
         let taken = self.ownership().take(slots).await?;
         self.drop_copies(&taken).await?;
+        self.show_settled().await?;
         let slots_of: Vec<Slot> = slots.iter().collect();
         for slots in slots_of.chunks(LOADED_SLOTS) {
             let mut found = HashMap::new();
@@ -245,10 +263,28 @@ impl Inner {
             let is_asked = |scope| matches!(scope, Scope::Path(hash) if slots.contains(&self.slot_of(hash)));
             self.replace_values(found, ALL_KEYS, is_asked).await;
         }
+        self.owned.write().add(slots);
+        Ok(())
+    }
+
+    /// Makes the store show the records of this worker alone, at a start.
+    async fn load_own(&self) -> Result<()> {
         let mut found = HashMap::new();
         self.read_all(&layout::own_prefix(&self.worker), &mut found).await?;
         self.replace_values(found, &records::RANGES_BESIDE_PATHS, |scope| scope == Scope::Worker).await;
-        self.owned.write().add(slots);
+        Ok(())
+    }
+
+    /// Shows what has become of the one such record that goes when slots are taken. While its key is locked, no commit
+    /// of it is under way.
+    async fn show_settled(&self) -> Result<()> {
+        let key = Bytes::from_static(records::SETTLED_KEY);
+        let _guards = self.locks.lock(BTreeSet::from([key.clone()])).await;
+        let on_engine = self.engine_key(&key);
+        let value = tried(&self.env, || self.engine.get(&on_engine)).await?.map(|found| found.value);
+        if self.store.value(&key).map(|found| found.value) != value {
+            self.apply(Commit { writes: vec![ValueWrite { key, value }], ..Commit::default() }).await;
+        }
         Ok(())
     }
 
@@ -290,6 +326,9 @@ impl Inner {
             *shown = before;
             for key in &changed {
                 self.watchers.changed(key, || self.store.value(key));
+            }
+            if !changed.is_empty() {
+                self.shared_changes.fetch_add(1, Ordering::SeqCst);
             }
             return Ok(());
         }
@@ -367,11 +406,14 @@ impl Inner {
 
     /// No write of any worker has been given a later time: the slots may have been at home anywhere.
     async fn last_write_of_all(&self) -> Result<Option<Bytes>> {
-        let (mut range, mut last) = (layout::range_of(layout::ALL_OWN_PREFIX), None);
+        let (mut range, mut last) = (layout::range_of(layout::WORKERS_PREFIX), None);
         while let Some(page) = self.next_page(&mut range).await? {
-            let times = page.into_iter().filter(|(key, _)| key.ends_with(records::LAST_WRITE_KEY));
-            // Big-endian numbers of one length compare as their bytes do.
-            last = times.map(|(_, found)| found.value).chain(last).max();
+            for worker in page.iter().filter_map(|(key, _)| layout::parse_worker_key(key)) {
+                let key = layout::record_key(records::LAST_WRITE_KEY, &worker, self.cluster.slots);
+                let time = tried(&self.env, || self.engine.get(&key)).await?.map(|found| found.value);
+                // Big-endian numbers of one length compare as their bytes do.
+                last = last.max(time);
+            }
         }
         Ok(last)
     }
@@ -534,6 +576,10 @@ impl Catalog for HomeCatalog {
 
     async fn get_of_any(&self, key: &[u8]) -> Result<Option<Versioned>> {
         self.inner.engine.get(&self.inner.engine_key(key)).await
+    }
+
+    fn shared_changes(&self) -> u64 {
+        self.inner.shared_changes.load(Ordering::SeqCst)
     }
 
     fn worker(&self) -> Option<&str> {

@@ -73,7 +73,6 @@ pub(crate) fn own_prefix(worker: &WorkerId) -> Bytes {
     format!("own/{worker}/").into()
 }
 
-pub(crate) const ALL_OWN_PREFIX: &[u8] = b"own/";
 pub(crate) const SHARED_PREFIX: &[u8] = b"shared/";
 /// Not in the range of that prefix.
 pub(crate) const SHARED_REVISION_KEY: &[u8] = b"shared-revision";

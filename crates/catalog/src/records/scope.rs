@@ -51,6 +51,8 @@ pub fn scope(key: &[u8]) -> Scope {
         [b'o' | b'r', b'/', path @ ..] => Scope::Path(stable_hash(path)),
         [b'u', b'/', rest @ ..] => Scope::Path(stable_hash(without_last(rest, 0))),
         [b'p', b'/', rest @ ..] => Scope::Path(hash_in(without_last(rest, b'/'))),
+        // A job is run by the worker that was asked for it.
+        [b'j', b'/', ..] | [b'j', b'f', b'/', ..] => Scope::Worker,
         GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY => Scope::Worker,
         _ => Scope::Cluster,
     }
@@ -71,6 +73,8 @@ fn hash_in(upload_id: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_types::BucketName;
+
     use super::super::keys::*;
     use super::*;
 
@@ -102,7 +106,10 @@ mod tests {
         for key in [GENERATION_BASE_KEY, DOUBT_KEY, SETTLED_KEY, LAST_WRITE_KEY] {
             assert_eq!(scope(key), Scope::Worker);
         }
-        for key in [policy_key(), policy_version_key(3), job_key("id"), job_finding_key("id", 3)] {
+        for key in [job_key("id"), job_finding_key("id", 3)] {
+            assert_eq!(scope(&key), Scope::Worker);
+        }
+        for key in [policy_key(), policy_version_key(3), bucket_key(&BucketName::new("bucket").unwrap())] {
             assert_eq!(scope(&key), Scope::Cluster);
         }
         assert_eq!(scope(b""), Scope::Cluster);

@@ -505,3 +505,53 @@ async fn a_shared_change_without_an_answer_is_done_once_and_known() {
     assert_eq!(text(&first, "other").await, Some("three".into()));
     change(&first, "other", "four").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_worker_follows_what_others_change_for_all() {
+    let (engine, disk) = (memory(), MemoryDisk::default());
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    let (second, _) = open_beside("w2", &disk, &engine).await;
+    let (mut changed, mut removed) = (second.watch(b"policy").await.unwrap(), second.watch(b"b/gone").await.unwrap());
+    change(&first, "b/gone", "").await.unwrap();
+    second.follow_shared().await.unwrap();
+    assert!(removed.borrow_and_update().is_some());
+    let (known, version) = (second.shared_changes(), second.get(b"b/gone").await.unwrap().unwrap().version);
+    second.follow_shared().await.unwrap();
+    assert_eq!(second.shared_changes(), known, "nothing is new");
+    change(&first, "policy", "one").await.unwrap();
+    second.follow_shared().await.unwrap();
+    assert_eq!(second.shared_changes(), known + 1);
+    assert_eq!(changed.borrow_and_update().as_ref().map(|found| found.value.clone()), Some("one".into()));
+    let same = second.get(b"b/gone").await.unwrap().unwrap().version;
+    assert!(same == version && !removed.has_changed().unwrap(), "others are left alone");
+    let gone = vec![ValueWrite { key: Bytes::from_static(b"b/gone"), value: None }];
+    first.commit(Transaction { writes: gone, ..Transaction::default() }).await.unwrap();
+    // A change here takes over what it did not know, too, and its own is no news.
+    change(&second, "policy", "two").await.unwrap();
+    assert_eq!((removed.borrow_and_update().is_none(), second.shared_changes()), (true, known + 2));
+    second.follow_shared().await.unwrap();
+    assert_eq!(second.shared_changes(), known + 2);
+    first.follow_shared().await.unwrap();
+    assert_eq!(text(&first, "policy").await, Some("two".into()));
+    // A start knows all.
+    change(&first, "policy", "three").await.unwrap();
+    disk.kill();
+    let (second, _) = open_beside("w2", &disk, &engine).await;
+    assert_eq!(text(&second, "policy").await, Some("three".into()));
+    assert_eq!(text(&second, "b/gone").await, None);
+}
+
+/// Jobs are found again by the worker that runs them, and by no other.
+#[tokio::test]
+async fn jobs_are_of_the_worker_that_was_asked_for_them() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    first.commit(Transaction { writes: vec![shared("j/1", "a job")], ..Transaction::default() }).await.unwrap();
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    assert_eq!(text(&second, "j/1").await, None);
+    settle_in(&first).await;
+    assert_eq!(text(&first, "j/1").await, Some("a job".into()));
+    first.leave().await.unwrap();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    assert_eq!(text(&first, "j/1").await, Some("a job".into()));
+}
