@@ -269,8 +269,8 @@ impl Cache {
         self.worker.gain(slots).await
     }
 
-    /// Brings policies and buckets into force that other workers have changed, as far as the catalog has heard: after each
-    /// `HomeCatalog::follow_shared`. When there is nothing new, this costs nothing.
+    /// Takes over policies and buckets that other workers have changed, as far as the catalog has heard: call it after
+    /// each `HomeCatalog::follow_shared`. When there is nothing new, this costs nothing.
     ///
     /// # Errors
     /// Whatever the catalog answers. A retry is safe.

@@ -23,8 +23,8 @@ use crate::{Cache, Error, ErrorKind, Result};
 /// whatever the size of the rules.
 const HISTORY_VERSIONS: usize = 100;
 
-/// How often a change of the rules is tried when other workers change them at the same time. Operators do not do so this
-/// often.
+/// How often a change of the rules is tried when other workers change them at the same time. Operators do not do so
+/// this often.
 const TRIES_MAX: usize = 10;
 
 /// The author of a change that the configuration makes.

@@ -23,11 +23,13 @@ use tracing::Instrument;
 use crate::ClusterSettings;
 use crate::generations::Blocks;
 use crate::layout::{self, WorkerId};
-use crate::ownership::{Moves, Ownership};
+use crate::member_record::{Addresses, MemberRecord};
+use crate::ownership::Ownership;
 use crate::placement::Placement;
 use crate::shared_revision::Revision;
 use crate::silence::Silences;
 use crate::stream::Stream;
+use crate::view::View;
 
 /// Values that are compared, or written, in one go at a start.
 const LOADED_VALUES: usize = 1000;
@@ -64,6 +66,8 @@ pub struct HomeSettings {
     pub is_alone: bool,
     /// For a new cluster. One that is there keeps its own.
     pub cluster: ClusterSettings,
+    /// Where others reach this worker; `None` when they do not.
+    pub addresses: Option<Addresses>,
 }
 
 /// A [`Catalog`] on an [`Engine`].
@@ -104,7 +108,7 @@ impl HomeCatalog {
     /// `Unavailable` when the engine does not answer in time, or another worker of the cluster lives; `Corrupt` for
     /// records that can't be decoded; whatever the store answers.
     pub async fn open(env: Env, store: Store, engine: Arc<dyn Engine>, settings: HomeSettings) -> Result<Self> {
-        let HomeSettings { worker, is_alone, cluster } = settings;
+        let HomeSettings { worker, is_alone, cluster, addresses } = settings;
         let cluster = tried(&env, || ClusterSettings::load(engine.as_ref(), cluster)).await?;
         let lives = Lives::begin(&env, &store).await;
         // What an earlier life has sent is done by now, or never.
@@ -132,6 +136,7 @@ impl HomeCatalog {
             shared_changes,
             undecided,
         };
+        inner.tell_addresses(addresses).await?;
         inner.load_shared(&mut *inner.shared.lock().await).await?;
         inner.load_own().await?;
         let own = match is_alone {
@@ -151,12 +156,12 @@ impl HomeCatalog {
         self.inner.cluster.slots
     }
 
-    /// Compares where slots are with where they should be: `place` says that of a slot and the workers that live, this
-    /// one included.
+    /// Looks at all slots and workers, and compares where slots are with where they should be: `place` says that of the
+    /// workers that live, this one included.
     ///
     /// # Errors
-    /// Whatever the engine answers.
-    pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<Moves> {
+    /// `Corrupt` for records that can't be decoded; whatever the engine answers.
+    pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let owned = self.inner.owned.read().clone();
         self.inner.ownership().look(&owned, place).await
     }
@@ -265,6 +270,14 @@ impl Inner {
         }
         self.owned.write().add(slots);
         Ok(())
+    }
+
+    /// Makes the engine show where this process is reached. Only the process that has the stream can.
+    async fn tell_addresses(&self, addresses: Option<Addresses>) -> Result<()> {
+        let key = layout::member_key(&self.worker);
+        let value = addresses.map(|addresses| MemberRecord::new(addresses).encode());
+        let found = tried(&self.env, || self.engine.get(&key)).await?.map(|found| found.value);
+        if found == value { Ok(()) } else { self.stream.commit(vec![ValueWrite { key, value }]).await }
     }
 
     /// Makes the store show the records of this worker alone, at a start.

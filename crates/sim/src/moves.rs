@@ -126,7 +126,7 @@ impl Moves {
 
     async fn move_once(&self, catalog: &HomeCatalog, place: impl Fn(&[WorkerId]) -> Placement) {
         let moves = match catalog.look(place).await {
-            Ok(moves) => moves,
+            Ok(view) => view.moves,
             Err(error) => return self.world.note(format_args!("look: {error}")),
         };
         let Moved { release, take } = moves;

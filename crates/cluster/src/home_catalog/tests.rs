@@ -9,12 +9,13 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::test_engine::{Fate, TestEngine};
+use crate::view::{Member, MemberState};
 use crate::worker_record::{WorkerRecord, WorkerState};
 
 const CLUSTER: ClusterSettings = ClusterSettings { lease_ms: 60_000, ..ClusterSettings::DEFAULT };
 
 fn settings() -> HomeSettings {
-    HomeSettings { worker: WorkerId::new("w1").unwrap(), is_alone: true, cluster: CLUSTER }
+    HomeSettings { worker: WorkerId::new("w1").unwrap(), is_alone: true, cluster: CLUSTER, addresses: None }
 }
 
 async fn open_store(disk: &MemoryDisk) -> Store {
@@ -319,7 +320,7 @@ fn spread(slots: SlotCount) -> impl Fn(&[WorkerId]) -> Placement {
 }
 
 async fn settle_in(catalog: &HomeCatalog) -> usize {
-    let moves = catalog.look(spread(catalog.slot_count())).await.unwrap();
+    let moves = catalog.look(spread(catalog.slot_count())).await.unwrap().moves;
     catalog.release(&moves.release).await.unwrap();
     catalog.take(&moves.take).await.unwrap();
     moves.release.iter().count() + moves.take.iter().count()
@@ -335,7 +336,7 @@ async fn workers_share_the_slots_and_one_that_leaves_gives_them_to_the_other() {
     let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
     assert_eq!((has(&first), settle_in(&first).await, has(&first)), (0, 1024, 1024));
     let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
-    let early = second.look(spread(second.slot_count())).await.unwrap();
+    let early = second.look(spread(second.slot_count())).await.unwrap().moves;
     assert!(early.take.is_empty() && early.release.is_empty(), "all are at home at the first");
     assert_eq!(settle_in(&first).await, 512);
     assert_eq!(settle_in(&second).await, 512);
@@ -554,4 +555,45 @@ async fn jobs_are_of_the_worker_that_was_asked_for_them() {
     first.leave().await.unwrap();
     let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
     assert_eq!(text(&first, "j/1").await, Some("a job".into()));
+}
+
+#[tokio::test]
+async fn a_look_shows_the_home_of_each_slot_and_where_workers_are_reached() {
+    let (engine, disk) = (memory(), MemoryDisk::default());
+    let address = |host: &str| Addresses { peers: format!("{host}:9100"), s3: None, admin: None };
+    let open_at = async |name: &str, host: Option<&str>, disk: &MemoryDisk| {
+        let (worker, addresses) = (WorkerId::new(name).unwrap(), host.map(address));
+        let settings = HomeSettings { worker, addresses, is_alone: false, ..settings() };
+        HomeCatalog::open(Env::real(), open_store(disk).await, Arc::clone(&engine), settings).await.unwrap()
+    };
+    let look = async |catalog: &HomeCatalog| catalog.look(spread(catalog.slot_count())).await.unwrap();
+    let (w1, w2) = (WorkerId::new("w1").unwrap(), WorkerId::new("w2").unwrap());
+    let first = open_at("w1", Some("one"), &MemoryDisk::default()).await;
+    assert_eq!(look(&first).await.homes.home_of(&path()), None);
+    settle_in(&first).await;
+    let second = open_at("w2", None, &disk).await;
+    let view = look(&second).await;
+    assert!(second.slot_count().all().all(|slot| view.homes.home(slot) == Some(&w1)));
+    assert_eq!(view.homes.home_of(&path()), Some(&w1));
+    let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+    let one = Member { state: MemberState::Live, addresses: Some(address("one")), version: version.clone() };
+    assert_eq!(view.members[&w1], one);
+    assert_eq!(view.members[&w2], Member { state: MemberState::Live, addresses: None, version: None });
+    // It moves, and the other one leaves.
+    disk.kill();
+    let second = open_at("w2", Some("two"), &disk).await;
+    first.leave().await.unwrap();
+    let view = look(&second).await;
+    assert_eq!(view.members[&w1], Member { state: MemberState::Left, ..one });
+    assert_eq!(view.members[&w2].addresses, Some(address("two")));
+    assert_eq!(view.homes.home_of(&path()), Some(&w1), "until another one takes its slots");
+    settle_in(&second).await;
+    assert_eq!(look(&second).await.homes.home_of(&path()), Some(&w2));
+    disk.kill();
+    let second = open_at("w2", None, &disk).await;
+    assert_eq!(look(&second).await.members[&w2].addresses, None, "nobody is sent to where it was");
+    let damaged = ValueWrite { key: layout::member_key(&w1), value: Some("\u{1}{".into()) };
+    engine.commit(&[], &[damaged]).await.unwrap();
+    let error = second.look(spread(second.slot_count())).await.unwrap_err();
+    assert!(error.kind == ErrorKind::Corrupt && error.to_string().contains("member w1"), "{error}");
 }
