@@ -597,3 +597,49 @@ async fn a_look_shows_the_home_of_each_slot_and_where_workers_are_reached() {
     let error = second.look(spread(second.slot_count())).await.unwrap_err();
     assert!(error.kind == ErrorKind::Corrupt && error.to_string().contains("member w1"), "{error}");
 }
+
+/// An engine on which another worker changes shared records while they are read.
+struct Changing {
+    inner: MemoryEngine,
+    /// What it is about to write.
+    ahead: Mutex<Vec<ValueWrite>>,
+}
+
+#[async_trait]
+impl Engine for Changing {
+    async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
+        self.inner.get(key).await
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>> {
+        let found = self.inner.scan(from, to, limit).await;
+        if from.starts_with(layout::SHARED_PREFIX) {
+            let ahead = std::mem::take(&mut *self.ahead.lock());
+            if !ahead.is_empty() {
+                self.inner.commit(&[], &ahead).await?;
+            }
+        }
+        found
+    }
+
+    async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64> {
+        self.inner.commit(checks, writes).await
+    }
+}
+
+#[tokio::test]
+async fn shared_records_are_read_as_they_were_at_one_time() {
+    let engine = Arc::new(Changing { inner: MemoryEngine::default(), ahead: Mutex::default() });
+    let shared_engine: Arc<dyn Engine> = Arc::<Changing>::clone(&engine);
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &shared_engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &shared_engine).await;
+    change(&first, "a", "1").await.unwrap();
+    let revision = Revision::read(engine.as_ref()).await.unwrap();
+    let more = [("a", "2"), ("b", "2")].map(|(key, value)| {
+        let write = shared(key, value);
+        ValueWrite { key: on_engine(&write.key), ..write }
+    });
+    *engine.ahead.lock() = more.into_iter().chain([revision.write_next()]).collect();
+    second.follow_shared().await.unwrap();
+    assert_eq!((text(&second, "a").await, text(&second, "b").await), (Some("2".into()), Some("2".into())));
+}
