@@ -3,7 +3,7 @@
 mod requests;
 pub(crate) mod stranded;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,24 +50,33 @@ struct Known {
 impl Buckets {
     /// Starts with the buckets that the catalog knows.
     pub(crate) async fn load(env: Env, catalog: Arc<dyn Catalog>, mounts: Mounts) -> Result<Self> {
-        let mut known = HashMap::new();
-        if let Some(root) = &mounts.root {
-            let (from, to) = records::all_buckets_range();
-            for (key, _) in catalog.scan(&from, &to, usize::MAX).await? {
-                let Some(bucket) = records::parse_bucket_key(&key) else { continue };
-                let mount = mount_of(&mounts, root, &bucket);
-                known.insert(bucket, Known { mount, until: Duration::ZERO });
-            }
-        }
-        Ok(Self {
+        let buckets = Self {
             env,
             catalog,
             mounts,
-            known: Arc::new(Mutex::new(known)),
+            known: Arc::default(),
             gates: Mutex::default(),
             deletions: AtomicU64::new(0),
             noting: RwLock::default(),
-        })
+        };
+        buckets.follow().await?;
+        Ok(buckets)
+    }
+
+    /// Makes the known buckets those of the catalog, after other workers have created or deleted some.
+    pub(crate) async fn follow(&self) -> Result<()> {
+        let Some(root) = &self.mounts.root else { return Ok(()) };
+        let _nothing_is_noted = self.noting.write().await;
+        let (from, to) = records::all_buckets_range();
+        let found = self.catalog.scan(&from, &to, usize::MAX).await?;
+        let found: BTreeSet<_> = found.iter().filter_map(|(key, _)| records::parse_bucket_key(key)).collect();
+        let mut known = self.known.lock();
+        known.retain(|bucket, _| found.contains(bucket));
+        for bucket in found {
+            let new = || Known { mount: mount_of(&self.mounts, root, &bucket), until: Duration::ZERO };
+            known.entry(bucket.clone()).or_insert_with(new);
+        }
+        Ok(())
     }
 
     fn gate(&self, bucket: &BucketName) -> Arc<RwLock<()>> {

@@ -269,6 +269,15 @@ impl Cache {
         self.worker.gain(slots).await
     }
 
+    /// Takes over policies and buckets that other workers have changed, as far as the catalog has heard: call it after
+    /// each `HomeCatalog::follow_shared`. When there is nothing new, this costs nothing.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers. A retry is safe.
+    pub async fn follow_shared(&self) -> Result<()> {
+        self.worker.follow_shared().await
+    }
+
     /// Whether background work has ended although the cache is open. This is a bug, and the process should end, too.
     /// Call it before [`Cache::close`].
     pub fn has_failed(&self) -> bool {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_catalog::Catalog;
 use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::AtomicU64;
 use forebay_env::{Env, HashState, Task};
 use forebay_store::{Store, Usage};
 use forebay_types::PolicyRule;
@@ -68,6 +69,8 @@ impl Cache {
     pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
         let Parts { env, store, catalog, mounts, settings, policies, copies } = parts;
         stranded::check(catalog.as_ref(), &mounts).await?;
+        // Before anything that they change is loaded.
+        let known_changes = AtomicU64::new(catalog.shared_changes());
         let hasher = HashState::new(env.random.as_ref());
         let generations = catalog.generations(env.clock.unix_ms()).await?;
         let metrics = Metrics::register(registry);
@@ -93,6 +96,7 @@ impl Cache {
             disk_stalled: Notify::new(),
             stop: CancellationToken::new(),
             home,
+            known_changes,
             generations,
             metrics,
             settings,

@@ -23,6 +23,10 @@ use crate::{Cache, Error, ErrorKind, Result};
 /// whatever the size of the rules.
 const HISTORY_VERSIONS: usize = 100;
 
+/// How often a change of the rules is tried when other workers change them at the same time. Operators do not do so
+/// this often.
+const TRIES_MAX: usize = 10;
+
 /// The author of a change that the configuration makes.
 const CONFIGURATION: &str = "configuration";
 
@@ -118,9 +122,21 @@ async fn last_revision(catalog: &dyn Catalog) -> Result<u64> {
 impl Policies {
     /// Loads the catalog's rules. The configuration's rules replace them when there are none yet, or when the
     /// configuration differs from that of the last start. So an edit of the file takes effect, and a change at run time
-    /// survives a restart.
+    /// survives a restart. Of several workers with the same configuration, the first one stores it.
     pub(crate) async fn load(env: &Env, catalog: &dyn Catalog, configured: Vec<PolicyRule>) -> Result<Self> {
         let configured = check(configured)?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::try_to_load(env, catalog, &configured).await {
+                // Another worker has started at the same time, and the catalog shows its rules by now.
+                Err(error) if error.kind == ErrorKind::Conflict && tries < TRIES_MAX => {}
+                loaded => return loaded,
+            }
+        }
+    }
+
+    async fn try_to_load(env: &Env, catalog: &dyn Catalog, configured: &PolicySet) -> Result<Self> {
         let found = catalog.get(&records::policy_key()).await?;
         let expected = found.as_ref().map(|found| found.version);
         let record = found.map(|found| PolicyRecord::decode(&found.value)).transpose()?;
@@ -130,7 +146,7 @@ impl Policies {
                 (check(record.rules)?, record.revision)
             }
             record => {
-                let lost = record.as_ref().and_then(|record| replaced_rules(record, &configured));
+                let lost = record.as_ref().and_then(|record| replaced_rules(record, configured));
                 let (set, revision) = Self::replace(env, catalog, record, configured, expected).await?;
                 if let Some(ReplacedRules { rules, version }) = lost {
                     tracing::warn!(
@@ -162,7 +178,7 @@ impl Policies {
         env: &Env,
         catalog: &dyn Catalog,
         record: Option<PolicyRecord>,
-        configured: PolicySet,
+        configured: &PolicySet,
         expected: Option<u64>,
     ) -> Result<(PolicySet, u64)> {
         let is_counted = record.as_ref().is_some_and(|record| record.revision > 0);

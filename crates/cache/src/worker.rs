@@ -6,6 +6,7 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_catalog::{Catalog, Generations, Versioned};
 use forebay_env::Env;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_store::{Object, Store};
 use forebay_types::{ETag, Generation, ObjectInfo, ObjectPath, PathPolicy, StorageState};
 use futures::FutureExt;
@@ -49,6 +50,8 @@ pub(crate) struct Worker {
     /// Wakes waiting changes when some disk does not answer.
     pub(crate) disk_stalled: Notify,
     pub(crate) home: Home,
+    /// Of [`Catalog::shared_changes`], those that policies and buckets know.
+    pub(crate) known_changes: AtomicU64,
     pub(crate) stop: CancellationToken,
 }
 
@@ -79,6 +82,18 @@ impl Worker {
     /// See [`forebay_catalog::Generations::next`].
     pub(crate) fn next_generation(&self) -> Generation {
         self.generations.next()
+    }
+
+    /// Takes over the policies and buckets that other workers have changed.
+    pub(crate) async fn follow_shared(&self) -> Result<()> {
+        let changes = self.catalog.shared_changes();
+        if self.known_changes.load(Ordering::SeqCst) != changes {
+            self.follow_policies().await?;
+            self.buckets.follow().await?;
+            // Only now: what has failed is done again.
+            self.known_changes.store(changes, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// The next records of a range of the catalog. The range then begins after them. `None` at its end.

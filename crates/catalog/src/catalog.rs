@@ -73,6 +73,11 @@ pub trait Catalog: Send + Sync + 'static {
     async fn get_of_any(&self, key: &[u8]) -> Result<Option<Versioned>> {
         self.get(key).await
     }
+    /// Counts what other workers have changed of the records that all of them share, as far as this worker has heard:
+    /// once the count is higher, readers see the changes.
+    fn shared_changes(&self) -> u64 {
+        0
+    }
     /// The name of this worker among those that hold bytes ([`records::Holders`]); `None` when there are no others.
     fn worker(&self) -> Option<&str> {
         None

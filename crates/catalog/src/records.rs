@@ -35,7 +35,7 @@ pub use keys::*;
 pub use object::{Base, ObjectRecord, State};
 pub use part::PartRecord;
 pub use policy::{PolicyRecord, PolicyVersionRecord};
-pub use scope::{Scope, path_hash, scope, stable_hash, upload_hash, upload_id};
+pub use scope::{RANGES_BESIDE_PATHS, Scope, path_hash, scope, stable_hash, upload_hash, upload_id};
 pub use upload::{CompletedUpload, UploadRecord};
 pub use wanted::{WantedBytes, wanted_bytes};
 

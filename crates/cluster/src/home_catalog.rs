@@ -1,7 +1,7 @@
 //! The catalog of a worker that is at home on an engine. The store's table of values shows what the engine has, so that
 //! lookups stay local; every commit is done on the engine first, when the bytes that it names are safe here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,23 +9,27 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_catalog::records::Scope;
 use forebay_catalog::{
-    Catalog, Engine, Error, ErrorKind, Generations, KeyLocks, Result, Slot, SlotCount, SlotSet, Transaction, Versioned,
-    Watch, Watchers, keys_of, records, verify,
+    Catalog, Check, Engine, Error, ErrorKind, Generations, KeyLocks, Result, Slot, SlotCount, SlotSet, Transaction,
+    Versioned, Watch, Watchers, keys_of, records, verify,
 };
 use forebay_env::Env;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
 use forebay_store::{Commit, Staged, Store, ValueWrite};
 use forebay_types::Durability;
-use tokio::sync::RwLock as AsyncRwLock;
+use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
 use tracing::Instrument;
 
 use crate::ClusterSettings;
 use crate::generations::Blocks;
 use crate::layout::{self, WorkerId};
-use crate::ownership::{Moves, Ownership};
+use crate::member_record::{Addresses, MemberRecord};
+use crate::ownership::Ownership;
 use crate::placement::Placement;
+use crate::shared_revision::Revision;
 use crate::silence::Silences;
 use crate::stream::Stream;
+use crate::view::View;
 
 /// Values that are compared, or written, in one go at a start.
 const LOADED_VALUES: usize = 1000;
@@ -39,6 +43,13 @@ const LOAD_PAUSE: Duration = Duration::from_millis(100);
 
 /// Behind all keys of the catalog, which are text.
 const BEHIND_ALL: &[u8] = &[0xff];
+
+/// All keys of the catalog.
+const ALL_KEYS: &[(&[u8], &[u8])] = &[(b"", BEHIND_ALL)];
+
+/// How often shared records are read again, or a change of them is tried again, because another worker was quicker.
+/// They change when operators change something, so once is nearly always enough.
+const SHARED_TRIES: usize = 100;
 
 /// The lives that had this store, the last ones: eight bytes each, big-endian. In the store alone, behind the keys of
 /// the catalog.
@@ -55,6 +66,8 @@ pub struct HomeSettings {
     pub is_alone: bool,
     /// For a new cluster. One that is there keeps its own.
     pub cluster: ClusterSettings,
+    /// Where others reach this worker; `None` when they do not.
+    pub addresses: Option<Addresses>,
 }
 
 /// A [`Catalog`] on an [`Engine`].
@@ -78,6 +91,11 @@ struct Inner {
     /// engine.
     locks: Arc<KeyLocks>,
     watchers: Watchers,
+    /// The state of the shared records that the store shows. Held from the checks of a transaction with such records to
+    /// its end, and while the changes of other workers are taken over: so these go one after the other.
+    shared: AsyncMutex<Revision>,
+    /// See [`Catalog::shared_changes`].
+    shared_changes: AtomicU64,
     /// Prepared for commits of which it is not known what became, and kept until the next start.
     undecided: Mutex<Vec<Staged>>,
 }
@@ -90,7 +108,7 @@ impl HomeCatalog {
     /// `Unavailable` when the engine does not answer in time, or another worker of the cluster lives; `Corrupt` for
     /// records that can't be decoded; whatever the store answers.
     pub async fn open(env: Env, store: Store, engine: Arc<dyn Engine>, settings: HomeSettings) -> Result<Self> {
-        let HomeSettings { worker, is_alone, cluster } = settings;
+        let HomeSettings { worker, is_alone, cluster, addresses } = settings;
         let cluster = tried(&env, || ClusterSettings::load(engine.as_ref(), cluster)).await?;
         let lives = Lives::begin(&env, &store).await;
         // What an earlier life has sent is done by now, or never.
@@ -101,16 +119,33 @@ impl HomeCatalog {
         let owned = RwLock::new(SlotSet::none(cluster.slots));
         let commits = AsyncRwLock::default();
         let silence = Silences::new(lease);
-        let inner =
-            Inner { env, store, engine, worker, cluster, stream, silence, owned, commits, locks, watchers, undecided };
-        inner.load_shared().await?;
+        let (shared, shared_changes) = (AsyncMutex::default(), AtomicU64::new(0));
+        let inner = Inner {
+            env,
+            store,
+            engine,
+            worker,
+            cluster,
+            stream,
+            silence,
+            owned,
+            commits,
+            locks,
+            watchers,
+            shared,
+            shared_changes,
+            undecided,
+        };
+        inner.tell_addresses(addresses).await?;
+        inner.load_shared(&mut *inner.shared.lock().await).await?;
+        inner.load_own().await?;
         let own = match is_alone {
             true => SlotSet::none(cluster.slots).others(),
             false => tried(&inner.env, || inner.own()).await?,
         };
         let others = own.others();
         let is_elsewhere = |scope| matches!(scope, Scope::Path(hash) if others.has_hash(hash));
-        inner.replace_values(HashMap::new(), is_elsewhere).await?;
+        inner.replace_values(HashMap::new(), ALL_KEYS, is_elsewhere).await;
         inner.take(&own).await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
@@ -121,12 +156,12 @@ impl HomeCatalog {
         self.inner.cluster.slots
     }
 
-    /// Compares where slots are with where they should be: `place` says that of a slot and the workers that live, this
-    /// one included.
+    /// Looks at all slots and workers, and compares where slots are with where they should be: `place` says that of the
+    /// workers that live, this one included.
     ///
     /// # Errors
-    /// Whatever the engine answers.
-    pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<Moves> {
+    /// `Corrupt` for records that can't be decoded; whatever the engine answers.
+    pub async fn look(&self, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let owned = self.inner.owned.read().clone();
         self.inner.ownership().look(&owned, place).await
     }
@@ -146,6 +181,18 @@ impl HomeCatalog {
     /// Whatever the engine answers. The slots are not given up then, but nothing is done with them any more.
     pub async fn release(&self, slots: &SlotSet) -> Result<()> {
         self.inner.release(slots).await
+    }
+
+    /// Takes over what other workers have changed of the records that all share. The store shows it when this returns,
+    /// whoever watches a key is told, and [`Catalog::shared_changes`] counts it. When nothing has changed, that takes
+    /// one question to the engine.
+    ///
+    /// # Errors
+    /// Whatever the engine answers, and another try is safe.
+    pub async fn follow_shared(&self) -> Result<()> {
+        let now = Revision::read(self.inner.engine.as_ref()).await?;
+        let mut shown = self.inner.shared.lock().await;
+        if *shown == now { Ok(()) } else { self.inner.load_shared(&mut shown).await }
     }
 
     /// Tells the others that this worker has stopped, so that they need not wait for the end of its lease. Nothing is
@@ -211,6 +258,7 @@ impl Inner {
     async fn take(&self, slots: &SlotSet) -> Result<()> {
         let taken = self.ownership().take(slots).await?;
         self.drop_copies(&taken).await?;
+        self.show_settled().await?;
         let slots_of: Vec<Slot> = slots.iter().collect();
         for slots in slots_of.chunks(LOADED_SLOTS) {
             let mut found = HashMap::new();
@@ -218,12 +266,38 @@ impl Inner {
                 self.read_all(&layout::slot_prefix(*slot), &mut found).await?;
             }
             let is_asked = |scope| matches!(scope, Scope::Path(hash) if slots.contains(&self.slot_of(hash)));
-            self.replace_values(found, is_asked).await?;
+            self.replace_values(found, ALL_KEYS, is_asked).await;
         }
+        self.owned.write().add(slots);
+        Ok(())
+    }
+
+    /// Makes the engine show where this process is reached. Only the process that has the stream can.
+    async fn tell_addresses(&self, addresses: Option<Addresses>) -> Result<()> {
+        let key = layout::member_key(&self.worker);
+        let value = addresses.map(|addresses| MemberRecord::new(addresses).encode());
+        let found = tried(&self.env, || self.engine.get(&key)).await?.map(|found| found.value);
+        if found == value { Ok(()) } else { self.stream.commit(vec![ValueWrite { key, value }]).await }
+    }
+
+    /// Makes the store show the records of this worker alone, at a start.
+    async fn load_own(&self) -> Result<()> {
         let mut found = HashMap::new();
         self.read_all(&layout::own_prefix(&self.worker), &mut found).await?;
-        self.replace_values(found, |scope| scope == Scope::Worker).await?;
-        self.owned.write().add(slots);
+        self.replace_values(found, &records::RANGES_BESIDE_PATHS, |scope| scope == Scope::Worker).await;
+        Ok(())
+    }
+
+    /// Shows what has become of the one such record that goes when slots are taken. While its key is locked, no commit
+    /// of it is under way.
+    async fn show_settled(&self) -> Result<()> {
+        let key = Bytes::from_static(records::SETTLED_KEY);
+        let _guards = self.locks.lock(BTreeSet::from([key.clone()])).await;
+        let on_engine = self.engine_key(&key);
+        let value = tried(&self.env, || self.engine.get(&on_engine)).await?.map(|found| found.value);
+        if self.store.value(&key).map(|found| found.value) != value {
+            self.apply(Commit { writes: vec![ValueWrite { key, value }], ..Commit::default() }).await;
+        }
         Ok(())
     }
 
@@ -232,7 +306,8 @@ impl Inner {
         let _no_commits = self.commits.write().await;
         self.ownership().release(slots).await?;
         let is_asked = |scope| matches!(scope, Scope::Path(hash) if slots.has_hash(hash));
-        self.replace_values(HashMap::new(), is_asked).await
+        self.replace_values(HashMap::new(), ALL_KEYS, is_asked).await;
+        Ok(())
     }
 
     /// Other workers may have changed the objects of these slots since they were at home here.
@@ -250,10 +325,62 @@ impl Inner {
         Ok(())
     }
 
-    async fn load_shared(&self) -> Result<()> {
-        let mut found = HashMap::new();
-        self.read_all(layout::SHARED_PREFIX, &mut found).await?;
-        self.replace_values(found, |scope| scope == Scope::Cluster).await
+    /// Makes the store show the shared records as the engine has them now: all of one state.
+    async fn load_shared(&self, shown: &mut Revision) -> Result<()> {
+        for _ in 0..SHARED_TRIES {
+            let before = self.shared_revision().await?;
+            let mut found = HashMap::new();
+            self.read_all(layout::SHARED_PREFIX, &mut found).await?;
+            if self.shared_revision().await? != before {
+                continue;
+            }
+            let is_shared = |scope| scope == Scope::Cluster;
+            let changed = self.replace_values(found, &records::RANGES_BESIDE_PATHS, is_shared).await;
+            *shown = before;
+            for key in &changed {
+                self.watchers.changed(key, || self.store.value(key));
+            }
+            if !changed.is_empty() {
+                self.shared_changes.fetch_add(1, Ordering::SeqCst);
+            }
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the cluster's records change faster than they can be read"))
+    }
+
+    async fn shared_revision(&self) -> Result<Revision> {
+        tried(&self.env, || Revision::read(self.engine.as_ref())).await
+    }
+
+    /// Commits a transaction that checks or changes shared records, if no other worker has changed what it checks.
+    ///
+    /// # Errors
+    /// `Conflict` when a check holds no more; `Busy` when other workers are always quicker; what the engine answers.
+    async fn commit_shared(&self, shown: &mut Revision, checks: &[Check], writes: Vec<ValueWrite>) -> Result<()> {
+        let is_change = writes.iter().any(|write| write.key.starts_with(layout::SHARED_PREFIX));
+        for _ in 0..SHARED_TRIES {
+            let writes = writes.iter().cloned().chain(is_change.then(|| shown.write_next()));
+            match self.stream.commit_checked(vec![shown.check()], writes.collect()).await {
+                Ok(version) if is_change => {
+                    *shown = shown.next(version);
+                    return Ok(());
+                }
+                Ok(_) => return Ok(()),
+                // It is not done, and never will be.
+                Err(error) if error.kind == ErrorKind::Conflict => {
+                    self.load_shared(shown).await?;
+                    self.verify(checks)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "other workers change the cluster's records all the time"))
+    }
+
+    /// # Errors
+    /// `Conflict` when one does not hold for what is shown here.
+    fn verify(&self, checks: &[Check]) -> Result<()> {
+        checks.iter().try_for_each(|check| verify(check, self.store.value(&check.key).as_ref()))
     }
 
     /// # Errors
@@ -292,27 +419,38 @@ impl Inner {
 
     /// No write of any worker has been given a later time: the slots may have been at home anywhere.
     async fn last_write_of_all(&self) -> Result<Option<Bytes>> {
-        let (mut range, mut last) = (layout::range_of(layout::ALL_OWN_PREFIX), None);
+        let (mut range, mut last) = (layout::range_of(layout::WORKERS_PREFIX), None);
         while let Some(page) = self.next_page(&mut range).await? {
-            let times = page.into_iter().filter(|(key, _)| key.ends_with(records::LAST_WRITE_KEY));
-            // Big-endian numbers of one length compare as their bytes do.
-            last = times.map(|(_, found)| found.value).chain(last).max();
+            for worker in page.iter().filter_map(|(key, _)| layout::parse_worker_key(key)) {
+                let key = layout::record_key(records::LAST_WRITE_KEY, &worker, self.cluster.slots);
+                let time = tried(&self.env, || self.engine.get(&key)).await?.map(|found| found.value);
+                // Big-endian numbers of one length compare as their bytes do.
+                last = last.max(time);
+            }
         }
         Ok(last)
     }
 
-    /// Makes the store's values of some scope `wanted`: writes what differs, and removes what is not there.
-    async fn replace_values(&self, mut wanted: HashMap<Bytes, Bytes>, is_asked: impl Fn(Scope) -> bool) -> Result<()> {
+    /// Makes the store's values of some scope, all of which lie in these ranges, `wanted`: writes what differs, and
+    /// removes what is not there. Returns the keys of both.
+    async fn replace_values(
+        &self,
+        mut wanted: HashMap<Bytes, Bytes>,
+        ranges: &[(&[u8], &[u8])],
+        is_asked: impl Fn(Scope) -> bool,
+    ) -> Vec<Bytes> {
         let mut writes: Vec<ValueWrite> = Vec::new();
-        let mut from = Bytes::new();
-        loop {
-            let here = self.store.scan(&from, BEHIND_ALL, LOADED_VALUES);
-            let Some((last, _)) = here.last() else { break };
-            from = records::successor(last);
-            for (key, found) in here.into_iter().filter(|(key, _)| is_asked(records::scope(key))) {
-                match wanted.remove(&key) {
-                    Some(value) if value == found.value => {}
-                    value => writes.push(ValueWrite { key, value }),
+        for (from, to) in ranges {
+            let mut from = Bytes::copy_from_slice(from);
+            loop {
+                let here = self.store.scan(&from, to, LOADED_VALUES);
+                let Some((last, _)) = here.last() else { break };
+                from = records::successor(last);
+                for (key, found) in here.into_iter().filter(|(key, _)| is_asked(records::scope(key))) {
+                    match wanted.remove(&key) {
+                        Some(value) if value == found.value => {}
+                        value => writes.push(ValueWrite { key, value }),
+                    }
                 }
             }
         }
@@ -323,7 +461,7 @@ impl Inner {
         for writes in writes.chunks(LOADED_VALUES) {
             self.apply(Commit { writes: writes.to_vec(), ..Commit::default() }).await;
         }
-        Ok(())
+        writes.into_iter().map(|write| write.key).collect()
     }
 
     /// What the engine names of the prepared objects was acknowledged, or may have been. No transaction can name the
@@ -355,15 +493,16 @@ impl Inner {
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<u64> {
-        let _guards = self.locks.lock(keys_of(&transaction)).await;
+        let keys = keys_of(&transaction);
+        let is_shared = keys.iter().any(|key| records::scope(key) == Scope::Cluster);
+        let _guards = self.locks.lock(keys.clone()).await;
         let _commit = self.commits.read().await;
-        for key in keys_of(&transaction) {
-            self.check_home(&key)?;
+        let mut shared = if is_shared { Some(self.shared.lock().await) } else { None };
+        for key in &keys {
+            self.check_home(key)?;
         }
-        for check in &transaction.checks {
-            verify(check, self.store.value(&check.key).as_ref())?;
-        }
-        let Transaction { writes, local, durability, may_wait, .. } = transaction;
+        self.verify(&transaction.checks)?;
+        let Transaction { checks, writes, local, durability, may_wait } = transaction;
         if writes.is_empty() {
             let (publish, forget, annotate) = (local.publish, local.forget, local.annotate);
             let commit = Commit { publish, forget, annotate, writes, may_wait };
@@ -382,7 +521,11 @@ impl Inner {
             self.store.commit(commit, durability).await?;
         }
         let on_engine = writes.iter().map(|write| ValueWrite { key: self.engine_key(&write.key), ..write.clone() });
-        if let Err(error) = self.stream.commit(on_engine.collect()).await {
+        let done = match &mut shared {
+            Some(shown) => self.commit_shared(shown, &checks, on_engine.collect()).await,
+            None => self.stream.commit(on_engine.collect()).await,
+        };
+        if let Err(error) = done {
             if error.kind == ErrorKind::Unknown {
                 // The engine may have it: then the next start publishes them.
                 self.undecided.lock().extend(publish);
@@ -446,6 +589,10 @@ impl Catalog for HomeCatalog {
 
     async fn get_of_any(&self, key: &[u8]) -> Result<Option<Versioned>> {
         self.inner.engine.get(&self.inner.engine_key(key)).await
+    }
+
+    fn shared_changes(&self) -> u64 {
+        self.inner.shared_changes.load(Ordering::SeqCst)
     }
 
     fn worker(&self) -> Option<&str> {

@@ -5,10 +5,12 @@
 //! | `cluster` | [`ClusterSettings`](crate::ClusterSettings): what all workers must agree on |
 //! | `generations` | where the next block of generations begins: see `generations.rs` |
 //! | `worker/{worker}` | [`WorkerRecord`](crate::worker_record::WorkerRecord): the lease of a worker, written with each of its transactions |
+//! | `member/{worker}` | [`MemberRecord`](crate::member_record::MemberRecord): where a worker is reached, written when it starts |
 //! | `slot/{slot, five digits}` | [`SlotRecord`](crate::slot_record::SlotRecord): the home of a slot |
 //! | `catalog/{slot, five digits}/{key}` | a record of a path: see [`forebay_catalog::records`] |
 //! | `own/{worker}/{key}` | a record that is of one worker alone |
 //! | `shared/{key}` | a record of the whole cluster |
+//! | `shared-revision` | counts the changes of those: see `shared_revision.rs` |
 
 use std::fmt;
 
@@ -54,6 +56,14 @@ pub(crate) fn parse_worker_key(key: &[u8]) -> Option<WorkerId> {
     WorkerId::new(std::str::from_utf8(key).ok()?.strip_prefix("worker/")?).ok()
 }
 
+pub(crate) fn member_key(worker: &WorkerId) -> Bytes {
+    format!("member/{worker}").into()
+}
+
+pub(crate) fn parse_member_key(key: &[u8]) -> Option<WorkerId> {
+    WorkerId::new(std::str::from_utf8(key).ok()?.strip_prefix("member/")?).ok()
+}
+
 pub(crate) fn slot_key(slot: Slot) -> Bytes {
     format!("slot/{slot}").into()
 }
@@ -72,8 +82,10 @@ pub(crate) fn own_prefix(worker: &WorkerId) -> Bytes {
     format!("own/{worker}/").into()
 }
 
-pub(crate) const ALL_OWN_PREFIX: &[u8] = b"own/";
 pub(crate) const SHARED_PREFIX: &[u8] = b"shared/";
+/// Not in the range of that prefix.
+pub(crate) const SHARED_REVISION_KEY: &[u8] = b"shared-revision";
+pub(crate) const MEMBERS_PREFIX: &[u8] = b"member/";
 pub(crate) const WORKERS_PREFIX: &[u8] = b"worker/";
 pub(crate) const SLOTS_PREFIX: &[u8] = b"slot/";
 
@@ -115,7 +127,8 @@ mod tests {
     #[test]
     fn keys_are_read_back() {
         let worker = WorkerId::new("w-1").unwrap();
-        assert_eq!(parse_worker_key(&worker_key(&worker)), Some(worker));
+        assert_eq!(parse_worker_key(&worker_key(&worker)).as_ref(), Some(&worker));
+        assert_eq!(parse_member_key(&member_key(&worker)), Some(worker));
         for slot in [Slot(0), Slot(77), Slot(u16::MAX)] {
             assert_eq!(parse_slot_key(&slot_key(slot)), Some(slot));
         }
@@ -137,5 +150,7 @@ mod tests {
         assert!(!is_in(&records::object_key(&path), &slot_prefix(Slot(slot.0 ^ 1))));
         assert!(is_in(records::SETTLED_KEY, &own_prefix(&worker)));
         assert!(is_in(&records::policy_key(), SHARED_PREFIX));
+        let (from, to) = range_of(SHARED_PREFIX);
+        assert!(!(from..to).contains(&Bytes::from_static(SHARED_REVISION_KEY)));
     }
 }

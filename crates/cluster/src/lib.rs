@@ -7,8 +7,10 @@ mod generations;
 mod home_catalog;
 mod layout;
 mod lease;
+mod member_record;
 mod ownership;
 mod placement;
+mod shared_revision;
 mod silence;
 mod slot_record;
 mod stream;
@@ -16,10 +18,12 @@ mod stream;
 mod test_engine;
 #[cfg(test)]
 mod test_ground;
+mod view;
 mod worker_record;
 
 pub use cluster_settings::ClusterSettings;
 pub use home_catalog::{HomeCatalog, HomeSettings};
 pub use layout::WorkerId;
-pub use ownership::Moves;
+pub use member_record::Addresses;
 pub use placement::Placement;
+pub use view::{Homes, Member, MemberState, Moves, View};

@@ -7,16 +7,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Slot, SlotSet, Versioned, records};
+use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Slot, SlotCount, SlotSet, Versioned, records};
 use forebay_env::Env;
 use forebay_store::ValueWrite;
 
 use crate::ClusterSettings;
 use crate::layout::{self, WorkerId, slot_key, worker_key};
+use crate::member_record::MemberRecord;
 use crate::placement::Placement;
 use crate::silence::{START_MAX, Sign, Silences};
 use crate::slot_record::SlotRecord;
 use crate::stream::{Stream, WRITES_MAX};
+use crate::view::{Homes, Member, MemberState, Moves, View};
 use crate::worker_record::{WorkerRecord, WorkerState};
 
 /// Records that are read in one go.
@@ -51,15 +53,6 @@ enum Left {
     SlotsOf(WorkerId, Sign),
 }
 
-/// What a worker should do about its slots.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Moves {
-    /// They belong to another worker that lives.
-    pub release: SlotSet,
-    /// They belong here, and nobody is their home who lives.
-    pub take: SlotSet,
-}
-
 impl Ownership<'_> {
     /// The slots whose home is this worker, as the engine has it.
     ///
@@ -77,19 +70,11 @@ impl Ownership<'_> {
     }
 
     /// See [`crate::HomeCatalog::look`]. `owned` are those that are at home here by now.
-    pub(crate) async fn look(&self, owned: &SlotSet, place: impl Fn(&[WorkerId]) -> Placement) -> Result<Moves> {
+    pub(crate) async fn look(&self, owned: &SlotSet, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let seen = Seen::read(self.engine).await?;
-        let now = self.env.clock.monotonic();
-        let lives = |worker: &WorkerId| match seen.workers.get(worker) {
-            Some((record, version)) if record.state == WorkerState::Live => {
-                self.silence.sign(worker, *version, now) != Sign::Over
-            }
-            Some(_) | None => false,
-        };
-        let mut workers: Vec<_> =
-            seen.workers.keys().filter(|worker| *worker == self.worker || lives(worker)).collect();
-        workers.sort_unstable();
-        let workers: Vec<WorkerId> = workers.into_iter().cloned().collect();
+        let members = self.members(&seen).await?;
+        let lives = |worker: &WorkerId| *worker == *self.worker || members[worker].state == MemberState::Live;
+        let workers: Vec<WorkerId> = members.keys().filter(|worker| lives(worker)).cloned().collect();
         let placement = place(&workers);
         let (mut release, mut take) = (SlotSet::none(self.cluster.slots), SlotSet::none(self.cluster.slots));
         for slot in self.cluster.slots.all() {
@@ -103,7 +88,33 @@ impl Ownership<'_> {
                 true | false => {}
             }
         }
-        Ok(Moves { release, take })
+        Ok(View { moves: Moves { release, take }, homes: seen.homes(self.cluster.slots)?, members })
+    }
+
+    /// All workers that are seen, and where they are reached.
+    async fn members(&self, seen: &Seen) -> Result<BTreeMap<WorkerId, Member>> {
+        let mut told = BTreeMap::new();
+        for (key, found) in scan_all(self.engine, layout::MEMBERS_PREFIX).await? {
+            let Some(worker) = layout::parse_member_key(&key) else { continue };
+            let record = MemberRecord::decode(&worker, &found.value)?;
+            told.insert(worker, record);
+        }
+        let now = self.env.clock.monotonic();
+        let state = |worker: &WorkerId, record: &WorkerRecord, version: u64| match record.state {
+            WorkerState::Live if worker == self.worker => MemberState::Live,
+            WorkerState::Live => match self.silence.sign(worker, version, now) {
+                Sign::Lives | Sign::None => MemberState::Live,
+                Sign::Over => MemberState::Lost,
+            },
+            WorkerState::Left => MemberState::Left,
+            WorkerState::Lost => MemberState::Lost,
+        };
+        let member = |(worker, (record, version)): (&WorkerId, &(WorkerRecord, u64))| {
+            let state = state(worker, record, *version);
+            let (addresses, version) = told.remove(worker).map(|told| (told.addresses, told.version)).unzip();
+            (worker.clone(), Member { state, addresses, version })
+        };
+        Ok(seen.workers.iter().map(member).collect())
     }
 
     /// Makes the worker the home of these slots: of those of another one once that has left, or was silent for a lease.
@@ -177,7 +188,8 @@ impl Ownership<'_> {
         // For how long this worker has sent nothing says nothing of others.
         let settled = layout::record_key(records::SETTLED_KEY, self.worker, self.cluster.slots);
         let writes = slots.iter().map(write).chain([ValueWrite { key: settled, value: None }]);
-        self.stream.commit_checked(slots.iter().map(check).chain(of_former).collect(), writes.collect()).await
+        let checks = slots.iter().map(check).chain(of_former).collect();
+        self.stream.commit_checked(checks, writes.collect()).await.map(drop)
     }
 
     /// Gives slots of this worker up, which has ended all that it was doing with them.
@@ -204,7 +216,7 @@ async fn end(stream: &Stream, worker: &WorkerId, record: WorkerRecord, version: 
     let check = Check { key: worker_key(worker), version: Some(version) };
     let record = WorkerRecord { state: WorkerState::Lost, ..record };
     let write = ValueWrite { key: worker_key(worker), value: Some(record.encode()) };
-    stream.commit_checked(vec![check], vec![write]).await
+    stream.commit_checked(vec![check], vec![write]).await.map(drop)
 }
 
 impl Seen {
@@ -223,6 +235,13 @@ impl Seen {
 
     fn home(&self, slot: Slot) -> Option<&str> {
         self.slots.get(&slot).and_then(|(record, _)| record.home.as_deref())
+    }
+
+    fn homes(&self, slots: SlotCount) -> Result<Homes> {
+        let home = |(slot, (record, _)): (&Slot, &(SlotRecord, u64))| {
+            record.home.clone().map(|home| WorkerId::new(home).map(|home| (*slot, home)))
+        };
+        Ok(Homes::new(slots, self.slots.iter().filter_map(home).collect::<Result<_>>()?))
     }
 
     /// The slots that are not at home at this worker, by their home.

@@ -38,7 +38,7 @@ struct Request {
     checks: Vec<Check>,
     writes: Vec<ValueWrite>,
     state: WorkerState,
-    done: oneshot::Sender<Result<()>>,
+    done: oneshot::Sender<Result<u64>>,
 }
 
 /// The handle.
@@ -146,14 +146,15 @@ impl Stream {
     /// `Unavailable` when they are not done, `Unknown` when they may be or not: the worker has lost its slots then.
     /// `Busy` when the engine refuses them.
     pub(crate) async fn commit(&self, writes: Vec<ValueWrite>) -> Result<()> {
-        self.send(Vec::new(), writes, WorkerState::Live).await
+        self.send(Vec::new(), writes, WorkerState::Live).await.map(drop)
     }
 
-    /// The same, when all checks hold, which are of records that others change, too.
+    /// The same, when all checks hold, which are of records that others change, too. Returns the version of the keys
+    /// that were written.
     ///
     /// # Errors
     /// `Conflict` when one does not hold.
-    pub(crate) async fn commit_checked(&self, checks: Vec<Check>, writes: Vec<ValueWrite>) -> Result<()> {
+    pub(crate) async fn commit_checked(&self, checks: Vec<Check>, writes: Vec<ValueWrite>) -> Result<u64> {
         self.send(checks, writes, WorkerState::Live).await
     }
 
@@ -162,10 +163,10 @@ impl Stream {
     /// # Errors
     /// As [`Stream::commit`].
     pub(crate) async fn leave(&self) -> Result<()> {
-        self.send(Vec::new(), Vec::new(), WorkerState::Left).await
+        self.send(Vec::new(), Vec::new(), WorkerState::Left).await.map(drop)
     }
 
-    async fn send(&self, checks: Vec<Check>, writes: Vec<ValueWrite>, state: WorkerState) -> Result<()> {
+    async fn send(&self, checks: Vec<Check>, writes: Vec<ValueWrite>, state: WorkerState) -> Result<u64> {
         self.lease.check_not_lost()?;
         let (done, answer) = oneshot::channel();
         let ended = |_| Error::new(ErrorKind::Unavailable, "the catalog is closed");
@@ -247,7 +248,7 @@ impl Committer {
         let result = match result {
             Outcome::Done { record, version, since } => {
                 self.done(record, version, since);
-                Ok(())
+                Ok(version)
             }
             Outcome::Refused { error, .. } => Err(error),
             Outcome::TakenOver { is_in_doubt } => {
@@ -355,7 +356,7 @@ impl Size {
     }
 }
 
-fn answer(request: Request, result: Result<()>) {
+fn answer(request: Request, result: Result<u64>) {
     // A committer that has gone away leaves its writes done.
     let _ = request.done.send(result);
 }

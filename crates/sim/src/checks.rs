@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_cache::{Attributes, Cache, Conditions, ErrorKind, GetObject, ListUploads, PutObject, Settings, UploadRef};
 use forebay_env::Clock;
 use forebay_store::Store;
-use forebay_types::{BucketName, Generation, ObjectPath, StorageState, WriteMode};
+use forebay_types::{BucketName, Generation, ObjectPath, PolicyRule, StorageState, WriteMode};
 use forebay_ufs::memory::Applied;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ use crate::content::Body;
 use crate::linear::{self, Verdict};
 use crate::machine::Machine;
 use crate::moves::Moves;
-use crate::plan::{BUCKET, OTHER_BUCKET, Op, PREFIXES, Step, When, bucket};
+use crate::plan::{BUCKET, EngineKind, OTHER_BUCKET, Op, PREFIXES, Step, When, bucket};
 use crate::under_store::Weather;
 
 /// In which all that waits must have gone to the under store.
@@ -30,6 +30,9 @@ pub(crate) const REST_MAX: Duration = Duration::from_secs(120);
 
 /// Segments that the store wants a file system to have room for.
 const SEGMENTS_MIN: u64 = 8;
+
+/// Versions of the path policies that are kept.
+const HISTORY_VERSIONS: usize = 100;
 
 /// Sixteen that may stay, the open one of each kind, the newest, and one that has just been ended.
 const SMALL_MAX: usize = 16 + 5;
@@ -46,6 +49,7 @@ pub(crate) async fn last(machine: &Machine, moved: CancellationToken) -> u32 {
             Ok((cache, store)) => {
                 if machine.config.is_shared {
                     take_over(machine, &cache).await;
+                    change_rules(machine, &cache).await;
                 }
                 moved.cancel();
                 check_all(machine, cache, &store).await;
@@ -77,6 +81,7 @@ pub(crate) async fn hand_over(machine: &Machine, moved: CancellationToken) {
             Ok((cache, _)) => {
                 let moves = Moves::new(machine, &cache, CancellationToken::new());
                 futures::future::join(moves.give_up_all(), moved.cancelled()).await;
+                check_rules_of_both(machine, &cache, &moves).await;
                 if let Err(error) = cache.close().await {
                     world.broken(format!("the worker that leaves does not close: {error}"));
                 }
@@ -114,8 +119,74 @@ async fn take_over(machine: &Machine, cache: &Cache) {
     }
 }
 
+/// A last change of the rules, for paths that nobody uses.
+async fn change_rules(machine: &Machine, cache: &Cache) {
+    let world = &machine.world;
+    let mut rules = cache.policies().0.rules().to_vec();
+    rules.push(PolicyRule {
+        write_mode: Some(WriteMode::WriteThrough),
+        ..PolicyRule::for_path(&format!("/{BUCKET}/no-keys/"))
+    });
+    match cache.set_policies(rules, None, "operator", "last").await {
+        Ok(version) => {
+            let rules = cache.policies().0.rules().to_vec();
+            if let Err(problem) = world.rules.lock().acknowledged(version, rules) {
+                world.broken(problem);
+            }
+        }
+        Err(error) => world.broken(format!("the path policies can't be changed: {error}")),
+    }
+}
+
+/// The other machine has made the last change of the rules.
+async fn check_rules_of_both(machine: &Machine, cache: &Cache, moves: &Moves) {
+    let world = &machine.world;
+    let catalog = machine.catalog.lock().clone();
+    let Some((catalog, (version, rules))) = catalog.zip(world.rules.lock().last()) else { return };
+    if let Err(error) = moves.follow(&catalog).await {
+        return world.broken(format!("what another machine has changed is not taken over: {error}"));
+    }
+    let (present, here) = cache.policies();
+    if here != version || present.rules() != rules {
+        world.broken(format!("the machine that leaves has version {here} of the path policies, not {version}"));
+    }
+}
+
+/// Each acknowledged change of the rules is in the history, and the last one is in force.
+async fn check_rules(machine: &Machine, cache: &Cache) {
+    let world = &machine.world;
+    let history = match cache.policy_history().await {
+        Ok(history) => history,
+        Err(error) => return world.broken(format!("the history of the path policies can't be read: {error}")),
+    };
+    let (present, here) = cache.policies();
+    if history.first().map(|version| version.version) != Some(here) {
+        world.broken(format!(
+            "version {here} of the path policies is in force, and the last one is {:?}",
+            history.first()
+        ));
+    }
+    let acknowledged: Vec<_> = world.rules.lock().all().map(|(version, rules)| (*version, rules.clone())).collect();
+    for (version, rules) in acknowledged {
+        let is_kept = history.iter().any(|kept| kept.version == version);
+        let found = match cache.policies_at(version).await {
+            Ok(found) => Some(found),
+            Err(error) if error.kind == ErrorKind::NotFound && !is_kept && history.len() == HISTORY_VERSIONS => {
+                continue;
+            }
+            Err(_) => None,
+        };
+        if found.as_ref() != Some(&rules) || (version == here && present.rules() != rules) {
+            world.broken(format!("version {version} of the path policies was acknowledged and is lost: {found:?}"));
+        }
+    }
+}
+
 async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
     let world = &machine.world;
+    if machine.config.engine != EngineKind::Embedded {
+        check_rules(machine, &cache).await;
+    }
     let keys: Vec<String> = world.keys.iter().cloned().collect();
     let read = |key: &String| [Op::Get { key: key.clone(), range: None, slow_ms: 0 }, Op::Tags { key: key.clone() }];
     let gets = || keys.iter().flat_map(read).map(|op| Step { pause_ms: 0, op });

@@ -604,11 +604,20 @@ impl Client {
 
     async fn set_policy(&self, prefix: usize, mode: WriteMode) {
         let path = format!("/{BUCKET}/{}", PREFIXES[prefix]);
-        let mut rules = self.cache.policies().0.rules().to_vec();
+        let (present, version) = self.cache.policies();
+        let mut rules = present.rules().to_vec();
         for rule in rules.iter_mut().filter(|rule| rule.path == path) {
             rule.write_mode = Some(mode);
         }
-        self.tell("policy", self.cache.set_policies(rules, None, "client", "simulated").await);
+        // Operators of two machines see what the other one has changed.
+        let expected = self.world.is_shared.then_some(version);
+        let result = self.cache.set_policies(rules.clone(), expected, "client", "simulated").await;
+        self.tell("policy", result.as_ref());
+        if let Ok(version) = result
+            && let Err(problem) = self.world.rules.lock().acknowledged(version, rules)
+        {
+            self.world.broken(problem);
+        }
     }
 
     async fn delete_bucket(&mut self) {

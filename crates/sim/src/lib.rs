@@ -15,6 +15,7 @@ mod linear;
 mod machine;
 mod moves;
 mod plan;
+mod rules;
 mod run;
 mod shrink;
 mod under_store;

@@ -145,7 +145,7 @@ impl Machine {
         let worker = WorkerId::new(name).map_err(|error| error.to_string())?;
         let slots = SlotCount::new(SLOTS).map_err(|error| error.to_string())?;
         let cluster = ClusterSettings { slots, lease_ms: self.config.lease_ms };
-        let settings = HomeSettings { worker, is_alone: !self.config.is_shared, cluster };
+        let settings = HomeSettings { worker, is_alone: !self.config.is_shared, cluster, addresses: None };
         let catalog = HomeCatalog::open(self.world.env(), store.clone(), engine, settings).await;
         let catalog = Arc::new(catalog.map_err(|error| error.to_string())?);
         *self.catalog.lock() = Some(Arc::clone(&catalog));

@@ -78,6 +78,9 @@ impl Moves {
                 () = self.world.clock.sleep(Duration::from_millis(pause)) => {}
             }
             pause = self.world.below(LOOK_MAX_MS);
+            if let Err(error) = self.follow(catalog).await {
+                self.world.note(format_args!("follow: {error}"));
+            }
             let turn = (self.world.clock.now().as_secs() / PERIOD.as_secs()) as usize;
             self.move_once(catalog, |workers| {
                 let placement = Placement::of(catalog.slot_count(), workers);
@@ -90,6 +93,12 @@ impl Moves {
             })
             .await;
         }
+    }
+
+    /// Takes over what the other machine has changed for both.
+    pub(crate) async fn follow(&self, catalog: &HomeCatalog) -> Result<(), String> {
+        catalog.follow_shared().await.map_err(|error| error.to_string())?;
+        self.cache.follow_shared().await.map_err(|error| error.to_string())
     }
 
     /// Takes all slots, as the only worker that stays does.
@@ -117,7 +126,7 @@ impl Moves {
 
     async fn move_once(&self, catalog: &HomeCatalog, place: impl Fn(&[WorkerId]) -> Placement) {
         let moves = match catalog.look(place).await {
-            Ok(moves) => moves,
+            Ok(view) => view.moves,
             Err(error) => return self.world.note(format_args!("look: {error}")),
         };
         let Moved { release, take } = moves;

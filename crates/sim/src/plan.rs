@@ -474,17 +474,12 @@ fn is_shared(seed: u64) -> bool {
     EngineKind::of(seed) != EngineKind::Embedded && (seed / 6).is_multiple_of(2)
 }
 
-/// Lives of two machines, some of which are beside each other. Nothing is left that needs what workers do not share
-/// yet: buckets that come and go, and rules that change.
+/// Lives of two machines, some of which are beside each other. No bucket is deleted: workers do not agree on that yet.
 fn shared_lives(dice: &Dice, config: &Config, keys: &[String]) -> Vec<Life> {
     let lives = |machine| (0..1 + dice.below(4)).map(move |_| Life { machine, ..shared_life(dice, config, keys) });
     let mut lives: Vec<_> = lives(0).chain(lives(1)).collect();
-    let other_bucket = format!("{OTHER_BUCKET}/");
-    let is_of_one = |step: &Step| {
-        matches!(step.op, Op::Policy { .. } | Op::CreateBucket | Op::DeleteBucket)
-            || step.op.keys().iter().any(|key| key.starts_with(&other_bucket))
-    };
-    lives.iter_mut().flat_map(|life| &mut life.clients).for_each(|steps| steps.retain(|step| !is_of_one(step)));
+    let is_shared = |step: &Step| !matches!(step.op, Op::DeleteBucket);
+    lives.iter_mut().flat_map(|life| &mut life.clients).for_each(|steps| steps.retain(is_shared));
     lives
 }
 
@@ -493,7 +488,13 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     let Life { machine, changes, faults, end, .. } = life(dice, config, keys, true, false);
     let hurry = dice.one_of(&[300, 1500]);
     let client = |_| {
-        let step = |_| Step { pause_ms: dice.below(hurry), op: op(dice, config, keys) };
+        let step = |_| {
+            let op = op(dice, config, keys);
+            // Now and then both machines change what they share.
+            let mode = dice.one_of(&[WriteMode::WriteBack, WriteMode::WriteThrough, WriteMode::NoCache]);
+            let policy = Op::Policy { prefix: dice.below(4) as usize, mode };
+            Step { pause_ms: dice.below(hurry), op: if dice.once_in(20) { policy } else { op } }
+        };
         (0..20 + dice.below(30)).map(step).collect()
     };
     let clients = (0..2 + dice.below(2)).map(client).collect();

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::clock::SimClock;
 use crate::content::SharedContents;
 use crate::history::History;
+use crate::rules::Rules;
 
 /// Lines of the trace that are kept: the last ones.
 const LINES_MAX: usize = 20_000;
@@ -40,6 +41,7 @@ pub(crate) struct World {
     product_random: Arc<SeededRandom>,
     pub(crate) contents: SharedContents,
     pub(crate) history: Mutex<History>,
+    pub(crate) rules: Mutex<Rules>,
     /// All keys of the plan, as `bucket/key`.
     pub(crate) keys: BTreeSet<String>,
     trace: Mutex<Trace>,
@@ -78,6 +80,7 @@ impl World {
             product_random: Arc::new(SeededRandom::new(seed ^ 0x5eed_0002)),
             contents: Arc::default(),
             history: Mutex::default(),
+            rules: Mutex::default(),
             keys,
             is_shared,
             trace: Mutex::new(Trace { hash: TraceHash(0xcbf2_9ce4_8422_2325), lines: keeps_lines.then(Vec::new) }),

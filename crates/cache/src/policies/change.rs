@@ -7,7 +7,7 @@ use forebay_env::sync::atomic::Ordering;
 use forebay_types::{Durability, PolicyRule, PolicySet};
 
 use super::groups::group_of;
-use super::{check, store};
+use super::{TRIES_MAX, check, store};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
@@ -21,31 +21,52 @@ impl Worker {
     ) -> Result<u64> {
         let set = check(rules)?;
         let _changing = self.policies.changing.lock().await;
+        let mut tries = 0;
+        loop {
+            let (record, expected) = self.stored_policies().await?;
+            if version.is_some_and(|version| version != record.revision) {
+                let context = format!("the path policies have version {} by now", record.revision);
+                return Err(Error::new(ErrorKind::Conflict, context));
+            }
+            let changes = check(record.rules)?.changes_to(&set);
+            if changes.is_empty() {
+                return Ok(record.revision);
+            }
+            let revision = record.revision + 1;
+            let (rules, time_ms) = (set.rules().to_vec(), self.env.clock.unix_ms());
+            let (by, reason) = (by.to_owned(), reason.to_owned());
+            let entry = PolicyVersionRecord { revision, time_ms, by, reason, rules: rules.clone(), changes };
+            let record = PolicyRecord { rules, configured: record.configured, revision };
+            tries += 1;
+            match store(self.catalog.as_ref(), record, Some(entry), Some(expected)).await {
+                Ok(()) => {
+                    self.put_in_force(set, revision);
+                    return Ok(revision);
+                }
+                // Another worker was quicker, and the catalog shows its rules by now.
+                Err(error) if error.kind == ErrorKind::Conflict && tries < TRIES_MAX => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Brings the catalog's rules into force, which another worker may have changed.
+    pub(crate) async fn follow_policies(&self) -> Result<()> {
+        let _changing = self.policies.changing.lock().await;
+        self.stored_policies().await.map(drop)
+    }
+
+    /// The catalog's rules and the version of their record. They are in force then: an earlier change may have got no
+    /// answer from the catalog and was made, or another worker has made one.
+    async fn stored_policies(&self) -> Result<(PolicyRecord, u64)> {
         let Some(found) = self.catalog.get(&records::policy_key()).await? else {
             return Err(Error::new(ErrorKind::Internal, "the catalog holds no path policies"));
         };
         let record = PolicyRecord::decode(&found.value)?;
-        let before = check(record.rules)?;
         if self.policies.present().1 != record.revision {
-            // An earlier change got no answer from the catalog, but was made.
-            self.put_in_force(before.clone(), record.revision);
+            self.put_in_force(check(record.rules.clone())?, record.revision);
         }
-        if version.is_some_and(|version| version != record.revision) {
-            let context = format!("the path policies have version {} by now", record.revision);
-            return Err(Error::new(ErrorKind::Conflict, context));
-        }
-        let changes = before.changes_to(&set);
-        if changes.is_empty() {
-            return Ok(record.revision);
-        }
-        let revision = record.revision + 1;
-        let (rules, time_ms) = (set.rules().to_vec(), self.env.clock.unix_ms());
-        let (by, reason) = (by.to_owned(), reason.to_owned());
-        let entry = PolicyVersionRecord { revision, time_ms, by, reason, rules: rules.clone(), changes };
-        let record = PolicyRecord { rules, configured: record.configured, revision };
-        store(self.catalog.as_ref(), record, Some(entry), Some(found.version)).await?;
-        self.put_in_force(set, revision);
-        Ok(revision)
+        Ok((record, found.version))
     }
 
     fn put_in_force(&self, set: PolicySet, revision: u64) {

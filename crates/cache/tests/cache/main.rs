@@ -25,6 +25,7 @@ mod policies;
 mod reads;
 mod restart;
 mod scrapes;
+mod shared;
 mod shares;
 mod slots;
 mod space;

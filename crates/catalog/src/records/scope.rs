@@ -37,6 +37,11 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
+/// All records that are not of a path lie in these ranges, up to but not including their ends. So they are found
+/// without a look at the many that are.
+pub const RANGES_BESIDE_PATHS: [(&[u8], &[u8]); 5] =
+    [(b"", b"o/"), (b"o0", b"p/"), (b"p0", b"r/"), (b"r0", b"u/"), (b"u0", b"\xff")];
+
 /// Hex digits of a hash.
 const HASH_DIGITS: usize = 16;
 
@@ -46,6 +51,8 @@ pub fn scope(key: &[u8]) -> Scope {
         [b'o' | b'r', b'/', path @ ..] => Scope::Path(stable_hash(path)),
         [b'u', b'/', rest @ ..] => Scope::Path(stable_hash(without_last(rest, 0))),
         [b'p', b'/', rest @ ..] => Scope::Path(hash_in(without_last(rest, b'/'))),
+        // A job is run by the worker that was asked for it.
+        [b'j', b'/', ..] | [b'j', b'f', b'/', ..] => Scope::Worker,
         GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY => Scope::Worker,
         _ => Scope::Cluster,
     }
@@ -66,6 +73,8 @@ fn hash_in(upload_id: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_types::BucketName;
+
     use super::super::keys::*;
     use super::*;
 
@@ -97,10 +106,20 @@ mod tests {
         for key in [GENERATION_BASE_KEY, DOUBT_KEY, SETTLED_KEY, LAST_WRITE_KEY] {
             assert_eq!(scope(key), Scope::Worker);
         }
-        for key in [policy_key(), policy_version_key(3), job_key("id"), job_finding_key("id", 3)] {
+        for key in [job_key("id"), job_finding_key("id", 3)] {
+            assert_eq!(scope(&key), Scope::Worker);
+        }
+        for key in [policy_key(), policy_version_key(3), bucket_key(&BucketName::new("bucket").unwrap())] {
             assert_eq!(scope(&key), Scope::Cluster);
         }
         assert_eq!(scope(b""), Scope::Cluster);
+        for first in 0..0xff {
+            for second in 0..=u8::MAX {
+                let key = [first, second];
+                let is_beside = RANGES_BESIDE_PATHS.iter().any(|(from, to)| (*from..*to).contains(&&key[..]));
+                assert_eq!(is_beside, !matches!(scope(&key), Scope::Path(_)), "{}", key.escape_ascii());
+            }
+        }
         assert_eq!(scope(b"p/"), Scope::Path(stable_hash(b"")));
     }
 }

@@ -9,12 +9,13 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::test_engine::{Fate, TestEngine};
+use crate::view::{Member, MemberState};
 use crate::worker_record::{WorkerRecord, WorkerState};
 
 const CLUSTER: ClusterSettings = ClusterSettings { lease_ms: 60_000, ..ClusterSettings::DEFAULT };
 
 fn settings() -> HomeSettings {
-    HomeSettings { worker: WorkerId::new("w1").unwrap(), is_alone: true, cluster: CLUSTER }
+    HomeSettings { worker: WorkerId::new("w1").unwrap(), is_alone: true, cluster: CLUSTER, addresses: None }
 }
 
 async fn open_store(disk: &MemoryDisk) -> Store {
@@ -319,7 +320,7 @@ fn spread(slots: SlotCount) -> impl Fn(&[WorkerId]) -> Placement {
 }
 
 async fn settle_in(catalog: &HomeCatalog) -> usize {
-    let moves = catalog.look(spread(catalog.slot_count())).await.unwrap();
+    let moves = catalog.look(spread(catalog.slot_count())).await.unwrap().moves;
     catalog.release(&moves.release).await.unwrap();
     catalog.take(&moves.take).await.unwrap();
     moves.release.iter().count() + moves.take.iter().count()
@@ -335,7 +336,7 @@ async fn workers_share_the_slots_and_one_that_leaves_gives_them_to_the_other() {
     let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
     assert_eq!((has(&first), settle_in(&first).await, has(&first)), (0, 1024, 1024));
     let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
-    let early = second.look(spread(second.slot_count())).await.unwrap();
+    let early = second.look(spread(second.slot_count())).await.unwrap().moves;
     assert!(early.take.is_empty() && early.release.is_empty(), "all are at home at the first");
     assert_eq!(settle_in(&first).await, 512);
     assert_eq!(settle_in(&second).await, 512);
@@ -397,4 +398,248 @@ async fn a_check_that_fails_reaches_no_engine() {
     let refused = catalog.commit(Transaction { checks, writes, ..Transaction::default() }).await;
     assert_eq!(refused.unwrap_err().kind, ErrorKind::Conflict);
     assert_eq!(engine.transactions.lock().len(), before);
+}
+
+fn shared(key: &'static str, value: &str) -> ValueWrite {
+    ValueWrite { key: Bytes::from_static(key.as_bytes()), value: Some(value.to_owned().into()) }
+}
+
+async fn text(catalog: &HomeCatalog, key: &str) -> Option<Bytes> {
+    catalog.get(key.as_bytes()).await.unwrap().map(|found| found.value)
+}
+
+/// Changes a record as it is shown.
+async fn change(catalog: &HomeCatalog, key: &'static str, value: &str) -> Result<u64> {
+    let version = catalog.get(key.as_bytes()).await?.map(|found| found.version);
+    let checks = vec![Check { key: Bytes::from_static(key.as_bytes()), version }];
+    catalog.commit(Transaction { checks, writes: vec![shared(key, value)], ..Transaction::default() }).await
+}
+
+#[tokio::test]
+async fn a_shared_record_is_not_changed_without_a_look_at_what_another_worker_made_of_it() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    change(&first, "policy", "one").await.unwrap();
+    assert_eq!(text(&second, "policy").await, None, "nobody has told it");
+    assert_eq!(change(&second, "policy", "two").await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(text(&second, "policy").await, Some("one".into()), "by now it knows");
+    change(&second, "policy", "two").await.unwrap();
+    // What the checks of a transaction have nothing to do with keeps it from nothing.
+    let bucket = Transaction { writes: vec![shared("b/bucket", "")], ..Transaction::default() };
+    first.commit(bucket).await.unwrap();
+    assert_eq!((text(&first, "policy").await, text(&first, "b/bucket").await), (Some("two".into()), Some("".into())));
+    let gone = ValueWrite { key: Bytes::from_static(b"policy"), value: None };
+    second.commit(Transaction { writes: vec![gone], ..Transaction::default() }).await.unwrap();
+    assert_eq!(change(&first, "policy", "three").await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(text(&first, "policy").await, None);
+}
+
+/// With a check alone a transaction changes nothing for others.
+#[tokio::test]
+async fn a_write_of_a_path_may_depend_on_a_shared_record() {
+    let engine = memory();
+    let (first, store) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    settle_in(&first).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    change(&first, "b/bucket", "").await.unwrap();
+    let put = async || {
+        let staged = stage(&store, "bytes").await;
+        let checks = vec![Check {
+            key: Bytes::from_static(b"b/bucket"),
+            version: first.get(b"b/bucket").await?.map(|found| found.version),
+        }];
+        let (writes, local) =
+            (vec![write_of(&staged)], LocalChange { publish: vec![staged], ..LocalChange::default() });
+        first.commit(Transaction { checks, writes, local, ..Transaction::default() }).await
+    };
+    put().await.unwrap();
+    put().await.unwrap();
+    let gone = ValueWrite { key: Bytes::from_static(b"b/bucket"), value: None };
+    second.commit(Transaction { writes: vec![gone], ..Transaction::default() }).await.unwrap();
+    assert_eq!(put().await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(read(&store).await.unwrap(), "bytes");
+}
+
+/// Each adds one, many times, at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_change_of_a_shared_record_is_lost() {
+    const CHANGES: usize = 50;
+    let engine = memory();
+    let workers = ["w1", "w2", "w3"].map(|name| {
+        let engine = Arc::clone(&engine);
+        forebay_env::spawn(async move {
+            let (catalog, _) = open_beside(name, &MemoryDisk::default(), &engine).await;
+            let mut left = CHANGES;
+            while left > 0 {
+                let number = text(&catalog, "counter").await.map_or(0, |text| text.len());
+                match change(&catalog, "counter", &"x".repeat(number + 1)).await {
+                    Ok(_) => left -= 1,
+                    Err(error) => assert_eq!(error.kind, ErrorKind::Conflict),
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+    });
+    for worker in workers {
+        worker.join().await;
+    }
+    let found = engine.get(&on_engine(b"counter")).await.unwrap().unwrap();
+    assert_eq!(found.value.len(), 3 * CHANGES);
+}
+
+#[tokio::test]
+async fn a_shared_change_without_an_answer_is_done_once_and_known() {
+    let engine = Arc::new(TestEngine::new(&[]));
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &(Arc::<TestEngine>::clone(&engine) as _)).await;
+    let beside = Arc::new(engine.beside()) as Arc<dyn Engine>;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &beside).await;
+    engine.expect(Fate::AnswerLost);
+    change(&first, "policy", "one").await.unwrap();
+    let before = engine.asked.load(Ordering::SeqCst);
+    change(&first, "policy", "two").await.unwrap();
+    assert_eq!(engine.asked.load(Ordering::SeqCst), before + 1, "it is not refused");
+    // Refused, and nobody knows for a while whether it was.
+    change(&second, "other", "three").await.unwrap();
+    engine.expect(Fate::Lost);
+    assert_eq!(change(&first, "other", "four").await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(text(&first, "other").await, Some("three".into()));
+    change(&first, "other", "four").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_follows_what_others_change_for_all() {
+    let (engine, disk) = (memory(), MemoryDisk::default());
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    let (second, _) = open_beside("w2", &disk, &engine).await;
+    let (mut changed, mut removed) = (second.watch(b"policy").await.unwrap(), second.watch(b"b/gone").await.unwrap());
+    change(&first, "b/gone", "").await.unwrap();
+    second.follow_shared().await.unwrap();
+    assert!(removed.borrow_and_update().is_some());
+    let (known, version) = (second.shared_changes(), second.get(b"b/gone").await.unwrap().unwrap().version);
+    second.follow_shared().await.unwrap();
+    assert_eq!(second.shared_changes(), known, "nothing is new");
+    change(&first, "policy", "one").await.unwrap();
+    second.follow_shared().await.unwrap();
+    assert_eq!(second.shared_changes(), known + 1);
+    assert_eq!(changed.borrow_and_update().as_ref().map(|found| found.value.clone()), Some("one".into()));
+    let same = second.get(b"b/gone").await.unwrap().unwrap().version;
+    assert!(same == version && !removed.has_changed().unwrap(), "others are left alone");
+    let gone = vec![ValueWrite { key: Bytes::from_static(b"b/gone"), value: None }];
+    first.commit(Transaction { writes: gone, ..Transaction::default() }).await.unwrap();
+    // A change here takes over what it did not know, too, and its own is no news.
+    change(&second, "policy", "two").await.unwrap();
+    assert_eq!((removed.borrow_and_update().is_none(), second.shared_changes()), (true, known + 2));
+    second.follow_shared().await.unwrap();
+    assert_eq!(second.shared_changes(), known + 2);
+    first.follow_shared().await.unwrap();
+    assert_eq!(text(&first, "policy").await, Some("two".into()));
+    // A start knows all.
+    change(&first, "policy", "three").await.unwrap();
+    disk.kill();
+    let (second, _) = open_beside("w2", &disk, &engine).await;
+    assert_eq!(text(&second, "policy").await, Some("three".into()));
+    assert_eq!(text(&second, "b/gone").await, None);
+}
+
+/// Jobs are found again by the worker that runs them, and by no other.
+#[tokio::test]
+async fn jobs_are_of_the_worker_that_was_asked_for_them() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    first.commit(Transaction { writes: vec![shared("j/1", "a job")], ..Transaction::default() }).await.unwrap();
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    assert_eq!(text(&second, "j/1").await, None);
+    settle_in(&first).await;
+    assert_eq!(text(&first, "j/1").await, Some("a job".into()));
+    first.leave().await.unwrap();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    assert_eq!(text(&first, "j/1").await, Some("a job".into()));
+}
+
+#[tokio::test]
+async fn a_look_shows_the_home_of_each_slot_and_where_workers_are_reached() {
+    let (engine, disk) = (memory(), MemoryDisk::default());
+    let address = |host: &str| Addresses { peers: format!("{host}:9100"), s3: None, admin: None };
+    let open_at = async |name: &str, host: Option<&str>, disk: &MemoryDisk| {
+        let (worker, addresses) = (WorkerId::new(name).unwrap(), host.map(address));
+        let settings = HomeSettings { worker, addresses, is_alone: false, ..settings() };
+        HomeCatalog::open(Env::real(), open_store(disk).await, Arc::clone(&engine), settings).await.unwrap()
+    };
+    let look = async |catalog: &HomeCatalog| catalog.look(spread(catalog.slot_count())).await.unwrap();
+    let (w1, w2) = (WorkerId::new("w1").unwrap(), WorkerId::new("w2").unwrap());
+    let first = open_at("w1", Some("one"), &MemoryDisk::default()).await;
+    assert_eq!(look(&first).await.homes.home_of(&path()), None);
+    settle_in(&first).await;
+    let second = open_at("w2", None, &disk).await;
+    let view = look(&second).await;
+    assert!(second.slot_count().all().all(|slot| view.homes.home(slot) == Some(&w1)));
+    assert_eq!(view.homes.home_of(&path()), Some(&w1));
+    let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+    let one = Member { state: MemberState::Live, addresses: Some(address("one")), version: version.clone() };
+    assert_eq!(view.members[&w1], one);
+    assert_eq!(view.members[&w2], Member { state: MemberState::Live, addresses: None, version: None });
+    // It moves, and the other one leaves.
+    disk.kill();
+    let second = open_at("w2", Some("two"), &disk).await;
+    first.leave().await.unwrap();
+    let view = look(&second).await;
+    assert_eq!(view.members[&w1], Member { state: MemberState::Left, ..one });
+    assert_eq!(view.members[&w2].addresses, Some(address("two")));
+    assert_eq!(view.homes.home_of(&path()), Some(&w1), "until another one takes its slots");
+    settle_in(&second).await;
+    assert_eq!(look(&second).await.homes.home_of(&path()), Some(&w2));
+    disk.kill();
+    let second = open_at("w2", None, &disk).await;
+    assert_eq!(look(&second).await.members[&w2].addresses, None, "nobody is sent to where it was");
+    let damaged = ValueWrite { key: layout::member_key(&w1), value: Some("\u{1}{".into()) };
+    engine.commit(&[], &[damaged]).await.unwrap();
+    let error = second.look(spread(second.slot_count())).await.unwrap_err();
+    assert!(error.kind == ErrorKind::Corrupt && error.to_string().contains("member w1"), "{error}");
+}
+
+/// An engine on which another worker changes shared records while they are read.
+struct Changing {
+    inner: MemoryEngine,
+    /// What it is about to write.
+    ahead: Mutex<Vec<ValueWrite>>,
+}
+
+#[async_trait]
+impl Engine for Changing {
+    async fn get(&self, key: &[u8]) -> Result<Option<Versioned>> {
+        self.inner.get(key).await
+    }
+
+    async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<(Bytes, Versioned)>> {
+        let found = self.inner.scan(from, to, limit).await;
+        if from.starts_with(layout::SHARED_PREFIX) {
+            let ahead = std::mem::take(&mut *self.ahead.lock());
+            if !ahead.is_empty() {
+                self.inner.commit(&[], &ahead).await?;
+            }
+        }
+        found
+    }
+
+    async fn commit(&self, checks: &[Check], writes: &[ValueWrite]) -> Result<u64> {
+        self.inner.commit(checks, writes).await
+    }
+}
+
+#[tokio::test]
+async fn shared_records_are_read_as_they_were_at_one_time() {
+    let engine = Arc::new(Changing { inner: MemoryEngine::default(), ahead: Mutex::default() });
+    let shared_engine: Arc<dyn Engine> = Arc::<Changing>::clone(&engine);
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &shared_engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &shared_engine).await;
+    change(&first, "a", "1").await.unwrap();
+    let revision = Revision::read(engine.as_ref()).await.unwrap();
+    let more = [("a", "2"), ("b", "2")].map(|(key, value)| {
+        let write = shared(key, value);
+        ValueWrite { key: on_engine(&write.key), ..write }
+    });
+    *engine.ahead.lock() = more.into_iter().chain([revision.write_next()]).collect();
+    second.follow_shared().await.unwrap();
+    assert_eq!((text(&second, "a").await, text(&second, "b").await), (Some("2".into()), Some("2".into())));
 }

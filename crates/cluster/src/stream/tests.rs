@@ -20,7 +20,7 @@ impl Ground {
     }
 
     /// If `checked` does not exist.
-    async fn commit_checked(&self, stream: &Arc<Stream>, key: &str, checked: &str) -> Result<()> {
+    async fn commit_checked(&self, stream: &Arc<Stream>, key: &str, checked: &str) -> Result<u64> {
         let (stream, writes) = (Arc::clone(stream), write(key, "checked"));
         let checks = vec![Check { key: Bytes::from(checked.to_owned()), version: None }];
         self.wait(async move { stream.commit_checked(checks, writes).await }).await

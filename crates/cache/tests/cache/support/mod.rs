@@ -53,6 +53,17 @@ pub(crate) struct Setup {
     pub(crate) worker: Option<(&'static str, Arc<dyn Copies>)>,
     /// The slots that are at home here; all without.
     pub(crate) slots: Option<SlotSet>,
+    /// What other workers do to the records that all share; nothing without.
+    pub(crate) others: Option<Arc<Others>>,
+}
+
+/// Other workers of the cluster.
+#[derive(Default)]
+pub(crate) struct Others {
+    /// How often the catalog has taken over what they have changed.
+    pub(crate) changes: Mutex<u64>,
+    /// What they commit just before the next transaction with checks.
+    pub(crate) ahead: Mutex<Vec<ValueWrite>>,
 }
 
 /// A name for the worker of a test.
@@ -65,6 +76,7 @@ struct SharedCatalog {
     until: Option<Arc<Mutex<Duration>>>,
     worker: Option<&'static str>,
     slots: Option<SlotSet>,
+    others: Option<Arc<Others>>,
 }
 
 #[async_trait]
@@ -78,6 +90,13 @@ impl Catalog for SharedCatalog {
     }
 
     async fn commit(&self, transaction: Transaction) -> forebay_catalog::Result<u64> {
+        if let Some(others) = self.others.as_ref().filter(|_| !transaction.checks.is_empty()) {
+            let writes = std::mem::take(&mut *others.ahead.lock());
+            if !writes.is_empty() {
+                self.inner.commit(Transaction { writes, ..Transaction::default() }).await?;
+                *others.changes.lock() += 1;
+            }
+        }
         self.inner.commit(transaction).await
     }
 
@@ -91,6 +110,10 @@ impl Catalog for SharedCatalog {
 
     fn lease(&self) -> Option<Duration> {
         self.until.as_ref().map(|until| until.lock().saturating_sub(self.clock.monotonic()))
+    }
+
+    fn shared_changes(&self) -> u64 {
+        self.others.as_ref().map_or(0, |others| *others.changes.lock())
     }
 
     fn worker(&self) -> Option<&str> {
@@ -126,6 +149,7 @@ impl Setup {
             leased_until: None,
             worker: None,
             slots: None,
+            others: None,
         }
     }
 
@@ -191,16 +215,18 @@ async fn try_build(
 ) -> Result<(Cache, Registry, Store)> {
     let store = open_store(setup, env, disk).await;
     let (embedded, kept) = (EmbeddedCatalog::new(store.clone()), store.clone());
-    let catalog: Arc<dyn Catalog> = match setup.leased_until.is_some() || setup.worker.is_some() {
-        true => Arc::new(SharedCatalog {
-            inner: embedded,
-            clock: Arc::clone(&env.clock),
-            until: setup.leased_until.clone(),
-            worker: setup.worker.as_ref().map(|(name, _)| *name),
-            slots: setup.slots.clone(),
-        }),
-        false => Arc::new(embedded),
-    };
+    let catalog: Arc<dyn Catalog> =
+        match setup.leased_until.is_some() || setup.worker.is_some() || setup.others.is_some() {
+            true => Arc::new(SharedCatalog {
+                inner: embedded,
+                clock: Arc::clone(&env.clock),
+                until: setup.leased_until.clone(),
+                worker: setup.worker.as_ref().map(|(name, _)| *name),
+                slots: setup.slots.clone(),
+                others: setup.others.clone(),
+            }),
+            false => Arc::new(embedded),
+        };
     let mount = Mount { foreground: Arc::new(foreground.clone()), background: Arc::new(background.clone()) };
     let mut mounts = BTreeMap::from([(BucketName::new(BUCKET).expect("bucket"), mount)]);
     if let Some(store) = &setup.neighbour {

@@ -1,0 +1,70 @@
+//! The cluster as a worker has last seen it: what a router looks up in memory.
+
+use std::collections::BTreeMap;
+
+use forebay_catalog::records::path_hash;
+use forebay_catalog::{Slot, SlotCount, SlotSet};
+use forebay_types::ObjectPath;
+
+use crate::layout::WorkerId;
+use crate::member_record::Addresses;
+
+/// What a look at the engine has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// What this worker should do about its slots.
+    pub moves: Moves,
+    pub homes: Homes,
+    /// All workers that the cluster has ever had, by their names.
+    pub members: BTreeMap<WorkerId, Member>,
+}
+
+/// What a worker should do about its slots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moves {
+    /// They belong to another worker that lives.
+    pub release: SlotSet,
+    /// They belong here, and nobody is their home who lives.
+    pub take: SlotSet,
+}
+
+/// The home of each slot. It may have changed since, so whoever is asked checks whether it is the home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Homes {
+    slots: SlotCount,
+    homes: BTreeMap<Slot, WorkerId>,
+}
+
+impl Homes {
+    pub(crate) fn new(slots: SlotCount, homes: BTreeMap<Slot, WorkerId>) -> Self {
+        Self { slots, homes }
+    }
+
+    /// `None` when the slot is at home nowhere.
+    pub fn home(&self, slot: Slot) -> Option<&WorkerId> {
+        self.homes.get(&slot)
+    }
+
+    pub fn home_of(&self, path: &ObjectPath) -> Option<&WorkerId> {
+        self.home(self.slots.slot_of(path_hash(path)))
+    }
+}
+
+/// A worker of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub state: MemberState,
+    /// `None` for a worker that has told no addresses.
+    pub addresses: Option<Addresses>,
+    /// Of its build, told with the addresses.
+    pub version: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberState {
+    Live,
+    /// It has stopped.
+    Left,
+    /// Its lease is over.
+    Lost,
+}
