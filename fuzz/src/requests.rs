@@ -91,12 +91,12 @@ async fn service() -> S3Service {
     let rule = |path, mode| PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path(path) };
     let policies = vec![rule("/bucket/t", WriteMode::Transient), rule("/bucket/b", WriteMode::WriteBack)];
     let parts =
-        Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies, copies: None };
+        Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies, others: None };
     let cache = Cache::open(parts, &mut registry).await.expect("a new store");
     let root = RootUser { access_key: "root".to_owned(), secret_key: Secret::new("root secret") };
     let users = Users::open(root, Some(users_file().clone())).expect("a valid file");
     let settings = S3Settings { domain: Some("s3.example.com".to_owned()), ..S3Settings::new(Secret::new("tokens")) };
-    S3Service::new(cache, users, settings, env, &mut registry, Logs::default())
+    S3Service::new(cache, users, settings, env, &mut registry, Logs::default(), None)
 }
 
 fn split<'a>(data: &'a [u8], between: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {

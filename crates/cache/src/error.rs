@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_types::{Algorithm, ObjectInfo, ObjectPath};
+use serde::{Deserialize, Serialize};
 
 /// What happened. The `s3` crate maps each kind to one S3 error code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Workers send each other its index: new kinds come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// No object under this key.
     NotFound,

@@ -19,6 +19,7 @@ mod metrics;
 mod missing;
 mod multipart;
 mod open;
+mod others;
 mod persist;
 mod policies;
 mod read;
@@ -37,12 +38,13 @@ use forebay_types::{BucketName, Generation, ObjectPath, PathPolicy, PolicyRule, 
 use forebay_ufs::S3Target;
 use tracing::Instrument;
 
-pub use copies::{Copies, HeldBytes};
 pub use error::{Error, ErrorKind, LostPart, Result};
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
+pub use list::homes::{HomeRecords, RecordRange};
 pub use open::Parts;
+pub use others::{HeldBytes, OtherWorkers};
 
 pub use policies::{PolicyVersion, ReplacedRules};
 
@@ -52,6 +54,7 @@ pub use settings::{Mount, Mounts, Settings};
 pub use write::passing::PassingChange;
 pub use write::receive::BodyDigests;
 
+use others::OtherHome;
 use worker::Worker;
 
 /// Runs work that must not stay half done when the caller goes away: a client that disconnects drops the future of its
@@ -71,13 +74,24 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Stores a whole object.
+    /// Stores a whole object, at the worker that is its home. A body with trailers is stored here.
     pub async fn put(&self, request: PutObject) -> Result<Written> {
+        match self.worker.other_home(&request.path).filter(|_| request.body.trailers.is_none()) {
+            Some(OtherHome { others, worker }) => others.put(&worker, request).await,
+            None => self.put_here(request).await,
+        }
+    }
+
+    /// Stores an object whose home is this worker.
+    ///
+    /// # Errors
+    /// As [`Cache::put`], and `Unavailable` when the home is another one.
+    pub async fn put_here(&self, request: PutObject) -> Result<Written> {
         self.worker.put(request).instrument(tracing::info_span!(target: SPANS, "cache.put")).await
     }
 
-    /// Begins to read an object. When this returns, the conditions and the range have been checked, and the first bytes
-    /// are available.
+    /// Begins to read an object whose home is this worker. When this returns, the conditions and the range have been
+    /// checked, and the first bytes are available.
     pub async fn get(&self, request: GetObject) -> Result<ObjectBody> {
         self.worker.get(request).instrument(tracing::info_span!(target: SPANS, "cache.get")).await
     }
@@ -87,9 +101,20 @@ impl Cache {
         self.worker.head(request).await
     }
 
-    /// Deletes an object. Deleting a missing object is not an error. With `if_match` in the conditions, returns
-    /// `PreconditionFailed` when the object is another version.
+    /// Deletes an object, at the worker that is its home. Deleting a missing object is not an error. With `if_match` in
+    /// the conditions, returns `PreconditionFailed` when the object is another version.
     pub async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
+        match self.worker.other_home(path) {
+            Some(OtherHome { others, worker }) => others.delete(&worker, path, conditions).await,
+            None => self.delete_here(path, conditions).await,
+        }
+    }
+
+    /// Deletes an object whose home is this worker.
+    ///
+    /// # Errors
+    /// As [`Cache::delete`], and `Unavailable` when the home is another one.
+    pub async fn delete_here(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let (worker, path, conditions) = (Arc::clone(&self.worker), path.clone(), conditions.clone());
         self.worker.unless_stalled(async move { worker.delete(&path, &conditions).await }).await
     }
@@ -99,10 +124,23 @@ impl Cache {
         self.worker.copy(request).await
     }
 
+    /// Whether this worker is the home of a path.
+    pub fn is_at_home(&self, path: &ObjectPath) -> bool {
+        self.worker.is_at_home(path)
+    }
+
     /// Bytes of one generation, for another worker: `key` is that of the record which names them. `None`: this worker
     /// does not have all of them.
     pub async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
         self.worker.held(key, generation).await
+    }
+
+    /// Catalog records of the keys that are at home here, for a listing at another worker.
+    ///
+    /// # Errors
+    /// `Unavailable` when this worker's lease is over, or its slots change; whatever else the catalog answers.
+    pub async fn home_records(&self, range: &RecordRange) -> Result<HomeRecords> {
+        self.worker.home_records(range).await
     }
 
     /// Lists keys and common prefixes in byte order.

@@ -4,6 +4,7 @@
 //! both, and one that leaves the catalog is already in the under store. In the opposite order it could be in neither. A
 //! later page of an under store may be as old as its first one: see [`positions`].
 
+pub(crate) mod homes;
 pub(crate) mod positions;
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,6 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::home::lost::not_all_at_home;
+use crate::list::homes::FoundRecord;
 use crate::list::positions::{Change, PageStart, Position};
 use crate::worker::Worker;
 use crate::{ListObjects, ListedObject, ObjectPage, Result};
@@ -50,9 +52,12 @@ type Items = BTreeMap<String, Item>;
 
 impl Worker {
     pub(crate) async fn list(&self, bucket: &BucketName, request: &ListObjects) -> Result<ObjectPage> {
+        if self.others.is_some() {
+            return self.list_page(bucket, request).await;
+        }
         let losses = self.all_at_home()?;
         let page = self.list_page(bucket, request).await?;
-        // The page may lack keys of slots that were lost while it was assembled.
+        // What is known of requests without an answer is dropped with the slot. A later page by token needs it.
         if self.all_at_home()? == losses { Ok(page) } else { Err(not_all_at_home()) }
     }
 
@@ -62,7 +67,7 @@ impl Worker {
             return Ok(ObjectPage::default());
         }
         let under_store = mount.foreground.as_ref();
-        if !under_store.lists_by_token() {
+        if !self.lists_by_token(under_store) {
             let at = self.home.positions.by_name(request.start_after.clone());
             return Ok(self.list_in(bucket, under_store, request, at).await?.0);
         }
@@ -72,6 +77,12 @@ impl Worker {
             self.home.positions.keep(bucket, request, next, at);
         }
         Ok(page)
+    }
+
+    /// Whether later pages are those of an earlier listing. This worker would have to know then what has left the
+    /// catalog since, at all workers: with others, each page is a listing of its own.
+    fn lists_by_token(&self, under_store: &dyn UnderStore) -> bool {
+        self.others.is_none() && under_store.lists_by_token()
     }
 
     /// A page, and the position of the names after it. The position may also be that of names before them.
@@ -207,11 +218,12 @@ impl Worker {
                 lay_over(&mut items, request, path.key.as_str(), object);
             }
         }
-        for (path, record) in records.into_iter().take_while(|(path, _)| is_inside(path)) {
+        for Listed { path, record, checksums } in records.into_iter().take_while(|listed| is_inside(&listed.path)) {
             let object = match record.state {
                 State::Tombstone => None,
                 State::Dirty | State::Transient | State::Conflict => {
-                    Some(ListedObject::of(&path, &record, self.checksums_of(&path, &record)))
+                    let checksums = checksums.unwrap_or_else(|| self.checksums_of(&path, &record));
+                    Some(ListedObject::of(&path, &record, checksums))
                 }
             };
             lay_over(&mut items, request, path.key.as_str(), object);
@@ -227,7 +239,7 @@ impl Worker {
         };
         let is_whole = remote.next.as_deref() == Some(end);
         let (page, page_limit) = match remote.token {
-            Some(token) if is_whole => (PageStart::Token(token), 0),
+            Some(token) if is_whole && self.others.is_none() => (PageStart::Token(token), 0),
             // The names after the region's end in the catalog are on the same page.
             _ if under_store.lists_by_token() && !is_whole => (at.page.clone(), at.page_limit),
             _ => (PageStart::Behind(Some(last.clone())), 0),
@@ -243,27 +255,27 @@ impl Worker {
         bucket: &BucketName,
         request: &ListObjects,
         after: Option<&str>,
-    ) -> Result<(Vec<(ObjectPath, ObjectRecord)>, Option<ObjectPath>)> {
+    ) -> Result<(Vec<Listed>, Option<ObjectPath>)> {
         let (mut from, to) = range_behind(bucket, request, after);
         let has_groups = request.delimiter.as_ref().is_some_and(|delimiter| !delimiter.is_empty());
         let first_step = if has_groups { GROUP_RECORDS } else { REGION_RECORDS };
         let (mut region, mut step) = (Vec::new(), first_step);
         while from < to && region.len() < REGION_RECORDS {
             let limit = step.min(REGION_RECORDS - region.len());
-            let found = self.catalog.scan(&from, &to, limit).await?;
-            for (key, versioned) in &found {
-                let Some(path) = records::parse_object_key(key).filter(|_| *key >= from) else { continue };
-                let record = ObjectRecord::decode(&versioned.value)?;
+            let found = self.records_of_all(&from, &to, limit).await?;
+            for FoundRecord { key, value, checksums } in found.records {
+                let Some(path) = records::parse_object_key(&key).filter(|_| key >= from) else { continue };
+                let record = ObjectRecord::decode(&value)?;
                 let group = group_of(request, path.key.as_str()).filter(|_| record.state != State::Tombstone);
-                from = group.map_or(records::successor(key), |group| records::object_prefix_range(bucket, group).1);
-                region.push((path, record));
+                from = group.map_or(records::successor(&key), |group| records::object_prefix_range(bucket, group).1);
+                region.push(Listed { path, record, checksums });
             }
-            let Some((last, _)) = found.last().filter(|_| found.len() == limit) else { return Ok((region, None)) };
-            let behind = records::successor(last);
+            let Some(last) = found.end else { return Ok((region, None)) };
+            let behind = records::successor(&last);
             step = if from > behind { first_step } else { 2 * step };
             from = from.max(behind);
         }
-        let last = region.last().map(|(path, _)| path.clone());
+        let last = region.last().map(|listed| listed.path.clone());
         Ok((region, last))
     }
 
@@ -290,6 +302,14 @@ impl Worker {
     }
 }
 
+/// A catalog record of a region.
+struct Listed {
+    path: ObjectPath,
+    record: ObjectRecord,
+    /// See [`FoundRecord::checksums`].
+    checksums: Option<Option<ChecksumNames>>,
+}
+
 struct Region {
     items: Items,
     /// Where the next region starts, if there is one.
@@ -305,14 +325,10 @@ impl Region {
 }
 
 /// The keys of `paths` that lie in a range of the catalog and have no record there.
-fn without_record(
-    mut paths: Vec<ObjectPath>,
-    range: Range<&Bytes>,
-    records: &[(ObjectPath, ObjectRecord)],
-) -> Vec<ObjectPath> {
+fn without_record(mut paths: Vec<ObjectPath>, range: Range<&Bytes>, records: &[Listed]) -> Vec<ObjectPath> {
     // Usually there are none.
     if !paths.is_empty() {
-        let recorded: HashSet<&ObjectPath> = records.iter().map(|(path, _)| path).collect();
+        let recorded: HashSet<&ObjectPath> = records.iter().map(|listed| &listed.path).collect();
         paths.retain(|path| range.contains(&&records::object_key(path)) && !recorded.contains(path));
     }
     paths

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::{Buckets, stranded};
-use crate::copies::{Copies, FETCHES_MAX};
+use crate::copies::FETCHES_MAX;
 use crate::home::{Ground, Home};
 use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::metrics::Metrics;
@@ -24,7 +24,7 @@ use crate::read::read_ahead::ReadAhead;
 use crate::space::Space;
 use crate::space::evict::Keeper;
 use crate::worker::Worker;
-use crate::{Cache, Mounts, Result, Settings, Status};
+use crate::{Cache, Mounts, OtherWorkers, Result, Settings, Status};
 
 /// The parts of a cache.
 pub struct Parts {
@@ -36,8 +36,8 @@ pub struct Parts {
     /// The rules of the configuration. They are stored when the catalog holds none yet, or when they differ from the
     /// configuration of the last start.
     pub policies: Vec<PolicyRule>,
-    /// The bytes that other workers have. `None` where there are no others.
-    pub copies: Option<Arc<dyn Copies>>,
+    /// `None` when this worker is alone.
+    pub others: Option<Arc<dyn OtherWorkers>>,
 }
 
 /// The background work.
@@ -67,7 +67,7 @@ impl Cache {
     /// `InvalidArgument` for rules that can't hold; `NoSuchBucket` when objects of a bucket wait here that has neither
     /// a mount nor an under store; whatever the catalog answers.
     pub async fn open(parts: Parts, registry: &mut Registry) -> Result<Self> {
-        let Parts { env, store, catalog, mounts, settings, policies, copies } = parts;
+        let Parts { env, store, catalog, mounts, settings, policies, others } = parts;
         stranded::check(catalog.as_ref(), &mounts).await?;
         // Before anything that they change is loaded.
         let known_changes = AtomicU64::new(catalog.shared_changes());
@@ -102,6 +102,7 @@ impl Cache {
             settings,
             store,
             catalog,
+            others,
             env,
         });
         if let Some(slots) = worker.catalog.slots() {
@@ -113,18 +114,18 @@ impl Cache {
         worker.gain_all().await?;
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
-        let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker, copies.as_ref())) });
+        let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });
         Ok(Self { worker, tasks })
     }
 }
 
-fn start_tasks(worker: &Arc<Worker>, copies: Option<&Arc<dyn Copies>>) -> Vec<Task<()>> {
+fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     let background = &worker.env.background;
     let persisters = (0..worker.home.queue.uploads_max()).map(|_| background.spawn(Arc::clone(worker).persist_loop()));
     let mut tasks: Vec<_> = persisters.collect();
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
-    let copies = copies.into_iter().flat_map(|copies| (0..FETCHES_MAX).map(|_| Arc::clone(copies)));
-    tasks.extend(copies.map(|copies| forebay_env::spawn(Arc::clone(worker).fetch_loop(copies))));
+    let others = worker.others.iter().flat_map(|others| (0..FETCHES_MAX).map(|_| Arc::clone(others)));
+    tasks.extend(others.map(|others| forebay_env::spawn(Arc::clone(worker).fetch_loop(others))));
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).settle_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));

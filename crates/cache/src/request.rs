@@ -9,6 +9,7 @@ use forebay_types::{
     ObjectPath, PartInfo, StorageState, SystemHeaders, Tags, UserMetadata,
 };
 use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
@@ -35,7 +36,7 @@ pub struct Incoming {
 }
 
 /// What a client says about an object that it writes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     pub headers: SystemHeaders,
     pub user: UserMetadata,
@@ -43,7 +44,7 @@ pub struct Attributes {
 }
 
 /// Conditional headers. Only the first two apply to writes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions {
     pub if_match: Option<TagCondition>,
     pub if_none_match: Option<TagCondition>,
@@ -55,7 +56,7 @@ pub struct Conditions {
 }
 
 /// The value of `If-Match` or `If-None-Match`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TagCondition {
     /// `*`
     Any,
@@ -70,7 +71,7 @@ pub struct PutObject {
 }
 
 /// The answer to a write of an object or a part.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     pub etag: ETag,
     pub last_modified_ms: u64,
@@ -79,7 +80,7 @@ pub struct Written {
 }
 
 /// The version of which a client has a part.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IfRange {
     Tag(ETag),
     /// The time of its last change, in milliseconds since the Unix epoch, to the second.
@@ -87,7 +88,7 @@ pub enum IfRange {
 }
 
 /// The range of a request, before the size is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RangeRequest {
     /// `bytes=first-` or `bytes=first-last`, both inclusive as in the header.
     From { first: u64, last: Option<u64> },
@@ -95,6 +96,7 @@ pub enum RangeRequest {
     Suffix { length: u64 },
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetObject {
     pub path: ObjectPath,
     pub range: Option<RangeRequest>,
@@ -104,7 +106,7 @@ pub struct GetObject {
 }
 
 /// The answer to HEAD.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ObjectHead {
     pub info: Arc<ObjectInfo>,
     pub state: StorageState,

@@ -23,7 +23,7 @@ use crate::read::fetches::Fetches;
 use crate::read::memory_tier::{MemoryObject, MemoryTier};
 use crate::read::read_ahead::ReadAhead;
 use crate::space::Space;
-use crate::{Error, ErrorKind, Result, Settings};
+use crate::{Error, ErrorKind, OtherWorkers, Result, Settings};
 
 /// A lookup in the catalog and then in the store can hit a commit between the two, and the retry can hit the next
 /// commit. It does not do so this often.
@@ -38,6 +38,8 @@ pub(crate) struct Worker {
     pub(crate) settings: Settings,
     pub(crate) store: Store,
     pub(crate) catalog: Arc<dyn Catalog>,
+    /// `None` when this worker is alone.
+    pub(crate) others: Option<Arc<dyn OtherWorkers>>,
     pub(crate) buckets: Buckets,
     pub(crate) policies: Policies,
     pub(crate) memory: MemoryTier,

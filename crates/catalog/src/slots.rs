@@ -60,7 +60,8 @@ impl From<SlotCount> for u16 {
 }
 
 /// Some of the slots of a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(SlotCount, Vec<u8>)", into = "(SlotCount, Vec<u8>)")]
 pub struct SlotSet {
     count: SlotCount,
     has: Vec<bool>,
@@ -69,6 +70,11 @@ pub struct SlotSet {
 impl SlotSet {
     pub fn none(count: SlotCount) -> Self {
         Self { count, has: vec![false; usize::from(count.0)] }
+    }
+
+    /// How many slots the cluster has.
+    pub fn count(&self) -> SlotCount {
+        self.count
     }
 
     pub fn insert(&mut self, slot: Slot) {
@@ -111,6 +117,28 @@ impl SlotSet {
     }
 }
 
+/// As workers tell each other: one bit for each slot, the first in the lowest.
+impl From<SlotSet> for (SlotCount, Vec<u8>) {
+    fn from(set: SlotSet) -> Self {
+        let byte = |slots: &[bool]| slots.iter().rev().fold(0, |byte, has| byte << 1 | u8::from(*has));
+        (set.count, set.has.chunks(8).map(byte).collect())
+    }
+}
+
+impl TryFrom<(SlotCount, Vec<u8>)> for SlotSet {
+    type Error = Error;
+
+    fn try_from((count, bits): (SlotCount, Vec<u8>)) -> Result<Self> {
+        if bits.len() != usize::from(count.0).div_ceil(8) {
+            return Err(Error::new(ErrorKind::Corrupt, "a set of slots has too few or too many bits"));
+        }
+        let mut set = Self::none(count);
+        let has = |slot: &Slot| bits[usize::from(slot.0) / 8] >> (slot.0 % 8) & 1 == 1;
+        count.all().filter(has).for_each(|slot| set.insert(slot));
+        Ok(set)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +160,20 @@ mod tests {
         assert!(SlotCount::new(0).is_err());
         let one = SlotCount::new(1).unwrap();
         assert_eq!(one.slot_of(u64::MAX), Slot(0));
+    }
+
+    #[test]
+    fn sets_of_slots_are_sent_as_bits() {
+        for slots in [1, 7, 8, 9, 1024] {
+            let count = SlotCount::new(slots).unwrap();
+            let mut set = SlotSet::none(count);
+            count.all().filter(|slot| slot.0 % 3 == 0).for_each(|slot| set.insert(slot));
+            let (sent, mut bits): (SlotCount, Vec<u8>) = set.clone().into();
+            assert_eq!(bits.len(), usize::from(slots).div_ceil(8));
+            assert_eq!(SlotSet::try_from((sent, bits.clone())).unwrap(), set);
+            bits.push(0);
+            assert!(SlotSet::try_from((sent, bits)).is_err());
+        }
     }
 
     #[test]

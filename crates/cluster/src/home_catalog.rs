@@ -256,8 +256,11 @@ impl Inner {
     }
 
     async fn take(&self, slots: &SlotSet) -> Result<()> {
-        let taken = self.ownership().take(slots).await?;
-        self.drop_copies(&taken).await?;
+        // Before the slots are taken: a later try, or a start, would not know that the copies are of another time.
+        let mut others = slots.clone();
+        others.take_off(&tried(&self.env, || self.own()).await?);
+        self.drop_copies(&others).await?;
+        self.ownership().take(slots).await?;
         self.show_settled().await?;
         let slots_of: Vec<Slot> = slots.iter().collect();
         for slots in slots_of.chunks(LOADED_SLOTS) {

@@ -118,18 +118,16 @@ impl Ownership<'_> {
     }
 
     /// Makes the worker the home of these slots: of those of another one once that has left, or was silent for a lease.
-    /// Returns those that it was not at home of before.
     ///
     /// # Errors
     /// `Unavailable` when another worker lives and has slots, `Corrupt` for records that can't be decoded; whatever the
     /// engine answers after [`START_MAX`]. Another try is safe.
-    pub(crate) async fn take(&self, wanted: &SlotSet) -> Result<SlotSet> {
+    pub(crate) async fn take(&self, wanted: &SlotSet) -> Result<()> {
         let lease = Duration::from_millis(self.cluster.lease_ms);
         let until = self.env.clock.monotonic() + START_MAX;
-        let mut taken = SlotSet::none(self.cluster.slots);
         loop {
-            let (error, is_final) = match self.try_to_take(wanted, &mut taken).await {
-                Ok(Left::Nothing) => return Ok(taken),
+            let (error, is_final) = match self.try_to_take(wanted).await {
+                Ok(Left::Nothing) => return Ok(()),
                 Ok(Left::SlotsOf(other, sign)) => {
                     let problem = format!("worker {other} of this cluster lives, and has slots");
                     (Error::new(ErrorKind::Unavailable, problem), sign == Sign::Lives)
@@ -144,7 +142,7 @@ impl Ownership<'_> {
     }
 
     /// Takes what can be taken now.
-    async fn try_to_take(&self, wanted: &SlotSet, taken: &mut SlotSet) -> Result<Left> {
+    async fn try_to_take(&self, wanted: &SlotSet) -> Result<Left> {
         let seen = Seen::read(self.engine).await?;
         let now = self.env.clock.monotonic();
         let mut left = Left::Nothing;
@@ -166,8 +164,6 @@ impl Ownership<'_> {
                 },
             };
             for slots in former.slots.chunks(WRITES_MAX - 3) {
-                // Before: a transaction without an answer may be done.
-                slots.iter().for_each(|slot| taken.insert(*slot));
                 self.take_some(slots, &seen, of_former.clone()).await?;
             }
             let former_worker = former.worker.as_ref().map(WorkerId::as_str);

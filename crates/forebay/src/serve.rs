@@ -268,7 +268,7 @@ impl Worker {
             mounts,
             settings: config.cache.clone(),
             policies: config.policies.clone(),
-            copies: None,
+            others: None,
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
         let connections_max = limits::connections_max(config, segments, limits::open_files());
@@ -279,7 +279,8 @@ impl Worker {
             );
         }
         let settings = s3_settings(config, connections_max, token_secret);
-        let service = S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone());
+        let service =
+            S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone(), None);
         let users_watch = users.watch(env);
         let watch = Watch {
             env: env.clone(),
@@ -379,11 +380,11 @@ pub(crate) async fn registry_in_memory() -> Result<Registry, Failure> {
         mounts: Mounts { mounts: std::collections::BTreeMap::new(), root: None, background_root: None },
         settings: forebay_cache::Settings::default(),
         policies: Vec::new(),
-        copies: None,
+        others: None,
     };
     let cache = Cache::open(parts, &mut registry).await.map_err(|e| Failure::of("the catalog", &e))?;
     let root_user = forebay_auth::RootUser { access_key: "reference".into(), secret_key: Secret::new("reference") };
     let users = Users::open(root_user, None).map_err(|e| Failure::of("users", &e))?;
-    S3Service::new(cache, users, S3Settings::new(Secret::new("reference")), env, &mut registry, Logs::default());
+    S3Service::new(cache, users, S3Settings::new(Secret::new("reference")), env, &mut registry, Logs::default(), None);
     Ok(registry)
 }

@@ -12,6 +12,7 @@ mod connection;
 mod context;
 mod convert;
 mod error;
+mod forward;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
@@ -34,5 +35,6 @@ mod short_path;
 mod token;
 mod trace;
 
+pub use forward::{Client, ForwardBody, Home, Homes};
 pub use service::S3Service;
 pub use settings::S3Settings;

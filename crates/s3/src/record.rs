@@ -19,7 +19,7 @@ use crate::context::{Deletion, RequestContext};
 use crate::host::Domain;
 use claims::Claims;
 use names::Place;
-pub(crate) use names::makes_bucket;
+pub(crate) use names::{makes_bucket, path_of};
 
 /// The status of a request whose connection ended before there was an answer, as nginx and others write it. What it
 /// asked for may have been done.
@@ -76,7 +76,7 @@ impl Recorder {
         domain: Option<&Domain>,
     ) -> Record {
         if !self.logs.are_on() {
-            return Record(None);
+            return Record::none();
         }
         let headers = request.headers();
         let place = Place::of(request.uri(), headers, domain);
@@ -105,6 +105,11 @@ impl Recorder {
 }
 
 impl Record {
+    /// Nobody wants it.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
     /// There is an answer, whose first byte has yet to be sent.
     pub(crate) fn answered(&mut self, response: &HttpResponse) {
         let Some(content) = &mut self.0 else { return };

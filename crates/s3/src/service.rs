@@ -30,6 +30,7 @@ use crate::authorize::{Authentication, Authorization};
 use crate::buffers::Buffers;
 use crate::connection::Connection;
 use crate::context::RequestContext;
+use crate::forward::Homes;
 use crate::host::Domain;
 use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
@@ -44,7 +45,7 @@ use crate::s3s_fixes::{
 use crate::server::TimedBody;
 use crate::server::date::date;
 use crate::settings::S3Settings;
-use crate::shares::Place;
+use crate::shares::{Place, Shares};
 use crate::short_path::ShortPath;
 use crate::token::Tokens;
 use crate::trace;
@@ -60,7 +61,7 @@ pub struct S3Service {
 
 pub(crate) struct Inner {
     protocol: s3s::service::S3Service,
-    domain: Option<Domain>,
+    pub(crate) domain: Option<Domain>,
     users: Users,
     pub(crate) settings: S3Settings,
     pub(crate) env: Env,
@@ -70,10 +71,16 @@ pub(crate) struct Inner {
     recorder: Recorder,
     /// None when nothing goes that way.
     short_path: Option<ShortPath>,
+    /// None where there are no other workers.
+    pub(crate) homes: Option<Arc<dyn Homes>>,
+    /// Requests that other workers have passed on.
+    pub(crate) forwarded: Arc<Shares>,
 }
 
 impl S3Service {
-    /// Wires the protocol to the cache and registers the metrics. `logs` are told of every request.
+    /// Wires the protocol to the cache and registers the metrics. `logs` are told of every request. With `homes`,
+    /// requests for an object are passed on to the worker that answers for it.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of the process, named once")]
     pub fn new(
         cache: Cache,
         users: Users,
@@ -81,6 +88,7 @@ impl S3Service {
         env: Env,
         registry: &mut Registry,
         logs: Logs,
+        homes: Option<Arc<dyn Homes>>,
     ) -> Self {
         let tokens = Tokens::new(&settings.token_secret);
         let domain = || settings.domain.as_deref().map(Domain::new);
@@ -113,6 +121,7 @@ impl S3Service {
         let short_path = || ShortPath::new(operations.clone(), users.clone(), domain(), &env);
         let short_path = settings.short_path.then(short_path);
         let domain = domain();
+        let forwarded = Shares::new(usize::MAX, Arc::clone(&metrics));
         Self {
             inner: Arc::new(Inner {
                 protocol,
@@ -125,12 +134,26 @@ impl S3Service {
                 buffers,
                 recorder,
                 short_path,
+                homes,
+                forwarded,
             }),
         }
     }
 
-    /// Answers one request. The error ends the connection.
+    /// Answers one request, or has another worker answer it. The error ends the connection.
     pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+        place: &Arc<Place>,
+    ) -> io::Result<http::Response<SentBody>> {
+        match self.other_home(&request) {
+            None => self.answer_here(request, connection, place).await,
+            Some(home) => Ok(Box::pin(self.pass_on(request, home, connection, place)).await),
+        }
+    }
+
+    pub(crate) async fn answer_here(
         &self,
         request: Request<Incoming>,
         connection: &Arc<Connection>,
@@ -245,7 +268,7 @@ impl S3Service {
         }
     }
 
-    fn body(
+    pub(crate) fn body(
         &self,
         body: Incoming,
         watched: Watched,
@@ -313,7 +336,7 @@ impl Inner {
 
     /// Reads what is left of a body, or says that the connection ends with this answer. `waits`: the client wanted to
     /// be asked for the body.
-    async fn end_body(
+    pub(crate) async fn end_body(
         &self,
         mut response: HttpResponse,
         rest: Option<Rest<TimedBody<Incoming>>>,
@@ -336,7 +359,7 @@ impl Inner {
 }
 
 /// What must be looked at in a body before `s3s` gets it.
-enum Watched {
+pub(crate) enum Watched {
     Plain,
     Chunks(Framing),
     Document(Expected),
@@ -371,11 +394,11 @@ fn takes_long(parts: &Parts) -> bool {
 
 /// The body of an answer, counted as it is sent.
 pub(crate) struct SentBody {
-    body: Body,
-    sending: Sending,
-    record: Record,
-    span: Span,
-    requester: Requester,
+    pub(crate) body: Body,
+    pub(crate) sending: Sending,
+    pub(crate) record: Record,
+    pub(crate) span: Span,
+    pub(crate) requester: Requester,
 }
 
 impl http_body::Body for SentBody {

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_cache::{Cache, Copies, Error, ErrorKind, HeldBytes, Result};
+use forebay_cache::{
+    ByteStream, Cache, Conditions, Error, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead,
+    OtherWorkers, PutObject, RecordRange, Result, Written,
+};
 use forebay_env::Clock;
-use forebay_types::Generation;
+use forebay_types::{Generation, ObjectPath, Tags};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +71,59 @@ impl SimCopies {
         !self.world.is_calm() && self.world.once_in(LOSS_RUNS)
     }
 
+    /// A body that comes slowly, and perhaps not to its end.
+    fn sent(&self, stream: ByteStream, size: u64, peer: &Peer) -> ByteStream {
+        let (world, ended) = (Arc::clone(&self.world), peer.ended.clone());
+        let slow = move |data| {
+            let world = Arc::clone(&world);
+            async move {
+                world.clock.sleep(Duration::from_micros(world.below(5_000))).await;
+                data
+            }
+        };
+        let pieces = if self.is_lossy() { self.world.below(2) as usize } else { usize::MAX };
+        let stream = stream.then(slow).take(pieces).take_until(ended.cancelled_owned());
+        // HTTP tells a body that is cut from a whole one.
+        let whole = futures::stream::try_unfold((stream.boxed(), size), |(mut stream, left)| async move {
+            match stream.next().await {
+                Some(data) => {
+                    let data = data?;
+                    let left = left.saturating_sub(data.len() as u64);
+                    Ok(Some((data, (stream, left))))
+                }
+                None if left == 0 => Ok(None),
+                None => Err(unavailable("the body was cut")),
+            }
+        });
+        whole.boxed()
+    }
+
+    /// The answer of a worker, and the worker.
+    async fn ask<T, F: Future<Output = Result<T>>>(
+        &self,
+        worker: &str,
+        question: impl FnOnce(Cache) -> F,
+    ) -> Result<(Peer, T)> {
+        self.world.clock.sleep(Duration::from_micros(200 + self.world.below(2_000))).await;
+        let Some(peer) = self.peer(worker) else { return Err(unavailable("there is no such worker")) };
+        if self.is_lossy() {
+            self.world.clock.sleep(TIMEOUT).await;
+            return Err(unavailable("the simulated network has lost it"));
+        }
+        let cache = peer.cache.clone();
+        let answer = async {
+            running(&self.world, &peer).await;
+            question(cache).await
+        };
+        let answer = tokio::select! {
+            biased;
+            () = peer.ended.cancelled() => Err(unavailable("the worker has ended")),
+            answer = answer => answer,
+            () = self.world.clock.sleep(TIMEOUT) => Err(unavailable("the worker does not answer")),
+        };
+        Ok((peer, answer?))
+    }
+
     fn peer(&self, name: &str) -> Option<Peer> {
         let peers = self.peers.lock();
         peers.values().find(|(other, _)| other == name).map(|(_, peer)| peer.clone())
@@ -86,40 +142,52 @@ fn unavailable(problem: &str) -> Error {
 }
 
 #[async_trait]
-impl Copies for SimCopies {
+impl OtherWorkers for SimCopies {
     async fn open(&self, worker: &str, key: &Bytes, generation: Generation) -> Result<Option<HeldBytes>> {
-        self.world.clock.sleep(Duration::from_micros(200 + self.world.below(2_000))).await;
-        let Some(peer) = self.peer(worker) else { return Err(unavailable("there is no such worker")) };
-        if self.is_lossy() {
-            self.world.clock.sleep(TIMEOUT).await;
-            return Err(unavailable("the simulated network has lost it"));
-        }
-        let answer = async {
-            running(&self.world, &peer).await;
-            peer.cache.held(key, generation).await
-        };
-        let answer = tokio::select! {
-            biased;
-            () = peer.ended.cancelled() => return Err(unavailable("the worker has ended")),
-            answer = answer => answer?,
-            () = self.world.clock.sleep(TIMEOUT) => return Err(unavailable("the worker does not answer")),
-        };
+        let (peer, answer) = self.ask(worker, |cache| async move { cache.held(key, generation).await }).await?;
         let bytes = answer.as_ref().map(|held| held.size);
         self.world.note(format_args!("worker {worker} has {generation} of {}: {bytes:?}", key.escape_ascii()));
-        Ok(answer.map(|held| {
-            let is_cut = self.is_lossy();
-            let (world, ended) = (Arc::clone(&self.world), peer.ended.clone());
-            let slow = move |data| {
-                let world = Arc::clone(&world);
-                async move {
-                    world.clock.sleep(Duration::from_micros(world.below(5_000))).await;
-                    data
-                }
-            };
-            let pieces = if is_cut { self.world.below(2) as usize } else { usize::MAX };
-            let stream = held.stream.then(slow).take(pieces).take_until(ended.cancelled_owned());
-            HeldBytes { stream: stream.boxed(), ..held }
+        Ok(answer.map(|HeldBytes { size, metadata, annex, stream }| {
+            let stream = self.sent(stream, size, &peer);
+            HeldBytes { size, metadata, annex, stream }
         }))
+    }
+
+    async fn records(&self, worker: &str, range: &RecordRange) -> Result<HomeRecords> {
+        let (_, records) = self.ask(worker, |cache| async move { cache.home_records(range).await }).await?;
+        // It may have been stopped with the answer in its hands.
+        self.world.clock.sleep(Duration::from_micros(self.world.below(5_000))).await;
+        Ok(records)
+    }
+
+    async fn put(&self, worker: &str, request: PutObject) -> Result<Written> {
+        Ok(self.ask(worker, |cache| async move { cache.put_here(request).await }).await?.1)
+    }
+
+    async fn delete(&self, worker: &str, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
+        Ok(self.ask(worker, |cache| async move { cache.delete_here(path, conditions).await }).await?.1)
+    }
+
+    async fn get(&self, worker: &str, request: GetObject) -> Result<ObjectBody> {
+        let (peer, ObjectBody { head, stream }) =
+            self.ask(worker, |cache| async move { cache.get(request).await }).await?;
+        let stream = self.sent(stream, head.range.len(), &peer);
+        Ok(ObjectBody { head, stream })
+    }
+
+    async fn head(&self, worker: &str, request: GetObject) -> Result<ObjectHead> {
+        Ok(self.ask(worker, |cache| async move { cache.head(request).await }).await?.1)
+    }
+
+    async fn tags(&self, worker: &str, path: &ObjectPath) -> Result<Tags> {
+        Ok(self.ask(worker, |cache| async move { cache.tags(path).await }).await?.1)
+    }
+
+    fn home(&self, path: &ObjectPath) -> Option<String> {
+        let peers = self.peers.lock();
+        let mut others = peers.iter().filter(|(machine, _)| **machine != self.machine);
+        let home = others.find(|(_, (_, peer))| peer.cache.is_at_home(path));
+        home.map(|(_, (name, _))| name.clone())
     }
 
     fn workers(&self) -> Vec<String> {

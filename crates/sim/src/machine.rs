@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_cache::{Cache, Copies, Mount, Mounts, Parts, Settings};
+use forebay_cache::{Cache, Mount, Mounts, OtherWorkers, Parts, Settings};
 use forebay_catalog::{Catalog, EmbeddedCatalog, Engine, SlotCount};
 use forebay_cluster::{ClusterSettings, HomeCatalog, HomeSettings, WorkerId};
 use forebay_env::{Clock, Disk, Process};
@@ -119,9 +119,9 @@ impl Machine {
         let catalog = self.open_catalog(&store).await?;
         let (mounts, policies) = (self.mounts(&env), self.policies());
         let name = catalog.worker().map(str::to_owned);
-        let copies = self.config.is_shared.then(|| Arc::new(self.copies.clone()) as Arc<dyn Copies>);
+        let others = self.config.is_shared.then(|| Arc::new(self.copies.clone()) as Arc<dyn OtherWorkers>);
         let settings = self.settings();
-        let parts = Parts { env, store: store.clone(), catalog, mounts, settings, policies, copies };
+        let parts = Parts { env, store: store.clone(), catalog, mounts, settings, policies, others };
         match Cache::open(parts, &mut Registry::default()).await {
             Ok(cache) => {
                 self.check_bytes(&cache);

@@ -77,7 +77,7 @@ pub struct PartInfo {
 }
 
 /// Where an object stands, for the `x-forebay-state` header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StorageState {
     /// Not in the under store yet.
     Dirty,

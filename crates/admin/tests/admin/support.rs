@@ -167,7 +167,7 @@ async fn open_cache(env: &Env, registry: &mut Registry) -> Cache {
     let mounts = BTreeMap::from([(BucketName::new(BUCKET).unwrap(), mount)]);
     let mounts = Mounts { mounts, root: None, background_root: None };
     let settings = forebay_cache::Settings::default();
-    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies: vec![], copies: None };
+    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies: vec![], others: None };
     Cache::open(parts, registry).await.unwrap()
 }
 

@@ -12,11 +12,10 @@ use forebay_ufs::UploadSource;
 use futures::{StreamExt, TryStreamExt};
 
 use super::wanted::Ended;
-use super::{Copies, HeldBytes};
 use crate::persist::StoreSource;
 use crate::policies::groups::group_of;
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, HeldBytes, OtherWorkers, Result};
 
 /// Objects that are fetched at once.
 pub(crate) const FETCHES_MAX: usize = 4;
@@ -29,7 +28,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// One of the tasks that fetch; ends when the worker stops.
-    pub(crate) async fn fetch_loop(self: Arc<Self>, copies: Arc<dyn Copies>) {
+    pub(crate) async fn fetch_loop(self: Arc<Self>, others: Arc<dyn OtherWorkers>) {
         loop {
             let (key, path) = tokio::select! {
                 biased;
@@ -39,7 +38,7 @@ impl Worker {
             let ended = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
-                ended = self.fetch(copies.as_ref(), &key, &path) => ended,
+                ended = self.fetch(others.as_ref(), &key, &path) => ended,
             };
             let ended = ended.unwrap_or_else(|error| Ended::Failed(error.to_string()));
             match &ended {
@@ -51,7 +50,7 @@ impl Worker {
         }
     }
 
-    async fn fetch(&self, copies: &dyn Copies, key: &Bytes, path: &ObjectPath) -> Result<Ended> {
+    async fn fetch(&self, others: &dyn OtherWorkers, key: &Bytes, path: &ObjectPath) -> Result<Ended> {
         let Some(found) = self.catalog.get(key).await? else { return Ok(Ended::Done) };
         let Some(wanted) = records::wanted_bytes(key, &found.value)? else { return Ok(Ended::Done) };
         if self.held_object(key, wanted.generation).is_some() {
@@ -60,11 +59,11 @@ impl Worker {
         let own = self.catalog.worker();
         let mut workers: Vec<String> = wanted.holders.names().map(str::to_owned).collect();
         // A worker may have got another name.
-        let others = copies.workers().into_iter().filter(|worker| !workers.contains(worker)).collect::<Vec<_>>();
-        workers.extend(others);
+        let more = others.workers().into_iter().filter(|worker| !workers.contains(worker)).collect::<Vec<_>>();
+        workers.extend(more);
         let (mut failed, mut asked) = (None, Vec::new());
         for worker in workers.iter().filter(|worker| Some(worker.as_str()) != own) {
-            let error = match copies.open(worker, key, wanted.generation).await {
+            let error = match others.open(worker, key, wanted.generation).await {
                 Ok(Some(held)) => match self.keep_held(key, path, found.version, &wanted, held).await {
                     Ok(is_wanted) => {
                         if is_wanted {

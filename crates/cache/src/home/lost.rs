@@ -56,7 +56,12 @@ impl Worker {
         Ok(())
     }
 
-    /// How often slots were lost. While the answer stays the same, all keys are at home here.
+    /// How often slots were lost. While the answer stays the same, what was at home here still is.
+    pub(crate) fn losses(&self) -> u64 {
+        self.home.losses.load(Ordering::SeqCst)
+    }
+
+    /// The same, while all keys are at home here.
     ///
     /// # Errors
     /// `Unavailable` while some keys are at home elsewhere, or nowhere. This worker does not know their contents.

@@ -4,6 +4,7 @@ use forebay_catalog::records::{self, PartRecord, UploadRecord};
 use forebay_types::BucketName;
 
 use super::assemble::part_info;
+use crate::list::homes::FoundRecord;
 use crate::worker::Worker;
 use crate::{ListUploads, ListedPart, ListedUpload, PartPage, Result, UploadPage, UploadRef};
 
@@ -74,16 +75,16 @@ impl Worker {
         }
         let mut page = UploadPage::default();
         while from < to {
-            let found = self.catalog.scan(&from, &to, SCAN_RECORDS).await?;
-            let Some((last, _)) = found.last() else { break };
-            from = records::successor(last);
-            for (key, versioned) in &found {
+            let found = self.records_of_all(&from, &to, SCAN_RECORDS).await?;
+            for FoundRecord { key, value, .. } in &found.records {
                 let Some((path, upload_id)) = records::parse_upload_key(key) else { continue };
-                let record = UploadRecord::decode(&versioned.value)?;
+                let record = UploadRecord::decode(value)?;
                 if record.completed.is_none() && !add(&mut page, request, path.key.as_str(), upload_id, record) {
                     return Ok(page);
                 }
             }
+            let Some(last) = found.end else { break };
+            from = records::successor(&last);
         }
         page.next_key_marker = None;
         page.next_upload_id_marker = None;

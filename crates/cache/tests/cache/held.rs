@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_cache::{Cache, Copies, ErrorKind, HeldBytes};
+use forebay_cache::{
+    Cache, Conditions, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, OtherWorkers, PutObject,
+    RecordRange, Written,
+};
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
-use forebay_types::{Generation, WriteMode};
+use forebay_types::{Generation, ObjectPath, Tags, WriteMode};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -45,13 +48,20 @@ impl Others {
         Self { workers: Arc::default(), permits, asked: Arc::default() }
     }
 
+    fn cache(&self, worker: &str) -> forebay_cache::Result<Cache> {
+        match self.workers.lock().get(worker) {
+            Some(Answer::From(cache) | Answer::Cut(cache, _)) => Ok(cache.clone()),
+            Some(Answer::Nothing) | None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
+        }
+    }
+
     fn answer(&self, worker: &str, answer: Answer) {
         self.workers.lock().insert(worker.to_owned(), answer);
     }
 }
 
 #[async_trait]
-impl Copies for Others {
+impl OtherWorkers for Others {
     async fn open(
         &self,
         worker: &str,
@@ -71,6 +81,36 @@ impl Copies for Others {
                 HeldBytes { stream: held.stream.map(cut).boxed(), ..held }
             })),
         }
+    }
+
+    async fn records(&self, worker: &str, range: &RecordRange) -> forebay_cache::Result<HomeRecords> {
+        self.cache(worker)?.home_records(range).await
+    }
+
+    async fn put(&self, worker: &str, request: PutObject) -> forebay_cache::Result<Written> {
+        self.cache(worker)?.put_here(request).await
+    }
+
+    async fn delete(&self, worker: &str, path: &ObjectPath, conditions: &Conditions) -> forebay_cache::Result<()> {
+        self.cache(worker)?.delete_here(path, conditions).await
+    }
+
+    async fn get(&self, worker: &str, request: GetObject) -> forebay_cache::Result<ObjectBody> {
+        self.cache(worker)?.get(request).await
+    }
+
+    async fn head(&self, worker: &str, request: GetObject) -> forebay_cache::Result<ObjectHead> {
+        self.cache(worker)?.head(request).await
+    }
+
+    async fn tags(&self, worker: &str, path: &ObjectPath) -> forebay_cache::Result<Tags> {
+        self.cache(worker)?.tags(path).await
+    }
+
+    fn home(&self, path: &ObjectPath) -> Option<String> {
+        let workers = self.workers.lock();
+        let is_home = |answer: &Answer| matches!(answer, Answer::From(cache) if cache.is_at_home(path));
+        workers.iter().find(|(_, answer)| is_home(answer)).map(|(name, _)| name.clone())
     }
 
     fn workers(&self) -> Vec<String> {

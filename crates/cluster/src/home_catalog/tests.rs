@@ -285,10 +285,9 @@ async fn another_worker_takes_over_from_one_that_has_left() {
 }
 
 /// They may have been written elsewhere meanwhile.
-#[tokio::test]
-async fn clean_copies_of_slots_that_were_away_are_dropped() {
-    let (disk, engine) = (MemoryDisk::default(), memory());
-    let (catalog, store) = open(&disk, &engine).await;
+/// A worker with a clean copy of an object whose slot it has given up.
+async fn with_a_copy_of_another_time(disk: &MemoryDisk, engine: &Arc<dyn Engine>) -> (HomeCatalog, Store, SlotSet) {
+    let (catalog, store) = open(disk, engine).await;
     put(&catalog, &store, "bytes").await.unwrap();
     let key = records::object_key(&path());
     let generation = store.peek(&key).unwrap().generation();
@@ -300,6 +299,26 @@ async fn clean_copies_of_slots_that_were_away_are_dropped() {
     let mut slots = SlotSet::none(catalog.slot_count());
     slots.insert(catalog.slot_count().slot_of(records::path_hash(&path())));
     catalog.release(&slots).await.unwrap();
+    (catalog, store, slots)
+}
+
+#[tokio::test]
+async fn slots_are_not_taken_before_their_copies_are_gone_for_good() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (catalog, store, slots) = with_a_copy_of_another_time(&disk, &engine).await;
+    disk.fail_syncs(1);
+    assert!(catalog.take(&slots).await.is_err());
+    drop((catalog, store));
+    // The next start does not find them at home here, and takes them as any others.
+    let (_catalog, store) = open(&disk, &engine).await;
+    assert!(store.peek(&records::object_key(&path())).is_none());
+}
+
+#[tokio::test]
+async fn clean_copies_of_slots_that_were_away_are_dropped() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (catalog, store, slots) = with_a_copy_of_another_time(&disk, &engine).await;
+    let key = records::object_key(&path());
     assert_eq!(catalog.get(&key).await.unwrap_err().kind, ErrorKind::Unavailable);
     assert_eq!(put(&catalog, &store, "not here").await.unwrap_err().kind, ErrorKind::Unavailable);
     catalog.take(&slots).await.unwrap();

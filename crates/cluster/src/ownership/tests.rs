@@ -29,7 +29,7 @@ fn take_all(ground: &Ground, stream: &Arc<Stream>, worker: &str) -> impl Future<
         let (engine, stream) = (engine.as_ref(), stream.as_ref());
         let silence = Silences::new(LEASE);
         let ownership = Ownership { env: &env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
-        ownership.take(&all()).await.map(drop)
+        ownership.take(&all()).await
     }
 }
 

@@ -2,7 +2,7 @@
 //! that was refused before it was routed has them too.
 
 use http::request::Parts;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, Request, Uri};
 use percent_encoding::percent_decode_str;
 use s3s::host::S3Host;
 
@@ -30,6 +30,12 @@ impl Place {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Self { bucket: given(bucket), key: given(key) }
     }
+}
+
+/// The bucket and the key of a request for an object or an upload.
+pub(crate) fn path_of<B>(request: &Request<B>, domain: Option<&Domain>) -> Option<(String, String)> {
+    let place = Place::of(request.uri(), request.headers(), domain);
+    place.bucket.zip(place.key)
 }
 
 /// Sub-resources by the parameter that names them, where that is not simply the parameter in capitals.

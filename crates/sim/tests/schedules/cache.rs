@@ -55,7 +55,7 @@ impl Bench {
             mounts: Mounts { mounts, root: None, background_root: None },
             settings,
             policies: vec![PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path("/") }],
-            copies: None,
+            others: None,
         };
         let mut registry = Registry::default();
         let cache = Cache::open(parts, &mut registry).await.expect("the cache opens");

@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, ByteStream, Cache, Conditions, Copies, CreateUpload, Error, ErrorKind, GetObject, Incoming,
-    ListObjects, Mount, Mounts, ObjectBody, ObjectHead, Parts, PutObject, RangeRequest, Result, Settings, TagCondition,
+    Attributes, ByteStream, Cache, Conditions, CreateUpload, Error, ErrorKind, GetObject, Incoming, ListObjects, Mount,
+    Mounts, ObjectBody, ObjectHead, OtherWorkers, Parts, PutObject, RangeRequest, Result, Settings, TagCondition,
     Written,
 };
 use forebay_catalog::{Catalog, EmbeddedCatalog, Generations, SlotSet, Transaction, Versioned, Watch};
@@ -50,7 +50,7 @@ pub(crate) struct Setup {
     /// Until when this worker is the home of its keys; for ever without.
     pub(crate) leased_until: Option<Arc<Mutex<Duration>>>,
     /// Its name in a cluster, and what it gets from the others; alone without.
-    pub(crate) worker: Option<(&'static str, Arc<dyn Copies>)>,
+    pub(crate) worker: Option<(&'static str, Arc<dyn OtherWorkers>)>,
     /// The slots that are at home here; all without.
     pub(crate) slots: Option<SlotSet>,
     /// What other workers do to the records that all share; nothing without.
@@ -236,8 +236,8 @@ async fn try_build(
     }
     let mounts = Mounts { mounts, root: setup.root.clone(), background_root: None };
     let (settings, policies) = (setup.settings.clone(), setup.policies.clone());
-    let copies = setup.worker.as_ref().map(|(_, copies)| Arc::clone(copies));
-    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies, copies };
+    let others = setup.worker.as_ref().map(|(_, others)| Arc::clone(others));
+    let parts = Parts { env: env.clone(), store, catalog, mounts, settings, policies, others };
     let mut registry = Registry::default();
     Ok((Cache::open(parts, &mut registry).await?, registry, kept))
 }

@@ -75,7 +75,7 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
     let mounts = Mounts { mounts: Default::default(), root: Some(Arc::clone(&root)), background_root: Some(root) };
     let policies = vec![PolicyRule { write_mode: Some(WriteMode::Transient), ..PolicyRule::for_path("/") }];
     let parts =
-        Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies, copies: None };
+        Parts { env: env.clone(), store, catalog, mounts, settings: Default::default(), policies, others: None };
     let cache = Cache::open(parts, &mut registry).await.expect("cache");
     let users_file = tempfile::tempdir().expect("directory");
     let path = users_file.path().join("users.toml");
@@ -84,7 +84,7 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut S3Settings)) -> Endpoint
     let users = Users::open(root, Some(path)).expect("users");
     let mut settings = S3Settings::new(Secret::new(ROOT_SECRET));
     change(&mut settings);
-    let service = S3Service::new(cache, users, settings, env, &mut registry, forebay_logs::Logs::default());
+    let service = S3Service::new(cache, users, settings, env, &mut registry, forebay_logs::Logs::default(), None);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let address = listener.local_addr().expect("address");
     let shutdown = CancellationToken::new();

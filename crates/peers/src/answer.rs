@@ -1,0 +1,106 @@
+//! The end that answers.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_cache::{
+    ByteStream, Cache, Conditions, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, PutObject, RecordRange,
+    Result, Written,
+};
+use forebay_env::Clock;
+use forebay_types::{Generation, ObjectPath, Tags};
+use http::Response;
+use http::header::CONTENT_LENGTH;
+use hyper::body::Incoming;
+use serde::Serialize;
+
+use crate::message::{PeerBody, value};
+use crate::question::{self, Held, Question, Refusal};
+
+/// What a worker answers others. That is what its cache says; tests answer otherwise.
+#[async_trait]
+pub trait Answers: Send + Sync + 'static {
+    /// See [`Cache::held`].
+    async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>>;
+    /// See [`Cache::home_records`].
+    async fn records(&self, range: &RecordRange) -> Result<HomeRecords>;
+    /// See [`Cache::put_here`].
+    async fn put(&self, request: PutObject) -> Result<Written>;
+    /// See [`Cache::delete_here`].
+    async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()>;
+    /// See [`Cache::get`].
+    async fn get(&self, request: GetObject) -> Result<ObjectBody>;
+    /// See [`Cache::head`].
+    async fn head(&self, request: GetObject) -> Result<ObjectHead>;
+    /// See [`Cache::tags`].
+    async fn tags(&self, path: &ObjectPath) -> Result<Tags>;
+}
+
+#[async_trait]
+impl Answers for Cache {
+    async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
+        Cache::held(self, key, generation).await
+    }
+
+    async fn records(&self, range: &RecordRange) -> Result<HomeRecords> {
+        self.home_records(range).await
+    }
+
+    async fn put(&self, request: PutObject) -> Result<Written> {
+        self.put_here(request).await
+    }
+
+    async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
+        self.delete_here(path, conditions).await
+    }
+
+    async fn get(&self, request: GetObject) -> Result<ObjectBody> {
+        Cache::get(self, request).await
+    }
+
+    async fn head(&self, request: GetObject) -> Result<ObjectHead> {
+        Cache::head(self, request).await
+    }
+
+    async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
+        Cache::tags(self, path).await
+    }
+}
+
+/// Answers a question of the worker `from`. `None`: it makes no sense.
+pub(crate) async fn answer(
+    answers: &dyn Answers,
+    clock: &Arc<dyn Clock>,
+    from: &str,
+    body: Incoming,
+) -> Option<Response<PeerBody>> {
+    let (question, body) = question::read(clock, from, body).await.ok()?;
+    let answer = match question {
+        Question::Held { key, generation } => match answers.held(&key, generation).await {
+            Ok(Some(held)) => {
+                let (held, stream, size) = Held::of(held);
+                say(Ok(Some(held)), Some((stream, size)))
+            }
+            other => say(other.map(|_| None::<Held>), None),
+        },
+        Question::Records(range) => say(answers.records(&range).await, None),
+        Question::Put(put) => say(answers.put(put.with(body)).await, None),
+        Question::Delete { path, conditions } => say(answers.delete(&path, &conditions).await, None),
+        Question::Get(request) => match answers.get(request).await {
+            Ok(ObjectBody { head, stream }) => {
+                let size = head.range.len();
+                say(Ok(head), Some((stream, size)))
+            }
+            Err(error) => say(Err::<ObjectHead, _>(error), None),
+        },
+        Question::Head(request) => say(answers.head(request).await, None),
+        Question::Tags(path) => say(answers.tags(&path).await, None),
+    };
+    answer.ok()
+}
+
+fn say<T: Serialize>(result: Result<T>, body: Option<(ByteStream, u64)>) -> Result<Response<PeerBody>> {
+    let (body, length) = question::message(&result.map_err(Refusal::from), body)?;
+    let answer = Response::builder().header(CONTENT_LENGTH, value(&length.to_string()));
+    Ok(answer.body(body).expect("a number is printable"))
+}

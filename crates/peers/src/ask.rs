@@ -1,0 +1,101 @@
+//! The end that asks.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_cache::{
+    ByteStream, Conditions, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, OtherWorkers, PutObject,
+    RecordRange, Result, Written,
+};
+use forebay_types::{Generation, ObjectPath, Tags};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, StatusCode};
+use serde::de::DeserializeOwned;
+
+use crate::client::Peers;
+use crate::message::{ASK, KIND, value};
+use crate::question::{self, Held, Put, Question, Refusal, unavailable};
+
+/// For an answer from memory and from local disks.
+const LOCAL_MAX: Duration = Duration::from_secs(10);
+
+/// For an answer that may need the under store, or a body of the question.
+const REMOTE_MAX: Duration = Duration::from_secs(120);
+
+impl Peers {
+    /// The answer of a worker, and the bytes behind it.
+    async fn ask<A: DeserializeOwned>(
+        &self,
+        worker: &str,
+        question: Question,
+        body: Option<(ByteStream, u64)>,
+    ) -> Result<(A, ByteStream)> {
+        let longest = match &question {
+            Question::Held { .. } | Question::Records(_) => LOCAL_MAX,
+            Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
+            Question::Get(_) | Question::Head(_) | Question::Tags(_) => REMOTE_MAX,
+        };
+        let (body, length) = question::message(&question, body)?;
+        let request = Request::builder().method(Method::POST).uri("/").header(KIND, ASK);
+        let request = request.header(CONTENT_LENGTH, value(&length.to_string()));
+        let request = request.body(body).expect("all of it is printable");
+        let answer = async {
+            let answer = self.send(worker, request).await.map_err(|error| unavailable(error.to_string()))?;
+            match answer.status() {
+                StatusCode::OK => question::read(&self.clock, worker, answer.into_body()).await,
+                status => Err(unavailable(format!("worker {worker} does not understand a question: {status}"))),
+            }
+        };
+        let (answer, body): (std::result::Result<A, Refusal>, _) = tokio::select! {
+            biased;
+            answer = answer => answer?,
+            () = self.clock.sleep(longest) => return Err(unavailable(format!("worker {worker} does not answer"))),
+        };
+        Ok((answer?, body))
+    }
+}
+
+#[async_trait]
+impl OtherWorkers for Peers {
+    async fn open(&self, worker: &str, key: &Bytes, generation: Generation) -> Result<Option<HeldBytes>> {
+        let question = Question::Held { key: key.to_vec(), generation };
+        let (held, stream) = self.ask::<Option<Held>>(worker, question, None).await?;
+        Ok(held.map(|held| held.with(stream)))
+    }
+
+    async fn records(&self, worker: &str, range: &RecordRange) -> Result<HomeRecords> {
+        Ok(self.ask(worker, Question::Records(range.clone()), None).await?.0)
+    }
+
+    async fn put(&self, worker: &str, request: PutObject) -> Result<Written> {
+        let (put, stream, size) = Put::of(request)?;
+        Ok(self.ask(worker, Question::Put(Box::new(put)), Some((stream, size))).await?.0)
+    }
+
+    async fn delete(&self, worker: &str, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
+        let question = Question::Delete { path: path.clone(), conditions: conditions.clone() };
+        Ok(self.ask(worker, question, None).await?.0)
+    }
+
+    async fn get(&self, worker: &str, request: GetObject) -> Result<ObjectBody> {
+        let (head, stream) = self.ask(worker, Question::Get(request), None).await?;
+        Ok(ObjectBody { head, stream })
+    }
+
+    async fn head(&self, worker: &str, request: GetObject) -> Result<ObjectHead> {
+        Ok(self.ask(worker, Question::Head(request), None).await?.0)
+    }
+
+    async fn tags(&self, worker: &str, path: &ObjectPath) -> Result<Tags> {
+        Ok(self.ask(worker, Question::Tags(path.clone()), None).await?.0)
+    }
+
+    fn home(&self, path: &ObjectPath) -> Option<String> {
+        self.members.home(path)
+    }
+
+    fn workers(&self) -> Vec<String> {
+        self.members.others()
+    }
+}

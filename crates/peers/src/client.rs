@@ -1,0 +1,76 @@
+//! The end that asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_env::{Clock, Env};
+use forebay_types::ObjectPath;
+use http::uri::PathAndQuery;
+use http::{Request, Response, Uri, Version};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::connect::Connector;
+use crate::error::chain;
+use crate::identity::Identity;
+use crate::message::{FROM, PeerBody, TO, value};
+use crate::{Error, Result};
+
+/// An idle connection is kept for so long. The other end keeps it for longer, so it does not go while a message is on
+/// its way.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// Who else is in the cluster.
+pub trait Members: Send + Sync + 'static {
+    /// Where a worker listens for others, as `host:port`. `None`: there is no such worker.
+    fn address(&self, worker: &str) -> Option<String>;
+    /// The worker that is the home of a path, as far as is known without asking. `None`: nobody else.
+    fn home(&self, path: &ObjectPath) -> Option<String>;
+    /// The workers that live, without this one.
+    fn others(&self) -> Vec<String>;
+}
+
+/// Sends messages to the other workers. Shared by clones.
+#[derive(Clone)]
+pub struct Peers {
+    client: Client<Connector, PeerBody>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) members: Arc<dyn Members>,
+    own: Arc<str>,
+}
+
+impl Peers {
+    /// `own` is the name of this worker.
+    pub fn new(env: &Env, identity: &Identity, own: &str, members: Arc<dyn Members>) -> Self {
+        let connector = Connector { tls: identity.connector.clone(), clock: Arc::clone(&env.clock) };
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_MAX)
+            .set_host(false)
+            .build(connector);
+        Self { client, clock: Arc::clone(&env.clock), members, own: own.into() }
+    }
+
+    /// Sends a message, whose path and query are those of the request. The answer may be that the other worker is not
+    /// the one that was meant.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn send(&self, worker: &str, mut request: Request<PeerBody>) -> Result<Response<Incoming>> {
+        let unreachable = |problem| Error::Unreachable { worker: worker.to_owned(), problem };
+        let Some(address) = self.members.address(worker) else {
+            return Err(unreachable("no such worker is known".to_owned()));
+        };
+        let path = request.uri().path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let uri = Uri::builder().scheme("http").authority(address).path_and_query(path).build();
+        *request.uri_mut() = uri.map_err(|error| unreachable(error.to_string()))?;
+        *request.version_mut() = Version::HTTP_11;
+        request.headers_mut().insert(TO, value(worker));
+        request.headers_mut().insert(FROM, value(&self.own));
+        self.client.request(request).await.map_err(|error| match error.is_connect() {
+            true => unreachable(chain(&error)),
+            false => Error::NoAnswer { worker: worker.to_owned(), problem: chain(&error) },
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! Both ends of a client's request that is answered at another worker.
+//!
+//! It is passed on as the client has sent it, so the other worker checks its signature itself.
+
+use std::net::IpAddr;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, Method, Request, Response};
+use hyper::body::Incoming;
+
+use crate::client::Peers;
+use crate::message::{FORWARD, KIND, PeerBody, strip, text, value};
+use crate::server::is_refused;
+use crate::{Error, Result};
+
+const CLIENT_IP: HeaderName = HeaderName::from_static("forebay-peer-client-ip");
+const CLIENT_SCHEME: HeaderName = HeaderName::from_static("forebay-peer-client-scheme");
+const CLIENT_TLS: HeaderName = HeaderName::from_static("forebay-peer-client-tls");
+const CLIENT_CIPHER_SUITE: HeaderName = HeaderName::from_static("forebay-peer-client-cipher-suite");
+/// The client has said nothing of a length, where HTTP between workers must.
+const NO_LENGTH: HeaderName = HeaderName::from_static("forebay-peer-no-length");
+
+/// Headers that belong to one connection (RFC 9110, section 7.6.1), and how they pass to the next one: a client may
+/// have signed them.
+const OF_CONNECTION: [(HeaderName, HeaderName); 7] = [
+    (CONNECTION, HeaderName::from_static("forebay-peer-connection")),
+    (HeaderName::from_static("keep-alive"), HeaderName::from_static("forebay-peer-keep-alive")),
+    (HeaderName::from_static("proxy-connection"), HeaderName::from_static("forebay-peer-proxy-connection")),
+    (TE, HeaderName::from_static("forebay-peer-te")),
+    (TRAILER, HeaderName::from_static("forebay-peer-trailer")),
+    (TRANSFER_ENCODING, HeaderName::from_static("forebay-peer-transfer-encoding")),
+    (UPGRADE, HeaderName::from_static("forebay-peer-upgrade")),
+];
+
+/// How a client has reached the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub ip: Option<IpAddr>,
+    /// `http` or `https`
+    pub is_encrypted: bool,
+    /// Version of TLS and cipher suite, as logs name them.
+    pub tls: Option<(String, String)>,
+}
+
+impl Peers {
+    /// Passes a client's request on to a worker. The answer has no headers of the connection between the workers, and
+    /// its body ends with an error when it comes too slowly.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn forward(
+        &self,
+        worker: &str,
+        mut request: Request<PeerBody>,
+        origin: &Origin,
+    ) -> Result<Response<Incoming>> {
+        pack(&mut request, origin);
+        let mut answer = self.send(worker, request).await?;
+        if is_refused(&answer) {
+            let problem = "another worker answers at its address".to_owned();
+            return Err(Error::Unreachable { worker: worker.to_owned(), problem });
+        }
+        strip(answer.headers_mut());
+        for (name, _) in &OF_CONNECTION {
+            answer.headers_mut().remove(name);
+        }
+        Ok(answer)
+    }
+}
+
+fn pack<B>(request: &mut Request<B>, origin: &Origin) {
+    let is_upload = matches!(*request.method(), Method::PUT | Method::POST);
+    let headers = request.headers_mut();
+    strip(headers);
+    if is_upload && !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
+        headers.insert(NO_LENGTH, value("1"));
+    }
+    for (name, packed) in OF_CONNECTION {
+        rename(headers, &name, &packed);
+    }
+    headers.insert(KIND, value(FORWARD));
+    if let Some(ip) = origin.ip {
+        headers.insert(CLIENT_IP, value(&ip.to_string()));
+    }
+    headers.insert(CLIENT_SCHEME, value(if origin.is_encrypted { "https" } else { "http" }));
+    if let Some((version, cipher_suite)) = &origin.tls {
+        headers.insert(CLIENT_TLS, value(version));
+        headers.insert(CLIENT_CIPHER_SUITE, value(cipher_suite));
+    }
+}
+
+/// Makes a request what it was when the client sent it.
+pub(crate) fn unpack<B>(request: &mut Request<B>) -> Origin {
+    let headers = request.headers_mut();
+    let tls = text(headers, &CLIENT_TLS).zip(text(headers, &CLIENT_CIPHER_SUITE));
+    let origin = Origin {
+        ip: text(headers, &CLIENT_IP).and_then(|ip| ip.parse().ok()),
+        is_encrypted: text(headers, &CLIENT_SCHEME) == Some("https"),
+        tls: tls.map(|(version, cipher_suite)| (version.to_owned(), cipher_suite.to_owned())),
+    };
+    if headers.contains_key(NO_LENGTH) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    // That of the connection between the workers, if there is one.
+    for (name, packed) in OF_CONNECTION {
+        headers.remove(&name);
+        rename(headers, &packed, &name);
+    }
+    strip(headers);
+    origin
+}
+
+fn rename(headers: &mut HeaderMap, from: &HeaderName, to: &HeaderName) {
+    let values: Vec<_> = headers.get_all(from).iter().cloned().collect();
+    headers.remove(from);
+    for value in values {
+        headers.append(to, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin() -> Origin {
+        let tls = Some(("TLSv1.3".to_owned(), "TLS_AES_128_GCM_SHA256".to_owned()));
+        Origin { ip: Some("2001:db8::1".parse().expect("an address")), is_encrypted: true, tls }
+    }
+
+    #[test]
+    fn a_request_arrives_as_the_client_has_sent_it() {
+        let send = || {
+            let request = Request::builder().method(Method::PUT).uri("/bucket/a%2Fb//c?x-id=PutObject");
+            let request = request.header("host", "s3.example.com").header("connection", "close, x-odd");
+            let request = request.header("transfer-encoding", "chunked").header("expect", "100-continue");
+            request.header("x-amz-meta-a", "1").header("x-amz-meta-a", "2").body(()).expect("a request")
+        };
+        let mut request = send();
+        pack(&mut request, &origin());
+        assert!(!request.headers().contains_key(CONNECTION) && !request.headers().contains_key(TRANSFER_ENCODING));
+        // What HTTP between the workers adds.
+        request.headers_mut().insert(TRANSFER_ENCODING, value("chunked"));
+        assert_eq!(unpack(&mut request), origin());
+        assert_eq!((request.uri(), request.headers()), (send().uri(), send().headers()));
+    }
+
+    #[test]
+    fn a_length_that_the_client_has_not_named_is_not_there() {
+        let mut request = Request::put("/bucket/key").body(()).expect("a request");
+        pack(&mut request, &origin());
+        request.headers_mut().insert(CONTENT_LENGTH, value("0"));
+        unpack(&mut request);
+        assert!(request.headers().is_empty());
+    }
+
+    #[test]
+    fn a_client_cannot_say_where_it_comes_from() {
+        let plain = Origin { ip: None, is_encrypted: false, tls: None };
+        let request = Request::get("/").header(CLIENT_IP, "10.0.0.1").header(CLIENT_SCHEME, "https");
+        let request = request.header(CLIENT_TLS, "TLSv1.3").header(CLIENT_CIPHER_SUITE, "x").header(KIND, "copy");
+        let mut request = request.header("forebay-peer-connection", "upgrade").body(()).expect("a request");
+        pack(&mut request, &plain);
+        assert_eq!(request.headers()[KIND], FORWARD);
+        assert_eq!(unpack(&mut request), plain);
+        assert!(request.headers().is_empty());
+    }
+}

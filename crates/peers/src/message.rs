@@ -1,0 +1,47 @@
+//! What both ends must agree on.
+
+use std::io;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty};
+
+/// A body that is sent to another worker, or back.
+pub type PeerBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What a message is. All its other headers follow from that.
+pub(crate) const KIND: HeaderName = HeaderName::from_static("forebay-peer-message");
+/// The worker that the message is for: an address may have a new owner.
+pub(crate) const TO: HeaderName = HeaderName::from_static("forebay-peer-to");
+/// The worker that sends it, for logs.
+pub(crate) const FROM: HeaderName = HeaderName::from_static("forebay-peer-from");
+
+/// All headers of messages begin with it. Headers of clients that do are not passed on.
+const PREFIX: &str = "forebay-peer-";
+
+/// Kinds of messages.
+pub(crate) const ASK: &str = "ask";
+pub(crate) const FORWARD: &str = "forward";
+
+pub(crate) fn empty() -> PeerBody {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Removes what belongs to messages, whoever has put it there.
+pub(crate) fn strip(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// # Panics
+/// When `text` has other characters than printable ASCII.
+pub(crate) fn value(text: &str) -> HeaderValue {
+    HeaderValue::try_from(text).expect("names of workers and numbers are printable")
+}
+
+pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

@@ -1,0 +1,207 @@
+//! What one worker asks another, and how that looks on the wire.
+//!
+//! A message is a frame and bytes behind it. A frame is its length, four bytes in network order, and a value in the
+//! format of `postcard`. HTTP names the length of all of it, so what is cut off is noticed.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use forebay_cache::{
+    Attributes, ByteStream, Conditions, Error, ErrorKind, GetObject, HeldBytes, Incoming as Upload, PutObject,
+    RecordRange, Result,
+};
+use forebay_env::Clock;
+use forebay_types::{Algorithm, Checksum, Generation, ObjectInfo, ObjectPath};
+use futures::{StreamExt, TryStreamExt};
+use http_body::Frame;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::chain;
+use crate::message::PeerBody;
+
+/// Between two pieces of a body.
+const PIECE_MAX: Duration = Duration::from_secs(10);
+
+/// Of a frame: a thousand records of long keys have some megabytes.
+const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// New ones come last, with a new version of the protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// Answer: [`Held`], and the bytes; or nothing.
+    Held {
+        key: Vec<u8>,
+        generation: Generation,
+    },
+    /// Answer: [`forebay_cache::HomeRecords`].
+    Records(RecordRange),
+    /// The body follows. Answer: [`forebay_cache::Written`].
+    Put(Box<Put>),
+    Delete {
+        path: ObjectPath,
+        conditions: Conditions,
+    },
+    /// Answer: [`forebay_cache::ObjectHead`], and the body.
+    Get(GetObject),
+    /// Answer: [`forebay_cache::ObjectHead`].
+    Head(GetObject),
+    /// Answer: [`forebay_types::Tags`].
+    Tags(ObjectPath),
+}
+
+/// Bytes that a worker has: see [`HeldBytes`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    size: u64,
+    metadata: Vec<u8>,
+    annex: Vec<u8>,
+}
+
+/// A write without its body: see [`PutObject`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Put {
+    path: ObjectPath,
+    attributes: Attributes,
+    conditions: Conditions,
+    size: u64,
+    md5: Option<[u8; 16]>,
+    sha256: Option<[u8; 32]>,
+    checksums: Vec<Checksum>,
+    compute: Vec<Algorithm>,
+}
+
+/// An error as the home has given it: see [`Error`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    kind: ErrorKind,
+    context: String,
+    object: Option<Box<ObjectInfo>>,
+    retry_after: Option<Duration>,
+}
+
+impl Held {
+    pub(crate) fn of(held: HeldBytes) -> (Self, ByteStream, u64) {
+        let HeldBytes { size, metadata, annex, stream } = held;
+        (Self { size, metadata: metadata.to_vec(), annex: annex.to_vec() }, stream, size)
+    }
+
+    pub(crate) fn with(self, stream: ByteStream) -> HeldBytes {
+        HeldBytes { size: self.size, metadata: self.metadata.into(), annex: self.annex.into(), stream }
+    }
+}
+
+impl Put {
+    /// # Errors
+    /// `Unavailable` when the body has trailers: only who reads it knows them.
+    pub(crate) fn of(request: PutObject) -> Result<(Self, ByteStream, u64)> {
+        let PutObject { path, body, attributes, conditions } = request;
+        let Upload { stream, size, md5, sha256, checksums, compute, trailers } = body;
+        if trailers.is_some() {
+            return Err(unavailable("a body with trailers is not passed on".to_owned()));
+        }
+        Ok((Self { path, attributes, conditions, size, md5, sha256, checksums, compute }, stream, size))
+    }
+
+    pub(crate) fn with(self, stream: ByteStream) -> PutObject {
+        let Self { path, attributes, conditions, size, md5, sha256, checksums, compute } = self;
+        let body = Upload { stream, size, md5, sha256, checksums, compute, trailers: None };
+        PutObject { path, body, attributes, conditions }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let context = chain(&error);
+        let Error { kind, object, retry_after, .. } = error;
+        Self { kind, context, object, retry_after }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { kind, context, object, retry_after } = refusal;
+        Self { object, retry_after, ..Self::new(kind, context) }
+    }
+}
+
+/// A message: a frame, and what follows with its length. Returns the length of all of it.
+///
+/// # Errors
+/// `Internal` when the value can't be encoded.
+pub(crate) fn message<T: Serialize>(value: &T, body: Option<(ByteStream, u64)>) -> Result<(PeerBody, u64)> {
+    let not_encoded = |error| Error::new(ErrorKind::Internal, format!("a message can't be written: {error}"));
+    let mut frame = postcard::to_extend(value, vec![0; 4]).map_err(not_encoded)?;
+    let length = (frame.len() - 4) as u32;
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    let (stream, size) = body.unwrap_or_else(|| (futures::stream::empty().boxed(), 0));
+    let length = frame.len() as u64 + size;
+    let pieces = futures::stream::iter([Ok(Bytes::from(frame))]).chain(stream.map_err(io::Error::other));
+    Ok((StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync(), length))
+}
+
+/// The value of a message, and what follows.
+///
+/// # Errors
+/// `Unavailable` when the message is cut off, comes too slowly or makes no sense.
+pub(crate) async fn read<T: DeserializeOwned>(
+    clock: &Arc<dyn Clock>,
+    from: &str,
+    body: Incoming,
+) -> Result<(T, ByteStream)> {
+    let mut pieces = timed(Arc::clone(clock), from, body);
+    let mut read = BytesMut::new();
+    let mut need = async |bytes: usize, read: &mut BytesMut| {
+        while read.len() < bytes {
+            let Some(piece) = pieces.next().await else {
+                return Err(unavailable(format!("a message of worker {from} is too short")));
+            };
+            read.extend_from_slice(&piece?);
+        }
+        Ok(())
+    };
+    need(4, &mut read).await?;
+    let length = read.split_to(4).iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    if length > FRAME_BYTES_MAX {
+        return Err(unavailable(format!("a message of worker {from} is too long")));
+    }
+    need(length, &mut read).await?;
+    let value = postcard::from_bytes(&read.split_to(length));
+    let value = value.map_err(|error| unavailable(format!("a message of worker {from} can't be read: {error}")))?;
+    let first = (!read.is_empty()).then(|| Ok(read.freeze()));
+    Ok((value, futures::stream::iter(first).chain(pieces).boxed()))
+}
+
+/// A body whose pieces come in time.
+pub(crate) fn timed(clock: Arc<dyn Clock>, from: &str, body: Incoming) -> ByteStream {
+    let from = from.to_owned();
+    let pieces = futures::stream::try_unfold(BodyStream::new(body), move |mut body| {
+        let (clock, from) = (Arc::clone(&clock), from.clone());
+        async move {
+            loop {
+                let next = tokio::select! {
+                    biased;
+                    next = body.next() => next,
+                    () = clock.sleep(PIECE_MAX) => return Err(unavailable(format!("worker {from} sends no more"))),
+                };
+                match next.map(|frame| frame.map(Frame::into_data)) {
+                    None => return Ok(None),
+                    Some(Ok(Ok(data))) => return Ok(Some((data, body))),
+                    Some(Ok(Err(_trailers))) => {}
+                    Some(Err(error)) => {
+                        return Err(unavailable(format!("worker {from} has stopped sending: {}", chain(&error))));
+                    }
+                }
+            }
+        }
+    });
+    pieces.boxed()
+}
+
+pub(crate) fn unavailable(problem: String) -> Error {
+    Error::new(ErrorKind::Unavailable, problem)
+}

@@ -1,0 +1,418 @@
+//! Two workers that talk over sockets.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_cache::{
+    Attributes, Conditions, Error as CacheError, ErrorKind, GetObject, HeldBytes, HomeRecords, Incoming as Upload,
+    ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, TagCondition, Written,
+};
+use forebay_env::Env;
+use forebay_env::clock::ManualClock;
+use forebay_peers::{
+    Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers,
+};
+use forebay_types::{Checksums, ETag, Generation, ObjectPath, Tags};
+use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+const KEY: &str = "a key that only workers have, 123";
+
+fn identity(key: &str, cluster: &str) -> Identity {
+    Identity::new(&ClusterKey::parse(&key.replace(' ', "-")).expect("a key"), cluster)
+}
+
+/// What a worker answers in these tests.
+#[derive(Default)]
+struct Worker {
+    held: Mutex<HashMap<(Bytes, u64), Stored>>,
+    /// Requests of clients.
+    seen: Mutex<Vec<Seen>>,
+    /// Writes and deletes, as text.
+    done: Mutex<Vec<String>>,
+}
+
+#[derive(Clone)]
+struct Stored {
+    size: u64,
+    metadata: Bytes,
+    annex: Bytes,
+    pieces: Vec<Bytes>,
+    /// Sends no more after the pieces.
+    hangs: bool,
+}
+
+struct Seen {
+    method: Method,
+    target: String,
+    headers: HeaderMap,
+    body: Bytes,
+    origin: Origin,
+}
+
+#[async_trait]
+impl Answers for Worker {
+    async fn held(&self, key: &[u8], generation: Generation) -> forebay_cache::Result<Option<HeldBytes>> {
+        let found = self.held.lock().expect("no panic").get(&(Bytes::copy_from_slice(key), generation.0)).cloned();
+        Ok(found.map(|Stored { size, metadata, annex, pieces, hangs }| {
+            let sent = futures::stream::iter(pieces.into_iter().map(Ok));
+            let stream = match hangs {
+                true => sent.chain(futures::stream::pending()).boxed(),
+                false => sent.boxed(),
+            };
+            HeldBytes { size, metadata, annex, stream }
+        }))
+    }
+
+    async fn records(&self, range: &RecordRange) -> forebay_cache::Result<HomeRecords> {
+        // One that has nothing else to say of slots.
+        Err(CacheError::new(ErrorKind::Unavailable, format!("asked for {}", range.limit)))
+    }
+
+    async fn put(&self, request: PutObject) -> forebay_cache::Result<Written> {
+        let PutObject { path, body, attributes, conditions } = request;
+        let read: Vec<Bytes> = body.stream.try_collect().await?;
+        let read = String::from_utf8(read.concat()).expect("text");
+        let told = format!("put {path} {read} {:?} {:?} {:?}", body.md5, attributes.user, conditions.if_none_match);
+        self.done.lock().expect("no panic").push(told);
+        let (etag, checksums) = (ETag::new("written"), Checksums::none());
+        Ok(Written { etag, last_modified_ms: 5, size: body.size, checksums })
+    }
+
+    async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> forebay_cache::Result<()> {
+        self.done.lock().expect("no panic").push(format!("delete {path} {:?}", conditions.if_match));
+        let error = CacheError::new(ErrorKind::PreconditionFailed, "it is another one");
+        Err(CacheError { retry_after: Some(Duration::from_millis(1500)), ..error })
+    }
+
+    async fn get(&self, request: GetObject) -> forebay_cache::Result<ObjectBody> {
+        Err(CacheError::new(ErrorKind::NotFound, format!("no {} {:?}", request.path, request.range)))
+    }
+
+    async fn head(&self, request: GetObject) -> forebay_cache::Result<ObjectHead> {
+        Err(CacheError::new(ErrorKind::NotFound, format!("no {}", request.path)))
+    }
+
+    async fn tags(&self, path: &ObjectPath) -> forebay_cache::Result<Tags> {
+        Ok(Tags::from([("of".to_owned(), path.to_string())]))
+    }
+}
+
+#[async_trait]
+impl ClientRequests for Worker {
+    async fn answer(&self, request: Request<Incoming>, origin: Origin) -> io::Result<Response<PeerBody>> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+        let target = parts.uri.to_string();
+        self.seen.lock().expect("no panic").push(Seen {
+            method: parts.method,
+            target,
+            headers: parts.headers,
+            body: body.clone(),
+            origin,
+        });
+        let answer = Response::builder().status(StatusCode::IM_A_TEAPOT).header("etag", "\"x\"");
+        let answer = answer.header("connection", "close").header("forebay-peer-refused-not", "1");
+        let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
+        Ok(answer.body(body).expect("an answer"))
+    }
+}
+
+struct Book(Vec<(&'static str, SocketAddr)>);
+
+impl Members for Book {
+    fn address(&self, worker: &str) -> Option<String> {
+        self.0.iter().find(|(name, _)| *name == worker).map(|(_, address)| address.to_string())
+    }
+
+    fn home(&self, _path: &ObjectPath) -> Option<String> {
+        Some("b".to_owned())
+    }
+
+    fn others(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+}
+
+/// Worker `b`, which answers.
+struct Server {
+    address: SocketAddr,
+    answers: Arc<Worker>,
+    stop: CancellationToken,
+    cut: CancellationToken,
+    ended: forebay_env::Task<()>,
+}
+
+fn server(identity: Identity, worker: &Arc<Worker>) -> PeerServer {
+    PeerServer::new(Env::real(), identity, "b", Arc::clone(worker) as _, Arc::clone(worker) as _)
+}
+
+async fn start() -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let answers = Arc::new(Worker::default());
+    let server = server(identity(KEY, "lake"), &answers);
+    let (stop, cut) = (CancellationToken::new(), CancellationToken::new());
+    let ended = forebay_env::spawn(server.run(listener, stop.clone(), cut.clone()));
+    Server { address, answers, stop, cut, ended }
+}
+
+impl Server {
+    /// Another worker, with an identity of its own; it looks for `b` here.
+    fn peer(&self, identity: &Identity) -> Peers {
+        Peers::new(&Env::real(), identity, "a", Arc::new(Book(vec![("b", self.address), ("c", self.address)])))
+    }
+
+    fn store(&self, key: &'static str, stored: Stored) {
+        self.answers.held.lock().expect("no panic").insert((Bytes::from_static(key.as_bytes()), 7), stored);
+    }
+}
+
+fn stored(pieces: &[&'static [u8]]) -> Stored {
+    let pieces: Vec<_> = pieces.iter().map(|piece| Bytes::from_static(piece)).collect();
+    let size = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let (metadata, annex) = (Bytes::from_static(b"about it"), Bytes::from_static(b"in memory"));
+    Stored { size, metadata, annex, pieces, hangs: false }
+}
+
+async fn open(peers: &Peers, worker: &str, key: &'static str) -> forebay_cache::Result<Option<HeldBytes>> {
+    peers.open(worker, &Bytes::from_static(key.as_bytes()), Generation(7)).await
+}
+
+async fn read(held: HeldBytes) -> forebay_cache::Result<Vec<u8>> {
+    held.stream
+        .try_fold(Vec::new(), |mut all, piece| async move {
+            all.extend_from_slice(&piece);
+            Ok(all)
+        })
+        .await
+}
+
+#[tokio::test]
+async fn bytes_come_with_what_is_known_of_them() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    server.store("o/some", stored(&[b"first", b"", b"second"]));
+    server.store("o/nothing in it", Stored { metadata: Bytes::new(), annex: Bytes::new(), ..stored(&[]) });
+    let large = Bytes::from(vec![7; 1 << 20]);
+    server.store("o/large", Stored { size: 5 << 20, pieces: vec![large; 5], ..stored(&[]) });
+    let held = open(&peers, "b", "o/some").await.expect("an answer").expect("it is there");
+    assert_eq!((held.size, &held.metadata[..], &held.annex[..]), (11, &b"about it"[..], &b"in memory"[..]));
+    assert_eq!(read(held).await.expect("bytes"), b"firstsecond");
+    let held = open(&peers, "b", "o/nothing in it").await.expect("an answer").expect("it is there");
+    assert_eq!((held.size, held.metadata.len(), held.annex.len()), (0, 0, 0));
+    assert!(read(held).await.expect("bytes").is_empty());
+    let held = open(&peers, "b", "o/large").await.expect("an answer").expect("it is there");
+    assert!(read(held).await.expect("bytes") == vec![7; 5 << 20]);
+    assert!(open(&peers, "b", "o/other").await.expect("an answer").is_none());
+}
+
+/// `None` from a worker means that the bytes are lost: no other answer may look like it.
+#[tokio::test]
+async fn only_the_worker_that_was_meant_says_that_it_has_nothing() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    for worker in ["c", "unknown"] {
+        let error = open(&peers, worker, "o/some").await.err().expect("that worker is not there");
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    }
+}
+
+fn path() -> ObjectPath {
+    ObjectPath::parse("bucket", "a/key").expect("a path")
+}
+
+#[tokio::test]
+async fn writes_go_to_the_home_with_all_that_the_client_said() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    let upload = |trailers| Upload {
+        stream: futures::stream::iter([Ok(Bytes::from_static(b"some ")), Ok(Bytes::from_static(b"bytes"))]).boxed(),
+        size: 10,
+        md5: Some([7; 16]),
+        sha256: None,
+        checksums: Vec::new(),
+        compute: Vec::new(),
+        trailers,
+    };
+    let put = |body| PutObject {
+        path: path(),
+        body,
+        attributes: Attributes { user: [("color".to_owned(), "blue".to_owned())].into(), ..Attributes::default() },
+        conditions: Conditions { if_none_match: Some(TagCondition::Any), ..Conditions::default() },
+    };
+    let written = peers.put("b", put(upload(None))).await.expect("it is written");
+    assert_eq!((written.etag.as_str(), written.size, written.last_modified_ms), ("written", 10, 5));
+    let trailers: forebay_cache::Trailers = Box::new(|| Ok(Vec::new()));
+    let error = peers.put("b", put(upload(Some(trailers)))).await.expect_err("trailers can't be sent");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    let conditions = Conditions { if_match: Some(TagCondition::OneOf(vec![ETag::new("x")])), ..Conditions::default() };
+    let error = peers.delete("b", &path(), &conditions).await.expect_err("it says so");
+    assert_eq!((error.kind, error.retry_after), (ErrorKind::PreconditionFailed, Some(Duration::from_millis(1500))));
+    assert_eq!(error.to_string(), "it is another one");
+    let done = server.answers.done.lock().expect("no panic");
+    assert_eq!(done.len(), 2);
+    assert!(done[0].starts_with("put bucket/a/key some bytes Some([7, 7,") && done[0].contains("blue"), "{done:?}");
+    assert!(done[0].ends_with("Some(Any)") && done[1].starts_with("delete bucket/a/key Some(OneOf("), "{done:?}");
+}
+
+#[tokio::test]
+async fn reads_come_from_the_home() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    assert_eq!(
+        peers.tags("b", &path()).await.expect("tags"),
+        Tags::from([("of".to_owned(), "bucket/a/key".to_owned())])
+    );
+    let get = || GetObject { path: path(), range: None, part_number: None, conditions: Conditions::default() };
+    let errors = [peers.get("b", get()).await.err(), peers.head("b", get()).await.err()];
+    assert!(errors.iter().flatten().filter(|error| error.kind == ErrorKind::NotFound).count() == 2, "{errors:?}");
+    let error = peers.tags("c", &path()).await.expect_err("another worker answers there");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_not_sure_of_its_slots_says_why() {
+    let server = start().await;
+    let range = RecordRange { from: b"o/a".to_vec(), to: b"o/b".to_vec(), limit: 77 };
+    let error = server.peer(&identity(KEY, "lake")).records("b", &range).await.expect_err("it answers so");
+    assert!(error.kind == ErrorKind::Unavailable && error.to_string().contains("asked for 77"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_or_too_short_is_an_error() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    server.store("o/short", Stored { size: 100, ..stored(&[b"ten bytes!"]) });
+    // It may be noticed before the answer begins.
+    let all = async { read(open(&peers, "b", "o/short").await?.expect("it is there")).await };
+    assert_eq!(all.await.expect_err("ninety bytes are missing").kind, ErrorKind::Unavailable);
+    server.store("o/hangs", Stored { size: 100, hangs: true, ..stored(&[b"ten bytes!"]) });
+    let held = open(&peers, "b", "o/hangs").await.expect("an answer").expect("it is there");
+    server.cut.cancel();
+    assert_eq!(read(held).await.expect_err("the worker has ended").kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_that_hangs_is_given_up() {
+    let server = start().await;
+    let (env, clock) = Env::simulated(1);
+    let book = Arc::new(Book(vec![("b", server.address)]));
+    let peers = Peers::new(&env, &identity(KEY, "lake"), "a", book);
+    server.store("o/hangs", Stored { size: 100, hangs: true, ..stored(&[b"ten bytes!"]) });
+    let held = open(&peers, "b", "o/hangs").await.expect("an answer").expect("it is there");
+    let error = given_up(&clock, read(held)).await.expect_err("nothing more comes");
+    assert!(error.to_string().contains("worker b sends no more"), "{error}");
+    // It takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let book = Arc::new(Book(vec![("b", silent.local_addr().expect("an address"))]));
+    let peers = Peers::new(&env, &identity(KEY, "lake"), "a", book);
+    let error = given_up(&clock, open(&peers, "b", "o/some")).await.err().expect("nothing comes");
+    assert!(error.to_string().contains("worker b can't be reached"), "{error}");
+}
+
+/// Lets simulated time pass until something ends.
+async fn given_up<T>(clock: &ManualClock, wait: impl Future<Output = T>) -> T {
+    let mut wait = std::pin::pin!(wait);
+    loop {
+        match tokio::time::timeout(Duration::from_millis(5), &mut wait).await {
+            Ok(ended) => return ended,
+            Err(_) => clock.advance(Duration::from_millis(500)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_have_the_key_is_not_let_in() {
+    let server = start().await;
+    server.store("o/some", stored(&[b"secret"]));
+    for stranger in [identity("another key of at least 32 letters", "lake"), identity(KEY, "pond")] {
+        let error = open(&server.peer(&stranger), "b", "o/some").await.err().expect("it has no key");
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    }
+    // Neither does plain HTTP.
+    let mut stream = TcpStream::connect(server.address).await.expect("a connection");
+    let request = b"GET / HTTP/1.1\r\nforebay-peer-to: b\r\nforebay-peer-message: ask\r\n\r\n";
+    stream.write_all(request).await.expect("it is sent");
+    let mut answer = Vec::new();
+    // The connection may be reset.
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(!answer.windows(6).any(|text| text == b"secret" || text == b"HTTP/1"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_client_does_not_talk_to_a_server_without_the_key() {
+    let server = start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let answers = Arc::new(Worker::default());
+    let stranger = self::server(identity(KEY, "pond"), &answers);
+    forebay_env::spawn(stranger.run(listener, server.stop.clone(), server.cut.clone()));
+    let peers = Peers::new(&Env::real(), &identity(KEY, "lake"), "a", Arc::new(Book(vec![("b", address)])));
+    let sent = peers.forward("b", put(b"body"), &origin()).await;
+    assert!(matches!(sent, Err(Error::Unreachable { .. })), "{sent:?}");
+    assert!(answers.seen.lock().expect("no panic").is_empty());
+}
+
+fn origin() -> Origin {
+    Origin { ip: Some("192.0.2.7".parse().expect("an address")), is_encrypted: false, tls: None }
+}
+
+fn put(body: &'static [u8]) -> Request<PeerBody> {
+    let request = Request::put("/bucket/a%2Fb//c?partNumber=1&uploadId=x").header("host", "s3.example.com:9000");
+    let request = request.header("connection", "x-odd").header("x-odd", "1").header("content-length", body.len());
+    let request = request.header("forebay-peer-client-ip", "10.0.0.1");
+    request.body(Full::from(body).map_err(|never| match never {}).boxed_unsync()).expect("a request")
+}
+
+#[tokio::test]
+async fn requests_of_clients_are_passed_on_whole() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    let answer = peers.forward("b", put(b"some bytes"), &origin()).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::IM_A_TEAPOT);
+    assert_eq!(answer.headers()["etag"], "\"x\"");
+    assert!(answer.headers().keys().all(|name| name != "connection" && !name.as_str().starts_with("forebay-")));
+    assert_eq!(answer.into_body().collect().await.expect("a body").to_bytes(), &b"some bytes"[..]);
+    let get = Request::get("http://s3.example.com/bucket/k").header("host", "s3.example.com");
+    let get = get.body(Full::default().map_err(|never| match never {}).boxed_unsync()).expect("a request");
+    peers.forward("b", get, &origin()).await.expect("an answer");
+    let seen = server.answers.seen.lock().expect("no panic");
+    let [put, get] = &seen[..] else { panic!("two requests") };
+    assert_eq!((&put.method, put.target.as_str()), (&Method::PUT, "/bucket/a%2Fb//c?partNumber=1&uploadId=x"));
+    let names: Vec<_> = put.headers.keys().map(http::HeaderName::as_str).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!((&put.headers["connection"], &put.headers["x-odd"]), (&"x-odd".parse().unwrap(), &"1".parse().unwrap()));
+    assert_eq!((&put.body[..], &put.origin), (&b"some bytes"[..], &origin()));
+    assert_eq!((&get.method, get.target.as_str(), get.headers.len()), (&Method::GET, "/bucket/k", 1));
+}
+
+#[tokio::test]
+async fn a_request_for_another_worker_is_not_done() {
+    let server = start().await;
+    let sent = server.peer(&identity(KEY, "lake")).forward("c", put(b"body"), &origin()).await;
+    assert!(matches!(sent, Err(Error::Unreachable { .. })), "{sent:?}");
+    assert!(server.answers.seen.lock().expect("no panic").is_empty());
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_answers_and_not_for_connections() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    server.store("o/some", stored(&[b"some bytes"]));
+    let held = open(&peers, "b", "o/some").await.expect("an answer").expect("it is there");
+    server.stop.cancel();
+    assert_eq!(read(held).await.expect("bytes"), b"some bytes");
+    server.ended.join().await;
+    assert!(open(&peers, "b", "o/some").await.is_err());
+}

@@ -1,0 +1,145 @@
+//! Requests that another worker of the cluster answers: the home of the object's path.
+//!
+//! A request is passed on before anything else is looked at. The home checks its signature, logs it and answers it.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_cache::{Error, ErrorKind};
+use forebay_env::Requester;
+use forebay_types::ObjectPath;
+use http::header::{DATE, EXPECT};
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use s3s::Body;
+use tracing::Span;
+
+use crate::connection::{Connection, Tls};
+use crate::context::RequestContext;
+use crate::convert;
+use crate::error::from_cache;
+use crate::metrics::Sending;
+use crate::record::{Record, path_of};
+use crate::s3s_fixes::answer;
+use crate::server::date::date;
+use crate::service::{S3Service, SentBody, Watched};
+use crate::shares::Place;
+
+/// A body on its way between two workers.
+pub type ForwardBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What metrics call a request that is passed on, instead of its operation.
+const OPERATION: &str = "Forwarded";
+
+/// How a client has reached the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    pub ip: Option<IpAddr>,
+    pub is_encrypted: bool,
+    /// Version of TLS and cipher suite, as OpenSSL names them.
+    pub tls: Option<(String, String)>,
+}
+
+/// The worker that answers for a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Home {
+    /// This one, or nobody at the moment. Then this one refuses, with an error that is worth a retry.
+    Here,
+    At(Arc<str>),
+}
+
+/// The other workers of the cluster, as the S3 endpoint knows them.
+#[async_trait]
+pub trait Homes: Send + Sync + 'static {
+    /// Known without asking anybody. Where it is outdated, the other worker refuses the request.
+    fn home(&self, path: &ObjectPath) -> Home;
+
+    /// Has a worker answer a request of a client, by its [`S3Service::forwarded`].
+    ///
+    /// # Errors
+    /// When the worker gives no answer. It may have done what was asked for.
+    async fn forward(
+        &self,
+        worker: &str,
+        path: &ObjectPath,
+        request: Request<ForwardBody>,
+        client: &Client,
+    ) -> io::Result<Response<ForwardBody>>;
+}
+
+impl Client {
+    fn of(connection: &Connection) -> Self {
+        let tls = connection.tls.as_ref().map(|tls| (tls.version.to_owned(), tls.cipher_suite.clone()));
+        Self { ip: connection.peer, is_encrypted: connection.scheme == "https", tls }
+    }
+
+    fn connection(self) -> Connection {
+        let tls = self.tls.map(|(version, cipher_suite)| {
+            let version = if version == "TLSv1.3" { "TLSv1.3" } else { "TLSv1.2" };
+            Tls { version, cipher_suite }
+        });
+        Connection { scheme: if self.is_encrypted { "https" } else { "http" }, peer: self.ip, tls }
+    }
+}
+
+impl S3Service {
+    /// Answers a request that has come to another worker. It is not passed on again.
+    ///
+    /// # Errors
+    /// The connection ends.
+    pub async fn forwarded(&self, request: Request<Incoming>, client: Client) -> io::Result<Response<ForwardBody>> {
+        // The other worker shares its connections out among clients.
+        let place = self.inner.forwarded.enter();
+        let answer = self.answer_here(request, &Arc::new(client.connection()), &place).await?;
+        Ok(answer.map(BodyExt::boxed_unsync))
+    }
+
+    /// The worker that answers a request instead of this one.
+    pub(crate) fn other_home(&self, request: &Request<Incoming>) -> Option<(Arc<dyn Homes>, Arc<str>, ObjectPath)> {
+        let homes = self.inner.homes.as_ref()?;
+        let (bucket, key) = path_of(request, self.inner.domain.as_ref())?;
+        let path = convert::path(&bucket, &key).ok()?;
+        match homes.home(&path) {
+            Home::Here => None,
+            Home::At(worker) => Some((Arc::clone(homes), worker, path)),
+        }
+    }
+
+    pub(crate) async fn pass_on(
+        &self,
+        request: Request<Incoming>,
+        (homes, worker, path): (Arc<dyn Homes>, Arc<str>, ObjectPath),
+        connection: &Connection,
+        place: &Place,
+    ) -> http::Response<SentBody> {
+        let inner = &self.inner;
+        let began = inner.env.clock.monotonic();
+        let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), connection.scheme));
+        let (parts, body) = request.into_parts();
+        let waits = parts.headers.contains_key(EXPECT);
+        let (body, rest) = self.body(body, Watched::Plain, &context);
+        let request = Request::from_parts(parts, body.map_err(io::Error::other).boxed_unsync());
+        let response = match homes.forward(&worker, &path, request, &Client::of(connection)).await {
+            Ok(response) => response.map(Body::http_body_unsync),
+            Err(error) => {
+                tracing::debug!(%worker, %error, "a request was not passed on");
+                let problem = format!("the worker that answers for this key is out of reach: {error}");
+                let error = Error::new(ErrorKind::Unavailable, problem);
+                let refused = answer::refuse(from_cache(error, &context.id, OPERATION), &context.id);
+                answer::finish(refused, &context, &inner.settings.region)
+            }
+        };
+        let mut response = inner.end_body(response, rest, waits, place).await;
+        response.headers_mut().entry(DATE).or_insert_with(|| date(inner.env.clock.unix_ms()));
+        let took = inner.env.clock.monotonic().saturating_sub(began);
+        inner.metrics.answered(OPERATION, response.status().as_u16(), took);
+        let sending = Sending::new(Arc::clone(&inner.metrics), OPERATION, Arc::clone(&inner.env.clock), began);
+        let (record, span, requester) = (Record::none(), Span::none(), Requester::NOBODY);
+        response.map(|body| SentBody { body, sending, record, span, requester })
+    }
+}
