@@ -141,7 +141,7 @@ PARAMETERS = {
     "CopySourceSSECustomerAlgorithm": encrypted("AES256", **SOURCE_CUSTOMER),
     "CopySourceSSECustomerKey": encrypted(CUSTOMER_KEY, **SOURCE_CUSTOMER),
     "CopySourceSSECustomerKeyMD5": encrypted("x", **SOURCE_CUSTOMER),
-    "CreateBucketConfiguration": yes({"LocationConstraint": "eu-west-1"}, "InvalidLocationConstraint"),
+    "CreateBucketConfiguration": yes({"LocationConstraint": "eu-west-1"}, "IllegalLocationConstraintException"),
     "Delimiter": echoed("Delimiter", "b"),
     "EncodingType": echoed("EncodingType", "url"),
     "ExpectedBucketOwner": yes(OTHER_OWNER, "AccessDenied"),
@@ -238,6 +238,10 @@ EXCEPTIONS = {
 for _operation in ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires"):
     _line = PARAMETERS[_operation]
     EXCEPTIONS["CopyObject", _operation] = yes(_line.value, _line.shows, MetadataDirective="REPLACE")
+
+
+for _grant in ("ACL", "GrantFullControl", "GrantRead", "GrantReadACP", "GrantWrite", "GrantWriteACP"):
+    EXCEPTIONS["CreateBucket", _grant] = refused("InvalidBucketAclWithObjectOwnership", PARAMETERS[_grant].value)
 
 
 def line(operation, parameter):

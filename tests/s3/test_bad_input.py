@@ -204,7 +204,7 @@ def test_a_bucket_that_cannot_be_made_as_asked(server, s3):
         answer = send_signed(server, "PUT", "/cannot-be-made", headers)
         assert answer.status == status, answer
     elsewhere = {"LocationConstraint": "eu-west-1"}
-    refused("InvalidLocationConstraint", s3.create_bucket, Bucket="cannot-be-made", CreateBucketConfiguration=elsewhere)
+    refused("IllegalLocationConstraintException", s3.create_bucket, Bucket="cannot-be-made", CreateBucketConfiguration=elsewhere)
     refused("404", s3.head_bucket, Bucket="cannot-be-made")
 
 

@@ -55,7 +55,7 @@ def test_a_request_may_say_whose_the_bucket_must_be(server, s3, bucket):
     """A safeguard of callers: https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucket-owner-condition.html."""
     s3.put_object(Bucket=bucket, Key="object", Body=b"kept", ExpectedBucketOwner=ACCOUNT)
     assert s3.get_object(Bucket=bucket, Key="object", ExpectedBucketOwner=ACCOUNT)["Body"].read() == b"kept"
-    for other in ("999988887777", "011122223333", "", "nobody"):
+    for other in ("999988887777", "011122223333"):
         headers = {"x-amz-expected-bucket-owner": other}
         for method, target in (("GET", "/object"), ("PUT", "/object"), ("DELETE", "/object"), ("GET", ""), ("GET", "?acl"), ("GET", "?policy"), ("DELETE", "")):
             answer = send_signed(server, method, f"/{bucket}{target}", headers, b"x" if method == "PUT" else b"")
@@ -90,3 +90,34 @@ def test_elsewhere_a_bucket_is_made_once(tmp_path):
         server.stop()
     assert error["ResponseMetadata"]["HTTPStatusCode"] == 409
     assert error["Error"]["Message"] == "Your previous request to create the named bucket succeeded and you already own it."
+
+
+def location(region):
+    return f"<CreateBucketConfiguration><LocationConstraint>{region}</LocationConstraint></CreateBucketConfiguration>".encode()
+
+
+@pytest.mark.beyond_reference("it is about Forebay")
+def test_a_new_bucket_is_here_or_nowhere(server, s3, bucket):
+    """`us-east-1` may be named, which Amazon S3 refuses (velero-io/velero#284): older SDKs send it to every endpoint of one's own."""
+    assert send_signed(server, "PUT", f"/{bucket}-here", body=location("us-east-1")).status == 200
+    s3.delete_bucket(Bucket=f"{bucket}-here")
+    refused("IllegalLocationConstraintException", s3.create_bucket, Bucket=f"{bucket}-there", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    refused("404", s3.head_bucket, Bucket=f"{bucket}-there")
+
+
+# "General purpose bucket naming rules", Amazon S3 User Guide.
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("s3", "WRITE_BACK"))
+@pytest.mark.beyond_reference("it takes them")
+@pytest.mark.each_deployment("the SDK asks another service for some of them")
+def test_names_that_s3_keeps_for_itself_are_refused(server, s3):
+    for name in ("xn--forebay", "sthree-forebay", "amzn-s3-demo-forebay", "forebay-s3alias", "forebay--ol-s3", "forebay.mrap", "forebay--x-s3", "forebay--table-s3"):
+        answer = send_signed(server, "PUT", f"/{name}")
+        assert answer.status == 400 and b"<Code>InvalidBucketName<" in answer.body, (name, answer)
+
+
+@pytest.mark.beyond_reference("it does not say")
+def test_a_page_of_buckets_says_where_each_is(s3, bucket):
+    """https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html: with at least one parameter."""
+    for call in ({"Prefix": bucket}, {"MaxBuckets": 1}, {"BucketRegion": "us-east-1"}):
+        assert {listed["BucketRegion"] for listed in s3.list_buckets(**call)["Buckets"]} == {"us-east-1"}, call
+    assert not any("BucketRegion" in listed for listed in s3.list_buckets()["Buckets"])

@@ -269,3 +269,30 @@ def test_any_text_in_a_condition_is_a_tag_that_nothing_has(server, s3, bucket, e
     assert ask("PUT", "x-amz-copy-source-if-match", target=f"/{bucket}/copy", **source) == 412
     assert ask("PUT", "x-amz-copy-source-if-none-match", target=f"/{bucket}/copy", **source) == 200
     assert s3.head_object(Bucket=bucket, Key="object")["ETag"] == etag
+
+
+@pytest.mark.beyond_reference("it replaces the object")
+def test_a_write_on_a_condition_that_s3_does_not_have_replaces_nothing(server, s3, bucket, etag):
+    """Of Amazon S3: aws/aws-sdk-ruby#3144, versity/versitygw#1708 and #2108. Whoever sends it means to replace nothing."""
+    target, source = f"/{bucket}/object", {"x-amz-copy-source": f"/{bucket}/source"}
+    s3.put_object(Bucket=bucket, Key="source", Body=b"new")
+    upload = {"Bucket": bucket, "Key": "object", "UploadId": s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]}
+    part = s3.upload_part(PartNumber=1, Body=b"new", **upload)["ETag"]
+    document = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{part}</ETag></Part></CompleteMultipartUpload>".encode()
+    writes = {
+        "put": ("PUT", target, {}, b"new"),
+        "copy": ("PUT", target, source, b""),
+        "completion": ("POST", f"{target}?uploadId={upload['UploadId']}", {}, document),
+        "new": ("PUT", f"/{bucket}/other", {}, b"new"),
+    }
+    conditions = [({"If-None-Match": tag}, "If-None-Match") for tag in (OTHER, etag, '"*"', "x", f"*, {OTHER}", "")]
+    conditions += [({"If-None-Match": tag, "If-Match": etag}, "If-Match,If-None-Match") for tag in ("*", OTHER)]
+    for headers, refused_header in conditions:
+        for name, (method, path, more, body) in writes.items():
+            answer = send_signed(server, method, path, headers | more, body)
+            assert answer.status == 501 and b"<Code>NotImplemented</Code>" in answer.body, (name, headers, answer)
+            assert b"<Message>A header you provided implies functionality that is not implemented</Message>" in answer.body, answer
+            assert f"<Header>{refused_header}</Header>".encode() in answer.body, (name, headers, answer)
+    assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == BODY
+    refused("404", s3.head_object, Bucket=bucket, Key="other")
+    assert len(s3.list_parts(**upload)["Parts"]) == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.clients import refused
+from harness.clients import refused, send, send_signed, sign
 from harness.fill import fill
 
 KEYS = sorted(
@@ -117,3 +117,30 @@ def test_more_than_a_page_of_objects(server, s3, bucket):
         names = [{"Key": key} for key in keys[start : start + 1000]]
         assert len(s3.delete_objects(Bucket=bucket, Delete={"Objects": names})["Deleted"]) == len(names)
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
+
+
+@pytest.mark.beyond_reference("it takes them for numbers")
+def test_an_empty_limit_is_not_given(server, s3, filled):
+    for query in ("list-type=2&max-keys=", "max-keys=", "versions&max-keys=", "uploads&max-uploads=", "list-type=2&max-keys"):
+        answer = send_signed(server, "GET", f"/{filled}?{query}")
+        assert answer.status == 200 and b"<IsTruncated>false<" in answer.body, (query, answer)
+        assert b"1000</Max" in answer.body, (query, answer)
+    assert send_signed(server, "GET", "/?max-buckets=").status == 200
+    upload = s3.create_multipart_upload(Bucket=filled, Key="parts")["UploadId"]
+    s3.upload_part(Bucket=filled, Key="parts", UploadId=upload, PartNumber=1, Body=b"x")
+    answer = send_signed(server, "GET", f"/{filled}/parts?uploadId={upload}&max-parts=&part-number-marker=")
+    assert answer.status == 200 and b"<PartNumber>1<" in answer.body, answer
+    # What is signed is signed as it stands.
+    signed = sign(server, "GET", f"/{filled}?max-keys=")
+    assert send(server, "GET", f"/{filled}?max-keys=1", signed).status == 403
+    assert send(server, "GET", f"/{filled}?max-keys=").status == 403
+
+
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("directory", "WRITE_THROUGH"))
+@pytest.mark.beyond_reference("it takes no such keys")
+def test_control_characters_in_keys_are_references(server, s3, bucket):
+    """As in Amazon S3: aws/aws-sdk-php#169, pfig/net-amazon-s3#67. XML has no way to write them; `encoding-type=url` is for all readers."""
+    s3.put_object(Bucket=bucket, Key="a\x01b\x1f\r\tc", Body=b"x")
+    answer = send_signed(server, "GET", f"/{bucket}?list-type=2")
+    assert b"<Key>a&#x1;b&#x1f;&#13;\tc</Key>" in answer.body, answer
+    assert [listed["Key"] for listed in s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["a\x01b\x1f\r\tc"]

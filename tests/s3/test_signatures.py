@@ -10,6 +10,8 @@ import urllib.parse
 from xml.etree import ElementTree
 
 import botocore.auth
+import botocore.awsrequest
+import botocore.credentials
 import botocore.crt.auth
 import botocore.signers
 import pytest
@@ -252,11 +254,24 @@ def test_the_answer_to_a_form_says_where_the_object_is(server, s3, bucket):
 
 
 def test_tags_of_a_form_are_not_dropped(server, s3, bucket):
-    tagging = {"tagging": "<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag></TagSet></Tagging>"}
-    form = s3.generate_presigned_post(bucket, "object", Fields=tagging, Conditions=[tagging], ExpiresIn=60)
-    refused_form = post_form(server, bucket, form["fields"], b"data")
-    assert refused_form.status == 501 and b"<Code>NotImplemented<" in refused_form.body, refused_form
+    """ceph/s3-tests: test_post_object_tags_authenticated_request; of Amazon S3: localstack/localstack, TestS3PresignedPost."""
+    tag = "<Tag><Key>a</Key><Value>{}</Value></Tag>"
+
+    def post(tagging):
+        form = s3.generate_presigned_post(bucket, "object", Fields={"tagging": tagging}, Conditions=[["starts-with", "$tagging", ""]], ExpiresIn=60)
+        return post_form(server, bucket, form["fields"], b"data")
+
+    for tagging, code in (
+        ("no document", "MalformedXML"),
+        (f"<Tagging><TagSet>{tag.format(1)}</TagSet>", "MalformedXML"),
+        (f"<Tagging><TagSet>{tag.format(1) * 2}</TagSet></Tagging>", "InvalidTag"),
+    ):
+        answer = post(tagging)
+        assert answer.status == 400 and f"<Code>{code}<".encode() in answer.body, answer
     refused("404", s3.head_object, Bucket=bucket, Key="object")
+    assert post(f"<Tagging><TagSet>{tag.format('b&amp;c')}<Tag><Key>d</Key><Value/></Tag></TagSet></Tagging>").status == 400
+    assert post(f"<Tagging><TagSet>{tag.format('1 + 1')}<Tag><Key>d</Key><Value/></Tag></TagSet></Tagging>").status == 204
+    assert s3.get_object_tagging(Bucket=bucket, Key="object")["TagSet"] == [{"Key": "a", "Value": "1 + 1"}, {"Key": "d", "Value": ""}]
     tags = {"x-amz-tagging": "a=1"}
     form = s3.generate_presigned_post(bucket, "object", Fields=tags, Conditions=[tags], ExpiresIn=60)
     assert post_form(server, bucket, form["fields"], b'name="tagging"').status == 204
@@ -486,3 +501,63 @@ def test_an_unsigned_payload_needs_a_signed_request(server, s3, bucket):
     assert s3.get_object(Bucket=bucket, Key="object")["Body"].read() == b"body"
     assert send(server, "PUT", f"/{bucket}/other", {"X-Amz-Content-SHA256": UNSIGNED}, b"body").status == 403
     refused("404", s3.head_object, Bucket=bucket, Key="other")
+
+
+class _Dated(botocore.auth.S3SigV4Auth):
+    """Signs with the time in `Date`, as https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html allows."""
+
+    form = None
+
+    def _modify_request_before_signing(self, request):
+        super()._modify_request_before_signing(request)
+        del request.headers["X-Amz-Date"]
+        moment = datetime.datetime.strptime(request.context["timestamp"], "%Y%m%dT%H%M%SZ")
+        if self.form:
+            request.headers["Date"] = moment.strftime(self.form)
+
+
+def sign_dated(server, target, form):
+    auth = _Dated(botocore.credentials.Credentials(server.access_key, server.secret_key), "s3", REGION)
+    auth.form = form
+    request = botocore.awsrequest.AWSRequest("GET", f"http://127.0.0.1:{server.port}{target}", {})
+    auth.add_auth(request)
+    return dict(request.headers.items())
+
+
+@pytest.mark.beyond_reference("it wants the other header")
+def test_the_time_of_a_signature_may_be_in_date(server, s3, bucket, monkeypatch):
+    s3.put_object(Bucket=bucket, Key="object", Body=b"body")
+    target, forms = f"/{bucket}/object", ("%Y%m%dT%H%M%SZ", "%a, %d %b %Y %H:%M:%S GMT")
+    for form in forms:
+        headers = sign_dated(server, target, form)
+        assert send(server, "GET", target, headers).body == b"body", form
+        other = {"Date": (datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)).strftime(form)}
+        assert send(server, "GET", target, headers | other).status == 403, form
+    unsigned = sign_dated(server, target, None)
+    for date in ({}, {"Date": datetime.datetime.now(datetime.UTC).strftime(forms[0])}):
+        answer = send(server, "GET", target, unsigned | date)
+        assert answer.status == 403 and b"<Code>AccessDenied<" in answer.body, answer
+        assert b"<Message>AWS authentication requires a valid Date or x-amz-date header</Message>" in answer.body, answer
+    moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: moment)
+    for form in forms:
+        answer = send(server, "GET", target, sign_dated(server, target, form))
+        assert answer.status == 403 and b"<Code>RequestTimeTooSkewed<" in answer.body, answer
+
+
+@pytest.mark.beyond_reference("its words differ")
+def test_what_a_request_says_of_its_body_is_one_of_few_words(server, bucket):
+    """Words of Amazon S3: irods/irods_resource_plugin_s3#1833, versity/versitygw#1427."""
+    request = signing.Request("GET", f"/{bucket}", {}, b"")
+    signed = signing.in_header_with_payload("foo", server, request, server.access_key, server.secret_key)
+    answer = send(server, "GET", signed.target, signed.headers)
+    assert (
+        b"<Message>x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, "
+        b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, "
+        b"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or a valid sha256 value.</Message>"
+    ) in answer.body, answer
+    assert b"<ArgumentName>x-amz-content-sha256</ArgumentName><ArgumentValue>foo</ArgumentValue>" in answer.body, answer
+    headers = sign(server, "GET", f"/{bucket}")
+    del headers["X-Amz-Content-SHA256"]
+    answer = send(server, "GET", f"/{bucket}", headers)
+    assert b"<Message>Missing required header for this request: x-amz-content-sha256</Message>" in answer.body, answer

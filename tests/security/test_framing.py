@@ -124,7 +124,8 @@ def test_a_body_that_is_refused_is_not_the_next_request(worker):
     cases = [
         (403, {}),
         (400, {"x-amz-date": "never"}),
-        (403, {"x-amz-content-sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}),
+        (400, {"x-amz-content-sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}),
+        (411, {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"}),
         (405, {}),
     ]
 

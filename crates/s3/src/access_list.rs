@@ -16,11 +16,21 @@ pub(crate) fn has_grants(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("x-amz-grant-"))
 }
 
-/// Refuses what a new object or bucket would have to grant to others. Many tools send `private` with everything they
+/// Refuses what a new object would have to grant to others. Many tools send `private` with everything they
 /// make.
 pub(crate) fn check_new(acl: Option<&str>, headers: &HeaderMap) -> S3Result<()> {
-    match acl {
-        None | Some("private" | FULL_CONTROL_OF_THE_OWNER) if !has_grants(headers) => Ok(()),
-        _ => Err(not_supported()),
+    if grants_nothing(acl, headers) { Ok(()) } else { Err(not_supported()) }
+}
+
+/// The same for a new bucket, of which Amazon S3 says it in other words: kubernetes/kops#15454.
+pub(crate) fn check_new_bucket(acl: Option<&str>, headers: &HeaderMap) -> S3Result<()> {
+    if grants_nothing(acl, headers) {
+        return Ok(());
     }
+    let message = "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting";
+    Err(error_with_status("InvalidBucketAclWithObjectOwnership", StatusCode::BAD_REQUEST, message))
+}
+
+fn grants_nothing(acl: Option<&str>, headers: &HeaderMap) -> bool {
+    matches!(acl, None | Some("private" | FULL_CONTROL_OF_THE_OWNER)) && !has_grants(headers)
 }

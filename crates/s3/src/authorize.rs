@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_auth::{Action, User, Users};
-use http::{Extensions, HeaderMap, HeaderName};
+use http::{Extensions, HeaderMap, HeaderName, StatusCode, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
@@ -13,7 +13,7 @@ use s3s::{S3Request, S3Result, s3_error};
 
 use crate::context::{Caller, RequestContext, Verified, caller};
 use crate::query;
-use crate::s3_error::unknown_access_key;
+use crate::s3_error::{denied, error_with_status, invalid_token, unknown_access_key};
 use crate::s3s_fixes::documents::Expectations;
 use crate::shares::Place;
 use crate::trace;
@@ -75,6 +75,14 @@ const OPERATIONS: [(&str, Need); 35] = [
     ("ListBuckets", Need::Signature),
 ];
 
+/// What Amazon S3 does for nobody who has not signed, whoever may write: an upload and a copy need an owner. Sources:
+/// awsdocs/amazon-s3-userguide#91, scylladb/scylladb#13425.
+const NEVER_ANONYMOUS: [(&str, &str); 3] = [
+    ("CreateMultipartUpload", "Anonymous users cannot initiate multipart uploads.  Please authenticate."),
+    ("CopyObject", "Anonymous users cannot copy objects.  Please authenticate."),
+    ("UploadPartCopy", "Anonymous users cannot copy objects.  Please authenticate."),
+];
+
 /// Secrets for `s3s`'s signature check.
 pub(crate) struct Authentication {
     pub(crate) users: Users,
@@ -102,7 +110,11 @@ impl S3Access for Authorization {
             let _ = context.operation.set(name);
         }
         let place = request.s3_path();
-        trace::routed(name, place.get_bucket_name(), place.get_object_key());
+        let (bucket, key) = (place.get_bucket_name().map(str::to_owned), place.get_object_key().map(str::to_owned));
+        trace::routed(name, bucket.as_deref(), key.as_deref());
+        if let Some(context) = request.extensions_mut().get::<Arc<RequestContext>>() {
+            let _ = context.place.set((bucket, key));
+        }
         let verified = request.extensions_mut().get::<Verified>().and_then(|verified| verified.access_key.clone());
         let access_key = request.credentials().map(|credentials| credentials.access_key.clone()).or(verified);
         let user = match &access_key {
@@ -113,6 +125,7 @@ impl S3Access for Authorization {
             let _ = context.requester.set(Arc::clone(&user));
         }
         admit(request.extensions_mut(), &user)?;
+        check_signer(access_key.is_some(), name, request.headers(), request.uri())?;
         if !is_allowed(&user, need, request.s3_path(), access_key.is_some()) {
             return Err(access_denied());
         }
@@ -144,6 +157,29 @@ impl S3Access for Authorization {
     }
 }
 
+/// Refuses a token of those who have signed, and of those who have not what they can never do.
+fn check_signer(signed: bool, operation: &str, headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    if signed {
+        return refuse_token(headers, uri);
+    }
+    match NEVER_ANONYMOUS.into_iter().find(|(name, _)| *name == operation) {
+        None => Ok(()),
+        Some((_, message)) => Err(denied(message)),
+    }
+}
+
+/// Refuses the token of a key for a session, which nobody here has.
+pub(crate) fn refuse_token(headers: &HeaderMap, uri: &Uri) -> S3Result<()> {
+    let is_token = |name: &str| name.eq_ignore_ascii_case("x-amz-security-token");
+    let in_query =
+        |parameter: &str| parameter.split_once('=').is_some_and(|(name, token)| is_token(name) && !token.is_empty());
+    let in_header = headers.get("x-amz-security-token").is_some_and(|token| !token.is_empty());
+    match in_header || uri.query().unwrap_or_default().split('&').any(in_query) {
+        true => Err(invalid_token()),
+        false => Ok(()),
+    }
+}
+
 /// How headers begin that ask for what is not done here: whoever sends them relies on it.
 const REFUSED_HEADERS: [(&str, &str); 4] = [
     ("x-amz-server-side-encryption", "Server-side encryption"),
@@ -163,8 +199,14 @@ fn refuse_headers(headers: &HeaderMap) -> S3Result<()> {
 /// Headers that say whose the buckets must be, as a safeguard against a bucket of somebody else under the name.
 pub(crate) const EXPECTED_OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"];
 
-/// All buckets are of one account.
+/// All buckets are of one account. What can be no account is refused even where none is configured to compare it with:
+/// a safeguard that is misspelt guards nothing.
 pub(crate) fn check_expected_owner(headers: &HeaderMap, account_id: Option<&str>) -> S3Result<()> {
+    let is_account = |owner: &[u8]| owner.len() == 12 && owner.iter().all(u8::is_ascii_digit);
+    if EXPECTED_OWNERS.iter().filter_map(|name| headers.get(*name)).any(|owner| !is_account(owner.as_bytes())) {
+        let message = "The value of the expected bucket owner parameter must be an AWS account ID.";
+        return Err(error_with_status("InvalidBucketOwnerAWSAccountID", StatusCode::BAD_REQUEST, message));
+    }
     let Some(account_id) = account_id else { return Ok(()) };
     let is_other = |name: &&str| headers.get(*name).is_some_and(|expected| expected != account_id);
     if EXPECTED_OWNERS.iter().any(is_other) { Err(access_denied()) } else { Ok(()) }

@@ -34,6 +34,12 @@ pub(crate) struct RequestContext {
     pub(crate) form_key: OnceLock<String>,
     /// The checksums in a form that `s3s` does not know.
     pub(crate) form_checksums: OnceLock<Vec<(Algorithm, String)>>,
+    /// The tags in the document of a form, which `s3s` drops.
+    pub(crate) form_tags: OnceLock<Vec<(String, String)>>,
+    /// The headers behind a body in chunks that nobody signed, once it has been read.
+    pub(crate) trailer: OnceLock<HeaderMap>,
+    /// The bucket and the key in the path, once the request is routed.
+    pub(crate) place: OnceLock<(Option<String>, Option<String>)>,
     /// The checksums of each part in a list of parts that `s3s` does not know.
     pub(crate) part_checksums: OnceLock<Vec<Vec<(Algorithm, String)>>>,
     /// What a list of keys to delete has come to.
@@ -63,6 +69,9 @@ impl RequestContext {
             requester: OnceLock::new(),
             form_key: OnceLock::new(),
             form_checksums: OnceLock::new(),
+            form_tags: OnceLock::new(),
+            trailer: OnceLock::new(),
+            place: OnceLock::new(),
             part_checksums: OnceLock::new(),
             deletions: Mutex::default(),
             last_byte_ns: AtomicU64::new(0),
@@ -149,10 +158,34 @@ pub(crate) fn is_signed<T>(request: &S3Request<T>) -> bool {
     request.credentials.is_some() || verified()
 }
 
-/// The checksums behind the body.
-pub(crate) fn take_trailing<T>(request: &mut S3Request<T>) -> Option<TrailingHeaders> {
+/// The headers behind a body in chunks.
+pub(crate) enum Trailing {
+    /// Of a signed request.
+    Verified(TrailingHeaders),
+    /// Of one that nobody signed.
+    Anonymous(Arc<RequestContext>),
+}
+
+impl Trailing {
+    /// `None` as long as the body has not been read.
+    pub(crate) fn take(&self) -> Option<HeaderMap> {
+        match self {
+            Self::Verified(headers) => headers.take(),
+            Self::Anonymous(context) => context.trailer.get().cloned(),
+        }
+    }
+}
+
+/// The checksums behind the body. `None` when it is not in chunks.
+pub(crate) fn take_trailing<T>(request: &mut S3Request<T>) -> Option<Trailing> {
     let verified = || request.extensions.get::<Verified>().and_then(|verified| verified.trailing.clone());
-    request.trailing_headers.take().or_else(verified)
+    if let Some(headers) = request.trailing_headers.take().or_else(verified) {
+        return Some(Trailing::Verified(headers));
+    }
+    let is_chunked = !is_signed(request)
+        && request.headers.get("x-amz-content-sha256").is_some_and(|kind| kind == "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+    let context = request.extensions.get::<Arc<RequestContext>>();
+    context.filter(|_| is_chunked).map(|context| Trailing::Anonymous(Arc::clone(context)))
 }
 
 /// The id of the request, for errors and logs.

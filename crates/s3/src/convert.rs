@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::context::Verified;
-use crate::s3_error::error_with_status;
+use crate::s3_error::{error_with_status, wrong_argument};
 
 /// A time as S3 shows it: whole seconds.
 pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
@@ -216,19 +216,33 @@ pub(crate) fn check_headers(headers: SystemHeaders) -> S3Result<SystemHeaders> {
 /// `x-amz-tagging`: `a=1&b=2`, percent-encoded.
 pub(crate) fn tags_of_header(header: Option<&str>) -> S3Result<Tags> {
     let Some(header) = header else { return Ok(Tags::new()) };
-    let decode = |text: &str| {
-        let spaced = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&spaced).decode_utf8().map(|text| text.into_owned())
-    };
-    let pairs: Result<Vec<(String, String)>, std::str::Utf8Error> = header
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decode(key)?, decode(value)?))
-        })
-        .collect();
-    tags(pairs.map_err(|_| invalid_argument("The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."))?)
+    let pairs = header.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((decoded(key).filter(|key| !key.is_empty())?, decoded(value)?))
+    });
+    let pairs: Option<Vec<(String, String)>> = pairs.collect();
+    let pairs = pairs.filter(|pairs| has_each_key_once(pairs)).ok_or_else(|| {
+        let message = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates.";
+        wrong_argument("x-amz-tagging", header, message)
+    })?;
+    tags(pairs)
+}
+
+/// Text of a query. `None` when it is not encoded as one.
+fn decoded(text: &str) -> Option<String> {
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    let mut encoded = text.bytes().enumerate().filter(|(_, byte)| *byte == b'%').map(|(place, _)| place);
+    let bytes = text.as_bytes();
+    if !encoded.all(|place| is_digit(bytes.get(place + 1)) && is_digit(bytes.get(place + 2))) {
+        return None;
+    }
+    let spaced = text.replace('+', " ");
+    percent_encoding::percent_decode_str(&spaced).decode_utf8().ok().map(|text| text.into_owned())
+}
+
+fn has_each_key_once(pairs: &[(String, String)]) -> bool {
+    let keys: HashSet<&str> = pairs.iter().map(|(key, _)| key.as_str()).collect();
+    keys.len() == pairs.len()
 }
 
 /// Tags within their limits, each key once.
@@ -251,8 +265,7 @@ pub(crate) fn check_tags(pairs: &[(String, String)]) -> S3Result<()> {
             return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
         }
     }
-    let keys: HashSet<&str> = pairs.iter().map(|(key, _)| key.as_str()).collect();
-    if keys.len() != pairs.len() {
+    if !has_each_key_once(pairs) {
         return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
     }
     Ok(())

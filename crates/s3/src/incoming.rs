@@ -7,10 +7,11 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use s3s::dto::StreamingBlob;
 use s3s::stream::ByteStream;
-use s3s::{S3Result, TrailingHeaders, s3_error};
+use s3s::{S3Result, s3_error};
 
 use crate::checksums;
-use crate::s3_error::invalid_request;
+use crate::context::Trailing;
+use crate::s3_error::{invalid_request, missing_length};
 use crate::s3s_fixes::BodyError;
 
 /// What a request says of its body.
@@ -18,7 +19,7 @@ pub(crate) struct Announced {
     pub(crate) content_length: Option<i64>,
     pub(crate) content_md5: Option<String>,
     pub(crate) checksums: Vec<Checksum>,
-    pub(crate) trailing: Option<TrailingHeaders>,
+    pub(crate) trailing: Option<Trailing>,
     /// Whether a signature covers the request; `s3s` then compares the hash of the payload.
     pub(crate) signed: bool,
 }
@@ -28,12 +29,13 @@ pub(crate) struct Announced {
 /// The SHA-256 of a signed request is not handed on: `s3s` compares it before it lets go of the last bytes, and
 /// hashing twice would cost as much as all the rest.
 pub(crate) fn incoming(body: Option<StreamingBlob>, headers: &HeaderMap, announced: Announced) -> S3Result<Incoming> {
-    if announced.checksums.len() > 1 {
+    let trailer_names = trailer_names(headers)?;
+    // One in front of the body and one behind it are two.
+    if announced.checksums.len() + trailer_names.len() > 1 {
         let message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.";
         return Err(s3_error!(InvalidRequest, "{}", message));
     }
     let size = size(body.as_ref(), headers, &announced)?;
-    let trailer_names = trailer_names(headers)?;
     let compute: Vec<Algorithm> = trailer_names.iter().map(|(algorithm, _)| *algorithm).collect();
     check_named_algorithm(headers, &announced.checksums, &compute)?;
     let stream = match body {
@@ -77,7 +79,7 @@ fn size(body: Option<&StreamingBlob>, headers: &HeaderMap, announced: &Announced
     let exact = body.and_then(|body| body.remaining_length().exact()).map(|length| length as u64);
     let given = announced.content_length.and_then(|length| u64::try_from(length).ok());
     let Some(size) = exact.or(given).filter(|_| says) else {
-        return Err(s3_error!(MissingContentLength, "You must provide the Content-Length HTTP header."));
+        return Err(missing_length());
     };
     if size > limits::PUT_BYTES_MAX {
         return Err(s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size"));
@@ -111,10 +113,7 @@ fn trailer_names(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, String)>> {
 }
 
 /// The checksums behind the body: exactly those announced.
-fn read_trailers(
-    trailing: Option<TrailingHeaders>,
-    names: &[(Algorithm, String)],
-) -> forebay_cache::Result<Vec<Checksum>> {
+fn read_trailers(trailing: Option<Trailing>, names: &[(Algorithm, String)]) -> forebay_cache::Result<Vec<Checksum>> {
     let refuse = || Error::body(BodyError::Trailers);
     let headers = trailing.and_then(|trailing| trailing.take()).ok_or_else(refuse)?;
     if headers.len() != names.len() {

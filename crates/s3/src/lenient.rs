@@ -1,6 +1,6 @@
-//! What S3 ignores or takes as it is, and `s3s` refuses or misreads: ranges that are none or several, tags in
-//! conditions that are none, dates in older forms, an `Expires` or a `response-expires` that is no date, references to
-//! characters and newer checksums in a document, a `+` for a blank in the source of a copy.
+//! What S3 ignores or takes as it is, and `s3s` refuses or misreads: limits of listings that are empty, ranges that are
+//! none or several, tags in conditions that are none, dates in older forms, an `Expires` or a `response-expires` that
+//! is no date, references to characters and newer checksums in a document, a `+` for a blank in the source of a copy.
 //!
 //! Headers and bodies may be signed, so they can only be put right behind the signature check: as for requests that
 //! pass through, a route of `s3s` gets the request then, and `s3s` parses it once more.
@@ -20,9 +20,11 @@ use percent_encoding::percent_decode_str;
 use s3s::dto::{ETagCondition, Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
-use s3s::{Body, S3Request, S3Response, S3Result, StdError, s3_error};
+use s3s::{Body, S3Error, S3Request, S3Response, S3Result, StdError, s3_error};
 
+use crate::authorize::{access_denied, refuse_token};
 use crate::context::{RequestContext, Verified};
+use crate::misplaced;
 use crate::pass_through::{PassThrough, without_signature};
 use crate::s3_error::{HideSource, error_with_status};
 use crate::s3s_fixes::BodyError;
@@ -48,12 +50,21 @@ impl S3Route for Routes {
         passes
             || needs_repair(method, headers)
             || has_response_expires(method, uri)
+            || has_empty_limit(method, uri)
+            || self.misplaced(method, uri, headers).is_some()
             || extensions.get::<IsDocument>().is_some()
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        if request.credentials.is_some() {
+            // What comes behind does not see it.
+            refuse_token(&request.headers, &request.uri)?;
+        }
         if self.passes(request) {
             return self.pass_through.check_access(request).await;
+        }
+        if self.misplaced_request(request).is_some() && !self.may_know_of(request) {
+            return Err(access_denied());
         }
         // The operations check it.
         Ok(())
@@ -62,6 +73,9 @@ impl S3Route for Routes {
     async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         if self.passes(&mut request) {
             return self.pass_through.call(request).await;
+        }
+        if let Some(refusal) = self.misplaced_request(&request) {
+            return Err(refusal);
         }
         if request.extensions.remove::<IsDocument>().is_some() {
             // Of who has no keys nothing is read before the operation has checked access: thousands would hold as many
@@ -91,6 +105,9 @@ impl S3Route for Routes {
         } else {
             None
         };
+        if has_empty_limit(&request.method, &request.uri) {
+            remove_empty_limits(&mut request.uri);
+        }
         let access_key = request.credentials.take().map(|credentials| credentials.access_key);
         if access_key.is_some() {
             // `s3s` has compared it; without a signature that is left to the operation.
@@ -126,6 +143,48 @@ fn put_right_when_read(document: Body) -> Body {
 impl Routes {
     fn passes(&self, request: &mut S3Request<Body>) -> bool {
         self.pass_through.is_match(&request.method, &request.uri, &request.headers, &mut request.extensions)
+    }
+
+    /// How a request is refused whose path does not have its method or sub-resource.
+    fn misplaced(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<S3Error> {
+        if !misplaced::may_be(method, uri, headers) {
+            return None;
+        }
+        misplaced::refusal(method, uri, &self.pass_through.path(uri, headers).ok()?)
+    }
+
+    /// Whether somebody with a grant in the bucket has signed the request. Others are told no more than that.
+    fn may_know_of(&self, request: &S3Request<Body>) -> bool {
+        let access_key = request.credentials.as_ref().map(|credentials| &credentials.access_key);
+        let Some(user) = access_key.and_then(|access_key| self.pass_through.users.find(access_key)) else {
+            return false;
+        };
+        let path = self.pass_through.path(&request.uri, &request.headers);
+        path.is_ok_and(|path| path.get_bucket_name().is_none_or(|bucket| user.knows_bucket(bucket)))
+    }
+
+    fn misplaced_request(&self, request: &S3Request<Body>) -> Option<S3Error> {
+        self.misplaced(&request.method, &request.uri, &request.headers)
+    }
+}
+
+/// Numbers in a query that count as not given when they are empty.
+const LIMITS: [&str; 5] = ["max-buckets", "max-keys", "max-parts", "max-uploads", "part-number-marker"];
+
+fn is_empty_limit(parameter: &str) -> bool {
+    let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+    value.is_empty() && LIMITS.contains(&name)
+}
+
+fn has_empty_limit(method: &Method, uri: &Uri) -> bool {
+    *method == Method::GET && uri.query().unwrap_or_default().split('&').any(is_empty_limit)
+}
+
+fn remove_empty_limits(uri: &mut Uri) {
+    let rest = uri.query().unwrap_or_default().split('&').filter(|parameter| !is_empty_limit(parameter));
+    let text = format!("{}?{}", uri.path(), rest.collect::<Vec<_>>().join("&"));
+    if let Ok(changed) = text.parse() {
+        *uri = changed;
     }
 }
 
@@ -290,6 +349,16 @@ mod tests {
         let mut uri = Uri::from_static("/b/k?response%2Dexpires");
         assert!(has_response_expires(&Method::HEAD, &uri));
         assert_eq!(take_response_expires(&mut uri).unwrap(), "");
+    }
+
+    #[test]
+    fn an_empty_limit_is_not_given() {
+        let mut uri = Uri::from_static("/b?list-type=2&max-keys=&prefix=&max-parts");
+        assert!(has_empty_limit(&Method::GET, &uri));
+        remove_empty_limits(&mut uri);
+        assert_eq!(uri, "/b?list-type=2&prefix=");
+        assert!(!has_empty_limit(&Method::GET, &uri));
+        assert!(!has_empty_limit(&Method::GET, &Uri::from_static("/b?max-keys=1&max-uploads=0")));
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod host;
 mod incoming;
 mod lenient;
 mod metrics;
+mod misplaced;
 mod object_url;
 mod operations;
 mod pass_through;

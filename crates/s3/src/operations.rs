@@ -15,6 +15,8 @@ use async_trait::async_trait;
 use forebay_auth::{Action, User};
 use forebay_cache::{Cache, Conditions, TagCondition};
 use forebay_types::ObjectPath;
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, StatusCode};
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
@@ -22,6 +24,7 @@ use crate::authorize::require;
 use crate::context::{caller, request_id};
 use crate::convert;
 use crate::error::from_cache;
+use crate::s3_error::{error_with_status, with_details};
 use crate::token::Tokens;
 pub(crate) use read::requested_range;
 
@@ -61,6 +64,25 @@ fn write_conditions<T>(request: &S3Request<T>, path: &ObjectPath) -> S3Result<Co
     let user = caller(request)?;
     check_tags(&conditions, &user, path)?;
     Ok(conditions)
+}
+
+/// The conditions on what a new object replaces.
+fn put_conditions<T>(request: &S3Request<T>, path: &ObjectPath) -> S3Result<Conditions> {
+    refuse_conditions(&request.headers)?;
+    write_conditions(request, path)
+}
+
+/// Refuses conditions on a new object that S3 does not have: whoever sends them relies on them. Of Amazon S3:
+/// aws/aws-sdk-ruby#3144, versity/versitygw#1708 and #2108.
+fn refuse_conditions(headers: &HeaderMap) -> S3Result<()> {
+    let refused = match (headers.contains_key(IF_MATCH), headers.get(IF_NONE_MATCH)) {
+        (true, Some(_)) => "If-Match,If-None-Match",
+        (false, Some(tag)) if tag.as_bytes().trim_ascii() != b"*" => "If-None-Match",
+        _ => return Ok(()),
+    };
+    let message = "A header you provided implies functionality that is not implemented";
+    let error = error_with_status("NotImplemented", StatusCode::NOT_IMPLEMENTED, message);
+    Err(with_details(error, &[("Header", refused)]))
 }
 
 /// Whether an object has a tag is for those who may read it: most tags are the MD5 of the content.

@@ -254,7 +254,7 @@ impl S3Access for OnlyPassed {
 
 impl PassThrough {
     /// The same decoding as for every other request.
-    fn path(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<S3Path> {
+    pub(crate) fn path(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<S3Path> {
         let decoded = percent_decode_str(uri.path()).decode_utf8().map_err(|error| s3_error!(error, InvalidURI))?;
         let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
         let virtual_host = self.domain.as_ref().map(|domain| domain.parse_host_header(host)).transpose()?;

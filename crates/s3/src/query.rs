@@ -81,6 +81,56 @@ const OPERATIONS: [(&str, &[&str]); 35] = [
     ("UploadPartCopy", &["partNumber", "uploadId"]),
 ];
 
+/// Operations that write an object, whose parameters without a meaning S3 ignores.
+const WRITES: [&str; 4] = ["CopyObject", "PutObject", "UploadPart", "UploadPartCopy"];
+
+/// Names that have a meaning in S3, beside those of [`OPERATIONS`]. A write with one of them is not the plain write.
+const MEANT: [&str; 43] = [
+    "abac",
+    "accelerate",
+    "analytics",
+    "annotation",
+    "annotation-prefix",
+    "annotationName",
+    "cors",
+    "encryption",
+    "id",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "logging",
+    "max-annotation-results",
+    "max-directory-buckets",
+    "metadataAnnotationTable",
+    "metadataConfiguration",
+    "metadataInventoryTable",
+    "metadataJournalTable",
+    "metadataTable",
+    "metrics",
+    "notification",
+    "object-lock",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "renameObject",
+    "replication",
+    "requestPayment",
+    "restore",
+    "retention",
+    "select",
+    "select-type",
+    "session",
+    "storageClass",
+    "torrent",
+    "versioning",
+    "website",
+    "append",
+    "object-lambda",
+    "position",
+    "writeOffsetBytes",
+];
+
 /// What stands beside the sub-resource in requests that pass through.
 const BESIDE_SUBRESOURCES: &[&str] = &["continuation-token", "id", "select-type", VERSION];
 
@@ -90,7 +140,15 @@ const BESIDE_SUBRESOURCES: &[&str] = &["continuation-token", "id", "select-type"
 /// `NotImplemented`.
 pub(crate) fn check(operation: &str, method: &Method, uri: &Uri) -> S3Result<()> {
     let known = known_to(operation).ok_or_else(|| s3_error!(NotImplemented, "{operation} is not implemented."))?;
-    check_names(method, uri, |name, value| known.contains(&name) && (name != VERSION || value == "null"))
+    let means_nothing = |name: &str, value: &str| WRITES.contains(&operation) && !value.is_empty() && !is_meant(name);
+    check_names(method, uri, |name, value| {
+        (known.contains(&name) && (name != VERSION || value == "null")) || means_nothing(name, value)
+    })
+}
+
+/// Whether S3 has a use for a parameter of this name. A sub-resource that it gets next year has no value.
+fn is_meant(name: &str) -> bool {
+    MEANT.contains(&name) || OPERATIONS.iter().any(|(_, known)| known.contains(&name))
 }
 
 /// The same for requests that pass through; `s3s` must have found the operation by the sub-resource that made it one of
@@ -150,7 +208,7 @@ mod tests {
 
     #[test]
     fn an_operation_runs_only_with_parameters_that_it_knows() {
-        for query in ["", "x-id=PutObject", "X-Amz-Signature=0", "x-amz-meta-a=b", "x-user=me"] {
+        for query in ["", "x-id=PutObject", "X-Amz-Signature=0", "x-amz-meta-a=b", "x-user=me", "foo=bar", "a+b=1"] {
             assert!(allowed("PutObject", Method::PUT, query), "{query}");
         }
         for query in [
@@ -160,8 +218,10 @@ mod tests {
             "encryption=1",
             "partNumber=1",
             "%61cl",
-            "a+b=1",
+            "a+b",
             "versionId=7",
+            "foo",
+            "foo=",
         ] {
             assert!(!allowed("PutObject", Method::PUT, query), "{query}");
             assert!(!allowed("CopyObject", Method::PUT, query), "{query}");
@@ -170,6 +230,8 @@ mod tests {
         assert!(!allowed("DeleteObject", Method::DELETE, "ver%73ionId=7"));
         assert!(!allowed("DeleteObject", Method::DELETE, "annotation&annotationName=a"));
         assert!(!allowed("DeleteBucket", Method::DELETE, "abac="));
+        assert!(!allowed("DeleteObject", Method::DELETE, "foo=bar"));
+        assert!(!allowed("CreateBucket", Method::PUT, "foo=bar"));
         assert!(!allowed("NextYearsOperation", Method::GET, ""));
     }
 

@@ -5,13 +5,15 @@
 //!   in the header and in the query at once; duplicates, which it reads as "not given" (two `Authorization` headers
 //!   make a request anonymous); presigned URLs valid for longer than 7 days or for 0 s; a credential scope for another
 //!   region or for STS; numbers with trailing junk (`x-amz-decoded-content-length: 12abc`); aws-chunked bodies of
-//!   requests without a signature, which it would store with their framing; checksums that it does not know.
+//!   requests without a signature, which it would store with their framing ([`chunks`] decodes them); checksums that it
+//!   does not know; a `Date` in the place of `x-amz-date`, which it refuses and S3 takes.
 //! - [`checksums`]: SHA512, MD5, XXHASH64, XXHASH3 and XXHASH128, which S3 has had since April 2026, have no fields in
 //!   what `s3s` 0.14 makes of requests and answers.
 //! - Query parameters that it does not know are ignored, so that new sub-resources run as the plain operation: see
 //!   `query`.
 //! - [`chunks`]: `AwsChunkedStream` buffers each chunk whole, up to 4 GiB (several SDKs send a body as one chunk), and
 //!   takes a body that ends before the final chunk, even in the middle of a chunk's header, as complete.
+//! - [`parser_words`]: values that it cannot read are told in the words of its parser.
 //! - [`signature_2`]: signatures of Version 2 are compared in a time that depends on them, headers in the query of such
 //!   a URL are not read, and parameters that the signature does not cover are taken.
 //! - [`body_error`]: errors of the body reach the implementation as types that are private to `s3s`, known by their
@@ -52,6 +54,7 @@ pub(crate) mod credential_scope;
 pub(crate) mod documents;
 pub(crate) mod forms;
 pub(crate) mod keep_alive;
+pub(crate) mod parser_words;
 pub(crate) mod query_string;
 pub(crate) mod signature_2;
 

@@ -84,12 +84,17 @@ impl ShortPath {
         let _ = context.requester.set(Arc::clone(&user));
         trace::routed("GetObject", Some(path.bucket.as_str()), Some(path.key.as_str()));
         let range = range.map(requested_range);
+        let place = path.clone();
         let get = GetObject { path, range, part_number: None, conditions: Conditions::default() };
         let failure = Failure { request_id: context.id.clone(), operation: "GetObject" };
         let sent = self.operations.send_object(get, &user, failure, wants_checksums);
         match user.requester().gets(sent).await {
             Ok(answered) => response::of(answered),
-            Err(error) => Some(answer::refuse(error, &context.id)),
+            Err(error) => {
+                let (bucket, key) = (place.bucket.as_str().to_owned(), place.key.as_str().to_owned());
+                let _ = context.place.set((Some(bucket), Some(key)));
+                Some(answer::refuse(error, &context.id))
+            }
         }
     }
 

@@ -10,10 +10,10 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::{Failure, Operations, not_implemented};
-use crate::access_list::check_new;
+use crate::access_list::check_new_bucket;
 use crate::context::caller;
 use crate::convert;
-use crate::s3_error::error_with_status;
+use crate::s3_error::{error_with_status, wrong_argument};
 
 /// Scope of continuation tokens for buckets; no bucket has this name.
 const TOKEN_SCOPE: &str = "*";
@@ -39,8 +39,15 @@ impl Operations {
         };
         let max = input.max_buckets.unwrap_or(BUCKETS_MAX);
         if !(1..=BUCKETS_MAX).contains(&max) {
-            return Err(convert::invalid_argument("Argument max-buckets must be an integer between 1 and 10000."));
+            let message = "Argument max-buckets must be an integer between 1 and 10000.";
+            return Err(wrong_argument("max-buckets", &max.to_string(), message));
         }
+        // Who asks for a page is told where each bucket is: "Response Elements" of ListBuckets in the API Reference.
+        let is_page = input.max_buckets.is_some()
+            || input.prefix.is_some()
+            || input.continuation_token.is_some()
+            || input.bucket_region.is_some();
+        let region = is_page.then(|| self.region.clone());
         let prefix = input.prefix.as_deref().unwrap_or_default();
         let mut all = self.cache.buckets().await.map_err(|error| failure.answer(error))?;
         if input.bucket_region.is_some_and(|region| region != self.region) {
@@ -56,9 +63,9 @@ impl Operations {
         let continuation_token =
             all.last().filter(|_| more).map(|bucket| self.tokens.make(TOKEN_SCOPE, bucket.name.as_str()));
         let buckets = all.into_iter().map(|bucket| Bucket {
+            bucket_region: region.clone(),
             creation_date: Some(convert::timestamp(bucket.created_ms)),
             name: Some(bucket.name.as_str().to_owned()),
-            ..Bucket::default()
         });
         let output = ListBucketsOutput {
             buckets: Some(buckets.collect()),
@@ -100,7 +107,7 @@ impl Operations {
         if input.object_lock_enabled_for_bucket == Some(true) {
             return Err(not_implemented("Object lock"));
         }
-        check_new(input.acl.as_ref().map(|acl| acl.as_str()), &request.headers)?;
+        check_new_bucket(input.acl.as_ref().map(|acl| acl.as_str()), &request.headers)?;
         if input.object_ownership.as_ref().is_some_and(|owner| owner.as_str() != "BucketOwnerEnforced") {
             return Err(not_implemented("A bucket with ACLs"));
         }
@@ -108,12 +115,12 @@ impl Operations {
         if configuration.bucket.is_some() || configuration.location.is_some() {
             return Err(not_implemented("A directory bucket"));
         }
-        let wanted = configuration.location_constraint;
-        if wanted.is_some_and(|wanted| !wanted.as_str().is_empty() && wanted.as_str() != self.region) {
-            let message = "The specified location-constraint is not valid";
-            return Err(error_with_status("InvalidLocationConstraint", StatusCode::BAD_REQUEST, message));
-        }
+        let wanted = configuration.location_constraint.as_ref().map_or("", |wanted| wanted.as_str());
+        check_location(wanted, &self.region)?;
         let name = convert::bucket(&input.bucket)?;
+        if is_reserved(name.as_str()) {
+            return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
+        }
         if let Err(error) = self.cache.create_bucket(&name).await {
             // There, and nowhere else, it succeeds once more: "Errors" of CreateBucket, Amazon S3 API Reference. A name
             // that only others have in the store behind is none of ours.
@@ -147,10 +154,80 @@ impl Operations {
     }
 }
 
+/// Refuses a new bucket in another region. `us-east-1` may be named here, which Amazon S3 does not allow: older
+/// releases of the AWS SDK for JavaScript send it to every endpoint of one's own. Nothing need be named: most clients
+/// of other stores never do.
+fn check_location(wanted: &str, region: &str) -> S3Result<()> {
+    let is_here = wanted.is_empty() || wanted == region || (wanted == "EU" && region == "eu-west-1");
+    let refuse = |code, message: String| Err(error_with_status(code, StatusCode::BAD_REQUEST, message));
+    match is_here {
+        true => Ok(()),
+        // aws/aws-parallelcluster#1190.
+        false if is_region(wanted) => refuse(
+            "IllegalLocationConstraintException",
+            format!(
+                "The {wanted} location constraint is incompatible for the region specific endpoint this request was sent to."
+            ),
+        ),
+        false => refuse("InvalidLocationConstraint", "The specified location-constraint is not valid".to_owned()),
+    }
+}
+
+/// Whether it is written as the regions of Amazon S3 are: `eu-west-1`.
+fn is_region(text: &str) -> bool {
+    let words: Vec<&str> = text.split('-').collect();
+    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    match words.as_slice() {
+        [names @ .., number] if names.len() >= 2 => {
+            names.iter().all(is_word) && (1..=2).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit())
+        }
+        _ => false,
+    }
+}
+
+/// What Amazon S3 keeps for itself: "General purpose bucket naming rules", Amazon S3 User Guide. An SDK takes a bucket
+/// that ends in `--x-s3` for one of another kind, and asks another service for it. Only new buckets are refused.
+fn is_reserved(name: &str) -> bool {
+    const BEGINNINGS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
+    const ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+    BEGINNINGS.iter().any(|start| name.starts_with(start)) || ENDS.iter().any(|end| name.ends_with(end))
+}
+
 impl Operations {
     /// A token that was not made here is the client's mistake.
     pub(super) fn open_token(&self, bucket: &str, token: &str) -> S3Result<String> {
         let position = self.tokens.open(bucket, token);
         position.ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_made_here_or_nowhere() {
+        for (wanted, region) in [("", "eu-west-1"), ("us-east-1", "us-east-1"), ("EU", "eu-west-1")] {
+            assert!(check_location(wanted, region).is_ok(), "{wanted} {region}");
+        }
+        let code = |wanted, region| check_location(wanted, region).unwrap_err().code().as_str().to_owned();
+        for (wanted, region) in [("eu-west-1", "us-east-1"), ("us-gov-east-1", "us-east-1"), ("us-east-1", "eu-west-1")]
+        {
+            assert_eq!(code(wanted, region), "IllegalLocationConstraintException", "{wanted} {region}");
+        }
+        for wanted in ["nowhere", "US-EAST-1", " ", "EU", "eu-west", "eu--1", "-1"] {
+            assert_eq!(code(wanted, "us-east-1"), "InvalidLocationConstraint", "{wanted}");
+        }
+    }
+
+    #[test]
+    fn reserved_names_are_known_by_their_ends() {
+        for name in ["xn--a", "sthree-a", "amzn-s3-demo-a", "a-s3alias", "a--ol-s3", "a.mrap", "a--x-s3", "a--table-s3"]
+        {
+            assert!(is_reserved(name), "{name}");
+        }
+        for name in ["a-xn--a", "three", "a-x-s3", "mrap", "s3alias"] {
+            assert!(!is_reserved(name), "{name}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::read::hide;
 use super::{
-    Failure, Operations, not_implemented, only_null_version, refuse_unsupported, system_headers, write_conditions,
+    Failure, Operations, not_implemented, only_null_version, put_conditions, refuse_unsupported, system_headers,
 };
 use crate::authorize::require;
 use crate::checksums::{self, set_checksums_and_type};
@@ -43,7 +43,7 @@ impl Operations {
                            object's metadata, storage class, website redirect location or encryption attributes.";
             return Err(s3_error!(InvalidRequest, "{}", message));
         }
-        let conditions = write_conditions(&request, &target)?;
+        let conditions = put_conditions(&request, &target)?;
         // Too much of it is refused even where the object keeps what it has.
         let metadata = convert::user_metadata(request.input.metadata.take())?;
         let input = &mut request.input;

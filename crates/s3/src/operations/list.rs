@@ -16,6 +16,7 @@ use crate::checksums;
 use crate::context::caller;
 use crate::convert;
 use crate::object_url::PATH_ENCODE_SET;
+use crate::s3_error::wrong_argument;
 
 /// How names are written in an answer.
 #[derive(Clone, Copy)]
@@ -29,7 +30,7 @@ impl Encoding {
         match requested.map(EncodingType::as_str) {
             None => Ok(Self::Plain),
             Some("url") => Ok(Self::Url),
-            Some(_) => Err(convert::invalid_argument("Invalid Encoding Method specified in Request")),
+            Some(other) => Err(wrong_argument("encoding-type", other, "Invalid Encoding Method specified in Request")),
         }
     }
 
@@ -52,7 +53,8 @@ pub(super) fn page_limit(requested: Option<i32>, name: &str) -> S3Result<usize> 
         None => Ok(limits::LIST_KEYS_MAX as usize),
         Some(number) => {
             usize::try_from(number).map(|number| number.min(limits::LIST_KEYS_MAX as usize)).map_err(|_| {
-                convert::invalid_argument(format!("Argument {name} must be an integer between 0 and 2147483647"))
+                let message = format!("Argument {name} must be an integer between 0 and 2147483647");
+                wrong_argument(name, &number.to_string(), message)
             })
         }
     }
@@ -159,6 +161,10 @@ impl Operations {
         let limit = page_limit(input.max_keys, "maxKeys")?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let start_after = given(input.key_marker.clone());
+        if let Some(marker) = given(input.version_id_marker.clone()).filter(|_| start_after.is_none()) {
+            let message = "A version-id marker cannot be specified without a key marker.";
+            return Err(wrong_argument("version-id-marker", &marker, message));
+        }
         let list = ListObjects { prefix, delimiter: given(input.delimiter.clone()), start_after, limit };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
         let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));

@@ -16,13 +16,13 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::copy::readable_source;
 use super::read::{hide, part_number};
-use super::{Failure, Operations, refuse_unsupported, system_headers, write_conditions};
+use super::{Failure, Operations, put_conditions, refuse_unsupported, system_headers};
 use crate::checksums::{self, given_checksums, set_checksums, set_checksums_and_type};
 use crate::context::{RequestContext, caller, is_signed, take_trailing};
 use crate::convert;
 use crate::incoming::{Announced, incoming};
 use crate::object_url::location;
-use crate::s3_error::MALFORMED_XML;
+use crate::s3_error::{MALFORMED_XML, wrong_argument};
 use crate::s3s_fixes::checksums::Texts;
 
 pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<UploadRef> {
@@ -126,6 +126,10 @@ impl Operations {
             Err(error) if error.kind == ErrorKind::NoSuchUpload => {
                 return Err(self.answer_upload(error, &upload, &failure).await);
             }
+            Err(Error { kind: ErrorKind::InvalidRange, object: Some(found), .. }) => {
+                let range = request.input.copy_source_range.as_deref().unwrap_or_default();
+                return Err(outside_of_source(range, found.size));
+            }
             Err(error) => return Err(hide(error, &user, &source, &failure)),
         };
         let mut result = CopyPartResult {
@@ -142,7 +146,7 @@ impl Operations {
         request: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
         let failure = Failure::of(&request, "CompleteMultipartUpload");
-        let conditions = write_conditions(&request, &convert::path(&request.input.bucket, &request.input.key)?)?;
+        let conditions = put_conditions(&request, &convert::path(&request.input.bucket, &request.input.key)?)?;
         let location = location(&request, None);
         let kept = kept_checksums(&request);
         let headers = request.headers;
@@ -254,11 +258,21 @@ fn complete_part((part, kept): (CompletedPart, Texts)) -> S3Result<CompletePart>
 fn copy_range(text: &str) -> S3Result<(u64, u64)> {
     match Range::parse(text) {
         Ok(Range::Int { first, last: Some(last) }) => Ok((first, last)),
-        _ => Err(convert::invalid_argument(
+        _ => Err(wrong_argument(
+            COPY_RANGE,
+            text,
             "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based \
              offsets of the first and last bytes to copy",
         )),
     }
+}
+
+const COPY_RANGE: &str = "x-amz-copy-source-range";
+
+/// versity/versitygw#610.
+fn outside_of_source(range: &str, size: u64) -> S3Error {
+    let message = format!("Range specified is not valid for source object of size: {size}");
+    wrong_argument(COPY_RANGE, range, message)
 }
 
 #[cfg(test)]

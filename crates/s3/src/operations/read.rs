@@ -20,6 +20,7 @@ use super::{Failure, Operations, only_null_version};
 use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{caller, is_signed};
 use crate::convert;
+use crate::s3_error::wrong_argument;
 
 /// What S3 calls an object that came without a type.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
@@ -223,7 +224,10 @@ pub(super) fn part_number(number: i32) -> S3Result<u32> {
     u32::try_from(number)
         .ok()
         .filter(|number| (1..=forebay_types::limits::PART_NUMBER_MAX).contains(number))
-        .ok_or_else(|| convert::invalid_argument("Part number must be an integer between 1 and 10000, inclusive"))
+        .ok_or_else(|| {
+            let message = "Part number must be an integer between 1 and 10000, inclusive";
+            wrong_argument("partNumber", &number.to_string(), message)
+        })
 }
 
 /// The headers of the answer that a request asks for.

@@ -14,6 +14,7 @@ use super::{Failure, Operations};
 use crate::checksums::{self, set_checksums};
 use crate::context::caller;
 use crate::convert;
+use crate::s3_error::wrong_argument;
 
 impl Operations {
     pub(super) async fn list_upload_parts(
@@ -26,7 +27,8 @@ impl Operations {
         let limit = page_limit(input.max_parts, "max-parts")?;
         let marker = input.part_number_marker.unwrap_or(0);
         let after = u32::try_from(marker).map_err(|_| {
-            convert::invalid_argument("Argument part-number-marker must be an integer between 0 and 2147483647")
+            let message = "Argument part-number-marker must be an integer between 0 and 2147483647";
+            wrong_argument("part-number-marker", &marker.to_string(), message)
         })?;
         let page = match self.cache.list_parts(&upload, after, limit).await {
             Ok(page) => page,
@@ -87,7 +89,8 @@ impl Operations {
         };
         // Without a key to begin at it says nothing.
         if list.key_marker.is_some() && !list.upload_id_marker.as_deref().is_none_or(is_upload_id) {
-            return Err(convert::invalid_argument("Invalid uploadId marker"));
+            let marker = list.upload_id_marker.unwrap_or_default();
+            return Err(wrong_argument("upload-id-marker", &marker, "Invalid uploadId marker"));
         }
         let mut page = self.cache.list_uploads(&bucket, &list).await.map_err(|error| failure.answer(error))?;
         if page.is_truncated && page.next_upload_id_marker.is_none() {

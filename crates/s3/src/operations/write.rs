@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use forebay_cache::{Attributes, PutObject};
-use forebay_types::Checksum;
+use forebay_types::{Checksum, Tags};
 use http::HeaderValue;
 use http::header::ETAG;
 use s3s::dto::{ETag, PutObjectInput, PutObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::{Failure, Operations, not_implemented, refuse_unsupported, system_headers, write_conditions};
+use super::{Failure, Operations, not_implemented, put_conditions, refuse_unsupported, system_headers};
 use crate::checksums::{self, given_checksums};
 use crate::context::{RequestContext, is_signed, operation, take_trailing};
 use crate::convert;
@@ -32,11 +32,12 @@ impl Operations {
             return Err(not_implemented("Appending to an object"));
         }
         let path = convert::path(&request.input.bucket, &request.input.key)?;
-        let conditions = write_conditions(&request, &path)?;
+        let conditions = put_conditions(&request, &path)?;
         let checksums = match is_form {
             true => given_in_form(&request)?,
             false => checksums::given_in_headers(&request.headers)?,
         };
+        let tags = tags(&request)?;
         let input = &mut request.input;
         let announced = Announced {
             content_length: input.content_length,
@@ -50,7 +51,7 @@ impl Operations {
             attributes: convert::check_attributes(Attributes {
                 headers: system_headers!(input, request.extensions)?,
                 user: convert::user_metadata(input.metadata.take())?,
-                tags: convert::tags_of_header(input.tagging.as_deref())?,
+                tags,
             })?,
             conditions,
             body: incoming(input.body.take(), &request.headers, announced)?,
@@ -71,6 +72,15 @@ fn given_in_form(request: &S3Request<PutObjectInput>) -> S3Result<Vec<Checksum>>
         checksums.extend(checksums::given_checksum(*algorithm, Some(text))?);
     }
     Ok(checksums)
+}
+
+/// The tags in the header, or in the document of a form.
+fn tags(request: &S3Request<PutObjectInput>) -> S3Result<Tags> {
+    let context = request.extensions.get::<Arc<RequestContext>>();
+    match context.and_then(|context| context.form_tags.get()) {
+        Some(tags) => convert::tags(tags.clone()),
+        None => convert::tags_of_header(request.input.tagging.as_deref()),
+    }
 }
 
 /// The answer to a form. `s3s` writes it and leaves out what is set here: the quotes of the tag, and where the object

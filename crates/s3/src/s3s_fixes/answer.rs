@@ -3,14 +3,19 @@
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
+use quick_xml::escape::escape;
 use s3s::{Body, HttpResponse, S3Error, StdError};
 
 use super::credential_scope::WRONG_REGION;
+use super::parser_words::in_words_of_s3;
 use crate::context::RequestContext;
-use crate::s3_error::{NOT_SIGNED, denied};
+use crate::s3_error::{DETAILS, NOT_SIGNED, denied, read_details};
 
 /// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
 const RETRY_AFTER_SECONDS: &str = "1";
+
+/// Operations that read one object and write another.
+const COPIES: [&str; 2] = ["CopyObject", "UploadPartCopy"];
 
 /// Where an operation leaves the URL of the object that a form has made.
 pub(crate) const FORM_LOCATION: HeaderName = HeaderName::from_static("x-forebay-location");
@@ -20,11 +25,11 @@ pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext, regio
     if context.operation() == "HeadObject" && response.headers().contains_key(CONTENT_RANGE) {
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
+    complete_error(&mut response, context, region);
     let is_object = context.operation() == "GetObject" && response.status().is_success();
     if !is_object {
-        escape_returns(&mut response);
+        escape_controls(&mut response);
     }
-    complete_error(&mut response, context, region);
     if response.status() == StatusCode::NOT_MODIFIED {
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(CONTENT_TYPE);
@@ -42,23 +47,32 @@ pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext, regio
     response
 }
 
-/// A carriage return in a key: what reads XML takes a plain one for a line feed, and so for another key.
-fn escape_returns(response: &mut HttpResponse) {
+/// Control characters in keys. What reads XML takes a plain carriage return for a line feed, and so for another key.
+/// XML has no way to write the others: Amazon S3 writes references to them, which lax readers take, and has
+/// `encoding-type=url` for all readers.
+fn escape_controls(response: &mut HttpResponse) {
     let is_document = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/xml");
-    let Some(document) = response.body().bytes().filter(|document| is_document && document.contains(&b'\r')) else {
+    let is_escaped = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n');
+    let Some(document) = response.body().bytes().filter(|document| is_document && document.iter().any(is_escaped))
+    else {
         return;
     };
-    let escaped = document.iter().flat_map(|byte| match byte {
-        b'\r' => b"&#13;".as_slice(),
-        byte => std::slice::from_ref(byte),
-    });
-    *response.body_mut() = Body::from(escaped.copied().collect::<Vec<u8>>());
+    let mut escaped = Vec::with_capacity(document.len() + 64);
+    for byte in document.iter() {
+        match byte {
+            b'\r' => escaped.extend_from_slice(b"&#13;"),
+            byte if is_escaped(byte) => escaped.extend_from_slice(format!("&#x{byte:x};").as_bytes()),
+            byte => escaped.push(*byte),
+        }
+    }
+    *response.body_mut() = Body::from(escaped);
     response.headers_mut().remove(CONTENT_LENGTH);
 }
 
 /// Every error of S3 says which request it is about, and in words what is wrong. `s3s` leaves both out where it refuses
 /// itself.
 fn complete_error(response: &mut HttpResponse, context: &RequestContext, region: &str) {
+    let details = response.headers_mut().remove(DETAILS);
     let is_error = response.status().is_client_error() || response.status().is_server_error();
     let Some(document) = response.body().bytes().filter(|_| is_error) else { return };
     let Some((start, code)) = std::str::from_utf8(&document).ok().and_then(|text| {
@@ -68,7 +82,7 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
     }) else {
         return;
     };
-    let mut completed = start.to_owned();
+    let mut completed = in_words_of_s3(start);
     if code == "RequestTimeTooSkewed"
         && let Some((before, (_, behind))) =
             start.split_once("<Message>").and_then(|(before, rest)| Some((before, rest.split_once("</Message>")?)))
@@ -84,20 +98,40 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
     if !completed.contains("<Message>") {
         completed.push_str(&format!("<Message>{}</Message>", message_of(code)));
     }
+    let mut details = details.as_ref().map(read_details).unwrap_or_default();
+    details.extend(place_of(code, context));
+    for (name, value) in &details {
+        completed.push_str(&format!("<{name}>{}</{name}>", escape(value)));
+    }
     if !start.contains("<RequestId>") {
         completed.push_str(&format!("<RequestId>{}</RequestId>", context.id));
     }
     // What clients look for: s3fs tells from the condition that a file exists, boto3 and s3cmd sign anew for the
     // region.
-    if let Some(condition) = context.condition.get().filter(|_| code == "PreconditionFailed") {
+    let is_told = || details.iter().any(|(name, _)| name == "Condition");
+    if let Some(condition) = context.condition.get().filter(|_| code == "PreconditionFailed" && !is_told()) {
         completed.push_str(&format!("<Condition>{condition}</Condition>"));
     }
     if start.contains(WRONG_REGION) {
         completed.push_str(&format!("<Region>{region}</Region>"));
+        // To a HEAD that is all that is said.
+        if let Ok(region) = HeaderValue::try_from(region) {
+            response.headers_mut().insert("x-amz-bucket-region", region);
+        }
     }
     completed.push_str("</Error>");
     *response.body_mut() = Body::from(completed);
     response.headers_mut().remove(CONTENT_LENGTH);
+}
+
+/// What is not there, by its name. A copy has two of each.
+fn place_of(code: &str, context: &RequestContext) -> Option<(String, String)> {
+    let (bucket, key) = context.place.get().filter(|_| !COPIES.contains(&context.operation()))?;
+    match code {
+        "NoSuchBucket" => bucket.clone().map(|bucket| ("BucketName".to_owned(), bucket)),
+        "NoSuchKey" => key.clone().map(|key| ("Key".to_owned(), key)),
+        _ => None,
+    }
 }
 
 /// What Amazon S3 says to errors that `s3s` gives no words.

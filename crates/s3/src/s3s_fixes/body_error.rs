@@ -39,6 +39,8 @@ pub(crate) enum BodyError {
     FormSignature,
     #[error("the AWS Access Key Id you provided does not exist in our records")]
     FormAccessKey,
+    #[error("the provided token is malformed or otherwise invalid")]
+    FormToken,
     #[error("a field of the form is not implemented")]
     FormField,
     #[error("the bucket does not allow ACLs")]
@@ -48,7 +50,7 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -66,6 +68,7 @@ impl BodyError {
         Self::Form,
         Self::FormSignature,
         Self::FormAccessKey,
+        Self::FormToken,
         Self::FormField,
         Self::FormAcl,
         Self::FormPolicy,
@@ -107,6 +110,7 @@ impl BodyError {
             Self::Form => "MalformedPOSTRequest",
             Self::FormField | Self::BucketTags => "NotImplemented",
             Self::FormAccessKey => "InvalidAccessKeyId",
+            Self::FormToken => "InvalidToken",
             Self::FormAcl => "AccessControlListNotSupported",
             Self::FormPolicy => "AccessDenied",
         }
@@ -129,6 +133,7 @@ impl BodyError {
             | Self::TooLong
             | Self::BucketTag
             | Self::FormAcl
+            | Self::FormToken
             | Self::Form => StatusCode::BAD_REQUEST,
         }
     }

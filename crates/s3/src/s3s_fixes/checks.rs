@@ -8,6 +8,8 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use s3s::S3Error;
+use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::XML_BYTES_MAX;
 use super::chunks::Framing;
@@ -15,13 +17,25 @@ use super::credential_scope::{Place, check_scope};
 use super::documents::{Expected, Kind};
 use super::query_string::Query;
 use super::{forms, signature_2};
-use crate::s3_error::{NOT_SIGNED, denied, error_with_status, invalid_request};
+use crate::s3_error::{
+    NOT_SIGNED, denied, error_with_status, invalid_request, invalid_token, method_not_allowed, missing_length,
+    wrong_argument,
+};
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
 const EXPIRES_SECONDS_MAX: u32 = 604_800;
 /// Headers besides `x-amz-*` that mean one thing only and must not come twice.
-const SINGLE_HEADERS: [&str; 8] =
-    ["authorization", "host", "content-length", "content-md5", "content-type", "range", "if-match", "if-none-match"];
+const SINGLE_HEADERS: [&str; 9] = [
+    "authorization",
+    "host",
+    "content-length",
+    "content-md5",
+    "content-type",
+    "date",
+    "range",
+    "if-match",
+    "if-none-match",
+];
 
 /// `x-amz-*` headers that hold lists, and that SDKs send one value at a time.
 const LIST_HEADERS: [&str; 2] = ["x-amz-object-attributes", "x-amz-optional-object-attributes"];
@@ -41,6 +55,10 @@ const NOT_HOISTED: [&str; 11] = [
     "x-amz-trailer",
 ];
 
+const DATE: HeaderName = HeaderName::from_static("x-amz-date");
+const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
+const PAYLOAD: HeaderName = HeaderName::from_static("x-amz-content-sha256");
+
 type Check<T = ()> = Result<T, S3Error>;
 
 /// What the checks found out.
@@ -50,7 +68,8 @@ pub(crate) struct Checked {
     pub(crate) framing: Option<Framing>,
     /// What the body must turn out to be, when it is a document.
     pub(crate) document: Option<Expected>,
-    /// Headers that are in the query of a presigned URL.
+    /// Headers that the request has elsewhere: in the query of a presigned URL, the time in `Date`, the length in front
+    /// of a body that `s3s` does not decode.
     pub(crate) hoisted: HeaderMap,
     /// Whether the URL is presigned with Signature Version 2.
     pub(crate) is_version_2: bool,
@@ -69,19 +88,33 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     if usize::from(in_header) + usize::from(presigned) + usize::from(is_version_2) > 1 {
         return Err(two_mechanisms());
     }
+    let mut time = None;
     if in_header {
         check_mechanism(&parts.headers)?;
-        check_header_signature(&parts.headers, region)?;
+        time = Some(check_header_signature(&parts.headers, region)?);
     } else if is_version_2 {
         signature_2::check(&query)?;
+        if query.names().any(|name| name.eq_ignore_ascii_case("x-amz-security-token")) {
+            return Err(invalid_token());
+        }
     } else if presigned {
         check_presigned(&query, &parts.headers, region)?;
     }
     let form = form(parts, &query)?;
     check_document_size(parts, &query, form.is_some())?;
-    let framing = framing(&parts.headers, in_header || presigned)?;
-    let hoisted =
+    let framing = match (in_header || presigned, is_version_2) {
+        (true, _) => framing(&parts.headers)?,
+        (false, true) => framing_of_version_2(&parts.headers)?,
+        (false, false) => framing_of_nobody(&parts.headers)?,
+    };
+    let mut hoisted =
         if presigned || is_version_2 { hoisted(&query, &parts.headers, is_version_2)? } else { HeaderMap::new() };
+    if let Some(time) = time.filter(|_| !parts.headers.contains_key(DATE)) {
+        hoisted.insert(DATE, time);
+    }
+    if let Some(length) = parts.headers.get(DECODED_LENGTH).filter(|_| framing == Some(Framing::Anonymous)) {
+        hoisted.insert(CONTENT_LENGTH, length.clone());
+    }
     Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted, is_version_2, form })
 }
 
@@ -111,11 +144,7 @@ fn check_method(parts: &Parts) -> Check {
             StatusCode::BAD_REQUEST,
             "Insufficient information. Origin request header needed.",
         )),
-        _ => Err(error_with_status(
-            "MethodNotAllowed",
-            StatusCode::METHOD_NOT_ALLOWED,
-            "The specified method is not allowed against this resource.",
-        )),
+        _ => Err(method_not_allowed()),
     }
 }
 
@@ -132,7 +161,7 @@ fn check_headers(headers: &HeaderMap) -> Check {
     if !headers.contains_key(HOST) {
         return Err(invalid_request("The Host header is missing."));
     }
-    if let Some(length) = headers.get("x-amz-decoded-content-length")
+    if let Some(length) = headers.get(DECODED_LENGTH)
         && !(length.len() <= 15 && !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit))
     {
         return Err(invalid_request("The header x-amz-decoded-content-length must be a number."));
@@ -255,7 +284,8 @@ fn check_checksum_headers(headers: &HeaderMap) -> Check {
     });
     match unknown {
         None => Ok(()),
-        Some(name) => Err(not_implemented(&format!("The checksum {name}"))),
+        // versity/versitygw#1593.
+        Some(_) => Err(invalid_request("The algorithm type you specified in x-amz-checksum- header is invalid.")),
     }
 }
 
@@ -282,7 +312,8 @@ fn check_mechanism(headers: &HeaderMap) -> Check {
     }
 }
 
-fn check_header_signature(headers: &HeaderMap, region: &str) -> Check {
+/// Returns the time of the request.
+fn check_header_signature(headers: &HeaderMap, region: &str) -> Check<HeaderValue> {
     let malformed = |what: &str| Place::Header.malformed(what);
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let fields = text("authorization").and_then(|value| value.strip_prefix("AWS4-HMAC-SHA256 ")).unwrap_or_default();
@@ -301,8 +332,32 @@ fn check_header_signature(headers: &HeaderMap, region: &str) -> Check {
     };
     let (credential, signed_headers) = (field("Credential")?, field("SignedHeaders")?);
     field("Signature")?;
-    check_scope(credential, text("x-amz-date"), region, Place::Header)?;
-    check_signed_headers(signed_headers, headers)
+    let time = time_of(headers, signed_headers);
+    check_scope(credential, time.as_deref(), region, Place::Header)?;
+    check_signed_headers(signed_headers, headers)?;
+    let time = time.and_then(|time| HeaderValue::try_from(time).ok());
+    let time = time.ok_or_else(|| denied("AWS authentication requires a valid Date or x-amz-date header"))?;
+    if !headers.contains_key(PAYLOAD) {
+        // versity/versitygw#1427.
+        return Err(invalid_request("Missing required header for this request: x-amz-content-sha256"));
+    }
+    Ok(time)
+}
+
+/// The time that a request says it was signed at, as `x-amz-date` has it. Without that header it is in a `Date` that is
+/// signed, in the same form or in that of HTTP.
+fn time_of(headers: &HeaderMap, signed: &str) -> Option<String> {
+    let format = format_description!("[year][month][day]T[hour][minute][second]Z");
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let is_basic = |text: &&str| PrimitiveDateTime::parse(text, format).is_ok();
+    if headers.contains_key(DATE) {
+        return text(DATE.as_str()).filter(is_basic).map(str::to_owned);
+    }
+    let date = text("date").filter(|_| signed.split(';').any(|name| name == "date"))?;
+    if is_basic(&date) {
+        return Some(date.to_owned());
+    }
+    OffsetDateTime::from(httpdate::parse_http_date(date).ok()?).format(format).ok()
 }
 
 /// What a presigned URL of Version 4 cannot do without.
@@ -360,19 +415,50 @@ fn check_signed_headers(signed: &str, headers: &HeaderMap) -> Check {
     }
 }
 
-fn framing(headers: &HeaderMap, signed: bool) -> Check<Option<Framing>> {
-    let Some(value) = headers.get("x-amz-content-sha256") else { return Ok(None) };
+/// Sources: irods/irods_resource_plugin_s3#1833 (a value that is none), versity/versitygw#1554 (without a signature).
+fn framing(headers: &HeaderMap) -> Check<Option<Framing>> {
+    let Some(value) = headers.get(PAYLOAD) else { return Ok(None) };
     let framing = match value.as_bytes() {
         b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD" | b"STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => Some(Framing::Signed),
         b"STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Some(Framing::Unsigned),
         b"UNSIGNED-PAYLOAD" => None,
+        b"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD" | b"STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER" => {
+            return Err(not_implemented("A signature of AWS4-ECDSA-P256-SHA256"));
+        }
         hash if hash.len() == 64 && hash.iter().all(u8::is_ascii_hexdigit) => None,
-        _ => return Err(denied("The value of x-amz-content-sha256 is not one that is supported.")),
+        wrong => {
+            let message = "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
+                           STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, \
+                           STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD, STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER or \
+                           a valid sha256 value.";
+            return Err(wrong_argument(PAYLOAD.as_str(), &String::from_utf8_lossy(wrong), message));
+        }
     };
-    if framing.is_some() && !signed {
-        return Err(denied("A streaming payload needs a signed request."));
-    }
     Ok(framing)
+}
+
+/// Nobody signs with Version 2 and sends a body in chunks.
+fn framing_of_version_2(headers: &HeaderMap) -> Check<Option<Framing>> {
+    match framing(headers)? {
+        None => Ok(None),
+        Some(_) => Err(denied("A streaming payload needs a request that is signed with AWS4-HMAC-SHA256.")),
+    }
+}
+
+/// Who has no keys cannot sign chunks. SDKs send unsigned ones over TLS (minio/minio#21005).
+fn framing_of_nobody(headers: &HeaderMap) -> Check<Option<Framing>> {
+    match framing(headers)? {
+        None => Ok(None),
+        Some(Framing::Unsigned) if !headers.contains_key(DECODED_LENGTH) => Err(missing_length()),
+        Some(Framing::Unsigned) if !headers.contains_key("x-amz-trailer") => {
+            Err(invalid_request("Missing required header for this request: x-amz-trailer"))
+        }
+        Some(Framing::Unsigned | Framing::Anonymous) => Ok(Some(Framing::Anonymous)),
+        Some(Framing::Signed) => Err(invalid_request(
+            "Anonymous requests don't support this x-amz-content-sha256 value. Please use UNSIGNED-PAYLOAD or \
+             STREAMING-UNSIGNED-PAYLOAD-TRAILER.",
+        )),
+    }
 }
 
 fn not_implemented(what: &str) -> S3Error {

@@ -1,7 +1,8 @@
 //! Watches over aws-chunked bodies before `s3s` decodes them.
 //!
 //! Unsigned chunks are cut into smaller ones as their bytes arrive, so that nothing is buffered; signed ones can't be
-//! cut and are bounded. A body that ends before its final chunk is an error.
+//! cut and are bounded. Those of a request that nobody signed are decoded here, since `s3s` decodes none without a
+//! signature. A body that ends before its final chunk is an error.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use s3s::StdError;
 
 use super::BodyError;
@@ -20,12 +22,16 @@ use crate::context::RequestContext;
 const SIGNED_CHUNK_BYTES_MAX: u64 = 16 << 20;
 /// Longest line in front of a chunk: the size, `;chunk-signature=`, 64 digits, and some room.
 const LINE_BYTES_MAX: usize = 256;
+/// Most bytes of trailing headers that are read here, as `s3s` has it.
+const TRAILER_BYTES_MAX: usize = 16 << 10;
 
 /// Whether the chunks carry signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Signed,
     Unsigned,
+    /// Unsigned, in a request that nobody signed.
+    Anonymous,
 }
 
 /// The same body, bounded and complete.
@@ -50,7 +56,10 @@ where
             let step = match body.next().await {
                 Some(Ok(bytes)) => chunks.feed(bytes).map_err(|error| -> StdError { Box::new(error) }),
                 Some(Err(error)) => Err(error),
-                None if chunks.place == Place::End => return None,
+                None if chunks.place == Place::End => match chunks.end() {
+                    Ok(()) => return None,
+                    Err(error) => Err(error.into()),
+                },
                 None => Err(BodyError::Incomplete.into()),
             };
             if let Err(error) = step {
@@ -110,7 +119,7 @@ impl Chunks {
                     self.pass_framing(bytes.split_to(1));
                     self.place = if seen == 0 { Place::Break(1) } else { Place::Line };
                 }
-                Place::End => self.ready.push_back(std::mem::take(&mut bytes)),
+                Place::End => self.feed_trailer(std::mem::take(&mut bytes))?,
             }
         }
         Ok(())
@@ -133,7 +142,9 @@ impl Chunks {
         self.held.set(self.context.requester.get(), 0)?;
         match size {
             0 => {
-                self.ready.push_back(line.into());
+                if self.framing != Framing::Anonymous {
+                    self.ready.push_back(line.into());
+                }
                 self.place = Place::End;
             }
             _ => {
@@ -154,8 +165,8 @@ impl Chunks {
         };
         let signed_right = match (self.framing, signature) {
             (Framing::Signed, Some(signature)) => signature.len() == 64 && is_hex(signature),
-            (Framing::Unsigned, None) => true,
-            (Framing::Signed, None) | (Framing::Unsigned, Some(_)) => false,
+            (Framing::Unsigned | Framing::Anonymous, None) => true,
+            (Framing::Signed, None) | (Framing::Unsigned | Framing::Anonymous, Some(_)) => false,
         };
         // 16 digits would fill 64 bits; the limit on a PUT is far below 15.
         if !signed_right || !(1..=15).contains(&size.len()) || !is_hex(size) {
@@ -168,6 +179,23 @@ impl Chunks {
         Ok(size)
     }
 
+    fn feed_trailer(&mut self, bytes: Bytes) -> Result<(), BodyError> {
+        if self.framing != Framing::Anonymous {
+            self.ready.push_back(bytes);
+            return Ok(());
+        }
+        self.line.extend_from_slice(&bytes);
+        if self.line.len() > TRAILER_BYTES_MAX { Err(BodyError::Trailers) } else { Ok(()) }
+    }
+
+    /// Hands on the trailing headers that `s3s` does not read.
+    fn end(&mut self) -> Result<(), BodyError> {
+        if self.framing == Framing::Anonymous {
+            let _ = self.context.trailer.set(trailer(&self.line).ok_or(BodyError::Trailers)?);
+        }
+        Ok(())
+    }
+
     /// Framing of the client's chunks goes on only where it is signed.
     fn pass_framing(&mut self, bytes: Bytes) {
         if self.framing == Framing::Signed {
@@ -177,7 +205,7 @@ impl Chunks {
 
     fn pass_data(&mut self, data: Bytes) {
         match self.framing {
-            Framing::Signed => self.ready.push_back(data),
+            Framing::Signed | Framing::Anonymous => self.ready.push_back(data),
             Framing::Unsigned => {
                 self.ready.push_back(format!("{:x}\r\n", data.len()).into());
                 self.ready.push_back(data);
@@ -185,6 +213,22 @@ impl Chunks {
             }
         }
     }
+}
+
+/// `name:value` in lines, behind which nothing may stand but an empty one.
+fn trailer(text: &[u8]) -> Option<HeaderMap> {
+    let text = std::str::from_utf8(text).ok()?;
+    let mut headers = HeaderMap::new();
+    for line in text.strip_suffix("\r\n").unwrap_or(text).split("\r\n").filter(|_| !text.is_empty()) {
+        match line.split_once(':') {
+            Some((name, value)) => {
+                headers.append(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value.trim()).ok()?);
+            }
+            None if line.is_empty() => {}
+            None => return None,
+        }
+    }
+    Some(headers)
 }
 
 fn is_hex(text: &str) -> bool {

@@ -232,9 +232,15 @@ fn check_elements(kind: Kind, document: &[u8]) -> Option<()> {
     }
 }
 
+/// The tags in a document of tags. `None` when it is none.
+pub(super) fn tags_of(document: &[u8]) -> Option<Vec<(String, String)>> {
+    check_elements(Kind::Tagging, document)?;
+    tags_in(document)
+}
+
 /// A new bucket can have no tags here; wrong ones are told apart.
 fn check_bucket_tags(document: &[u8]) -> Result<(), BodyError> {
-    let tags = bucket_tags(document).ok_or(BodyError::Document)?;
+    let tags = tags_in(document).ok_or(BodyError::Document)?;
     if tags.is_empty() {
         return Ok(());
     }
@@ -243,7 +249,7 @@ fn check_bucket_tags(document: &[u8]) -> Result<(), BodyError> {
 }
 
 /// The tags in a document whose elements have been checked.
-fn bucket_tags(document: &[u8]) -> Option<Vec<(String, String)>> {
+fn tags_in(document: &[u8]) -> Option<Vec<(String, String)>> {
     let mut reader = Reader::from_reader(document);
     let (mut tags, mut name): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
     loop {

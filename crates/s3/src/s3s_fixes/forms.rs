@@ -16,7 +16,7 @@ use s3s::StdError;
 use sha2::Sha256;
 
 use super::credential_scope::{Place, check_scope};
-use super::{BodyError, signature_2};
+use super::{BodyError, documents, signature_2};
 use crate::context::RequestContext;
 
 /// Most bytes in front of the file. S3's own limit is 20 KB; policies of some tools are longer.
@@ -80,6 +80,9 @@ where
         let head = head.freeze();
         let rewritten = Form::parse(&head, &delimiter).and_then(|form| {
             let fields = form.rewrite(&delimiter, form.check(&users, &region)?)?;
+            if let Some(tags) = form.tags()? {
+                let _ = context.form_tags.set(tags);
+            }
             let _ = context.form_checksums.set(form.checksums());
             Ok((fields, form.rest.len()))
         });
@@ -187,7 +190,6 @@ impl<'a> Form<'a> {
     fn check(&self, users: &Users, region: &str) -> Result<Option<Signer>, BodyError> {
         for (name, value) in &self.fields {
             match name.to_ascii_lowercase().as_str() {
-                "tagging" => return Err(BodyError::FormField),
                 "acl" if !HARMLESS_ACLS.contains(value) => return Err(BodyError::FormAcl),
                 name if name.starts_with("x-amz-grant-") => return Err(BodyError::FormAcl),
                 "policy" if names_bucket(value) == Some(false) => return Err(BodyError::FormPolicy),
@@ -198,12 +200,26 @@ impl<'a> Form<'a> {
                 _ => {}
             }
         }
-        match (self.field("signature"), self.field("x-amz-signature")) {
-            (None, None) => Ok(None),
-            (Some(signature), None) => self.check_version_2(users, signature).map(Some),
-            (None, Some(signature)) => self.check_version_4(users, region, signature).map(Some),
-            (Some(_), Some(_)) => Err(BodyError::FormSignature),
+        let signer = match (self.field("signature"), self.field("x-amz-signature")) {
+            (None, None) => return Ok(None),
+            (Some(signature), None) => self.check_version_2(users, signature)?,
+            (None, Some(signature)) => self.check_version_4(users, region, signature)?,
+            (Some(_), Some(_)) => return Err(BodyError::FormSignature),
+        };
+        match self.field("x-amz-security-token") {
+            Some(token) if !token.is_empty() => Err(BodyError::FormToken),
+            _ => Ok(Some(signer)),
         }
+    }
+
+    /// The tags in a document, as in PutObjectTagging. In `x-amz-tagging` they are as in a header.
+    fn tags(&self) -> Result<Option<Vec<(String, String)>>, BodyError> {
+        let document = self.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("tagging"));
+        let Some((_, document)) = document else { return Ok(None) };
+        if self.field("x-amz-tagging").is_some() {
+            return Err(BodyError::Form);
+        }
+        documents::tags_of(document).map(Some).ok_or(BodyError::Document)
     }
 
     fn check_version_2(&self, users: &Users, signature: &str) -> Result<Signer, BodyError> {

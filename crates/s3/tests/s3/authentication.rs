@@ -214,7 +214,88 @@ async fn forms_without_a_grant_or_with_an_old_signature_are_refused() {
     }
 }
 
-/// `s3s` does not know their elements.
+/// SDKs send what they have no keys for in unsigned chunks (minio/minio#21005, versity/versitygw#1554). `s3s` decodes
+/// only what is signed.
+#[tokio::test]
+async fn bodies_in_unsigned_chunks_are_taken_from_anybody_who_may_write() {
+    let endpoint = start().await;
+    let address = endpoint.address;
+    let client = endpoint.root();
+    // CRC32 of "123456789" is cbf43926.
+    let good = "4\r\n1234\r\n5\r\n56789\r\n0\r\nx-amz-checksum-crc32:y/Q5Jg==\r\n\r\n";
+    let put = |path: &str, kind: &str, body: &str, length: &str| {
+        let request = Request::new("PUT", path)
+            .header("x-amz-content-sha256", kind)
+            .header("x-amz-decoded-content-length", length)
+            .header("x-amz-trailer", "x-amz-checksum-crc32")
+            .header("content-encoding", "aws-chunked")
+            .body(body);
+        exchange(address, request.anonymous(address))
+    };
+    let unsigned = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+    for (name, body, length) in [
+        ("a wrong checksum", good.replace("y/Q5Jg==", "AAAAAA=="), "9"),
+        ("no trailer", good.replace("x-amz-checksum-crc32:y/Q5Jg==\r\n", ""), "9"),
+        ("another trailer", good.replace("crc32:y/Q5Jg==", "crc32c:4waSgw=="), "9"),
+        ("two trailers", good.replace("==\r\n", "==\r\nx-amz-checksum-crc32:AAAAAA==\r\n"), "9"),
+        ("one more", good.replace("==\r\n", "==\r\nx-amz-meta-a:b\r\n"), "9"),
+        ("a changed byte", good.replace("123", "124"), "9"),
+        ("no final chunk", "9\r\n123456789\r\n".to_owned(), "9"),
+        ("too short", good.to_owned(), "10"),
+        ("too long", good.to_owned(), "8"),
+        ("no framing", "123456789".to_owned(), "9"),
+        ("more behind it", format!("{good}more"), "9"),
+    ] {
+        let answer = put("/bucket/open/k", unsigned, &body, length).await;
+        assert_eq!(status(&answer), 400, "{name}: {answer}");
+        assert!(client.head_object().bucket(BUCKET).key("open/k").send().await.is_err(), "{name}");
+    }
+    assert_eq!(status(&put("/bucket/private/k", unsigned, good, "9").await), 403);
+    for kind in ["STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"] {
+        let answer = put("/bucket/open/k", kind, good, "9").await;
+        assert!(status(&answer) == 400 && answer.contains("<Code>InvalidRequest<"), "{answer}");
+        assert!(answer.contains("Please use UNSIGNED-PAYLOAD or STREAMING-UNSIGNED-PAYLOAD-TRAILER."), "{answer}");
+    }
+    let answer = put("/bucket/open/k", unsigned, good, "9").await;
+    assert!(status(&answer) == 200 && answer.contains("x-amz-checksum-crc32: y/Q5Jg=="), "{answer}");
+    let got = client.get_object().bucket(BUCKET).key("open/k").send().await.expect("object");
+    assert_eq!(got.content_encoding(), None);
+    assert_eq!(&got.body.collect().await.expect("body").into_bytes()[..], b"123456789");
+    // What is put right on its way is parsed twice.
+    let expires = Request::new("PUT", "/bucket/open/e").header("expires", "0").header("x-amz-content-sha256", unsigned);
+    let expires = expires.header("x-amz-decoded-content-length", "9").header("x-amz-trailer", "x-amz-checksum-crc32");
+    assert_eq!(status(&exchange(address, expires.body(good).anonymous(address)).await), 200);
+    let upload = client.create_multipart_upload().bucket(BUCKET).key("open/m").send().await.expect("upload");
+    let part = format!("/bucket/open/m?partNumber=1&uploadId={}", upload.upload_id().expect("id"));
+    let answer = put(&part, unsigned, good, "9").await;
+    assert_eq!(status(&answer), 200, "{answer}");
+}
+
+/// Of Amazon S3: awsdocs/amazon-s3-userguide#91, scylladb/scylladb#13425. An upload and a copy have an owner.
+#[tokio::test]
+async fn nobody_begins_an_upload_or_copies_without_keys() {
+    let endpoint = start().await;
+    let client = endpoint.root();
+    client.put_object().bucket(BUCKET).key("open/a").body(b"x".to_vec().into()).send().await.expect("put");
+    let upload = client.create_multipart_upload().bucket(BUCKET).key("open/m").send().await.expect("upload");
+    let upload = upload.upload_id().expect("id").to_owned();
+    let copy = |request: Request| request.header("x-amz-copy-source", "/bucket/open/a");
+    let part = Request::new("PUT", "/bucket/open/m").query("partNumber", "1").query("uploadId", &upload);
+    for (request, message) in [
+        (Request::new("POST", "/bucket/open/m").query("uploads", ""), "initiate multipart uploads"),
+        (copy(Request::new("PUT", "/bucket/open/b")), "copy objects"),
+        (copy(part), "copy objects"),
+    ] {
+        let answer = exchange(endpoint.address, request.anonymous(endpoint.address)).await;
+        let message = format!("<Message>Anonymous users cannot {message}.  Please authenticate.</Message>");
+        assert!(status(&answer) == 403 && answer.contains(&message), "{answer}");
+    }
+    let uploads = client.list_multipart_uploads().bucket(BUCKET).send().await.expect("uploads");
+    assert_eq!(uploads.uploads().len(), 1);
+    assert!(client.head_object().bucket(BUCKET).key("open/b").send().await.is_err());
+}
+
+/// `s3s` does not know their elements. Whoever has keys has begun the upload.
 #[tokio::test]
 async fn anonymous_uploads_are_completed_with_newer_checksums_too() {
     let endpoint = start().await;
@@ -230,13 +311,12 @@ async fn anonymous_uploads_are_completed_with_newer_checksums_too() {
     };
     let path = "/bucket/open/key";
     let md5 = "9Mk4XxkC9zNLALm07NFk3g==";
-    let begun = send(
-        Request::new("POST", path)
-            .query("uploads", "")
-            .header("x-amz-checksum-algorithm", "MD5")
-            .header("x-amz-checksum-type", "COMPOSITE"),
-    );
-    let upload = between(&begun.await, "<UploadId>", "</UploadId>");
+    let begin = Request::new("POST", path)
+        .query("uploads", "")
+        .header("x-amz-checksum-algorithm", "MD5")
+        .header("x-amz-checksum-type", "COMPOSITE");
+    let begun = exchange(endpoint.address, begin.sign(endpoint.address).bytes).await;
+    let upload = between(&begun, "<UploadId>", "</UploadId>");
     let of_upload = |method: &str| Request::new(method, path).query("uploadId", &upload);
     send(of_upload("PUT").query("partNumber", "1").header("x-amz-checksum-md5", md5).body("part")).await;
     let tag = "f4c9385f1902f7334b00b9b4ecd164de";

@@ -1,16 +1,33 @@
 use super::*;
 
-const SIGNED: &str =
-    "AWS4-HMAC-SHA256 Credential=key/20200101/us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-date, Signature=00";
+const SIGNED: &str = "AWS4-HMAC-SHA256 Credential=key/20200101/us-east-1/s3/aws4_request, \
+                      SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature=00";
+const DAY: &str = "20200101T000000Z";
+
+/// What every signature in a header needs, where a request does not say it itself.
+fn with_defaults<'a>(headers: &[(&'static str, &'a str)]) -> Vec<(&'static str, &'a str)> {
+    let mut all = headers.to_vec();
+    let has = |wanted: &str| headers.iter().any(|(name, _)| *name == wanted);
+    if has("authorization") {
+        let needed = [("x-amz-date", DAY), ("x-amz-content-sha256", "UNSIGNED-PAYLOAD")];
+        all.extend(needed.into_iter().filter(|(name, _)| !has(name)));
+    }
+    all
+}
 
 #[track_caller]
 fn check_request(uri: &str, headers: &[(&'static str, &str)]) -> Result<Checked, u16> {
+    check_exactly(uri, &with_defaults(headers)).map_err(|error| error.status_code().unwrap().as_u16())
+}
+
+#[track_caller]
+fn check_exactly(uri: &str, headers: &[(&'static str, &str)]) -> Check<Checked> {
     let mut request = http::Request::get(uri).header("host", "localhost");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
-    check(&parts, "us-east-1").map_err(|error| error.status_code().unwrap().as_u16())
+    check(&parts, "us-east-1")
 }
 
 fn framed(framing: Option<Framing>) -> Checked {
@@ -26,13 +43,15 @@ fn presigned(change: &str, to: &str) -> String {
 #[test]
 fn good_requests_pass() {
     assert_eq!(check_request("/b/k", &[]), Ok(framed(None)));
-    assert_eq!(check_request("/b/k", &[("authorization", SIGNED), ("x-amz-date", "d")]), Ok(framed(None)));
+    assert_eq!(check_request("/b/k", &[("authorization", SIGNED), ("x-amz-date", DAY)]), Ok(framed(None)));
     assert_eq!(check_request(&presigned("", ""), &[]), Ok(framed(None)));
 }
 
 #[test]
 fn every_amz_header_must_be_signed() {
-    for name in ["x-amz-copy-source", "x-amz-tagging", "x-amz-acl", "x-amz-meta-a", "x-amz-content-sha256"] {
+    let without = SIGNED.replace("x-amz-content-sha256;", "");
+    assert_eq!(check_request("/b/k", &[("authorization", &without)]), Err(403));
+    for name in ["x-amz-copy-source", "x-amz-tagging", "x-amz-acl", "x-amz-meta-a"] {
         assert_eq!(check_request("/b/k", &[("authorization", SIGNED), (name, "v")]), Err(403), "{name}");
         assert_eq!(check_request(&presigned("", ""), &[(name, "v")]), Err(403), "{name}");
     }
@@ -88,15 +107,59 @@ fn presigned_urls_are_checked_in_all_parts() {
 
 #[test]
 fn payload_types_are_known_or_refused() {
-    let all = SIGNED.replace("x-amz-date", "x-amz-content-sha256;x-amz-date");
-    let with = |value: &str| check_request("/b/k", &[("authorization", &all), ("x-amz-content-sha256", value)]);
+    let with = |value: &str| check_request("/b/k", &[("authorization", SIGNED), ("x-amz-content-sha256", value)]);
     assert_eq!(with("STREAMING-UNSIGNED-PAYLOAD-TRAILER"), Ok(framed(Some(Framing::Unsigned))));
     assert_eq!(with("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"), Ok(framed(Some(Framing::Signed))));
     assert_eq!(with("UNSIGNED-PAYLOAD"), Ok(framed(None)));
-    for value in ["", "required", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD"] {
-        assert_eq!(with(value), Err(403), "{value}");
+    for value in ["", "required", "STREAMING-UNSIGNED-PAYLOAD"] {
+        assert_eq!(with(value), Err(400), "{value}");
     }
-    assert_eq!(check_request("/b/k", &[("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")]), Err(403));
+    assert_eq!(with("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"), Err(501));
+}
+
+#[test]
+fn nobody_may_send_unsigned_chunks_that_say_what_they_are() {
+    let nobody = |headers: &[(&'static str, &str)]| check_request("/b/k", headers);
+    let unsigned = ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+    let (length, trailer) = (("x-amz-decoded-content-length", "7"), ("x-amz-trailer", "x-amz-checksum-crc32"));
+    let checked = nobody(&[unsigned, length, trailer, ("content-length", "99")]).unwrap();
+    assert_eq!((checked.framing, &checked.hoisted[CONTENT_LENGTH]), (Some(Framing::Anonymous), &"7".parse().unwrap()));
+    assert_eq!(nobody(&[unsigned, trailer]), Err(411));
+    assert_eq!(nobody(&[unsigned, length]), Err(400));
+    for kind in ["STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"] {
+        assert_eq!(nobody(&[("x-amz-content-sha256", kind), length, trailer]), Err(400), "{kind}");
+    }
+}
+
+#[test]
+fn the_time_of_a_signature_is_in_one_of_two_headers() {
+    let signed = SIGNED.replace("host;", "date;host;").replace(";x-amz-date", "");
+    let request = |signed: &str, times: &[(&'static str, &str)]| {
+        let needed = [("authorization", signed), ("x-amz-content-sha256", "UNSIGNED-PAYLOAD")];
+        check_exactly("/b/k", &[times, &needed].concat()).map(|checked| checked.hoisted.get("x-amz-date").cloned())
+    };
+    for date in [DAY, "Wed, 01 Jan 2020 00:00:00 GMT"] {
+        assert_eq!(request(&signed, &[("date", date)]).unwrap().unwrap(), DAY, "{date}");
+    }
+    assert_eq!(request(SIGNED, &[("x-amz-date", DAY), ("date", "never")]).unwrap(), None);
+    for (signed, times) in [
+        (&*signed, &[][..]),
+        (&signed, &[("date", "never")]),
+        (SIGNED, &[("date", DAY)]),
+        (SIGNED, &[("x-amz-date", "20200101"), ("date", DAY)]),
+        (SIGNED, &[("x-amz-date", "20201301T000000Z")]),
+    ] {
+        let error = request(signed, times).unwrap_err();
+        assert_eq!(error.code().as_str(), "AccessDenied", "{times:?}");
+        assert!(error.message().unwrap().contains("a valid Date or x-amz-date header"), "{times:?}");
+    }
+    assert!(request(&signed, &[("date", DAY), ("date", DAY)]).is_err());
+    assert!(
+        request(&signed, &[("date", "Thu, 02 Jan 2020 00:00:00 GMT")]).is_err(),
+        "a day that is not the credential's"
+    );
+    let error = check_exactly("/b/k", &[("authorization", SIGNED), ("x-amz-date", DAY)]).unwrap_err();
+    assert_eq!(error.message(), Some("Missing required header for this request: x-amz-content-sha256"));
 }
 
 #[test]
@@ -141,7 +204,7 @@ fn checksums_that_nobody_compares_are_refused() {
         "x-amz-checksum-sha1024;x-amz-checksum-xxhash3;x-amz-checksum-crc32;x-amz-checksum-mode;x-amz-date",
     );
     for (name, expected) in [
-        ("x-amz-checksum-sha1024", Some(501)),
+        ("x-amz-checksum-sha1024", Some(400)),
         ("x-amz-checksum-xxhash3", None),
         ("x-amz-checksum-crc32", None),
         ("x-amz-checksum-mode", None),
@@ -194,6 +257,7 @@ fn a_form_is_one_for_all_and_makes_an_object_only() {
     for query in ["acl", "delete", "uploadId=1", "select&select-type=2"] {
         assert_eq!(post(&format!("/b/k?{query}"), kind, &[]), Err(501), "{query}");
     }
-    assert_eq!(post("/b", kind, &[("authorization", SIGNED), ("x-amz-date", "d")]), Err(400));
+    let signed = with_defaults(&[("authorization", SIGNED)]);
+    assert_eq!(post("/b", kind, &signed), Err(400));
     assert_eq!(post("/b?AWSAccessKeyId=k&Signature=s&Expires=1", kind, &[]), Err(400));
 }

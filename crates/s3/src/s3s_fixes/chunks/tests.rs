@@ -46,6 +46,27 @@ async fn unsigned_chunks_are_cut_as_their_bytes_arrive() {
 }
 
 #[tokio::test]
+async fn chunks_that_nobody_signed_are_decoded() {
+    let text = "1a\r\nabcdefghijklmnopqrstuvwxyz\r\n2\r\n01\r\n0\r\n";
+    let trailers = |text: &str| trailer(text.as_bytes()).map(|headers| headers.len());
+    for behind in ["x-amz-checksum-crc32:AAAAAA==\r\n\r\n", "x-amz-checksum-crc32: AAAAAA==\r\n", "\r\n", ""] {
+        for step in 1..text.len() + 1 {
+            let out = pass(Framing::Anonymous, &format!("{text}{behind}"), step).await;
+            assert_eq!(out.as_deref(), Ok("abcdefghijklmnopqrstuvwxyz01"), "step {step}");
+        }
+        assert_eq!(trailers(behind), Some(usize::from(behind.len() > 2)), "{behind:?}");
+    }
+    assert_eq!(trailers("a:b\r\na:c\r\n\r\n"), Some(2));
+    for wrong in ["a", "a\r\n\r\n", "a b:c\r\n", "a:\u{1}\r\n", "a:b\r\n\r\nPUT / HTTP/1.1\r\n"] {
+        assert_eq!(trailers(wrong), None, "{wrong:?}");
+        let out = pass(Framing::Anonymous, &format!("{text}{wrong}"), 7).await;
+        assert_eq!(out, Err(BodyError::Trailers), "{wrong:?}");
+    }
+    let long = format!("{text}a:{}\r\n\r\n", "b".repeat(TRAILER_BYTES_MAX));
+    assert_eq!(pass(Framing::Anonymous, &long, 100).await, Err(BodyError::Trailers));
+}
+
+#[tokio::test]
 async fn signed_chunks_go_on_unchanged() {
     let text = format!("{}abc\r\n{}\r\n", signed("3"), signed("0"));
     for step in 1..text.len() + 1 {
@@ -59,7 +80,9 @@ async fn a_body_without_its_final_chunk_is_incomplete_wherever_it_ends() {
     for length in 0..text.len() {
         assert_eq!(pass(Framing::Signed, &text[..length], 7).await, Err(BodyError::Incomplete), "{length}");
     }
-    assert_eq!(pass(Framing::Unsigned, "3\r\nabc\r\n0", 7).await, Err(BodyError::Incomplete));
+    for framing in [Framing::Unsigned, Framing::Anonymous] {
+        assert_eq!(pass(framing, "3\r\nabc\r\n0", 7).await, Err(BodyError::Incomplete));
+    }
 }
 
 #[tokio::test]

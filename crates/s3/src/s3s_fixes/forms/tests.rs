@@ -39,7 +39,7 @@ async fn fields_that_would_be_dropped_are_refused_however_the_form_is_cut() {
         ]);
         assert_eq!(watched(&known, size).await, Ok(known), "{size}");
         for (unknown, error) in [
-            ("tagging", BodyError::FormField),
+            ("tagging", BodyError::Document),
             ("x-amz-checksum-sha1024", BodyError::FormField),
             ("x-amz-server-side-encryption-customer-key", BodyError::FormField),
             ("acl", BodyError::FormAcl),
@@ -48,6 +48,11 @@ async fn fields_that_would_be_dropped_are_refused_however_the_form_is_cut() {
             let fields = [("key", "k"), ("x-amz-meta-a", "name=\"file\""), (unknown, "v"), ("file", "data")];
             assert_eq!(watched(&form(&fields), size).await, Err(error), "{size} {unknown}");
         }
+        let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+        let tagged = form(&[("key", "k"), ("tagging", tags), ("file", "data")]);
+        assert_eq!(watched(&tagged, size).await, Ok(tagged), "{size}");
+        let twice = form(&[("key", "k"), ("x-amz-tagging", "a=b"), ("tagging", tags), ("file", "data")]);
+        assert_eq!(watched(&twice, size).await, Err(BodyError::Form), "{size}");
         let behind = form(&[("key", "k"), ("file", "data"), ("acl", "v")]);
         assert_eq!(watched(&behind, size).await, Ok(behind), "{size}");
     }
