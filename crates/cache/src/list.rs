@@ -18,13 +18,13 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::home::lost::not_all_at_home;
-use crate::list::homes::FoundRecord;
+use crate::list::homes::{FoundRecord, RECORDS_MAX};
 use crate::list::positions::{Change, PageStart, Position};
 use crate::worker::Worker;
 use crate::{ListObjects, ListedObject, ObjectPage, Result};
 
 /// The most catalog records in one region of a listing.
-const REGION_RECORDS: usize = 1000;
+const REGION_RECORDS: usize = RECORDS_MAX;
 
 /// Catalog records that are read first below a common prefix. They usually show whether it exists.
 const GROUP_RECORDS: usize = 4;

@@ -146,6 +146,7 @@ impl HomeCatalog {
         let others = own.others();
         let is_elsewhere = |scope| matches!(scope, Scope::Path(hash) if others.has_hash(hash));
         inner.replace_values(HashMap::new(), ALL_KEYS, is_elsewhere).await;
+        inner.drop_stale_copies(&own).await?;
         inner.take(&own).await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
@@ -256,7 +257,7 @@ impl Inner {
     }
 
     async fn take(&self, slots: &SlotSet) -> Result<()> {
-        // Before the slots are taken: a later try, or a start, would not know that the copies are of another time.
+        // Before the slots are taken: a later try, or a start, would take them for slots that were here all the time.
         let mut others = slots.clone();
         others.take_off(&tried(&self.env, || self.own()).await?);
         self.drop_copies(&others).await?;
@@ -313,8 +314,21 @@ impl Inner {
         Ok(())
     }
 
-    /// Other workers may have changed the objects of these slots since they were at home here.
-    async fn drop_copies(&self, slots: &SlotSet) -> Result<()> {
+    /// An earlier life may have dropped copies of these slots from memory alone.
+    async fn drop_stale_copies(&self, slots: &SlotSet) -> Result<()> {
+        let key = layout::stale_copies_key(&self.worker);
+        if tried(&self.env, || self.engine.get(&key)).await?.is_none() {
+            return Ok(());
+        }
+        match self.drop_copies(slots).await? {
+            true => self.stream.commit(vec![ValueWrite { key, value: None }]).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Other workers may have changed the objects of these slots since they were at home here. `false`: the copies are
+    /// dropped from memory alone, because the disks take no writes. The engine knows that then, for the next start.
+    async fn drop_copies(&self, slots: &SlotSet) -> Result<bool> {
         let mut copies = Vec::new();
         self.store.for_each_object(&mut |key, _, is_pinned| {
             if !is_pinned && matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash)) {
@@ -322,10 +336,19 @@ impl Inner {
             }
         });
         copies.sort_unstable();
+        let mut is_for_good = true;
         for forget in copies.chunks(LOADED_VALUES) {
-            self.store.commit(Commit { forget: forget.to_vec(), ..Commit::default() }, Durability::Fsync).await?;
+            let mut commit = Commit { forget: forget.to_vec(), ..Commit::default() };
+            let Err(error) = self.store.commit_or_keep(&mut commit, Durability::Fsync).await else { continue };
+            if is_for_good {
+                tracing::warn!(%error, "outdated copies are dropped from memory alone");
+                let (key, value) = (layout::stale_copies_key(&self.worker), Some(Bytes::new()));
+                self.stream.commit(vec![ValueWrite { key, value }]).await?;
+            }
+            is_for_good = false;
+            self.store.commit_in_memory(commit).await;
         }
-        Ok(())
+        Ok(is_for_good)
     }
 
     /// Makes the store show the shared records as the engine has them now: all of one state.

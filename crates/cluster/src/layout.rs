@@ -6,6 +6,7 @@
 //! | `generations` | where the next block of generations begins: see `generations.rs` |
 //! | `worker/{worker}` | [`WorkerRecord`](crate::worker_record::WorkerRecord): the lease of a worker, written with each of its transactions |
 //! | `member/{worker}` | [`MemberRecord`](crate::member_record::MemberRecord): where a worker is reached, written when it starts |
+//! | `stale-copies/{worker}` | there while the worker's disks may hold clean copies that are outdated |
 //! | `slot/{slot, five digits}` | [`SlotRecord`](crate::slot_record::SlotRecord): the home of a slot |
 //! | `catalog/{slot, five digits}/{key}` | a record of a path: see [`forebay_catalog::records`] |
 //! | `own/{worker}/{key}` | a record that is of one worker alone |
@@ -62,6 +63,10 @@ pub(crate) fn member_key(worker: &WorkerId) -> Bytes {
 
 pub(crate) fn parse_member_key(key: &[u8]) -> Option<WorkerId> {
     WorkerId::new(std::str::from_utf8(key).ok()?.strip_prefix("member/")?).ok()
+}
+
+pub(crate) fn stale_copies_key(worker: &WorkerId) -> Bytes {
+    format!("stale-copies/{worker}").into()
 }
 
 pub(crate) fn slot_key(slot: Slot) -> Bytes {

@@ -2,14 +2,20 @@
 //!
 //! It is passed on as the client has sent it, so the other worker checks its signature itself.
 
+use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures::TryStreamExt;
 use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, Request, Response};
-use hyper::body::Incoming;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 
 use crate::client::Peers;
 use crate::message::{FORWARD, KIND, PeerBody, strip, text, value};
+use crate::question::timed;
 use crate::server::is_refused;
 use crate::{Error, Result};
 
@@ -32,6 +38,9 @@ const OF_CONNECTION: [(HeaderName, HeaderName); 7] = [
     (UPGRADE, HeaderName::from_static("forebay-peer-upgrade")),
 ];
 
+/// Between two pieces of an answer: the home may wait for a slow under store.
+const PIECE_MAX: Duration = Duration::from_secs(120);
+
 /// How a client has reached the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
@@ -53,7 +62,7 @@ impl Peers {
         worker: &str,
         mut request: Request<PeerBody>,
         origin: &Origin,
-    ) -> Result<Response<Incoming>> {
+    ) -> Result<Response<PeerBody>> {
         pack(&mut request, origin);
         let mut answer = self.send(worker, request).await?;
         if is_refused(&answer) {
@@ -64,7 +73,10 @@ impl Peers {
         for (name, _) in &OF_CONNECTION {
             answer.headers_mut().remove(name);
         }
-        Ok(answer)
+        let (parts, body) = answer.into_parts();
+        let pieces = timed(Arc::clone(&self.clock), worker, body, PIECE_MAX);
+        let body = StreamBody::new(pieces.map_err(io::Error::other).map_ok(Frame::data));
+        Ok(Response::from_parts(parts, BodyExt::boxed_unsync(body)))
     }
 }
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::chain;
 use crate::message::PeerBody;
 
-/// Between two pieces of a body.
+/// Between two pieces of a message.
 const PIECE_MAX: Duration = Duration::from_secs(10);
 
 /// Of a frame: a thousand records of long keys have some megabytes.
@@ -153,7 +153,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
     from: &str,
     body: Incoming,
 ) -> Result<(T, ByteStream)> {
-    let mut pieces = timed(Arc::clone(clock), from, body);
+    let mut pieces = timed(Arc::clone(clock), from, body, PIECE_MAX);
     let mut read = BytesMut::new();
     let mut need = async |bytes: usize, read: &mut BytesMut| {
         while read.len() < bytes {
@@ -176,8 +176,8 @@ pub(crate) async fn read<T: DeserializeOwned>(
     Ok((value, futures::stream::iter(first).chain(pieces).boxed()))
 }
 
-/// A body whose pieces come in time.
-pub(crate) fn timed(clock: Arc<dyn Clock>, from: &str, body: Incoming) -> ByteStream {
+/// A body whose next piece always comes within `longest`.
+pub(crate) fn timed(clock: Arc<dyn Clock>, from: &str, body: Incoming, longest: Duration) -> ByteStream {
     let from = from.to_owned();
     let pieces = futures::stream::try_unfold(BodyStream::new(body), move |mut body| {
         let (clock, from) = (Arc::clone(&clock), from.clone());
@@ -186,7 +186,7 @@ pub(crate) fn timed(clock: Arc<dyn Clock>, from: &str, body: Incoming) -> ByteSt
                 let next = tokio::select! {
                     biased;
                     next = body.next() => next,
-                    () = clock.sleep(PIECE_MAX) => return Err(unavailable(format!("worker {from} sends no more"))),
+                    () = clock.sleep(longest) => return Err(unavailable(format!("worker {from} sends no more"))),
                 };
                 match next.map(|frame| frame.map(Frame::into_data)) {
                     None => return Ok(None),

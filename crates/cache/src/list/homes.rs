@@ -11,7 +11,10 @@ use crate::home::lost::not_all_at_home;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, OtherWorkers, Result};
 
-/// Catalog keys with `from <= key < to`, the first `limit` of them.
+/// The most records that one question brings.
+pub(crate) const RECORDS_MAX: usize = 1000;
+
+/// Catalog keys with `from <= key < to`, the first `limit` of them: 1,000 at most.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordRange {
     pub from: Vec<u8>,
@@ -60,7 +63,7 @@ impl Worker {
         let Some(slots) = self.catalog.slots() else {
             return Err(Error::new(ErrorKind::Unavailable, "this worker is in no cluster"));
         };
-        let limit = range.limit as usize;
+        let limit = (range.limit as usize).min(RECORDS_MAX);
         let found = self.catalog.scan(&range.from, &range.to, limit).await?;
         let end = found.last().filter(|_| found.len() >= limit).map(|(key, _)| key.to_vec());
         let is_here = |key: &[u8]| matches!(records::scope(key), Scope::Path(hash) if slots.has_hash(hash));

@@ -4,12 +4,12 @@ use forebay_catalog::records::{self, PartRecord, UploadRecord};
 use forebay_types::BucketName;
 
 use super::assemble::part_info;
-use crate::list::homes::FoundRecord;
+use crate::list::homes::{FoundRecord, RECORDS_MAX};
 use crate::worker::Worker;
 use crate::{ListUploads, ListedPart, ListedUpload, PartPage, Result, UploadPage, UploadRef};
 
 /// Records read from the catalog at once.
-const SCAN_RECORDS: usize = 1000;
+const SCAN_RECORDS: usize = RECORDS_MAX;
 
 impl Worker {
     /// Parts with numbers above `after`, in order.

@@ -302,16 +302,25 @@ async fn with_a_copy_of_another_time(disk: &MemoryDisk, engine: &Arc<dyn Engine>
     (catalog, store, slots)
 }
 
+/// Where the disks take no writes, copies are dropped from memory alone. They come back with the next start, which must
+/// drop them again: the slots are its own by then.
 #[tokio::test]
-async fn slots_are_not_taken_before_their_copies_are_gone_for_good() {
+async fn copies_that_the_disks_could_not_forget_are_dropped_at_the_next_start() {
     let (disk, engine) = (MemoryDisk::default(), memory());
     let (catalog, store, slots) = with_a_copy_of_another_time(&disk, &engine).await;
-    disk.fail_syncs(1);
-    assert!(catalog.take(&slots).await.is_err());
+    let (key, mark) = (records::object_key(&path()), layout::stale_copies_key(&settings().worker));
+    disk.fail_writes(Some(std::io::ErrorKind::Other));
+    catalog.take(&slots).await.unwrap();
+    disk.fail_writes(None);
+    assert!(store.peek(&key).is_none());
+    assert!(engine.get(&mark).await.unwrap().is_some());
     drop((catalog, store));
-    // The next start does not find them at home here, and takes them as any others.
-    let (_catalog, store) = open(&disk, &engine).await;
-    assert!(store.peek(&records::object_key(&path())).is_none());
+    assert!(open_store(&disk).await.peek(&key).is_some());
+    for _ in 0..2 {
+        let (_catalog, store) = open(&disk, &engine).await;
+        assert!(store.peek(&key).is_none());
+        assert!(engine.get(&mark).await.unwrap().is_none());
+    }
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ async fn store() -> Store {
 async fn open(etcd: &Etcd, worker: &str, is_alone: bool) -> HomeCatalog {
     let engine: Arc<dyn Engine> = Arc::new(etcd.engine());
     let worker = WorkerId::new(worker).expect("a plain name");
-    let settings = HomeSettings { worker, is_alone, cluster: CLUSTER };
+    let settings = HomeSettings { worker, is_alone, cluster: CLUSTER, addresses: None };
     HomeCatalog::open(Env::real(), store().await, engine, settings).await.expect("etcd answers")
 }
 
@@ -52,7 +52,7 @@ async fn share(catalogs: &[&HomeCatalog]) {
         let mut moved = 0;
         for catalog in catalogs {
             let count = catalog.slot_count();
-            let moves = catalog.look(|workers| Placement::of(count, workers)).await.expect("etcd answers");
+            let moves = catalog.look(|workers| Placement::of(count, workers)).await.expect("etcd answers").moves;
             catalog.release(&moves.release).await.expect("etcd answers");
             catalog.take(&moves.take).await.expect("they are free");
             moved += moves.release.iter().count() + moves.take.iter().count();
@@ -127,7 +127,7 @@ async fn a_home_over_etcd_keeps_the_promises_of_a_catalog() {
         let settings = forebay_etcd::EtcdSettings { prefix: format!("run-{}", number.get()), ..etcd.settings() };
         let engine: Arc<dyn Engine> = Arc::new(crate::servers::engine(&settings));
         let worker = WorkerId::new("w1").expect("a plain name");
-        let settings = HomeSettings { worker, is_alone: true, cluster: CLUSTER };
+        let settings = HomeSettings { worker, is_alone: true, cluster: CLUSTER, addresses: None };
         let catalog = HomeCatalog::open(Env::real(), store().await, engine, settings).await.expect("etcd answers");
         Arc::new(catalog) as Arc<dyn Catalog>
     })
