@@ -1,6 +1,7 @@
 //! The object cache: path policies, puts and gets, listing, multipart uploads, the memory tier, the read cache,
 //! persistence and eviction. It knows nothing of S3's protocol and nothing of disks.
 
+mod anywhere;
 mod buckets;
 mod conditions;
 mod copies;
@@ -42,8 +43,8 @@ pub use error::{Error, ErrorKind, LostPart, Result};
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
-pub use list::homes::{HomeRecords, RecordRange};
 pub use open::Parts;
+pub use others::home_records::{HomeRecords, RecordRange};
 pub use others::{HeldBytes, OtherWorkers};
 
 pub use policies::{PolicyVersion, ReplacedRules};
@@ -54,7 +55,7 @@ pub use settings::{Mount, Mounts, Settings};
 pub use write::passing::PassingChange;
 pub use write::receive::BodyDigests;
 
-use others::OtherHome;
+use anywhere::OtherHome;
 use worker::Worker;
 
 /// Runs work that must not stay half done when the caller goes away: a client that disconnects drops the future of its

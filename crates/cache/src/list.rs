@@ -18,8 +18,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::home::lost::not_all_at_home;
-use crate::list::homes::{FoundRecord, RECORDS_MAX};
+use crate::list::homes::FoundRecord;
 use crate::list::positions::{Change, PageStart, Position};
+use crate::others::home_records::RECORDS_MAX;
 use crate::worker::Worker;
 use crate::{ListObjects, ListedObject, ObjectPage, Result};
 

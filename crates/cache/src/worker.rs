@@ -18,12 +18,13 @@ use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::metadata::{Annex, decode_info};
 use crate::metrics::Metrics;
+use crate::others::OtherWorkers;
 use crate::policies::Policies;
 use crate::read::fetches::Fetches;
 use crate::read::memory_tier::{MemoryObject, MemoryTier};
 use crate::read::read_ahead::ReadAhead;
 use crate::space::Space;
-use crate::{Error, ErrorKind, OtherWorkers, Result, Settings};
+use crate::{Error, ErrorKind, Result, Settings};
 
 /// A lookup in the catalog and then in the store can hit a commit between the two, and the retry can hit the next
 /// commit. It does not do so this often.

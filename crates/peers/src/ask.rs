@@ -75,7 +75,7 @@ impl OtherWorkers for Peers {
 
     async fn delete(&self, worker: &str, path: &ObjectPath, conditions: &Conditions) -> Result<()> {
         let question = Question::Delete { path: path.clone(), conditions: conditions.clone() };
-        Ok(self.ask(worker, question, None).await?.0)
+        self.ask::<()>(worker, question, None).await.map(|_| ())
     }
 
     async fn get(&self, worker: &str, request: GetObject) -> Result<ObjectBody> {

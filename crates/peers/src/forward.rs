@@ -14,9 +14,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
 use crate::client::Peers;
-use crate::message::{FORWARD, KIND, PeerBody, strip, text, value};
+use crate::message::{FORWARD, KIND, PeerBody, is_refused, strip, text, value};
 use crate::question::timed;
-use crate::server::is_refused;
 use crate::{Error, Result};
 
 const CLIENT_IP: HeaderName = HeaderName::from_static("forebay-peer-client-ip");

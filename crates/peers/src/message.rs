@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
 
@@ -17,6 +17,9 @@ pub(crate) const TO: HeaderName = HeaderName::from_static("forebay-peer-to");
 /// The worker that sends it, for logs.
 pub(crate) const FROM: HeaderName = HeaderName::from_static("forebay-peer-from");
 
+/// The message was not for this worker, or is not understood. Nothing was done.
+const REFUSED: HeaderName = HeaderName::from_static("forebay-peer-refused");
+
 /// All headers of messages begin with it. Headers of clients that do are not passed on.
 const PREFIX: &str = "forebay-peer-";
 
@@ -24,7 +27,7 @@ const PREFIX: &str = "forebay-peer-";
 pub(crate) const ASK: &str = "ask";
 pub(crate) const FORWARD: &str = "forward";
 
-pub(crate) fn empty() -> PeerBody {
+fn empty() -> PeerBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
@@ -44,4 +47,13 @@ pub(crate) fn value(text: &str) -> HeaderValue {
 
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
+}
+
+pub(crate) fn refused() -> Response<PeerBody> {
+    let answer = Response::builder().status(StatusCode::MISDIRECTED_REQUEST).header(REFUSED, value("1"));
+    answer.body(empty()).expect("a status is an answer")
+}
+
+pub(crate) fn is_refused<B>(answer: &Response<B>) -> bool {
+    answer.headers().contains_key(REFUSED)
 }

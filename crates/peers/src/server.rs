@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_env::Env;
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -21,7 +21,7 @@ use crate::connect;
 use crate::error::chain;
 use crate::forward::{self, Origin};
 use crate::identity::{self, Identity};
-use crate::message::{ASK, FORWARD, FROM, KIND, PeerBody, TO, empty, text, value};
+use crate::message::{ASK, FORWARD, FROM, KIND, PeerBody, TO, refused, text};
 
 /// Connections that have not proved the key yet. Others wait to be accepted.
 const STRANGERS_MAX: usize = 64;
@@ -34,9 +34,6 @@ const IDLE_MAX: Duration = Duration::from_secs(180);
 
 /// After a failed accept, which may come from a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The message was not for this worker, or is not understood. Nothing was done.
-const REFUSED: HeaderName = HeaderName::from_static("forebay-peer-refused");
 
 /// What answers requests of clients.
 #[async_trait]
@@ -157,13 +154,4 @@ impl PeerServer {
             Some(_) | None => Ok(refused()),
         }
     }
-}
-
-fn refused() -> Response<PeerBody> {
-    let answer = Response::builder().status(StatusCode::MISDIRECTED_REQUEST).header(REFUSED, value("1"));
-    answer.body(empty()).expect("a status is an answer")
-}
-
-pub(crate) fn is_refused<B>(answer: &Response<B>) -> bool {
-    answer.headers().contains_key(REFUSED)
 }

@@ -3,18 +3,14 @@
 //! A request is passed on before anything else is looked at. The home checks its signature, logs it and answers it.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use forebay_cache::{Error, ErrorKind};
 use forebay_env::Requester;
 use forebay_types::ObjectPath;
 use http::header::{DATE, EXPECT};
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use s3s::Body;
 use tracing::Span;
@@ -23,6 +19,7 @@ use crate::connection::{Connection, Tls};
 use crate::context::RequestContext;
 use crate::convert;
 use crate::error::from_cache;
+use crate::homes::{Client, ForwardBody, Home, Homes};
 use crate::metrics::Sending;
 use crate::record::{Record, path_of};
 use crate::s3s_fixes::answer;
@@ -30,47 +27,8 @@ use crate::server::date::date;
 use crate::service::{S3Service, SentBody, Watched};
 use crate::shares::Place;
 
-/// A body on its way between two workers.
-pub type ForwardBody = UnsyncBoxBody<Bytes, io::Error>;
-
 /// What metrics call a request that is passed on, instead of its operation.
 const OPERATION: &str = "Forwarded";
-
-/// How a client has reached the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Client {
-    pub ip: Option<IpAddr>,
-    pub is_encrypted: bool,
-    /// Version of TLS and cipher suite, as OpenSSL names them.
-    pub tls: Option<(String, String)>,
-}
-
-/// The worker that answers for a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Home {
-    /// This one, or nobody at the moment. Then this one refuses, with an error that is worth a retry.
-    Here,
-    At(Arc<str>),
-}
-
-/// The other workers of the cluster, as the S3 endpoint knows them.
-#[async_trait]
-pub trait Homes: Send + Sync + 'static {
-    /// Known without asking anybody. Where it is outdated, the other worker refuses the request.
-    fn home(&self, path: &ObjectPath) -> Home;
-
-    /// Has a worker answer a request of a client, by its [`S3Service::forwarded`].
-    ///
-    /// # Errors
-    /// When the worker gives no answer. It may have done what was asked for.
-    async fn forward(
-        &self,
-        worker: &str,
-        path: &ObjectPath,
-        request: Request<ForwardBody>,
-        client: &Client,
-    ) -> io::Result<Response<ForwardBody>>;
-}
 
 impl Client {
     fn of(connection: &Connection) -> Self {

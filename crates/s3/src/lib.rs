@@ -16,6 +16,7 @@ mod forward;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod homes;
 mod host;
 mod incoming;
 mod lenient;
@@ -36,6 +37,6 @@ mod short_path;
 mod token;
 mod trace;
 
-pub use forward::{Client, ForwardBody, Home, Homes};
+pub use homes::{Client, ForwardBody, Home, Homes};
 pub use service::S3Service;
 pub use settings::S3Settings;

@@ -30,7 +30,7 @@ use crate::authorize::{Authentication, Authorization};
 use crate::buffers::Buffers;
 use crate::connection::Connection;
 use crate::context::RequestContext;
-use crate::forward::Homes;
+use crate::homes::Homes;
 use crate::host::Domain;
 use crate::lenient::Routes;
 use crate::metrics::{Metrics, Sending};
@@ -80,7 +80,6 @@ pub(crate) struct Inner {
 impl S3Service {
     /// Wires the protocol to the cache and registers the metrics. `logs` are told of every request. With `homes`,
     /// requests for an object are passed on to the worker that answers for it.
-    #[expect(clippy::too_many_arguments, reason = "each is a part of the process, named once")]
     pub fn new(
         cache: Cache,
         users: Users,

@@ -5,41 +5,12 @@ use forebay_catalog::records::{self, ObjectRecord, Scope};
 use forebay_catalog::{SlotSet, Versioned};
 use forebay_types::ChecksumNames;
 use futures::future::join_all;
-use serde::{Deserialize, Serialize};
 
 use crate::home::lost::not_all_at_home;
+use crate::others::OtherWorkers;
+use crate::others::home_records::{HomeRecord, HomeRecords, RECORDS_MAX, RecordRange};
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, OtherWorkers, Result};
-
-/// The most records that one question brings.
-pub(crate) const RECORDS_MAX: usize = 1000;
-
-/// Catalog keys with `from <= key < to`, the first `limit` of them: 1,000 at most.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordRange {
-    pub from: Vec<u8>,
-    pub to: Vec<u8>,
-    pub limit: u32,
-}
-
-/// What one worker has of a range.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HomeRecords {
-    /// All slots that are at home there.
-    slots: SlotSet,
-    /// In order; all are in these slots.
-    records: Vec<HomeRecord>,
-    /// The last key that was looked at, if there may be more behind it.
-    end: Option<Vec<u8>>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct HomeRecord {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    /// Of an object. Its home knows them.
-    checksums: Option<ChecksumNames>,
-}
+use crate::{Error, ErrorKind, Result};
 
 /// Records of all homes.
 #[derive(Default)]

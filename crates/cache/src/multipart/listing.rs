@@ -4,7 +4,8 @@ use forebay_catalog::records::{self, PartRecord, UploadRecord};
 use forebay_types::BucketName;
 
 use super::assemble::part_info;
-use crate::list::homes::{FoundRecord, RECORDS_MAX};
+use crate::list::homes::FoundRecord;
+use crate::others::home_records::RECORDS_MAX;
 use crate::worker::Worker;
 use crate::{ListUploads, ListedPart, ListedUpload, PartPage, Result, UploadPage, UploadRef};
 

@@ -1,0 +1,50 @@
+//! Requests for objects whose home is another worker.
+
+use std::sync::Arc;
+
+use forebay_types::{ObjectPath, Tags};
+
+use crate::others::OtherWorkers;
+use crate::worker::Worker;
+use crate::{GetObject, ObjectBody, ObjectHead, Result};
+
+/// The worker that is the home of a path.
+pub(crate) struct OtherHome {
+    pub(crate) others: Arc<dyn OtherWorkers>,
+    pub(crate) worker: String,
+}
+
+impl Worker {
+    /// Whether this worker is the home of a path.
+    pub(crate) fn is_at_home(&self, path: &ObjectPath) -> bool {
+        self.others.is_none() || self.catalog.slots().is_none_or(|slots| slots.has_path(path))
+    }
+
+    /// `None` when the home is this worker, or nobody: it refuses requests for the path then.
+    pub(crate) fn other_home(&self, path: &ObjectPath) -> Option<OtherHome> {
+        let others = self.others.as_ref().filter(|_| !self.is_at_home(path))?;
+        Some(OtherHome { worker: others.home(path)?, others: Arc::clone(others) })
+    }
+
+    /// Reads an object wherever its home is.
+    pub(crate) async fn get_anywhere(self: &Arc<Self>, request: GetObject) -> Result<ObjectBody> {
+        match self.other_home(&request.path) {
+            Some(OtherHome { others, worker }) => others.get(&worker, request).await,
+            None => self.get(request).await,
+        }
+    }
+
+    pub(crate) async fn head_anywhere(self: &Arc<Self>, request: GetObject) -> Result<ObjectHead> {
+        match self.other_home(&request.path) {
+            Some(OtherHome { others, worker }) => others.head(&worker, request).await,
+            None => self.head(request).await,
+        }
+    }
+
+    pub(crate) async fn tags_anywhere(&self, path: &ObjectPath) -> Result<Tags> {
+        match self.other_home(path) {
+            Some(OtherHome { others, worker }) => others.tags(&worker, path).await,
+            None => self.tags(path).await,
+        }
+    }
+}
