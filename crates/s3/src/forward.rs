@@ -53,7 +53,7 @@ impl S3Service {
     pub async fn forwarded(&self, request: Request<Incoming>, client: Client) -> io::Result<Response<ForwardBody>> {
         // The other worker shares its connections out among clients.
         let place = self.inner.forwarded.enter();
-        let answer = self.answer_here(request, &Arc::new(client.connection()), &place).await?;
+        let answer = self.answer(request, &Arc::new(client.connection()), &place, false).await?;
         Ok(answer.map(BodyExt::boxed_unsync))
     }
 

@@ -144,7 +144,7 @@ impl Server {
         let (service, connection) = (self.service.clone(), Arc::new(connection));
         let answer = service_fn(move |request| {
             let (service, connection, place) = (service.clone(), Arc::clone(&connection), Arc::clone(&place));
-            async move { service.answer(request, &connection, &place).await }
+            async move { service.answer(request, &connection, &place, true).await }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -139,25 +139,18 @@ impl S3Service {
         }
     }
 
-    /// Answers one request, or has another worker answer it. The error ends the connection.
+    /// Answers one request, or has another worker answer it if that is allowed. The error ends the connection.
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
         connection: &Arc<Connection>,
         place: &Arc<Place>,
+        may_pass_on: bool,
     ) -> io::Result<http::Response<SentBody>> {
-        match self.other_home(&request) {
-            None => self.answer_here(request, connection, place).await,
-            Some(home) => Ok(Box::pin(self.pass_on(request, home, connection, place)).await),
+        if may_pass_on && let Some(home) = self.other_home(&request) {
+            // In a box, so that all other requests do not move its state about.
+            return Ok(Box::pin(self.pass_on(request, home, connection, place)).await);
         }
-    }
-
-    pub(crate) async fn answer_here(
-        &self,
-        request: Request<Incoming>,
-        connection: &Arc<Connection>,
-        place: &Arc<Place>,
-    ) -> io::Result<http::Response<SentBody>> {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
         let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), connection.scheme));
