@@ -34,6 +34,10 @@ impl Missing {
         self.count.store(paths.len(), Ordering::Relaxed);
     }
 
+    pub(crate) fn has(&self, path: &ObjectPath) -> bool {
+        self.count() > 0 && self.paths.lock().contains(path)
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

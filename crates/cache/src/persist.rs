@@ -483,6 +483,10 @@ impl Worker {
         let object = match object {
             None if self.may_be_elsewhere(&record.holders) => {
                 self.home.copies.add(Self::store_key(path), path);
+                // No worker had them when they were looked for last. A new write need not wait for them.
+                if self.home.missing.has(path) {
+                    return Err(missing().into());
+                }
                 return Err(Failure::Elsewhere);
             }
             object => object.ok_or_else(missing)?,

@@ -48,16 +48,17 @@ struct Guest {
 
 impl Process {
     /// That of the current task.
-    pub(crate) fn present() -> Option<Self> {
+    pub fn present() -> Option<Self> {
         PRESENT.try_with(Self::clone).ok()
     }
 
-    /// Runs the first task of the process. All that it starts with [`crate::spawn`] belongs to the process, too. It
-    /// waits while the process is stopped; drop it before [`Process::kill`].
+    /// Runs work of the process: its first task, or what another process asked of it. All that the work starts with
+    /// [`crate::spawn`] belongs to the process, too. It waits while the process is stopped; drop it before
+    /// [`Process::kill`].
     pub async fn run<F: Future>(&self, work: F) -> F::Output {
         let number = self.number();
-        let mut work = std::pin::pin!(work);
-        std::future::poll_fn(|context| self.step(number, context, |context| work.as_mut().poll(context))).await
+        let mut work = Inside { process: self, work: Some(Box::pin(work)) };
+        std::future::poll_fn(|context| self.step(number, context, |context| work.poll(context))).await
     }
 
     /// As SIGSTOP does: no task of the process runs until [`Process::resume`].
@@ -143,6 +144,24 @@ impl Process {
             }
         }
         PRESENT.sync_scope(self.clone(), || poll(context))
+    }
+}
+
+/// Work that is dropped in the process that it belongs to.
+struct Inside<'a, F> {
+    process: &'a Process,
+    work: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future> Inside<'_, F> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
+        self.work.as_mut().map_or(Poll::Pending, |work| work.as_mut().poll(context))
+    }
+}
+
+impl<F> Drop for Inside<'_, F> {
+    fn drop(&mut self) {
+        PRESENT.sync_scope(self.process.clone(), || drop(self.work.take()));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,7 +10,7 @@ use forebay_cache::{
     ByteStream, Cache, Conditions, Error, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead,
     OtherWorkers, PutObject, RecordRange, Result, Written,
 };
-use forebay_env::Clock;
+use forebay_env::{Clock, Process};
 use forebay_types::{Generation, ObjectPath, Tags};
 use futures::StreamExt;
 use parking_lot::Mutex;
@@ -22,8 +21,8 @@ use crate::world::World;
 /// After so long a worker gives up waiting for another one.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between two looks whether a stopped process goes on.
-const STOPPED_PAUSE: Duration = Duration::from_millis(100);
+/// That share the workers of a run.
+const MACHINES: usize = 2;
 
 /// One request in so many gets no answer, and one answer in so many is cut off.
 const LOSS_RUNS: u64 = 10;
@@ -32,9 +31,9 @@ const LOSS_RUNS: u64 = 10;
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) cache: Cache,
-    /// Of its process.
+    /// What others ask of the worker is work of its process.
+    pub(crate) process: Process,
     pub(crate) ended: CancellationToken,
-    pub(crate) is_stopped: Arc<AtomicBool>,
 }
 
 /// Shared by clones; the machines of a run share the workers.
@@ -74,6 +73,10 @@ impl SimCopies {
     /// A body that comes slowly, and perhaps not to its end.
     fn sent(&self, stream: ByteStream, size: u64, peer: &Peer) -> ByteStream {
         let (world, ended) = (Arc::clone(&self.world), peer.ended.clone());
+        let read = futures::stream::unfold((stream, peer.process.clone()), |(mut stream, process)| async move {
+            let data = process.run(stream.next()).await?;
+            Some((data, (stream, process)))
+        });
         let slow = move |data| {
             let world = Arc::clone(&world);
             async move {
@@ -82,7 +85,7 @@ impl SimCopies {
             }
         };
         let pieces = if self.is_lossy() { self.world.below(2) as usize } else { usize::MAX };
-        let stream = stream.then(slow).take(pieces).take_until(ended.cancelled_owned());
+        let stream = read.then(slow).take(pieces).take_until(ended.cancelled_owned());
         // HTTP tells a body that is cut from a whole one.
         let whole = futures::stream::try_unfold((stream.boxed(), size), |(mut stream, left)| async move {
             match stream.next().await {
@@ -110,11 +113,7 @@ impl SimCopies {
             self.world.clock.sleep(TIMEOUT).await;
             return Err(unavailable("the simulated network has lost it"));
         }
-        let cache = peer.cache.clone();
-        let answer = async {
-            running(&self.world, &peer).await;
-            question(cache).await
-        };
+        let answer = peer.process.run(question(peer.cache.clone()));
         let answer = tokio::select! {
             biased;
             () = peer.ended.cancelled() => Err(unavailable("the worker has ended")),
@@ -124,16 +123,15 @@ impl SimCopies {
         Ok((peer, answer?))
     }
 
+    /// At the end of a run all machines are there, and the operator has removed the names that none of them has.
+    fn is_removed(&self, name: &str) -> bool {
+        let is_complete = self.peers.lock().len() == MACHINES;
+        self.world.is_calm() && is_complete && self.peer(name).is_none()
+    }
+
     fn peer(&self, name: &str) -> Option<Peer> {
         let peers = self.peers.lock();
         peers.values().find(|(other, _)| other == name).map(|(_, peer)| peer.clone())
-    }
-}
-
-/// A stopped process answers when it goes on.
-async fn running(world: &World, peer: &Peer) {
-    while peer.is_stopped.load(Ordering::Relaxed) {
-        world.clock.sleep(STOPPED_PAUSE).await;
     }
 }
 
@@ -144,6 +142,9 @@ fn unavailable(problem: &str) -> Error {
 #[async_trait]
 impl OtherWorkers for SimCopies {
     async fn open(&self, worker: &str, key: &Bytes, generation: Generation) -> Result<Option<HeldBytes>> {
+        if self.is_removed(worker) {
+            return Ok(None);
+        }
         let (peer, answer) = self.ask(worker, |cache| async move { cache.held(key, generation).await }).await?;
         let bytes = answer.as_ref().map(|held| held.size);
         self.world.note(format_args!("worker {worker} has {generation} of {}: {bytes:?}", key.escape_ascii()));

@@ -10,7 +10,8 @@ use futures::executor::block_on;
 
 use crate::disk::SimDisk;
 use crate::machine::{LIFE_MAX, Machine};
-use crate::plan::Change;
+use crate::plan::{Change, EngineKind};
+use crate::rules::Rules;
 
 /// Bytes that a disk reads or fails to read as a whole.
 const SECTOR: usize = 512;
@@ -106,6 +107,10 @@ impl Machine {
         self.world.lost.store(true, Ordering::Relaxed);
         if !has_closed {
             self.world.reverted.store(true, Ordering::Relaxed);
+            if self.config.engine == EngineKind::Embedded {
+                // Versions of the path policies that were only there.
+                *self.world.rules.lock() = Rules::default();
+            }
             // It may have been the only trace of a life.
             self.counter.store(0, Ordering::Relaxed);
         }

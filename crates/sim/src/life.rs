@@ -138,11 +138,9 @@ impl Machine {
             let stalled = Duration::from_millis(self.world.below(lasts_max));
             self.world.note(format_args!("stopped for {stalled:?}"));
             process.stop();
-            self.is_stopped.store(true, Ordering::Relaxed);
             self.root.stop();
             self.world.clock.sleep(stalled).await;
             self.world.note(format_args!("resumed"));
-            self.is_stopped.store(false, Ordering::Relaxed);
             process.resume();
         }
     }

@@ -55,8 +55,6 @@ pub(crate) struct Machine {
     pub(crate) root: SimRoot,
     pub(crate) engine: SimEngine,
     pub(crate) copies: SimCopies,
-    /// Whether the process that runs is stopped, as SIGSTOP does.
-    pub(crate) is_stopped: Arc<AtomicBool>,
     /// On the engine, of the process that runs.
     pub(crate) catalog: Mutex<Option<Arc<HomeCatalog>>>,
     /// Whether the process that runs has started, and works for clients.
@@ -101,7 +99,6 @@ impl Machine {
             has_closed: AtomicBool::new(false),
             engine,
             copies,
-            is_stopped: Arc::default(),
             root,
             catalog: Mutex::default(),
             is_serving: AtomicBool::new(false),
@@ -126,8 +123,8 @@ impl Machine {
             Ok(cache) => {
                 self.check_bytes(&cache);
                 if let Some(name) = name {
-                    let (ended, is_stopped) = (CancellationToken::new(), Arc::clone(&self.is_stopped));
-                    self.copies.join(name, Peer { cache: cache.clone(), ended, is_stopped });
+                    let process = Process::present().ok_or("a worker runs in a process")?;
+                    self.copies.join(name, Peer { cache: cache.clone(), process, ended: CancellationToken::new() });
                 }
                 Ok((cache, store))
             }
@@ -247,7 +244,6 @@ impl Machine {
         self.is_serving.store(false, Ordering::Relaxed);
         self.catalog.lock().take();
         self.copies.leave();
-        self.is_stopped.store(false, Ordering::Relaxed);
         self.engine.crash();
         ended
     }

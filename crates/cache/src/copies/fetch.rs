@@ -61,7 +61,7 @@ impl Worker {
         // A worker may have got another name.
         let more = others.workers().into_iter().filter(|worker| !workers.contains(worker)).collect::<Vec<_>>();
         workers.extend(more);
-        let (mut failed, mut asked) = (None, Vec::new());
+        let (mut failed, mut damaged, mut asked) = (None, Vec::new(), Vec::new());
         for worker in workers.iter().filter(|worker| Some(worker.as_str()) != own) {
             let error = match others.open(worker, key, wanted.generation).await {
                 Ok(Some(held)) => match self.keep_held(key, path, found.version, &wanted, held).await {
@@ -70,6 +70,11 @@ impl Worker {
                             self.found_bytes(key, path);
                         }
                         return Ok(Ended::Done);
+                    }
+                    // Its disks don't read them.
+                    Err(error) if error.kind == ErrorKind::Corrupt => {
+                        damaged.push(worker.as_str());
+                        continue;
                     }
                     Err(error) => error,
                 },
@@ -90,7 +95,10 @@ impl Worker {
             return Ok(Ended::Done);
         }
         self.lost_bytes(key, path);
-        Ok(Ended::Lost(format!("none of the workers that may have them has them: {}", asked.join(", "))))
+        Ok(Ended::Lost(match damaged.is_empty() {
+            true => format!("none of the workers that may have them has them: {}", asked.join(", ")),
+            false => format!("they are damaged at worker {}", damaged.join(", ")),
+        }))
     }
 
     /// Makes the bytes this worker's own. `false` when the record is not the one that wants them any more.
@@ -163,7 +171,7 @@ impl Worker {
 
     /// Whether another worker may have the bytes that a record names.
     pub(crate) fn may_be_elsewhere(&self, holders: &Holders) -> bool {
-        self.catalog.worker().is_some_and(|own| holders.has_others(own))
+        self.others.is_some() && self.catalog.worker().is_some_and(|own| holders.has_others(own))
     }
 
     /// Waits until the bytes that the record under `key` names are here.

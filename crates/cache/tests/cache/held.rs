@@ -30,6 +30,8 @@ enum Answer {
     From(Cache),
     /// With so few of the bytes.
     Cut(Cache, usize),
+    /// Its disks don't read them.
+    Damaged(Cache),
 }
 
 /// The other workers that live.
@@ -50,7 +52,7 @@ impl Others {
 
     fn cache(&self, worker: &str) -> forebay_cache::Result<Cache> {
         match self.workers.lock().get(worker) {
-            Some(Answer::From(cache) | Answer::Cut(cache, _)) => Ok(cache.clone()),
+            Some(Answer::From(cache) | Answer::Cut(cache, _) | Answer::Damaged(cache)) => Ok(cache.clone()),
             Some(Answer::Nothing) | None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
         }
     }
@@ -75,6 +77,10 @@ impl OtherWorkers for Others {
             None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
             Some(Answer::Nothing) => Ok(None),
             Some(Answer::From(cache)) => cache.held(key, generation).await,
+            Some(Answer::Damaged(cache)) => Ok(cache.held(key, generation).await?.map(|held| {
+                let unread = async { Err(forebay_cache::Error::new(ErrorKind::Corrupt, "a sector can't be read")) };
+                HeldBytes { stream: futures::stream::once(unread).boxed(), ..held }
+            })),
             Some(Answer::Cut(cache, bytes)) => Ok(cache.held(key, generation).await?.map(|held| {
                 let cut =
                     move |data: forebay_cache::Result<Bytes>| data.map(|data| data.slice(..bytes.min(data.len())));
@@ -206,6 +212,24 @@ async fn bytes_that_no_worker_has_are_missing_until_the_object_is_written_again(
     assert_eq!((status.copies_wanted, status.missing_objects), (0, 1));
     here.put("key", "again").await.unwrap();
     assert_eq!((here.get("key").await.unwrap(), here.cache.status().missing_objects), ("again".into(), 0));
+}
+
+/// Such a delete waits until the version before it has reached the under store, which can never be.
+#[tokio::test]
+async fn bytes_that_no_worker_has_whole_hold_up_no_delete() {
+    let answers: [fn(&Bench) -> Answer; 2] = [|_| Answer::Nothing, |there| Answer::Damaged(there.cache.clone())];
+    for answer in answers {
+        let (there, others) = (writer("key", "written there").await, Others::new());
+        let setup = Setup::new(WriteMode::WriteThrough);
+        let here = new_home(setup, &others, &there, &[records::object_key(&path("key"))]).await;
+        here.settle().await;
+        // The worker that has them may come back.
+        assert_eq!(here.delete("key").await.unwrap_err().kind, ErrorKind::Unavailable);
+        others.answer(THERE, answer(&there));
+        here.advancing("nobody has them", || here.cache.status().missing_objects == 1).await;
+        here.delete("key").await.unwrap();
+        assert_eq!(here.get("key").await.unwrap_err().kind, ErrorKind::NotFound);
+    }
 }
 
 #[tokio::test]
