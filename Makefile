@@ -1,9 +1,13 @@
 # `make run` builds and serves; `make test` runs the tests that every change must pass, `make test-all` all of them. They install what they
 # miss.
-.PHONY: run test test-all setup fuzz bench reference references sim schedules breakage mutants soak dist
+.PHONY: run cluster test test-all setup fuzz bench reference references sim schedules breakage mutants soak dist
 
 run:
 	@scripts/run
+
+# One etcd and three workers that are one cache, on this machine.
+cluster:
+	@scripts/cluster
 
 test:
 	@scripts/test

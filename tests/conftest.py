@@ -13,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from harness.clients import boto  # noqa: E402
+from harness.cluster import Front  # noqa: E402
 from harness.everyday import DEPLOYMENTS, deployments_of, group_of, is_everyday, params_of, server_of  # noqa: E402
 from harness.servers import ACCOUNT, DOMAIN, Forebay, S3Server  # noqa: E402
 
@@ -24,9 +25,9 @@ BUCKET_NUMBERS = itertools.count(1)
 def pytest_addoption(parser):
     parser.addoption(
         "--against",
-        choices=["forebay", "s3-server"],
+        choices=["forebay", "cluster", "s3-server"],
         default="forebay",
-        help="s3-server: run the client tests against the real S3 server itself, to check the tests",
+        help="cluster: run the client tests against three workers behind a load balancer; s3-server: against the real S3 server itself, to check the tests",
     )
     parser.addoption(
         "--everything",
@@ -42,7 +43,11 @@ def is_reference(config):
 
 def pytest_generate_tests(metafunc):
     if "server" in metafunc.fixturenames:
-        deployments = [("reference", "NONE")] if is_reference(metafunc.config) else deployments_of(metafunc.definition)
+        deployments = deployments_of(metafunc.definition)
+        if is_reference(metafunc.config):
+            deployments = [("reference", "NONE")]
+        elif metafunc.config.getoption("--against") == "cluster":
+            deployments = [("cluster", "WRITE_BACK")] if ("directory", "WRITE_BACK") in deployments else []
         metafunc.parametrize("server", deployments, ids=["-".join(d) for d in deployments], indirect=True, scope="session")
 
 
@@ -62,7 +67,7 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(config, items):
     if is_reference(config):
         items[:] = [item for item in items if not item.get_closest_marker("beyond_reference")]
-    elif not config.getoption("--everything"):
+    elif config.getoption("--against") == "forebay" and not config.getoption("--everything"):
         config.hook.pytest_deselected(items=[item for item in items if not is_everyday(item)])
         items[:] = [item for item in items if is_everyday(item)]
     # One server after the other, and for each one client after the other: both are slow to start.
@@ -109,6 +114,8 @@ def server(request, new_directory):
     directory = new_directory(f"{under_store}-{mode}")
     if under_store == "reference":
         started = S3Server(directory).start()
+    elif under_store == "cluster":
+        started = Front(directory, mode, f'[server]\ndomain = "{DOMAIN}"\naccount_id = "{ACCOUNT}"\n').start()
     else:
         behind = request.getfixturevalue("s3_server") if under_store == "s3" else None
         started = Forebay(directory, mode, behind, config=f'[server]\ndomain = "{DOMAIN}"\naccount_id = "{ACCOUNT}"\n').start()

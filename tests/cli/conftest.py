@@ -1,7 +1,7 @@
 """Fixtures: a worker, and the command line that talks to it."""
 
 import pytest
-from command_line import CommandLine
+from harness.command_line import CommandLine
 from harness.clients import boto
 from harness.servers import Forebay
 from terminal import Screen

@@ -7,7 +7,7 @@ import subprocess
 import warnings
 
 import pytest
-from command_line import CommandLine
+from harness.command_line import CommandLine
 from harness.servers import Forebay, eventually
 
 

@@ -4,7 +4,7 @@ import contextlib
 import urllib.parse
 
 import pytest
-from command_line import CommandLine
+from harness.command_line import CommandLine
 from harness.clients import boto, refused
 from harness.servers import Forebay, eventually
 from harness.stand_in import StandIn, answers, error, page

@@ -1,5 +1,6 @@
 //! What the admin API says, beside what the cache says itself: the words that command line, console and server share.
 
+use async_trait::async_trait;
 use std::sync::Arc;
 
 use forebay_cache::Status;
@@ -223,6 +224,69 @@ pub struct UnderStoreStatus {
 /// Where the admin API gets the states of under stores from.
 pub trait UnderStores: Send + Sync + 'static {
     fn states(&self) -> Vec<UnderStoreStatus>;
+}
+
+/// Whether a worker of a cluster is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkerState {
+    Live,
+    /// It has stopped.
+    Left,
+    /// It was silent for too long, and others have taken its place.
+    Lost,
+}
+
+/// A worker of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterWorker {
+    pub id: String,
+    pub state: WorkerState,
+    /// Slots that are at home there.
+    pub slots: u32,
+    /// Where it is reached, as `host:port`: by other workers, by S3 clients and by clients of the admin API.
+    pub peer_address: Option<String>,
+    pub s3_address: Option<String>,
+    pub admin_address: Option<String>,
+    pub version: Option<String>,
+    /// What it says of itself; absent when it does not answer.
+    pub status: Option<Status>,
+    /// Why it does not answer.
+    pub problem: Option<String>,
+}
+
+/// A member of the engine that all workers share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineMember {
+    pub endpoint: String,
+    pub version: Option<String>,
+    pub database_bytes: Option<u64>,
+    /// Writes are refused beyond it.
+    pub quota_bytes: Option<u64>,
+    /// Why it does not answer, or takes no writes.
+    pub problem: Option<String>,
+}
+
+/// The cluster, as the worker that is asked sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    pub name: String,
+    /// The worker that is asked.
+    pub worker: String,
+    pub slots: u32,
+    /// Slots whose keys are refused at the moment.
+    pub slots_without_home: u32,
+    pub workers: Vec<ClusterWorker>,
+    pub engine: Vec<EngineMember>,
+}
+
+/// Where the admin API gets the state of the cluster from.
+#[async_trait]
+pub trait Cluster: Send + Sync + 'static {
+    async fn status(&self) -> ClusterStatus;
 }
 
 /// A bucket.

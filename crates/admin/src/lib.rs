@@ -9,6 +9,7 @@
 mod access;
 pub mod api;
 mod audit;
+mod cluster;
 mod configuration;
 mod console;
 mod content;
@@ -48,7 +49,7 @@ use prometheus_client::registry::Registry;
 use tokio_rustls::TlsAcceptor;
 use utoipa::openapi::OpenApi;
 
-pub use api::{ConfigurationEntry, Notice, Notices, Severity, UnderStores};
+pub use api::{Cluster, ConfigurationEntry, Notice, Notices, Severity, UnderStores};
 use sampler::Sampler;
 pub use server::run;
 use session::cookie;
@@ -67,6 +68,8 @@ pub struct Running {
     pub notices: Notices,
     pub configuration: Vec<ConfigurationEntry>,
     pub under_stores: Arc<dyn UnderStores>,
+    /// `None` for a worker that is alone.
+    pub cluster: Option<Arc<dyn Cluster>>,
 }
 
 /// The admin service, shared by clones.

@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use crate::api::ProblemBody;
 use crate::{
-    Admin, configuration, content, health, jobs, objects, overview, persist, policies, session, undeliverable,
+    Admin, cluster, configuration, content, health, jobs, objects, overview, persist, policies, session, undeliverable,
     under_stores,
 };
 
@@ -69,6 +69,7 @@ pub(crate) fn api() -> OpenApiRouter<Admin> {
         .routes(routes!(objects::show_object))
         .routes(routes!(content::read_content, content::write_content, content::delete_content))
         .routes(routes!(under_stores::list_under_stores))
+        .routes(routes!(cluster::show_cluster))
         .routes(routes!(configuration::list_configuration))
         .routes(routes!(configuration::list_notices))
         .routes(routes!(session::begin_session, session::show_session, session::end_session))

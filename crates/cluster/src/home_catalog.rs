@@ -22,7 +22,7 @@ use tracing::Instrument;
 
 use crate::ClusterSettings;
 use crate::generations::Blocks;
-use crate::layout::{self, WorkerId};
+use crate::layout::{self, BEHIND_ALL, WorkerId};
 use crate::member_record::{Addresses, MemberRecord};
 use crate::ownership::Ownership;
 use crate::placement::Placement;
@@ -40,9 +40,6 @@ const LOADED_SLOTS: usize = 64;
 /// Tries of a question at a start, and the pause between two.
 const LOAD_TRIES: usize = 10;
 const LOAD_PAUSE: Duration = Duration::from_millis(100);
-
-/// Behind all keys of the catalog, which are text.
-const BEHIND_ALL: &[u8] = &[0xff];
 
 /// All keys of the catalog.
 const ALL_KEYS: &[(&[u8], &[u8])] = &[(b"", BEHIND_ALL)];
@@ -194,6 +191,12 @@ impl HomeCatalog {
         let now = Revision::read(self.inner.engine.as_ref()).await?;
         let mut shown = self.inner.shared.lock().await;
         if *shown == now { Ok(()) } else { self.inner.load_shared(&mut shown).await }
+    }
+
+    /// Why this process is the home of nothing any more: another worker has taken its place after its lease. It has to
+    /// start again.
+    pub fn lost(&self) -> Option<String> {
+        self.inner.stream.lost()
     }
 
     /// Tells the others that this worker has stopped, so that they need not wait for the end of its lease. Nothing is

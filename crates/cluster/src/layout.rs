@@ -3,6 +3,7 @@
 //! | key | value |
 //! |---|---|
 //! | `cluster` | [`ClusterSettings`](crate::ClusterSettings): what all workers must agree on |
+//! | `identity` | [`ClusterIdentity`](crate::ClusterIdentity): which cluster this is, and the key of its workers |
 //! | `generations` | where the next block of generations begins: see `generations.rs` |
 //! | `worker/{worker}` | [`WorkerRecord`](crate::worker_record::WorkerRecord): the lease of a worker, written with each of its transactions |
 //! | `member/{worker}` | [`MemberRecord`](crate::member_record::MemberRecord): where a worker is reached, written when it starts |
@@ -20,6 +21,10 @@ use forebay_catalog::records::{self, Scope};
 use forebay_catalog::{Error, ErrorKind, Result, Slot, SlotCount};
 
 pub(crate) const CLUSTER_KEY: &[u8] = b"cluster";
+pub(crate) const IDENTITY_KEY: &[u8] = b"identity";
+
+/// Behind all keys of the catalog, which are text. In a store, keys from here on are those of this crate.
+pub(crate) const BEHIND_ALL: &[u8] = &[0xff];
 
 /// Names a worker for as long as its cluster lives: 1 to 64 letters, digits, `-`, `_` and `.`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -54,11 +54,12 @@ impl Lease {
 
     /// The first reason counts.
     pub(crate) fn lose(&self, reason: &str) {
-        let mut state = self.state.lock();
-        if state.lost.is_none() {
-            tracing::error!(reason, "this worker has lost its slots until it starts again");
-            state.lost = Some(reason.to_owned());
-        }
+        self.state.lock().lost.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// The reason for which the slots are lost.
+    pub(crate) fn lost(&self) -> Option<String> {
+        self.state.lock().lost.clone()
     }
 
     /// What is left of it, if nothing renews it.

@@ -5,6 +5,7 @@
 mod cluster_settings;
 mod generations;
 mod home_catalog;
+mod identity;
 mod layout;
 mod lease;
 mod member_record;
@@ -23,6 +24,7 @@ mod worker_record;
 
 pub use cluster_settings::ClusterSettings;
 pub use home_catalog::{HomeCatalog, HomeSettings};
+pub use identity::{ClusterIdentity, check_alone};
 pub use layout::WorkerId;
 pub use member_record::Addresses;
 pub use placement::Placement;

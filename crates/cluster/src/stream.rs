@@ -135,6 +135,11 @@ impl Stream {
         self.lease.check()
     }
 
+    /// Why the slots are lost for good.
+    pub(crate) fn lost(&self) -> Option<String> {
+        self.lease.lost()
+    }
+
     /// What is left of the lease, if nothing renews it.
     pub(crate) fn lease_left(&self) -> Duration {
         self.lease.left()
@@ -254,6 +259,7 @@ impl Committer {
             Outcome::TakenOver { is_in_doubt } => {
                 let kind = if is_in_doubt { ErrorKind::Unknown } else { ErrorKind::Unavailable };
                 let error = Error::new(kind, "another process has taken its place");
+                tracing::error!(%error, "this worker has lost its slots until it starts again");
                 self.lease.lose(&error.to_string());
                 Err(error)
             }

@@ -2,6 +2,7 @@
 //! read.
 
 mod cached;
+mod cluster;
 mod edit;
 pub(crate) mod generate;
 mod jobs;
@@ -92,6 +93,13 @@ pub(crate) enum ClientCommand {
         #[command(flatten)]
         target: Target,
     },
+    /// Shows the cluster that a worker belongs to
+    Cluster {
+        #[command(subcommand)]
+        command: cluster::ClusterCommand,
+        #[command(flatten)]
+        target: Target,
+    },
     /// Watches a worker live
     Top(TopOptions),
 }
@@ -112,6 +120,7 @@ pub(crate) fn dispatch(command: ClientCommand) -> Result<(), Failure> {
         ClientCommand::Verify(options) => run::run(JobKind::Verify, &options),
         ClientCommand::Scrub(options) => run::run(JobKind::Scrub, &options),
         ClientCommand::Jobs { command, target } => jobs::jobs(&command, &target),
+        ClientCommand::Cluster { command, target } => cluster::cluster(&command, &target),
         ClientCommand::Top(options) => top::top(&options),
     }
 }

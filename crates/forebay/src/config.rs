@@ -19,12 +19,13 @@ use forebay_types::{BucketName, WriteMode};
 use forebay_ufs::UnderStoreUrl;
 use serde::Deserialize;
 
+pub(crate) use check::etcd_endpoints;
 use check::{both, without};
 pub(crate) use kind::Capacity;
 pub(crate) use policy::POLICY_KEYS;
 pub(crate) use problem::{Origin, Problem};
 pub(crate) use reference::reference;
-pub(crate) use sections::{Config, Include, Keys, LogFormat, Place, Store, Trace};
+pub(crate) use sections::{Cluster, Config, Include, Keys, LogFormat, Place, Store, Trace};
 use sources::{Sourced, Sources};
 use table::Setting;
 
@@ -80,6 +81,7 @@ impl Config {
             mounts: sources.mounts()?,
             limits: sources.section("under_store_limits")?,
             s3: sources.section("under_store_s3")?,
+            cluster: sources.section("cluster")?,
             policies: policy::rules(&sources.policies, mode)?,
             warnings: sources.warnings.clone(),
             effective: effective::entries(&sources, mode),
@@ -113,7 +115,8 @@ impl Config {
         let mounts =
             self.mounts.values().filter(|place| place.keys.are_secret()).filter_map(|place| of_origin(&place.origin));
         let named = self.mounts.values().flat_map(|place| place.keys.secret_files().cloned());
-        let server = [&self.server.users_file, &self.server.tls_key].into_iter().flatten().cloned();
+        let cluster = [&self.cluster.key_file, &self.cluster.etcd_key_file];
+        let server = [&self.server.users_file, &self.server.tls_key].into_iter().chain(cluster).flatten().cloned();
         settings.chain(mounts).chain(named).chain(server).collect()
     }
 

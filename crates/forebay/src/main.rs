@@ -2,6 +2,7 @@
 
 mod cli;
 mod client;
+mod cluster;
 mod commands;
 mod config;
 mod credentials;

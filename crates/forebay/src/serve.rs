@@ -1,14 +1,17 @@
 //! `forebay serve`: from a configuration to a running worker, and back to a clean stop.
 
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use forebay_admin::{Admin, Notice, Notices, Running, Severity};
 use forebay_auth::{Secret, Users};
 use forebay_cache::{Cache, Mounts, Parts};
-use forebay_catalog::{EmbeddedCatalog, records};
+use forebay_catalog::{Catalog, EmbeddedCatalog, records};
+use forebay_cluster::{Addresses, check_alone};
 use forebay_env::disk::memory::MemoryDisk;
 use forebay_env::disk::real::{DISK_CALLS_MAX, RealDisk};
 use forebay_env::{Background, Disk, Env, Task};
@@ -22,13 +25,16 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::{Joined, Working};
 use crate::config::{Config, UNDER_STORE_DEFAULT};
 use crate::failure::Failure;
 use crate::metrics::{ProcessMetrics, StoreMetrics, StoreObserver, UnderStoreMetrics, UnderStoreObserver};
 use crate::places::Places;
 use crate::signals::Signals;
 use crate::watch::{Watch, WatchMetrics};
-use crate::{credentials, doctor, limits, logs, places, signals, store_settings, tls, under_store_gone, watch};
+use crate::{
+    cluster, credentials, doctor, limits, logs, places, signals, store_settings, tls, under_store_gone, watch,
+};
 
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
@@ -41,6 +47,14 @@ const OTHER_CALLS_MAX: usize = 16;
 
 /// Of threads for what no client waits for: a tenth of the weight of others.
 const BACKGROUND_NICENESS: i32 = 10;
+
+/// How a worker has ended without a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Stopped,
+    /// Another worker has taken its place in the cluster. A new process can join again.
+    LostSlots,
+}
 
 /// Runs until a signal ends it.
 pub(crate) fn serve(config: Config) -> Result<(), Failure> {
@@ -58,7 +72,18 @@ pub(crate) fn serve(config: Config) -> Result<(), Failure> {
     if let Some(traces) = traces {
         traces.finish();
     }
-    ended
+    match ended? {
+        Ended::Stopped => Ok(()),
+        Ended::LostSlots => Err(start_again()),
+    }
+}
+
+/// Replaces this process by a new one with the same arguments. Nothing of it is left: no task, no lock, no open file.
+fn start_again() -> Failure {
+    tracing::info!("starting again, to join the cluster as a new process");
+    // The program that runs, even if its file has been replaced.
+    let error = Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).exec();
+    Failure::Failed(format!("this worker has lost its slots, and can't start again: {error}"))
 }
 
 /// Enough for all calls that disks and directories may have at once, so that one that does not answer stops no other.
@@ -90,7 +115,7 @@ fn background_runtime(blocking_threads: usize) -> std::io::Result<Runtime> {
         .build()
 }
 
-async fn run(config: Arc<Config>, env: Env) -> Result<(), Failure> {
+async fn run(config: Arc<Config>, env: Env) -> Result<Ended, Failure> {
     let signals = Signals::install()?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -118,7 +143,7 @@ async fn work(
     mut signals: Signals,
     request_logs: &Logs,
     log_metrics: &LogMetrics,
-) -> Result<(), Failure> {
+) -> Result<Ended, Failure> {
     let certificates = tls::load(config)?;
     let tls = certificates.as_ref().map(|tls| tls.acceptor.clone());
     let scheme = if tls.is_some() { "https" } else { "http" };
@@ -126,6 +151,9 @@ async fn work(
     let socket = bind(config.server.listen, "server.listen")?;
     let admin_listener = listen(bind(config.server.admin_listen, "server.admin_listen")?, "server.admin_listen")?;
     let admin_address = admin_listener.local_addr().map_err(|e| Failure::of("server.admin_listen", &e))?;
+    let peer_listener = peer_listener(config)?;
+    let addresses =
+        peer_listener.as_ref().map(|peers| reached_at(config, peers, &socket, admin_address)).transpose()?;
     let admin_tls = tls.clone().filter(|_| config.server.admin_tls);
     let admin_scheme = if admin_tls.is_some() { "https" } else { "http" };
     let admin = Admin::new(env.clone(), admin_tls, request_logs.audit.clone());
@@ -135,10 +163,19 @@ async fn work(
     // A stop during recovery needs no care: recovery only reads what is durable, and cuts torn tails once more next
     // time.
     let worker = tokio::select! {
-        started = Worker::start(config, env, request_logs, log_metrics) => started?,
-        () = signals.next() => return Ok(()),
+        started = Worker::start(config, env, request_logs, log_metrics, addresses) => started?,
+        () = signals.next() => return Ok(Ended::Stopped),
     };
-    let Worker { cache, users, service, registry, users_watch, places, watch } = worker;
+    let Worker { cache, users, service, registry, users_watch, places, watch, joined } = worker;
+    let state = joined.as_ref().map(|joined| joined.state(&cache));
+    let cluster = match joined.zip(peer_listener) {
+        // A stop needs no care here either: the slots are left as they are.
+        Some((joined, listener)) => tokio::select! {
+            working = joined.work(listener, &cache, &service) => Some(working),
+            () = signals.next() => return Ok(Ended::Stopped),
+        },
+        None => None,
+    };
     let notices = watch.notices.clone();
     let watch = watch.start(&config.store.data_dirs);
     let probes = places.watch(env);
@@ -150,6 +187,7 @@ async fn work(
         notices: notices.clone(),
         configuration: config.effective.clone(),
         under_stores: Arc::new(places),
+        cluster: state,
     });
     let listener = listen(socket, "server.listen")?;
     let address = listener.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
@@ -158,16 +196,30 @@ async fn work(
     let mut s3 = Box::pin(forebay_env::spawn(service.run(listener, tls, stop.clone())).join());
     println!("forebay is ready: S3 on {scheme}://{address}, admin on {admin_scheme}://{admin_address}");
 
-    tokio::select! {
-        () = signals.next() => tracing::info!("stopping: no new requests"),
+    let ended = tokio::select! {
+        () = signals.next() => {
+            tracing::info!("stopping: no new requests");
+            Ended::Stopped
+        }
+        reason = lost_slots(cluster.as_ref()) => {
+            tracing::error!(reason, "another worker has taken this one's place");
+            Ended::LostSlots
+        }
         () = &mut s3 => return Err(Failure::Failed("the S3 listener ended by itself".into())),
         () = background_failure(&cache, env) => return Err(Failure::Failed("a background task panicked".into())),
-    }
+    };
     forebay_env::spawn(signals.exit_at_next());
     admin.stopping();
     stop.cancel();
     s3.await;
+    let cluster = match cluster {
+        Some(cluster) => Some(cluster.stop(config.cache.drain_timeout.0).await),
+        None => None,
+    };
     let closed = cache.close().await;
+    if let Some(cluster) = cluster.filter(|_| ended == Ended::Stopped) {
+        cluster.leave().await;
+    }
     users_watch.abort();
     watch.abort();
     probes.iter().chain(&certificates_watch).for_each(Task::abort);
@@ -175,7 +227,28 @@ async fn work(
     admin_task.join().await;
     closed.map_err(|e| Failure::of("closing the store", &e))?;
     tell_what_is_left(&cache.status());
-    Ok(())
+    Ok(ended)
+}
+
+/// Where other workers connect, if there is a cluster.
+fn peer_listener(config: &Config) -> Result<Option<TcpListener>, Failure> {
+    let name = "cluster.listen";
+    let socket = config.cluster.engine.as_ref().map(|_| bind(config.cluster.listen, name)).transpose()?;
+    socket.map(|socket| listen(socket, name)).transpose()
+}
+
+/// What other workers and clients are told.
+fn reached_at(config: &Config, peers: &TcpListener, s3: &TcpSocket, admin: SocketAddr) -> Result<Addresses, Failure> {
+    let peers = peers.local_addr().map_err(|e| Failure::of("cluster.listen", &e))?;
+    let s3 = s3.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
+    Ok(cluster::addresses(config, peers, s3, admin))
+}
+
+async fn lost_slots(cluster: Option<&Working>) -> String {
+    match cluster {
+        Some(cluster) => cluster.lost().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn tell_what_is_left(status: &forebay_cache::Status) {
@@ -222,6 +295,7 @@ struct Worker {
     users_watch: Task<()>,
     places: Places,
     watch: Watch,
+    joined: Option<Joined>,
 }
 
 /// Nothing tells a new store from one whose disks are not mounted, so that an operator is to say which it is.
@@ -243,7 +317,14 @@ fn tell_if_new(config: &Config, now_ms: u64, notices: &Notices) {
 }
 
 impl Worker {
-    async fn start(config: &Config, env: &Env, logs: &Logs, log_metrics: &LogMetrics) -> Result<Self, Failure> {
+    /// `addresses`: where it is reached as a worker of a cluster.
+    async fn start(
+        config: &Config,
+        env: &Env,
+        logs: &Logs,
+        log_metrics: &LogMetrics,
+        addresses: Option<Addresses>,
+    ) -> Result<Self, Failure> {
         let disks = open_disks(config)?;
         let notices = Notices::default();
         tell_if_new(config, env.clock.unix_ms(), &notices);
@@ -259,7 +340,14 @@ impl Worker {
         let (mounts, places) = places::open(config, env, observer).await?;
         UnderStoreMetrics::register(&mut registry, &places);
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
-        let catalog = Arc::new(EmbeddedCatalog::new(store.clone()));
+        let joined = match addresses {
+            Some(addresses) => Some(cluster::join(config, env, &store, addresses).await?),
+            None => None,
+        };
+        let catalog = match &joined {
+            Some(joined) => joined.catalog(),
+            None => embedded(&store)?,
+        };
         under_store_gone::check_buckets(config, &mounts, catalog.as_ref()).await?;
         let parts = Parts {
             env: env.clone(),
@@ -268,7 +356,7 @@ impl Worker {
             mounts,
             settings: config.cache.clone(),
             policies: config.policies.clone(),
-            others: None,
+            others: joined.as_ref().map(Joined::others),
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
         let connections_max = limits::connections_max(config, segments, limits::open_files());
@@ -279,8 +367,9 @@ impl Worker {
             );
         }
         let settings = s3_settings(config, connections_max, token_secret);
+        let homes = joined.as_ref().map(Joined::homes);
         let service =
-            S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone(), None);
+            S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone(), homes);
         let users_watch = users.watch(env);
         let watch = Watch {
             env: env.clone(),
@@ -293,8 +382,14 @@ impl Worker {
             notices,
             metrics: WatchMetrics::register(&mut registry),
         };
-        Ok(Self { cache, users, service, registry, users_watch, places, watch })
+        Ok(Self { cache, users, service, registry, users_watch, places, watch, joined })
     }
+}
+
+/// The catalog of a worker that is alone.
+fn embedded(store: &Store) -> Result<Arc<dyn Catalog>, Failure> {
+    check_alone(store).map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
+    Ok(Arc::new(EmbeddedCatalog::new(store.clone())))
 }
 
 fn not_opened(error: forebay_cache::Error) -> Failure {

@@ -1,11 +1,12 @@
 //! The end that answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
     ByteStream, Cache, Conditions, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, PutObject, RecordRange,
-    Result, Written,
+    Result, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{Generation, ObjectPath, Tags};
@@ -16,6 +17,9 @@ use serde::Serialize;
 
 use crate::message::{PeerBody, value};
 use crate::question::{self, Held, Question, Refusal};
+
+/// Between two pieces of a question's body: the other worker may wait for a slow client, or a slow under store.
+const BODY_PIECE_MAX: Duration = Duration::from_secs(120);
 
 /// What a worker answers others. That is what its cache says; tests answer otherwise.
 #[async_trait]
@@ -34,6 +38,8 @@ pub trait Answers: Send + Sync + 'static {
     async fn head(&self, request: GetObject) -> Result<ObjectHead>;
     /// See [`Cache::tags`].
     async fn tags(&self, path: &ObjectPath) -> Result<Tags>;
+    /// See [`Cache::status`].
+    fn status(&self) -> Status;
 }
 
 #[async_trait]
@@ -65,6 +71,10 @@ impl Answers for Cache {
     async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
         Cache::tags(self, path).await
     }
+
+    fn status(&self) -> Status {
+        Cache::status(self)
+    }
 }
 
 /// Answers a question of the worker `from`. `None`: it makes no sense.
@@ -74,7 +84,7 @@ pub(crate) async fn answer(
     from: &str,
     body: Incoming,
 ) -> Option<Response<PeerBody>> {
-    let (question, body) = question::read(clock, from, body).await.ok()?;
+    let (question, body) = question::read(clock, from, body, BODY_PIECE_MAX).await.ok()?;
     let answer = match question {
         Question::Held { key, generation } => match answers.held(&key, generation).await {
             Ok(Some(held)) => {
@@ -95,6 +105,7 @@ pub(crate) async fn answer(
         },
         Question::Head(request) => say(answers.head(request).await, None),
         Question::Tags(path) => say(answers.tags(&path).await, None),
+        Question::Status => say(Ok(answers.status()), None),
     };
     answer.ok()
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     ByteStream, Conditions, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, OtherWorkers, PutObject,
-    RecordRange, Result, Written,
+    RecordRange, Result, Status, Written,
 };
 use forebay_types::{Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -17,10 +17,10 @@ use crate::client::Peers;
 use crate::message::{ASK, KIND, value};
 use crate::question::{self, Held, Put, Question, Refusal, unavailable};
 
-/// For an answer from memory and from local disks.
+/// For an answer from memory and from local disks, and between two pieces of its body.
 const LOCAL_MAX: Duration = Duration::from_secs(10);
 
-/// For an answer that may need the under store, or a body of the question.
+/// For an answer that may need the under store, or a body of the question; and between two pieces of its body.
 const REMOTE_MAX: Duration = Duration::from_secs(120);
 
 impl Peers {
@@ -32,7 +32,7 @@ impl Peers {
         body: Option<(ByteStream, u64)>,
     ) -> Result<(A, ByteStream)> {
         let longest = match &question {
-            Question::Held { .. } | Question::Records(_) => LOCAL_MAX,
+            Question::Held { .. } | Question::Records(_) | Question::Status => LOCAL_MAX,
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_) | Question::Head(_) | Question::Tags(_) => REMOTE_MAX,
         };
@@ -43,7 +43,7 @@ impl Peers {
         let answer = async {
             let answer = self.send(worker, request).await.map_err(|error| unavailable(error.to_string()))?;
             match answer.status() {
-                StatusCode::OK => question::read(&self.clock, worker, answer.into_body()).await,
+                StatusCode::OK => question::read(&self.clock, worker, answer.into_body(), longest).await,
                 status => Err(unavailable(format!("worker {worker} does not understand a question: {status}"))),
             }
         };
@@ -53,6 +53,14 @@ impl Peers {
             () = self.clock.sleep(longest) => return Err(unavailable(format!("worker {worker} does not answer"))),
         };
         Ok((answer?, body))
+    }
+
+    /// How another worker stands.
+    ///
+    /// # Errors
+    /// `Unavailable` without an answer.
+    pub async fn status(&self, worker: &str) -> Result<Status> {
+        Ok(self.ask(worker, Question::Status, None).await?.0)
     }
 }
 

@@ -24,9 +24,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::chain;
 use crate::message::PeerBody;
 
-/// Between two pieces of a message.
-const PIECE_MAX: Duration = Duration::from_secs(10);
-
 /// Of a frame: a thousand records of long keys have some megabytes.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
@@ -52,6 +49,8 @@ pub(crate) enum Question {
     Head(GetObject),
     /// Answer: [`forebay_types::Tags`].
     Tags(ObjectPath),
+    /// Answer: [`forebay_cache::Status`].
+    Status,
 }
 
 /// Bytes that a worker has: see [`HeldBytes`].
@@ -144,7 +143,7 @@ pub(crate) fn message<T: Serialize>(value: &T, body: Option<(ByteStream, u64)>) 
     Ok((StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync(), length))
 }
 
-/// The value of a message, and what follows.
+/// The value of a message, and what follows. Its next piece always comes within `longest`.
 ///
 /// # Errors
 /// `Unavailable` when the message is cut off, comes too slowly or makes no sense.
@@ -152,8 +151,9 @@ pub(crate) async fn read<T: DeserializeOwned>(
     clock: &Arc<dyn Clock>,
     from: &str,
     body: Incoming,
+    longest: Duration,
 ) -> Result<(T, ByteStream)> {
-    let mut pieces = timed(Arc::clone(clock), from, body, PIECE_MAX);
+    let mut pieces = timed(Arc::clone(clock), from, body, longest);
     let mut read = BytesMut::new();
     let mut need = async |bytes: usize, read: &mut BytesMut| {
         while read.len() < bytes {

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     Attributes, Conditions, Error as CacheError, ErrorKind, GetObject, HeldBytes, HomeRecords, Incoming as Upload,
-    ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, TagCondition, Written,
+    ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, Status, TagCondition, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
@@ -97,6 +97,10 @@ impl Answers for Worker {
 
     async fn get(&self, request: GetObject) -> forebay_cache::Result<ObjectBody> {
         Err(CacheError::new(ErrorKind::NotFound, format!("no {} {:?}", request.path, request.range)))
+    }
+
+    fn status(&self) -> Status {
+        Status { dirty_objects: 7, ..Status::default() }
     }
 
     async fn head(&self, request: GetObject) -> forebay_cache::Result<ObjectHead> {
@@ -279,6 +283,14 @@ async fn reads_come_from_the_home() {
     assert!(errors.iter().flatten().filter(|error| error.kind == ErrorKind::NotFound).count() == 2, "{errors:?}");
     let error = peers.tags("c", &path()).await.expect_err("another worker answers there");
     assert_eq!(error.kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_tells_how_it_stands() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    assert_eq!(peers.status("b").await.expect("a status").dirty_objects, 7);
+    assert_eq!(peers.status("c").await.expect_err("another worker answers there").kind, ErrorKind::Unavailable);
 }
 
 #[tokio::test]

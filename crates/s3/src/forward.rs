@@ -3,7 +3,7 @@
 //! A request is passed on before anything else is looked at. The home checks its signature, logs it and answers it.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use forebay_cache::{Error, ErrorKind};
 use forebay_env::Requester;
@@ -22,7 +22,7 @@ use crate::error::from_cache;
 use crate::homes::{Client, ForwardBody, Home, Homes};
 use crate::metrics::Sending;
 use crate::record::{Record, path_of};
-use crate::s3s_fixes::answer;
+use crate::s3s_fixes::{BodyError, answer};
 use crate::server::date::date;
 use crate::service::{S3Service, SentBody, Watched};
 use crate::shares::Place;
@@ -81,13 +81,23 @@ impl S3Service {
         let (parts, body) = request.into_parts();
         let waits = parts.headers.contains_key(EXPECT);
         let (body, rest) = self.body(body, Watched::Plain, &context);
-        let request = Request::from_parts(parts, body.map_err(io::Error::other).boxed_unsync());
+        // What the client has done wrong while it sent its body, and the home never hears of.
+        let failed: Arc<OnceLock<BodyError>> = Arc::default();
+        let noted = Arc::clone(&failed);
+        let body = body.map_err(move |error| {
+            let _first_counts = noted.set(BodyError::from_stream(&*error));
+            io::Error::other(error)
+        });
+        let request = Request::from_parts(parts, body.boxed_unsync());
         let response = match homes.forward(&worker, &path, request, &Client::of(connection)).await {
             Ok(response) => response.map(Body::http_body_unsync),
             Err(error) => {
                 tracing::debug!(%worker, %error, "a request was not passed on");
-                let problem = format!("the worker that answers for this key is out of reach: {error}");
-                let error = Error::new(ErrorKind::Unavailable, problem);
+                let out_of_reach = || {
+                    let problem = format!("the worker that answers for this key is out of reach: {error}");
+                    Error::new(ErrorKind::Unavailable, problem)
+                };
+                let error = failed.get().map_or_else(out_of_reach, |wrong| Error::body(*wrong));
                 let refused = answer::refuse(from_cache(error, &context.id, OPERATION), &context.id);
                 answer::finish(refused, &context, &inner.settings.region)
             }

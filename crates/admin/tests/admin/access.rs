@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{Keys, READER, ROOT, Server, TEAM};
 
 /// Every operation, as it may be asked for.
-const OPERATIONS: [(&str, &str, &str, &str); 32] = [
+const OPERATIONS: [(&str, &str, &str, &str); 33] = [
     ("GET", "/api/v1/status", "", ""),
     ("GET", "/api/v1/overview", "", ""),
     ("GET", "/api/v1/overview/history", "", ""),
@@ -38,6 +38,7 @@ const OPERATIONS: [(&str, &str, &str, &str); 32] = [
     ("PUT", "/api/v1/objects/content", "?path=/a-bucket/key", ""),
     ("DELETE", "/api/v1/objects/content", "?path=/a-bucket/key", ""),
     ("GET", "/api/v1/under-stores", "", ""),
+    ("GET", "/api/v1/cluster", "", ""),
     ("GET", "/api/v1/configuration", "", ""),
     ("GET", "/api/v1/notices", "", ""),
 ];

@@ -121,6 +121,7 @@ impl Server {
             notices: forebay_admin::Notices::default(),
             configuration: Vec::new(),
             under_stores: Arc::new(NoUnderStores),
+            cluster: None,
         });
         server.users = Some(users);
         server

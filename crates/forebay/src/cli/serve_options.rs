@@ -49,6 +49,25 @@ pub(crate) struct ServeOptions {
     /// PEM file of the private key
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
+    /// Members of the etcd that all workers of a cluster share: etcd://HOST:PORT,HOST:PORT…, or etcds://… for TLS.
+    /// Without it, this worker is alone
+    #[arg(long, value_name = "URL")]
+    cluster_engine: Option<String>,
+    /// Name of the cluster [default: forebay]
+    #[arg(long, value_name = "NAME")]
+    cluster_name: Option<String>,
+    /// Address where other workers reach this one [default: 127.0.0.1:9702]
+    #[arg(long, value_name = "ADDR")]
+    cluster_listen: Option<String>,
+    /// What they are told instead, as HOST:PORT [default: the address where it listens]
+    #[arg(long, value_name = "ADDR")]
+    cluster_advertise: Option<String>,
+    /// File with a secret that all workers have [default: etcd keeps one]
+    #[arg(long, value_name = "FILE")]
+    cluster_key_file: Option<String>,
+    /// Name of this worker in the cluster [default: the name of the machine]
+    #[arg(long, value_name = "ID")]
+    worker_id: Option<String>,
     /// error, warn, info, debug, trace, off, or a filter such as info,forebay_s3=debug
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -73,6 +92,12 @@ impl ServeOptions {
             ("--users", "server", "users_file", &self.users),
             ("--tls-cert", "server", "tls_cert", &self.tls_cert),
             ("--tls-key", "server", "tls_key", &self.tls_key),
+            ("--cluster-engine", "cluster", "engine", &self.cluster_engine),
+            ("--cluster-name", "cluster", "name", &self.cluster_name),
+            ("--cluster-listen", "cluster", "listen", &self.cluster_listen),
+            ("--cluster-advertise", "cluster", "advertise", &self.cluster_advertise),
+            ("--cluster-key-file", "cluster", "key_file", &self.cluster_key_file),
+            ("--worker-id", "cluster", "worker_id", &self.worker_id),
             ("--log-level", "log", "level", &self.log_level),
             ("--log-format", "log", "format", &self.log_format),
         ];

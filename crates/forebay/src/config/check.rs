@@ -6,7 +6,7 @@ use forebay_types::ByteSize;
 
 use super::kind::Capacity;
 use super::problem::{Origin, Problem};
-use super::sections::{Config, Place, Store};
+use super::sections::{Cluster, Config, Place, Store};
 use super::sources::{Sourced, Sources};
 use crate::store_settings;
 
@@ -35,8 +35,24 @@ impl Config {
         let apart = access.is_none() || access != audit;
         refuse_unless(apart, sources, "audit_log", "file", "must differ from access_log.file")?;
         self.check_endpoint(sources)?;
+        self.check_cluster(sources)?;
         self.check_directories(sources)?;
         self.store.check(sources)
+    }
+
+    fn check_cluster(&self, sources: &Sources) -> Result<(), Problem> {
+        let Cluster { engine, name, listen, advertise, .. } = &self.cluster;
+        let Some(engine) = engine else { return Ok(()) };
+        let wrong = "must be etcd://HOST:PORT,HOST:PORT…, or etcds://… for TLS";
+        refuse_unless(etcd_endpoints(engine).is_some(), sources, "cluster", "engine", wrong)?;
+        refuse_unless(!name.is_empty(), sources, "cluster", "name", "must name the cluster")?;
+        let is_host_port = advertise.as_deref().is_none_or(is_host_port);
+        refuse_unless(is_host_port, sources, "cluster", "advertise", "must be HOST:PORT")?;
+        let is_told = advertise.is_some() || !listen.ip().is_unspecified();
+        let wrong = "is no address that others can use: set cluster.advertise";
+        refuse_unless(is_told, sources, "cluster", "listen", wrong)?;
+        let wrong = "needs root keys that all workers have: set FOREBAY_ROOT_ACCESS_KEY and FOREBAY_ROOT_SECRET_KEY";
+        refuse_unless(self.server.root_access_key.is_some(), sources, "cluster", "engine", wrong)
     }
 
     fn check_endpoint(&self, sources: &Sources) -> Result<(), Problem> {
@@ -61,6 +77,21 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The members of etcd that a URL names, as `http://HOST:PORT` or `https://HOST:PORT`.
+pub(crate) fn etcd_endpoints(url: &str) -> Option<Vec<String>> {
+    let plain = url.strip_prefix("etcd://").map(|members| ("http", members));
+    let (scheme, members) = plain.or_else(|| Some(("https", url.strip_prefix("etcds://")?)))?;
+    let member = |member: &str| is_host_port(member).then(|| format!("{scheme}://{member}"));
+    members.split(',').map(str::trim).map(member).collect()
+}
+
+fn is_host_port(text: &str) -> bool {
+    let authority = text.parse::<http::uri::Authority>();
+    authority.is_ok_and(|authority| {
+        authority.port_u16().is_some_and(|port| port > 0) && !authority.host().is_empty() && !text.contains('@')
+    })
 }
 
 impl Store {

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     DirectoryIds,
     /// `IP:PORT`.
     Address,
+    /// Letters, digits, `-`, `_` and `.`; or nothing.
+    Name,
     /// A host name, or nothing.
     Domain,
     /// The number of an account, or nothing.
@@ -68,6 +70,7 @@ impl Kind {
             Self::Paths => "list of paths".into(),
             Self::DirectoryIds => "ids with commas".into(),
             Self::Address => "IP:PORT".into(),
+            Self::Name => "name".into(),
             Self::Domain => "host name".into(),
             Self::AccountId => "12 digits".into(),
             Self::Region => "name of a region".into(),
@@ -97,6 +100,7 @@ impl Kind {
             | Self::Path
             | Self::DirectoryIds
             | Self::Address
+            | Self::Name
             | Self::Domain
             | Self::AccountId
             | Self::Region
@@ -123,6 +127,7 @@ impl Kind {
                 Ok(value)
             }
             (Self::AccessKey, Value::String(text)) => names::check_access_key(text).map(|()| value),
+            (Self::Name, Value::String(text)) => names::check_name(text).map(|()| value),
             (Self::Domain, Value::String(text)) => names::check_domain(text).map(|()| value),
             (Self::AccountId, Value::String(text)) => names::check_account_id(text).map(|()| value),
             (Self::Region, Value::String(text)) => names::check_region(text).map(|()| value),
@@ -145,6 +150,7 @@ impl Kind {
                 | Self::Paths
                 | Self::DirectoryIds
                 | Self::Address
+                | Self::Name
                 | Self::Domain
                 | Self::AccountId
                 | Self::Region
@@ -167,6 +173,7 @@ impl Kind {
             | Self::AccessKey
             | Self::Path
             | Self::DirectoryIds
+            | Self::Name
             | Self::Domain
             | Self::AccountId
             | Self::Region

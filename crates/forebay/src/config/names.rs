@@ -23,6 +23,12 @@ fn is_label(label: &str) -> bool {
     fits && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
+/// Nothing, or a name that can be a part of keys and file names.
+pub(super) fn check_name(text: &str) -> Result<(), String> {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if is_word && text.len() <= 64 { Ok(()) } else { Err("must have 1 to 64 letters, digits, '-', '_' and '.'".into()) }
+}
+
 /// Nothing, or what Amazon calls an account.
 pub(super) fn check_account_id(text: &str) -> Result<(), String> {
     let fits = text.is_empty() || text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_admin::ConfigurationEntry;
 use forebay_store::DirectoryId;
-use forebay_types::{BucketName, ByteSize, PolicyRule};
+use forebay_types::{BucketName, ByteSize, Period, PolicyRule};
 use forebay_ufs::UnderStoreUrl;
 use forebay_ufs::governor::GovernorSettings;
 use forebay_ufs::s3::S3Settings;
@@ -30,6 +30,7 @@ pub(crate) struct Config {
     pub(crate) mounts: BTreeMap<BucketName, Place>,
     pub(crate) limits: GovernorSettings,
     pub(crate) s3: S3Settings,
+    pub(crate) cluster: Cluster,
     pub(crate) policies: Vec<PolicyRule>,
     pub(crate) warnings: Vec<String>,
     /// All of it, as the admin API shows it.
@@ -79,6 +80,32 @@ pub(crate) struct Store {
     pub(crate) snapshot_log_size: ByteSize,
     pub(crate) free_ratio: f64,
     pub(crate) write_buffer: ByteSize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cluster {
+    /// `None`: this worker is alone.
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) engine: Option<String>,
+    pub(crate) name: String,
+    pub(crate) listen: SocketAddr,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) advertise: Option<String>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) key_file: Option<PathBuf>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) worker_id: Option<String>,
+    pub(crate) lease: Period,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) etcd_user: Option<String>,
+    pub(crate) etcd_password: Secret,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) etcd_ca_file: Option<PathBuf>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) etcd_certificate_file: Option<PathBuf>,
+    #[serde(deserialize_with = "empty_as_none")]
+    pub(crate) etcd_key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]

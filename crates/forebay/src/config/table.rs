@@ -47,13 +47,14 @@ impl Setting {
 }
 
 /// The sections that hold settings, and what each is for.
-pub(crate) const SECTIONS: [(&str, &str); 10] = [
+pub(crate) const SECTIONS: [(&str, &str); 11] = [
     ("server", "Listeners, users and TLS."),
     ("store", "The local disks."),
     ("cache", "Pages, the memory tier, persistence and leftovers."),
     ("under_store", "Where objects go to stay."),
     ("under_store_limits", "How hard each under store may be used. Reads for clients obey the circuit breaker only."),
     ("under_store_s3", "How S3 under stores are spoken to."),
+    ("cluster", "Several workers that are one cache. Without `engine`, this worker is alone."),
     ("log", "What goes to standard error."),
     ("access_log", "One line for each S3 request, in the format of Amazon S3's server access logs."),
     ("audit_log", "Who changed what, and who was refused: one JSON object for each line."),
@@ -148,6 +149,21 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("under_store_s3", "instance_credentials", Kind::Flag, "false", "Ask the metadata service of a cloud instance or container for credentials."),
     setting("under_store_s3", "sweep_uploads", Kind::Flag, "false",
         "Abort all multipart uploads that stay incomplete for `cache.leftover_timeout`, whoever began them: for places that nobody else writes to. S3 does not tell who began an upload."),
+    setting("cluster", "engine", Kind::Text, "",
+        "Members of the etcd that all workers share: `etcd://HOST:PORT,HOST:PORT…`, or `etcds://…` for TLS. Empty: no cluster."),
+    setting("cluster", "name", Kind::Name, "forebay", "Name of the cluster: clusters with different names can share one etcd."),
+    setting("cluster", "listen", Kind::Address, "127.0.0.1:9702", "Where other workers reach this one."),
+    setting("cluster", "advertise", Kind::Text, "", "What they are told instead, as `HOST:PORT`. Empty: `cluster.listen`."),
+    setting("cluster", "key_file", Kind::Path, "",
+        "File with a secret that all workers have, of 32 characters or more: `openssl rand -hex 32`. Empty: etcd keeps one that the first worker makes up."),
+    setting("cluster", "worker_id", Kind::Name, "", "Name of this worker, which it keeps as long as its data directories. Empty: the name of the machine."),
+    setting("cluster", "lease", Kind::Period { min_ms: 3000 }, "10 s",
+        "A worker that is silent for so long is replaced by others. The first worker of a cluster decides."),
+    setting("cluster", "etcd_user", Kind::Text, "", "User of etcd's own authentication."),
+    setting("cluster", "etcd_password", Kind::Secret, "", "Its password."),
+    setting("cluster", "etcd_ca_file", Kind::Path, "", "PEM file of the authorities that sign etcd's certificates. Empty: those of the system."),
+    setting("cluster", "etcd_certificate_file", Kind::Path, "", "PEM file of the certificate that is shown to etcd."),
+    setting("cluster", "etcd_key_file", Kind::Path, "", "PEM file of the certificate's private key."),
     setting("log", "level", Kind::LogFilter, "info", "`error`, `warn`, `info`, `debug`, `trace`, `off`, or a filter such as `info,forebay_s3=debug`."),
     setting("log", "format", Kind::Choice(&["text", "json"]), "text", "How log lines are written."),
     setting("access_log", "file", Kind::Path, "", "Where it goes. Empty: no access log. SIGHUP opens it anew, for logrotate."),

@@ -145,10 +145,36 @@ fn a_period_is_zero_only_where_that_means_something() {
         let text = format!("[{}]\n{} = \"0 s\"\n", setting.section, setting.key);
         match setting.key {
             "drain_timeout" => drop(load(&text).unwrap()),
+            "lease" => check_refused(&text, &["forebay.toml:2", "cluster.lease", "at least 3 s"]),
             _ => check_refused(&text, &["forebay.toml:2", &setting.name(), "0 s", "at least 1 ms"]),
         }
     }
     load("[[policy]]\npath = \"/\"\nmetadataTtl = \"0 s\"\n").unwrap();
+}
+
+#[test]
+fn a_cluster_has_an_engine_an_address_and_root_keys() {
+    let keys = "[server]\nroot_access_key = \"root\"\nroot_secret_key = \"hunter2hunter2\"\n[cluster]\n";
+    for engine in ["etcd://a:1", "etcd://a:1,b:2, c:3", "etcds://[::1]:2379"] {
+        load(&format!("{keys}engine = \"{engine}\"\n")).unwrap();
+    }
+    for engine in
+        ["etcd://", "etcd://a", "etcd://a:1,", "http://a:1", "etcd://a:0", "etcd://me:secret@a:1", "etcd://a:1/x"]
+    {
+        check_refused(
+            &format!("{keys}engine = \"{engine}\"\n"),
+            &["forebay.toml:5", "cluster.engine", "etcd://HOST:PORT"],
+        );
+    }
+    let with = |more: &str| format!("{keys}engine = \"etcd://a:1\"\n{more}\n");
+    load(&with("listen = \"0.0.0.0:1\"\nadvertise = \"a:1\"")).unwrap();
+    check_refused(&with("listen = \"0.0.0.0:1\""), &["forebay.toml:6", "cluster.listen", "set cluster.advertise"]);
+    check_refused(&with("advertise = \"a\""), &["forebay.toml:6", "cluster.advertise", "HOST:PORT"]);
+    check_refused(&with("name = \"\""), &["forebay.toml:6", "cluster.name", "must name the cluster"]);
+    check_refused(&with("worker_id = \"a b\""), &["forebay.toml:6", "cluster.worker_id", "letters"]);
+    check_refused("[cluster]\nengine = \"etcd://a:1\"\n", &["cluster.engine", "FOREBAY_ROOT_ACCESS_KEY"]);
+    // What is not used is not looked at.
+    load("[cluster]\nlisten = \"0.0.0.0:1\"\n").unwrap();
 }
 
 #[test]

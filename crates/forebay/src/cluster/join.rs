@@ -1,0 +1,152 @@
+//! How a worker joins its cluster.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_catalog::{Engine, ErrorKind};
+use forebay_cluster::{Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, WorkerId};
+use forebay_env::Env;
+use forebay_etcd::{EtcdEngine, EtcdSettings, EtcdUser};
+use forebay_peers::{ClusterKey, Identity, Members, Peers};
+use forebay_store::Store;
+
+use super::Joined;
+use super::router::Router;
+use crate::config::{Cluster, Config, etcd_endpoints};
+use crate::failure::Failure;
+
+/// How often a start asks the engine, and the pause between.
+const TRIES: usize = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Where other workers and clients reach this one. The addresses are those where it listens.
+pub(crate) fn addresses(config: &Config, peers: SocketAddr, s3: SocketAddr, admin: SocketAddr) -> Addresses {
+    let peers = config.cluster.advertise.clone().unwrap_or_else(|| peers.to_string());
+    let host = peers.rsplit_once(':').map_or(peers.as_str(), |(host, _)| host).to_owned();
+    let reached = |address: SocketAddr| match address.ip().is_unspecified() {
+        true => format!("{host}:{}", address.port()),
+        false => address.to_string(),
+    };
+    Addresses { s3: Some(reached(s3)), admin: Some(reached(admin)), peers }
+}
+
+/// Makes this process a worker of the cluster, with the slots that were at home here.
+///
+/// # Errors
+/// Bad settings, an engine that does not answer, the key or the data directories of another cluster, and another
+/// process with this worker's name.
+pub(crate) async fn join(config: &Config, env: &Env, store: &Store, addresses: Addresses) -> Result<Joined, Failure> {
+    let cluster = &config.cluster;
+    let engine = Arc::new(engine(cluster, env)?);
+    let worker = worker_id(cluster)?;
+    let identity = identity(cluster, env, engine.as_ref()).await?;
+    let has_forgotten = !config.store.forget_directories.is_empty();
+    let claimed = identity.claim(store, has_forgotten).await;
+    claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
+    let keys = prove(cluster, &identity)?;
+    let settings = HomeSettings {
+        worker: worker.clone(),
+        is_alone: false,
+        cluster: ClusterSettings { lease_ms: cluster.lease.0.as_millis() as u64, ..ClusterSettings::DEFAULT },
+        addresses: Some(addresses),
+    };
+    let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::clone(&engine) as Arc<dyn Engine>, settings).await;
+    let catalog = catalog.map_err(|error| Failure::Failed(format!("the cluster {}: {error}", cluster.name)))?;
+    let router = Arc::new(Router::new(worker));
+    let peers = Peers::new(env, &keys, router.own(), Arc::clone(&router) as Arc<dyn Members>);
+    tracing::info!(worker = router.own(), cluster = cluster.name, "joined the cluster");
+    let (name, env) = (cluster.name.clone(), env.clone());
+    Ok(Joined { name, env, engine, catalog: Arc::new(catalog), router, identity: keys, peers })
+}
+
+fn engine(cluster: &Cluster, env: &Env) -> Result<EtcdEngine, Failure> {
+    let endpoints = cluster.engine.as_deref().and_then(etcd_endpoints).expect("the configuration was checked");
+    let password = || cluster.etcd_password.0.clone();
+    let settings = EtcdSettings {
+        prefix: format!("forebay.{}", cluster.name),
+        user: cluster.etcd_user.clone().map(|name| EtcdUser { name, password: password() }),
+        ca_file: cluster.etcd_ca_file.clone(),
+        certificate_file: cluster.etcd_certificate_file.clone(),
+        key_file: cluster.etcd_key_file.clone(),
+        ..EtcdSettings::new(endpoints)
+    };
+    EtcdEngine::new(env, &settings).map_err(|wrong| {
+        let setting = match wrong.setting {
+            "endpoints" => "engine".to_owned(),
+            setting @ ("ca_file" | "certificate_file" | "key_file" | "user") => format!("etcd_{setting}"),
+            setting => setting.to_owned(),
+        };
+        Failure::Refused(format!("cluster.{setting}: {}", wrong.problem))
+    })
+}
+
+fn worker_id(cluster: &Cluster) -> Result<WorkerId, Failure> {
+    let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = cluster.worker_id.clone().unwrap_or(machine);
+    WorkerId::new(name).map_err(|error| Failure::Refused(format!("cluster.worker_id: {error}")))
+}
+
+/// That of the cluster, which begins with its first worker.
+async fn identity(cluster: &Cluster, env: &Env, engine: &EtcdEngine) -> Result<ClusterIdentity, Failure> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let error = match load_or_create(cluster, env, engine).await? {
+            Ok(identity) => return Ok(identity),
+            Err(error) => error,
+        };
+        let may_pass = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Busy);
+        if !may_pass || tries == TRIES {
+            let engine = cluster.engine.as_deref().unwrap_or_default();
+            return Err(Failure::Refused(format!("cluster.engine = \"{engine}\": {error}")));
+        }
+        env.clock.sleep(PAUSE).await;
+    }
+}
+
+async fn load_or_create(
+    cluster: &Cluster,
+    env: &Env,
+    engine: &EtcdEngine,
+) -> Result<forebay_catalog::Result<ClusterIdentity>, Failure> {
+    match ClusterIdentity::load(engine).await {
+        Ok(None) => {}
+        Ok(Some(identity)) => return Ok(Ok(identity)),
+        Err(error) => return Ok(Err(error)),
+    }
+    let given = given_key(cluster)?;
+    let key = given.clone().unwrap_or_else(|| ClusterKey::generate(env.random.as_ref()));
+    let fingerprint = Identity::new(&key, &cluster.name).fingerprint().to_owned();
+    let kept = given.is_none().then(|| key.reveal());
+    Ok(ClusterIdentity::new(env.random.as_ref(), &fingerprint, kept).create(engine).await)
+}
+
+/// What this worker shows to others, when its key is that of the cluster.
+fn prove(cluster: &Cluster, of_cluster: &ClusterIdentity) -> Result<Identity, Failure> {
+    let refused = |wrong: String| Failure::Refused(format!("cluster.key_file: {wrong}"));
+    let key = match (given_key(cluster)?, &of_cluster.key) {
+        (Some(key), _) => key,
+        (None, Some(kept)) => ClusterKey::parse(kept).map_err(refused)?,
+        (None, None) => {
+            return Err(refused(format!("the workers of cluster {} have a key file: give its key", cluster.name)));
+        }
+    };
+    let identity = Identity::new(&key, &cluster.name);
+    match identity.fingerprint() == of_cluster.key_fingerprint {
+        true => Ok(identity),
+        false => Err(refused(format!("this is not the key of cluster {}", cluster.name))),
+    }
+}
+
+fn given_key(cluster: &Cluster) -> Result<Option<ClusterKey>, Failure> {
+    cluster.key_file.as_deref().map(read_key).transpose()
+}
+
+fn read_key(file: &Path) -> Result<ClusterKey, Failure> {
+    let refused =
+        |wrong: String| Failure::Refused(format!("cluster.key_file = {:?}: {wrong}", file.display().to_string()));
+    let text = std::fs::read_to_string(file).map_err(|error| refused(error.to_string()))?;
+    ClusterKey::parse(&text).map_err(refused)
+}

@@ -1,0 +1,106 @@
+//! Follows the cluster: takes and gives up slots, and takes over what other workers have changed for all.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_cache::Cache;
+use forebay_cluster::{HomeCatalog, Moves, Placement};
+use forebay_env::{Clock, Env};
+use tokio_util::sync::CancellationToken;
+
+use super::router::Router;
+
+/// Between two looks at the engine. What one worker changes for all, such as path policies, is in force on the others
+/// after this time.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Before what has failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(super) struct Membership {
+    clock: Arc<dyn Clock>,
+    catalog: Arc<HomeCatalog>,
+    cache: Cache,
+    router: Arc<Router>,
+    stop: CancellationToken,
+}
+
+impl Membership {
+    /// It follows the cluster until `stop` is cancelled.
+    pub(super) fn new(
+        env: &Env,
+        catalog: Arc<HomeCatalog>,
+        cache: Cache,
+        router: Arc<Router>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { clock: Arc::clone(&env.clock), catalog, cache, router, stop }
+    }
+
+    /// Returns when it has seen the cluster, and has taken what it should have and nobody has.
+    pub(super) async fn begin(&self) {
+        while self.catalog.lost().is_none() {
+            match self.pass().await {
+                Ok(()) => return,
+                Err(problem) => tracing::warn!(problem, "the cluster can't be seen"),
+            }
+            self.clock.sleep(RETRY).await;
+        }
+    }
+
+    /// Until it is stopped, or the slots are lost, and then to the end of what has begun.
+    pub(super) async fn follow(self) {
+        let mut failed = false;
+        while self.catalog.lost().is_none() {
+            let pause = self.stop.run_until_cancelled(self.clock.sleep(LOOK)).await;
+            if pause.is_none() {
+                return;
+            }
+            let problem = self.pass().await.err();
+            // Once for each time that it begins.
+            if let Some(problem) = problem.as_ref().filter(|_| !failed) {
+                tracing::warn!(problem, "the cluster can't be followed");
+            }
+            failed = problem.is_some();
+        }
+    }
+
+    async fn pass(&self) -> Result<(), String> {
+        self.catalog.follow_shared().await.map_err(|error| error.to_string())?;
+        self.cache.follow_shared().await.map_err(|error| error.to_string())?;
+        while self.move_slots().await? {}
+        Ok(())
+    }
+
+    /// Looks where the slots are, and gives up and takes what it should. Returns whether it has changed anything.
+    async fn move_slots(&self) -> Result<bool, String> {
+        let place = |workers: &[_]| Placement::of(self.catalog.slot_count(), workers);
+        let view = self.catalog.look(place).await.map_err(|error| error.to_string())?;
+        let Moves { release, take } = view.moves.clone();
+        self.router.show(view);
+        if !release.is_empty() {
+            self.done("keys are not given up", || self.cache.lose(&release)).await;
+            self.done("slots are not given up", || self.catalog.release(&release)).await;
+            tracing::info!(slots = release.iter().count(), "other workers have got slots of this one");
+        }
+        if !take.is_empty() {
+            // Another worker may be quicker.
+            self.catalog.take(&take).await.map_err(|error| error.to_string())?;
+            self.done("keys are not taken up", || self.cache.gain(&take)).await;
+            tracing::info!(slots = take.iter().count(), "this worker has got slots");
+        }
+        Ok(!release.is_empty() || !take.is_empty())
+    }
+
+    /// Until it succeeds, or this worker gives up its slots anyway.
+    async fn done<E: Display, F: Future<Output = Result<(), E>>>(&self, what: &str, act: impl Fn() -> F) {
+        while let Err(error) = act().await {
+            if self.catalog.lost().is_some() || self.stop.is_cancelled() {
+                return;
+            }
+            tracing::warn!(%error, "{what}");
+            self.clock.sleep(RETRY).await;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Who is the home of a path, as this worker has last seen it.
+
+use std::collections::BTreeMap;
+
+use forebay_cluster::{Homes, Member, MemberState, View, WorkerId};
+use forebay_peers::Members;
+use forebay_types::ObjectPath;
+use tokio::sync::watch;
+
+pub(crate) struct Router {
+    own: WorkerId,
+    /// `None` before the first look.
+    view: watch::Sender<Option<View>>,
+}
+
+impl Router {
+    pub(crate) fn new(own: WorkerId) -> Self {
+        Self { own, view: watch::Sender::new(None) }
+    }
+
+    pub(crate) fn own(&self) -> &str {
+        self.own.as_str()
+    }
+
+    pub(crate) fn show(&self, view: View) {
+        self.view.send_replace(Some(view));
+    }
+
+    /// Returns when this worker is not the home of the path any more, as far as is known here.
+    pub(crate) async fn until_moved(&self, path: &ObjectPath, worker: &str) {
+        let is_home = |view: &View| view.homes.home_of(path).is_some_and(|home| home.as_str() == worker);
+        let mut views = self.view.subscribe();
+        // The sender lives as long as this.
+        let _ = views.wait_for(|view| !view.as_ref().is_some_and(is_home)).await;
+    }
+
+    /// All workers, and the homes of all slots once they are known.
+    pub(crate) fn seen(&self) -> (BTreeMap<WorkerId, Member>, Option<Homes>) {
+        self.with(|view| (view.members.clone(), Some(view.homes.clone()))).unwrap_or_default()
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&View) -> T) -> Option<T> {
+        self.view.borrow().as_ref().map(look)
+    }
+}
+
+impl Members for Router {
+    fn address(&self, worker: &str) -> Option<String> {
+        self.with(|view| {
+            let member = view.members.iter().find(|(name, _)| name.as_str() == worker);
+            member.and_then(|(_, member)| member.addresses.as_ref()).map(|addresses| addresses.peers.clone())
+        })
+        .flatten()
+    }
+
+    fn home(&self, path: &ObjectPath) -> Option<String> {
+        self.with(|view| view.homes.home_of(path).filter(|home| **home != self.own).map(WorkerId::to_string)).flatten()
+    }
+
+    fn others(&self) -> Vec<String> {
+        let is_other = |(name, member): &(&WorkerId, &Member)| **name != self.own && member.state == MemberState::Live;
+        self.with(|view| view.members.iter().filter(is_other).map(|(name, _)| name.to_string()).collect())
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,116 @@
+"""What joins a cluster, and what is refused with one clear line."""
+
+import os
+import secrets
+import subprocess
+
+from harness.cluster import Cluster, wait_until_shared
+from harness.servers import free_port
+
+SECONDS = 60
+
+
+def ended(worker):
+    """The exit code of a start that is refused, and its last line."""
+    environment = os.environ | worker.environment()
+    done = subprocess.run(worker.command(), env=environment, capture_output=True, text=True, timeout=SECONDS)
+    return done.returncode, done.stderr.strip().splitlines()[-1]
+
+
+def refused(worker, *words, code=2):
+    found, line = ended(worker)
+    assert found == code and all(word in line for word in words), (found, line)
+
+
+def key_file(cluster, text=None):
+    file = cluster.directory / f"key-{secrets.token_hex(4)}"
+    file.write_text(text or secrets.token_hex(32))
+    return ["--cluster-key-file", str(file)]
+
+
+def test_settings_that_make_no_cluster_are_refused(cluster):
+    for more, words in [
+        (["--cluster-engine", "http://127.0.0.1:2379"], ["--cluster-engine", "must be etcd://HOST:PORT"]),
+        (["--cluster-engine", "etcd://127.0.0.1"], ["--cluster-engine", "must be etcd://HOST:PORT"]),
+        (["--cluster-engine", "etcd://"], ["--cluster-engine", "must be etcd://HOST:PORT"]),
+        (["--cluster-name", "a b"], ["--cluster-name", "letters"]),
+        (["--worker-id", "a/b"], ["--worker-id", "letters"]),
+        (["--cluster-advertise", "here"], ["--cluster-advertise", "HOST:PORT"]),
+        (["--cluster-listen", "0.0.0.0:0"], ["--cluster-listen", "set cluster.advertise"]),
+        (key_file(cluster, "short"), ["cluster.key_file", "32 to 4096 characters", "openssl rand -hex 32"]),
+        (["--cluster-key-file", "/none"], ["cluster.key_file", "No such file"]),
+    ]:
+        worker = cluster.worker("w1")
+        # A flag is given once.
+        command = worker.command()
+        for flag, value in zip(more[::2], more[1::2]):
+            if flag in command:
+                command[command.index(flag) + 1] = value
+            else:
+                command += [flag, value]
+        worker.command = lambda command=command: command
+        refused(worker, *words)
+
+
+def test_workers_of_a_cluster_need_the_same_root_keys(cluster):
+    worker = cluster.worker("w1")
+    worker.environment = lambda: {}
+    refused(worker, "FOREBAY_ROOT_ACCESS_KEY")
+
+
+def test_an_engine_that_does_not_answer_is_named(cluster):
+    worker = cluster.worker("w1")
+    cluster.etcd.port = free_port()
+    refused(worker, "cluster.engine", str(cluster.etcd.port))
+
+
+def test_two_processes_do_not_have_one_name(cluster):
+    cluster.worker("w1").start()
+    twin = cluster.worker("w1")
+    twin.directory = cluster.directory / "twin"
+    twin.data = twin.directory / "data"
+    refused(twin, "another process is worker w1", code=1)
+
+
+def test_a_key_is_that_of_the_cluster(cluster):
+    first, second = cluster.worker("w1"), cluster.worker("w2")
+    first.start()
+    second.more = key_file(cluster)
+    refused(second, "cluster.key_file", "not the key of cluster lake")
+    second.more = []
+    second.start()
+    wait_until_shared([first, second])
+
+
+def test_a_cluster_with_a_key_file_takes_nobody_without_it(cluster):
+    first, second = cluster.worker("w1"), cluster.worker("w2")
+    first.more = key_file(cluster)
+    first.start()
+    refused(second, "cluster.key_file", "give its key")
+    second.more = first.more
+    second.start()
+    wait_until_shared([first, second])
+
+
+def test_data_directories_stay_with_their_catalog(cluster, tmp_path):
+    """A worker that read another catalog would take everything for leftovers."""
+    member, alone = cluster.worker("w1"), cluster.worker("w2")
+    member.start()
+    assert member.stop() == 0
+    with_cluster, without = member.command(), super(type(member), member).command()
+    member.command = lambda: without
+    refused(member, "store.data_dirs", "a worker of a cluster")
+    other = Cluster(tmp_path / "other")
+    try:
+        member.command = lambda: [word.replace(cluster.etcd.engine, other.etcd.engine) for word in with_cluster]
+        refused(member, "store.data_dirs", "another cluster")
+    finally:
+        other.close()
+    joining = alone.command
+    alone.command = super(type(alone), alone).command
+    alone.start()
+    alone.kill()
+    alone.command = joining
+    refused(alone, "store.data_dirs", "without a cluster")
+    member.command = lambda: with_cluster
+    member.start()

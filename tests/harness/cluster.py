@@ -1,0 +1,230 @@
+"""Several workers that are one cache: Forebays on one etcd."""
+
+import collections
+import contextlib
+import itertools
+import signal
+import socket
+import threading
+
+from harness.clients import boto
+from harness.servers import ROOT, Forebay, Server, answers, eventually, free_port, fresh_keys
+
+# The shortest that there is: what a silent worker had comes back after it.
+LEASE_SECONDS = 3
+
+CONFIG = """
+[store]
+size = "256 MiB"
+segment_size = "2 MiB"
+[cache]
+memory_size = "0 B"
+settle_time = "1 s"
+drain_timeout = "10 s"
+[cluster]
+lease = "{lease} s"
+"""
+
+
+class Etcd(Server):
+    """The engine of a cluster: one member."""
+
+    binary = ROOT / ".tools" / "bin" / "etcd"
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        assert self.binary.exists(), "etcd is not installed: run `make setup`"
+        self.peer_port = free_port()
+
+    def command(self):
+        peer, client = f"http://127.0.0.1:{self.peer_port}", self.endpoint
+        return [
+            *[str(self.binary), "--name", "one", "--data-dir", str(self.directory / "data"), "--log-level", "warn"],
+            *["--listen-client-urls", client, "--advertise-client-urls", client],
+            *["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"],
+        ]
+
+    def environment(self):
+        return {}
+
+    def is_ready(self):
+        return answers(f"{self.endpoint}/health")
+
+    @property
+    def engine(self):
+        return f"etcd://127.0.0.1:{self.port}"
+
+
+class Worker(Forebay):
+    """A Forebay of a cluster."""
+
+    def __init__(self, cluster, name, **options):
+        options = {"mode": cluster.mode, "config": CONFIG.format(lease=LEASE_SECONDS)} | options
+        super().__init__(cluster.directory / name, **options)
+        self.cluster, self.name, self.under = cluster, name, cluster.under
+        self.access_key, self.secret_key = cluster.keys
+        self.peer_port = free_port()
+        self.more = []
+
+    def command(self):
+        options = {
+            "--cluster-engine": self.cluster.etcd.engine,
+            "--cluster-name": "lake",
+            "--cluster-listen": f"127.0.0.1:{self.peer_port}",
+            "--worker-id": self.name,
+        }
+        return [*super().command(), *[word for pair in options.items() for word in pair], *self.more]
+
+    def s3(self):
+        return boto(self)
+
+    def pause(self):
+        """As a machine that stalls does."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+
+class Cluster:
+    """Workers before the same directory. All have the same root keys."""
+
+    def __init__(self, directory, mode="WRITE_BACK"):
+        self.directory, self.mode, self.keys = directory, mode, fresh_keys()
+        self.under = directory / "under"
+        self.under.mkdir(parents=True)
+        self.etcd = Etcd(directory / "etcd").start()
+        self.workers = []
+
+    def worker(self, name, **options):
+        """A worker that has not started yet."""
+        self.workers.append(Worker(self, name, **options))
+        return self.workers[-1]
+
+    def close(self):
+        for server in [*self.workers, self.etcd]:
+            if server.process is not None and server.process.poll() is None:
+                server.process.send_signal(signal.SIGCONT)
+                server.kill()
+
+
+def wait_until_shared(workers):
+    """Waits until each of these workers sees that all of them live, and that all slots are where they belong."""
+
+    def is_shared(worker):
+        seen = worker.ask("cluster")
+        live = {found["id"]: found["slots"] for found in seen["workers"] if found["state"] == "live"}
+        share = -(-seen["slots"] // len(workers))
+        return set(live) == {worker.name for worker in workers} and seen["slotsWithoutHome"] == 0 and max(live.values()) <= share
+
+    eventually("slots for all workers", lambda: all(is_shared(worker) for worker in workers))
+
+
+def answered(call, seconds=30):
+    """What a call gives once the cluster has an answer: until then it says that it is unavailable."""
+
+    def attempt():
+        with contextlib.suppress(OSError):
+            try:
+                return [call()]
+            except Exception as error:
+                code = getattr(error, "response", {}).get("Error", {}).get("Code")
+                if code not in ("ServiceUnavailable", "SlowDown", "InternalError") and "onnect" not in str(error):
+                    raise
+        return None
+
+    return eventually("an answer of the cluster", attempt, seconds)[0]
+
+
+class RoundRobin:
+    """Deals connections to several ports in turn, as a load balancer does."""
+
+    def __init__(self, ports):
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = self.listener.getsockname()[1]
+        self.ports = itertools.cycle(ports)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self.listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", next(self.ports)))
+            for source, sink in ((client, server), (server, client)):
+                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(256 << 10):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
+class Front:
+    """Three workers behind a load balancer: what a client of S3 takes for one server."""
+
+    behind = None
+
+    def __init__(self, directory, mode, config):
+        self.mode, self.directory = mode, directory
+        self.cluster = Cluster(directory, mode)
+        self.access_key, self.secret_key = self.cluster.keys
+        self.under = self.cluster.under
+        for name in ("w1", "w2", "w3"):
+            self.cluster.worker(name, config=CONFIG.format(lease=LEASE_SECONDS) + config)
+
+    def start(self):
+        try:
+            for worker in self.cluster.workers:
+                worker.start()
+            wait_until_shared(self.cluster.workers)
+        except BaseException:
+            self.cluster.close()
+            raise
+        self.balancer = RoundRobin([worker.port for worker in self.cluster.workers])
+        self.port = self.balancer.port
+        self.admin, self.admin_port = self.first.admin, self.first.admin_port
+        return self
+
+    @property
+    def first(self):
+        return self.cluster.workers[0]
+
+    @property
+    def log(self):
+        return self.first.log
+
+    @property
+    def endpoint(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, page):
+        return self.first.ask(page)
+
+    def metrics(self):
+        """The samples of all workers, added up."""
+        total = collections.Counter()
+        for worker in self.cluster.workers:
+            total.update(worker.metrics())
+        return dict(total)
+
+    def is_drained(self):
+        return all(worker.is_drained() for worker in self.cluster.workers)
+
+    def wait_until_drained(self, seconds=60):
+        eventually("everything persisted", self.is_drained, seconds)
+
+    def stop(self):
+        """The worst exit code."""
+        self.balancer.close()
+        codes = [worker.stop() for worker in self.cluster.workers]
+        self.cluster.close()
+        return max(codes)
