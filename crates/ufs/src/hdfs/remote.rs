@@ -93,6 +93,8 @@ impl Remote {
     /// Names of a directory behind `after`, in the order of signed bytes. `None` when there is no such directory.
     pub(super) async fn page(&self, path: &str, after: &[u8]) -> Result<Option<Page>> {
         match self.call(Effect::Read, "list a directory", self.client.list_page(path, after)).await {
+            // The NameNode lists a file as the only entry of itself.
+            Ok(page) if page.files.first().is_some_and(|first| first.path == path) => Ok(None),
             Ok(page) => {
                 let entries = page.files.into_iter().map(Status::new).collect();
                 Ok(Some(Page { entries, is_last: page.remaining == 0 }))

@@ -57,7 +57,7 @@ impl<'a> Temporary<'a> {
             return Err(self.refused(target, error).await);
         }
         // The file is in one of two places. Without its temporary name, a rename that arrives late fails.
-        match self.remote.delete(&self.path).await {
+        match self.delete().await {
             Ok(true) => Err(Error { kind: ErrorKind::Unavailable, ..error }),
             Ok(false) => match self.remote.status(target).await {
                 Ok(Some(status)) if status.identity.number == file.number => Ok(stored),
@@ -82,7 +82,15 @@ impl<'a> Temporary<'a> {
 
     /// If it can't be removed, a sweep removes it later.
     pub(super) async fn remove(&self) {
-        let _ = self.remote.delete(&self.path).await;
+        let _ = self.delete().await;
+    }
+
+    /// Tries twice: the answer may be lost once more.
+    async fn delete(&self) -> Result<bool> {
+        match self.remote.delete(&self.path).await {
+            Err(error) if error.kind.is_transient() => self.remote.delete(&self.path).await,
+            deleted => deleted,
+        }
     }
 }
 

@@ -95,6 +95,8 @@ impl Cluster {
             ("dfs.namenode.safemode.extension", "0".to_owned()),
             ("dfs.heartbeat.interval", "1".to_owned()),
             ("dfs.namenode.heartbeat.recheck-interval", "500".to_owned()),
+            // Lists of large directories need several calls.
+            ("dfs.ls.limit", "20".to_owned()),
             ("dfs.permissions.superusergroup", SUPERUSER.to_owned()),
         ];
         let hdfs: String = hdfs.iter().map(|(name, value)| property(name, value)).collect();

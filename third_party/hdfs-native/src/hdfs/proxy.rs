@@ -127,19 +127,25 @@ impl ProxyConnection {
                     }
                 }
 
-                connection
+                let sent = connection
                     .as_ref()
                     .unwrap()
                     .call(method_name, message)
-                    .await
-                    .map_err(ProxyCallError::after_request)?
+                    .await;
+                match sent {
+                    Ok(receiver) => receiver,
+                    Err(error) => {
+                        *connection = None;
+                        return Err(ProxyCallError::after_request(error));
+                    }
+                }
             };
-            let result = receiver.await.map_err(|_| {
-                ProxyCallError::after_request(HdfsError::IOError(std::io::Error::new(
+            let result = receiver.await.unwrap_or_else(|_| {
+                Err(HdfsError::IOError(std::io::Error::new(
                     std::io::ErrorKind::ConnectionAborted,
                     "RPC listener disconnected",
                 )))
-            })?;
+            });
 
             match result {
                 Ok(bytes) => return Ok(bytes),
@@ -150,7 +156,13 @@ impl ProxyConnection {
                     *self.inner.lock().await = None;
                     continue;
                 }
-                Err(error) => return Err(ProxyCallError::after_request(error)),
+                Err(error) => {
+                    // Its listener may not have ended yet, so that it still seems to be alive.
+                    if matches!(error, HdfsError::IOError(_)) {
+                        *self.inner.lock().await = None;
+                    }
+                    return Err(ProxyCallError::after_request(error));
+                }
             }
         }
         unreachable!()
