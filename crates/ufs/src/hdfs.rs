@@ -51,13 +51,27 @@ pub struct HdfsStore {
     env: Env,
     place: HdfsPlace,
     remote: Arc<Remote>,
+    work: Arc<Work>,
+    /// The directory of the mount has been seen. Uploads make directories, and this one is not theirs to make.
+    is_there: AtomicBool,
+    /// When the last sweep began, on the monotonic clock.
+    swept: Mutex<Option<Duration>>,
+}
+
+/// What is under way in one HDFS, in all of its buckets.
+struct Work {
     /// Held while the file of a key changes: checking a condition and putting a file into place is one step, as far as
     /// this process is concerned.
     locks: Vec<Mutex<()>>,
     uploads: RequesterPlaces,
     writing: Writing,
-    /// The directory of the mount has been seen. Uploads make directories, and this one is not theirs to make.
-    is_there: AtomicBool,
+}
+
+impl Work {
+    fn new() -> Self {
+        let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
+        Self { locks, uploads: RequesterPlaces::new(UPLOADS_MAX), writing: Writing::default() }
+    }
 }
 
 fn not_found(key: &ObjectKey) -> Error {
@@ -75,14 +89,11 @@ impl HdfsStore {
     /// `Invalid` when the Hadoop configuration can't be read, or does not know the nameservice.
     pub fn new(env: Env, place: HdfsPlace) -> Result<Self> {
         let remote = Arc::new(connect::connect(&env, &place)?);
-        Ok(Self::assume(env, place, remote))
+        Ok(Self::assume(env, place, remote, Arc::new(Work::new())))
     }
 
-    fn assume(env: Env, place: HdfsPlace, remote: Arc<Remote>) -> Self {
-        let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
-        let (uploads, writing, is_there) =
-            (RequesterPlaces::new(UPLOADS_MAX), Writing::default(), AtomicBool::default());
-        Self { env, place, remote, locks, uploads, writing, is_there }
+    fn assume(env: Env, place: HdfsPlace, remote: Arc<Remote>, work: Arc<Work>) -> Self {
+        Self { env, place, remote, work, is_there: AtomicBool::default(), swept: Mutex::default() }
     }
 
     fn base(&self) -> &str {
@@ -101,7 +112,7 @@ impl HdfsStore {
     async fn lock(&self, path: &str) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
-        self.locks[hasher.finish() as usize % LOCKS].lock().await
+        self.work.locks[hasher.finish() as usize % LOCKS].lock().await
     }
 
     /// The file of a key, if there is one.
@@ -207,7 +218,7 @@ impl UnderStore for HdfsStore {
 
     async fn put(&self, key: &ObjectKey, upload: Upload) -> Result<Stored> {
         let target = self.path(key)?;
-        let _place = self.uploads.take().await;
+        let _place = self.work.uploads.take().await;
         if !self.is_there.load(Ordering::Relaxed) {
             self.must_be_there().await?;
         }
@@ -215,7 +226,7 @@ impl UnderStore for HdfsStore {
             let present = self.remote.status(&target).await?.filter(|status| !status.is_directory);
             check(&upload.condition, present.map(|status| remote_etag(status.identity)).as_ref())?;
         }
-        let written = self.writing.begin(paths::temporary(&self.env.random.hex_id()));
+        let written = self.work.writing.begin(paths::temporary(&self.env.random.hex_id()));
         let temporary = Temporary::new(&self.remote, &target, &written.name);
         let stored = self.write_and_place(&temporary, &target, &upload).await;
         if stored.is_err() {
@@ -260,7 +271,16 @@ impl UnderStore for HdfsStore {
     }
 
     async fn sweep(&self, age: Duration) -> Result<u64> {
-        sweep::sweep(&self.remote, &self.writing, self.base(), self.env.clock.unix_ms(), age).await
+        // It lists all directories. What is left waits up to twice as long.
+        let now = self.env.clock.monotonic();
+        let mut swept = self.swept.lock().await;
+        if swept.is_some_and(|swept| now.saturating_sub(swept) < age) {
+            return Ok(0);
+        }
+        let removed =
+            sweep::sweep(&self.remote, &self.work.writing, self.base(), self.env.clock.unix_ms(), age).await?;
+        *swept = Some(now);
+        Ok(removed)
     }
 
     fn label(&self) -> String {

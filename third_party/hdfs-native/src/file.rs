@@ -20,8 +20,9 @@ use crate::hdfs::protocol::{LeaseTracker, NamenodeProtocol};
 use crate::proto::hdfs;
 use crate::{HdfsError, Result};
 
-const COMPLETE_RETRY_DELAY_MS: u64 = 500;
-const COMPLETE_RETRIES: u32 = 5;
+// The DataNodes report a block moments after they have acknowledged it. The pause doubles, up to 20 seconds in all.
+const COMPLETE_RETRY_DELAY_MS: u64 = 5;
+const COMPLETE_RETRIES: u32 = 12;
 
 fn io_error(error: HdfsError) -> io::Error {
     io::Error::other(error)

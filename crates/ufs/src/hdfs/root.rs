@@ -9,7 +9,7 @@ use forebay_types::BucketName;
 use super::connect::connect;
 use super::remote::Remote;
 use super::settings::HdfsPlace;
-use super::{HdfsStore, label, paths};
+use super::{HdfsStore, Work, label, paths};
 use crate::{BucketInfo, BucketRoot, Error, ErrorKind, Result, UnderStore};
 
 /// A directory of buckets. It is made with the first of them.
@@ -17,6 +17,7 @@ pub struct HdfsRoot {
     env: Env,
     place: HdfsPlace,
     remote: Arc<Remote>,
+    work: Arc<Work>,
 }
 
 impl HdfsRoot {
@@ -24,7 +25,7 @@ impl HdfsRoot {
     /// As [`HdfsStore::new`].
     pub fn new(env: Env, place: HdfsPlace) -> Result<Self> {
         let remote = Arc::new(connect(&env, &place)?);
-        Ok(Self { env, place, remote })
+        Ok(Self { env, place, remote, work: Arc::new(Work::new()) })
     }
 
     fn base(&self) -> &str {
@@ -41,7 +42,7 @@ impl HdfsRoot {
 
     fn store(&self, name: &BucketName) -> HdfsStore {
         let place = HdfsPlace { path: self.path(name), ..self.place.clone() };
-        HdfsStore::assume(self.env.clone(), place, Arc::clone(&self.remote))
+        HdfsStore::assume(self.env.clone(), place, Arc::clone(&self.remote), Arc::clone(&self.work))
     }
 }
 

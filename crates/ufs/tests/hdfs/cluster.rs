@@ -190,6 +190,27 @@ impl Cluster {
         }
     }
 
+    /// The same by the name of a nameservice. Of its two NameNodes, the first one is down.
+    pub(crate) fn place_of_nameservice(&self, path: &str) -> HdfsPlace {
+        let properties = [
+            ("dfs.nameservices", "lakes".to_owned()),
+            ("dfs.ha.namenodes.lakes", "one,two".to_owned()),
+            ("dfs.namenode.rpc-address.lakes.one", format!("127.0.0.1:{}", free_port())),
+            ("dfs.namenode.rpc-address.lakes.two", format!("127.0.0.1:{}", self.port)),
+        ];
+        let properties: String = properties.iter().map(|(name, value)| property(name, value)).collect();
+        let directory = self.path("client");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let text = format!("<configuration>\n{properties}</configuration>\n");
+        std::fs::write(directory.join("hdfs-site.xml"), text).expect("a file");
+        std::fs::write(directory.join("core-site.xml"), "<configuration></configuration>\n").expect("a file");
+        HdfsPlace {
+            authority: "lakes".to_owned(),
+            hadoop_conf_dir: Some(directory.display().to_string()),
+            ..self.place(path)
+        }
+    }
+
     /// The under store on a new directory.
     pub(crate) async fn store(&self, path: &str) -> HdfsStore {
         self.client().mkdirs(path, 0o755, true).await.expect("a directory");

@@ -37,6 +37,7 @@ async fn a_directory_and_a_root_keep_their_promises() {
     long_metadata_fits(&cluster).await;
     a_directory_that_is_gone_is_told_from_objects_that_are(&cluster).await;
     permissions_count(&cluster).await;
+    a_nameservice_leads_to_the_node_that_answers(&cluster).await;
     leftovers_are_swept(&cluster).await;
     lost_answers_are_cleared_up(&cluster).await;
     calls::are_as_documented(&cluster).await;
@@ -144,6 +145,15 @@ async fn permissions_count(cluster: &Cluster) {
     client.set_owner("/permissions", Some("stranger"), None).await.expect("an owner");
     put(&strange, "theirs", b"").await.expect("it owns the directory");
     assert_eq!(client.get_file_info("/permissions/theirs").await.expect("a file").owner, "stranger");
+}
+
+async fn a_nameservice_leads_to_the_node_that_answers(cluster: &Cluster) {
+    cluster.store("/service").await;
+    let store = HdfsStore::new(Env::real(), cluster.place_of_nameservice("/service")).expect("a store");
+    put(&store, "object", b"1").await.expect("an upload");
+    assert_eq!(read(&store, "object").await.expect("its bytes"), b"1");
+    let unknown = HdfsPlace { authority: "unknown".to_owned(), ..cluster.place_of_nameservice("/service") };
+    assert_eq!(kind(HdfsStore::new(Env::real(), unknown)), ErrorKind::Invalid);
 }
 
 /// A writer that ended in the middle has left an open file with a lease.
