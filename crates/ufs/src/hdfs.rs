@@ -210,7 +210,9 @@ impl UnderStore for HdfsStore {
             _ => error,
         })?;
         if reader.file_length() as u64 != object.info.size {
-            return Err(changed());
+            // The client does not read the last block of a file that is open.
+            let context = format!("{:?} is being written by another program in HDFS", key.as_str());
+            return Err(Error::new(ErrorKind::Unavailable, context));
         }
         let stream = Remote::stream(&reader, range.start as usize, (range.end - range.start) as usize);
         Ok(RemoteBody { object, range, stream })

@@ -173,6 +173,14 @@ async fn leftovers_are_swept(cluster: &Cluster) {
     Env::real().clock.sleep(Duration::from_millis(5)).await;
     assert_eq!(store.sweep(Duration::ZERO).await.expect("a sweep"), 3);
     assert_eq!(files(&client, "/left").await, ["/left/deep", "/left/deep/object"]);
+    // A file that another program has synced and not closed is not cut short.
+    let mut open = client.create("/left/open", WriteOptions::default()).await.expect("a file");
+    open.write_bytes("half".into()).await.expect("a write");
+    open.hsync().await.expect("a sync");
+    assert_eq!(store.head(&key("open")).await.expect("an object").info.size, 4);
+    assert_eq!(kind(store.get(&key("open"), None, None).await), ErrorKind::Unavailable);
+    open.close().await.expect("a file");
+    assert_eq!(read(&store, "open").await.expect("its bytes"), b"half");
     // Its writer cannot put it back.
     assert!(left[0].close().await.is_err());
 }
