@@ -29,7 +29,11 @@ pub(super) fn connect(env: &Env, place: &HdfsPlace) -> Result<Remote> {
         builder = builder.with_kerberos_keytab(keytab);
     }
     let client = builder.build().map_err(|error| {
-        let error = classify(error, Effect::Read, "read the Hadoop configuration");
+        let doing = format!(
+            "find the NameNodes of {} (a host needs its port, and a nameservice its Hadoop configuration)",
+            place.authority
+        );
+        let error = classify(error, Effect::Read, &doing);
         crate::Error { kind: crate::ErrorKind::Invalid, ..error }
     })?;
     Ok(Remote::new(client, Arc::clone(&env.clock), CALL_DEADLINE))
