@@ -49,7 +49,8 @@ fn property(name: &str, value: &str) -> String {
 impl Cluster {
     /// `None`, and a line that says so, where HDFS is not installed.
     pub(crate) async fn start() -> Option<Self> {
-        if !installed().join("lib").is_dir() {
+        let java = Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if java.is_err() || !installed().join("lib").is_dir() {
             println!("skipped: HDFS is not installed (scripts/setup hdfs, which needs a JDK and Maven)");
             return None;
         }
