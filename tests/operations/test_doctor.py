@@ -215,7 +215,7 @@ def test_settings_that_do_not_fit_the_machine_are_told(tmp_path):
         (["--size", "bogus"], "--size"),
         (["--nonsense"], "--nonsense"),
         (["--output", "xml"], "xml"),
-        (["--under-store", "ftp://host"], "file:// or s3://"),
+        (["--under-store", "ftp://host"], "file://, s3:// or hdfs://"),
         (["--config", "/nonexistent.toml"], "/nonexistent.toml"),
     ],
 )

@@ -240,7 +240,7 @@ fn parse_url(origin: &Origin, setting: &str, text: &str) -> Result<UnderStoreUrl
         UnderStoreUrl::S3 { endpoint: Some(endpoint), .. } if !names_host(endpoint) => {
             Err(wrong("not an under-store URL: the endpoint names no host"))
         }
-        UnderStoreUrl::S3 { .. } | UnderStoreUrl::Directory(_) => Ok(url),
+        UnderStoreUrl::S3 { .. } | UnderStoreUrl::Directory(_) | UnderStoreUrl::Hdfs(_) => Ok(url),
     }
 }
 

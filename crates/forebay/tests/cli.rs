@@ -50,10 +50,10 @@ fn values_of_flags_are_refused_by_name() {
     check_refused(&["serve", "--admin-listen", "9701"], &[], &["--admin-listen", "9701"]);
     check_refused(&["serve", "--mode", "WRITEBACK"], &[], &["--mode", "WRITEBACK", "WRITE_BACK"]);
     check_refused(&["serve", "--size", "much"], &[], &["--size", "much", "percentage"]);
-    check_refused(&["serve", "--under-store", "ftp://x"], &[], &["--under-store", "file:// or s3://"]);
+    check_refused(&["serve", "--under-store", "ftp://x"], &[], &["--under-store", "file://, s3:// or hdfs://"]);
     check_refused(&["serve", "--mount", "logs"], &[], &["--mount", "logs", "BUCKET=URL"]);
     check_refused(&["serve", "--mount", "Logs=file:///x"], &[], &["--mount", "Logs"]);
-    check_refused(&["serve", "--mount", "logs=x"], &[], &["--mount", "logs", "file:// or s3://"]);
+    check_refused(&["serve", "--mount", "logs=x"], &[], &["--mount", "logs", "file://, s3:// or hdfs://"]);
     check_refused(&["serve", "--log-level", "inof"], &[], &["--log-level", "inof", "\"info\"?"]);
     check_refused(&["serve", "--domain", "*.example.com"], &[], &["--domain", "*.example.com", "host name"]);
     check_refused(&["serve", "--size", "1 KiB"], &[], &["--size", "1 KiB", "8 segments"]);

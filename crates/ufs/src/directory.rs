@@ -28,6 +28,7 @@ use forebay_env::{Env, RequesterPlaces};
 use forebay_types::{ByteRange, ETag, ObjectKey, Tags};
 use parking_lot::Mutex;
 
+use crate::file_meta::FileMeta;
 use crate::{
     Condition, Error, ErrorKind, ListPage, ListRequest, RemoteBody, RemoteObject, Result, Stored, UnderStore, Upload,
 };
@@ -35,7 +36,6 @@ use body::Temporary;
 pub use calls::DIRECTORY_CALLS_MAX;
 use calls::DirectoryCalls;
 use errors::{failed, is_absent};
-use meta::FileMeta;
 use names::Kept;
 use own::own;
 use paths::{Durable, Place};
@@ -252,7 +252,7 @@ impl Inner {
         let tree = self.tree()?;
         let opened = Self::open_object(&tree, key)?.ok_or_else(|| not_found(key))?;
         let stat = opened.file.metadata().map_err(|error| failed("look at a file", error))?;
-        let mut meta = opened.meta.unwrap_or_else(|| FileMeta::foreign(&stat, &opened.object));
+        let mut meta = opened.meta.unwrap_or_else(|| FileMeta::foreign(meta::identity(&stat), &opened.object));
         meta.info.tags = tags;
         meta::write(&tree, &opened.file, &stat, &meta)
     }

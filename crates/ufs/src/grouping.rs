@@ -39,8 +39,32 @@ impl<'a> Grouping<'a> {
         after.is_some_and(behind) || in_group(after) || in_group(self.last.as_deref())
     }
 
+    /// Whether this key and all later ones come after the prefix of the request.
+    pub(crate) fn is_behind(&self, key: &str) -> bool {
+        let prefix = self.request.prefix.as_str();
+        key > prefix && !key.starts_with(prefix)
+    }
+
+    /// Whether keys that begin with this one, which ends with `/`, belong on this page or a later one.
+    pub(crate) fn wants_below(&self, key: &str) -> bool {
+        let leads_there = key.starts_with(&self.request.prefix) || self.request.prefix.starts_with(key);
+        leads_there && !self.is_settled(key)
+    }
+
+    /// The first component below the directory `key` that this page may need.
+    pub(crate) fn first_wanted(&self, key: &str) -> String {
+        let of = |bound: &str| first_component(key, bound).to_owned();
+        let from = of(&self.request.prefix);
+        self.request.start_after.as_deref().map_or(from.clone(), |after| from.max(of(after)))
+    }
+
+    /// The first component below the directory `key` that is behind the common prefix of which no more keys are wanted.
+    pub(crate) fn behind_settled(&self, key: &str) -> Option<String> {
+        self.settled_group().and_then(|group| behind_group(key, group))
+    }
+
     /// The common prefix of which no more keys are wanted.
-    pub(crate) fn settled_group(&self) -> Option<&str> {
+    fn settled_group(&self) -> Option<&str> {
         let after = self.request.start_after.as_deref();
         self.last.as_deref().or(after).filter(|name| self.group(name) == Some(name))
     }
@@ -69,4 +93,17 @@ impl<'a> Grouping<'a> {
     pub(crate) fn finish(self) -> ListPage {
         self.page
     }
+}
+
+/// The first component below `key` that may hold a key that is not less than `bound`.
+fn first_component<'a>(key: &str, bound: &'a str) -> &'a str {
+    let Some(rest) = bound.strip_prefix(key) else { return "" };
+    rest.find('/').map_or(rest, |slash| &rest[..=slash])
+}
+
+/// A component below `key` that sorts after everything in a common prefix. `None` when that prefix ends deeper or
+/// elsewhere.
+fn behind_group(key: &str, group: &str) -> Option<String> {
+    let rest = group.strip_prefix(key).filter(|rest| !rest.contains('/'))?;
+    Some(format!("{rest}{}", char::MAX))
 }

@@ -6,12 +6,14 @@
 pub mod conformance;
 pub mod directory;
 mod error;
+mod file_meta;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod governor;
 mod grouping;
 mod hasher;
+pub mod hdfs;
 pub mod memory;
 mod open;
 mod options;

@@ -6,6 +6,7 @@ use forebay_env::Env;
 
 use crate::directory::{DirectoryRoot, DirectoryStore};
 use crate::governor::{Governed, GovernedRoot, Governor, Lane, govern};
+use crate::hdfs::{HdfsRoot, HdfsStore};
 use crate::options::OpenOptions;
 use crate::s3::{S3EndpointRoot, S3PrefixRoot, S3Store, connect};
 use crate::{BucketRoot, Result, UnderStore, UnderStoreUrl};
@@ -20,11 +21,16 @@ pub struct Lanes<T: ?Sized> {
 /// Opens what `--under-store` names: where buckets come from.
 ///
 /// # Errors
-/// Those of the directory, or of the configuration of the S3 client. An endpoint that is out of reach is no error here.
+/// Those of the directory, or of the configuration of the S3 or HDFS client. An endpoint that is out of reach is no
+/// error here.
 pub async fn open_root(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -> Result<Lanes<dyn BucketRoot>> {
     let roots: [Arc<dyn BucketRoot>; 2] = match url {
         UnderStoreUrl::Directory(path) => {
             let root: Arc<dyn BucketRoot> = Arc::new(DirectoryRoot::open(env.clone(), path.clone()).await?);
+            [Arc::clone(&root), root]
+        }
+        UnderStoreUrl::Hdfs(place) => {
+            let root: Arc<dyn BucketRoot> = Arc::new(HdfsRoot::new(env.clone(), place.clone())?);
             [Arc::clone(&root), root]
         }
         UnderStoreUrl::S3 { bucket, prefix, endpoint, region } => {
@@ -52,6 +58,10 @@ pub async fn open_mount(env: &Env, url: &UnderStoreUrl, options: &OpenOptions) -
     let stores: [Arc<dyn UnderStore>; 2] = match url {
         UnderStoreUrl::Directory(path) => {
             let store: Arc<dyn UnderStore> = Arc::new(DirectoryStore::open(env.clone(), path.clone()).await?);
+            [Arc::clone(&store), store]
+        }
+        UnderStoreUrl::Hdfs(place) => {
+            let store: Arc<dyn UnderStore> = Arc::new(HdfsStore::new(env.clone(), place.clone())?);
             [Arc::clone(&store), store]
         }
         UnderStoreUrl::S3 { bucket: Some(bucket), prefix, endpoint, region } => {

@@ -1,15 +1,19 @@
 //! Under-store URLs.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
+use crate::hdfs::HdfsPlace;
+
 /// Characters that would end an option's value, or are decoded when it is read.
 const OPTION: &AsciiSet = &CONTROLS.add(b'%').add(b'&');
 
-/// `file:///dir`, or `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint.
+/// `file:///dir`, or `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint, or
+/// `hdfs://namenode:port/dir`, or `hdfs://nameservice/dir?hadoop_conf_dir=…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnderStoreUrl {
     Directory(PathBuf),
@@ -21,6 +25,7 @@ pub enum UnderStoreUrl {
         endpoint: Option<String>,
         region: Option<String>,
     },
+    Hdfs(HdfsPlace),
 }
 
 /// What is wrong with a URL. The text contains nothing of the URL: a secret may be in a place where none belongs.
@@ -38,15 +43,17 @@ impl FromStr for UnderStoreUrl {
                 false => Err(InvalidUrl("a directory is written as file:///absolute/path")),
             };
         }
+        if let Some(rest) = text.strip_prefix("hdfs://") {
+            return hdfs(rest).map(Self::Hdfs);
+        }
         let Some(rest) = text.strip_prefix("s3://") else {
-            return Err(InvalidUrl("it begins with file:// or s3://"));
+            return Err(InvalidUrl("it begins with file://, s3:// or hdfs://"));
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
         let (mut endpoint, mut region) = (None, None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or(InvalidUrl("its options are name=value"))?;
-            let value = percent_decode_str(value).decode_utf8().map_err(|_| InvalidUrl("an option is not UTF-8"))?;
+        for option in options(query) {
+            let (name, value) = option?;
             match name {
                 "endpoint" if value.starts_with("http://") || value.starts_with("https://") => {
                     check_user(&value)?;
@@ -65,24 +72,82 @@ impl FromStr for UnderStoreUrl {
     }
 }
 
+/// The names and values behind the `?` of a URL.
+fn options(query: &str) -> impl Iterator<Item = Result<(&str, Cow<'_, str>), InvalidUrl>> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').ok_or(InvalidUrl("its options are name=value"))?;
+        let value = percent_decode_str(value).decode_utf8().map_err(|_| InvalidUrl("an option is not UTF-8"))?;
+        Ok((name, value))
+    })
+}
+
+/// The place in HDFS that is written behind `hdfs://`.
+fn hdfs(text: &str) -> Result<HdfsPlace, InvalidUrl> {
+    let (place, query) = text.split_once('?').unwrap_or((text, ""));
+    let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+    if authority.is_empty() {
+        return Err(InvalidUrl("HDFS is written as hdfs://namenode:port/dir or hdfs://nameservice/dir"));
+    }
+    if authority.contains('@') {
+        return Err(InvalidUrl("the user of HDFS is an option: hdfs://namenode:port/dir?user=name"));
+    }
+    let path = path.trim_matches('/');
+    if !path.is_empty() && path.split('/').any(|name| matches!(name, "" | "." | "..") || name.contains(':')) {
+        return Err(InvalidUrl("a directory of HDFS has no empty names, no . and .., and no colon"));
+    }
+    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+    let mut place = HdfsPlace { authority: authority.to_owned(), path, ..HdfsPlace::default() };
+    for option in options(query) {
+        let (name, value) = option?;
+        let field = match name {
+            "hadoop_conf_dir" => &mut place.hadoop_conf_dir,
+            "user" => &mut place.user,
+            "principal" => &mut place.principal,
+            "keytab" => &mut place.keytab,
+            _ => return Err(InvalidUrl("an option is neither hadoop_conf_dir, user, principal nor keytab")),
+        };
+        *field = Some(value.into_owned());
+    }
+    if place.keytab.is_some() && place.principal.is_none() {
+        return Err(InvalidUrl("a keytab needs a principal"));
+    }
+    Ok(place)
+}
+
+fn write_options<'a>(
+    f: &mut fmt::Formatter<'_>,
+    options: impl IntoIterator<Item = (&'a str, Option<String>)>,
+) -> fmt::Result {
+    let given = options.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    for (index, (name, value)) in given.enumerate() {
+        let value = utf8_percent_encode(&value, OPTION);
+        write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
+    }
+    Ok(())
+}
+
 /// The URL as it would be written, without the user and password of its endpoint: it is for logs, metrics and pages.
 impl fmt::Display for UnderStoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bucket, prefix, endpoint, region) = match self {
             Self::Directory(path) => return write!(f, "file://{}", path.display()),
+            Self::Hdfs(HdfsPlace { authority, path, hadoop_conf_dir, user, principal, keytab }) => {
+                write!(f, "hdfs://{authority}{path}")?;
+                let options = [
+                    ("hadoop_conf_dir", hadoop_conf_dir),
+                    ("user", user),
+                    ("principal", principal),
+                    ("keytab", keytab),
+                ];
+                return write_options(f, options.map(|(name, value)| (name, value.clone())));
+            }
             Self::S3 { bucket, prefix, endpoint, region } => (bucket, prefix, endpoint, region),
         };
         write!(f, "s3://{}", bucket.as_deref().unwrap_or_default())?;
         if !prefix.is_empty() {
             write!(f, "/{prefix}")?;
         }
-        let endpoint = endpoint.as_deref().map(|endpoint| ("endpoint", without_user(endpoint)));
-        let region = region.as_deref().map(|region| ("region", region.to_owned()));
-        for (index, (name, value)) in endpoint.into_iter().chain(region).enumerate() {
-            let value = utf8_percent_encode(&value, OPTION);
-            write!(f, "{}{name}={value}", if index == 0 { '?' } else { '&' })?;
-        }
-        Ok(())
+        write_options(f, [("endpoint", endpoint.as_deref().map(without_user)), ("region", region.clone())])
     }
 }
 
@@ -130,6 +195,27 @@ mod tests {
     }
 
     #[test]
+    fn urls_name_directories_in_hdfs() {
+        let place = HdfsPlace { authority: "name:8020".into(), ..HdfsPlace::default() };
+        for (text, place) in [
+            ("hdfs://name:8020", place.clone()),
+            ("hdfs://name:8020/", place.clone()),
+            ("hdfs://name:8020/a/b/", HdfsPlace { path: "/a/b".into(), ..place.clone() }),
+            (
+                "hdfs://name:8020/a?user=me&hadoop_conf_dir=/etc%20x",
+                HdfsPlace {
+                    path: "/a".into(),
+                    user: Some("me".into()),
+                    hadoop_conf_dir: Some("/etc x".into()),
+                    ..place.clone()
+                },
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(UnderStoreUrl::Hdfs(place)), "{text}");
+        }
+    }
+
+    #[test]
     fn urls_are_shown_without_secrets() {
         for (text, shown) in [
             ("file:///srv/data", "file:///srv/data"),
@@ -140,6 +226,8 @@ mod tests {
             ),
             ("s3://b?endpoint=http://me:secret@host/path", "s3://b?endpoint=http://host/path"),
             ("s3://b?region=a%26b%0A%25", "s3://b?region=a%26b%0A%25"),
+            ("hdfs://ns/a/?user=me&hadoop_conf_dir=/etc/x", "hdfs://ns/a?hadoop_conf_dir=/etc/x&user=me"),
+            ("hdfs://ns?principal=me@X&keytab=/k", "hdfs://ns?principal=me@X&keytab=/k"),
         ] {
             assert_eq!(text.parse::<UnderStoreUrl>().unwrap().to_string(), shown);
         }
@@ -158,6 +246,12 @@ mod tests {
             ("s3://b?endpoint=http:///me:secret@host", "@ behind its host"),
             ("s3://b?color=secret", "neither endpoint nor region"),
             ("s3://b?secret", "name=value"),
+            ("hdfs:///a", "hdfs://nameservice"),
+            ("hdfs://me:secret@name:1/a", "an option"),
+            ("hdfs://name:1/a//b", "no empty names"),
+            ("hdfs://name:1/../b", "no empty names"),
+            ("hdfs://name:1/b?color=secret", "neither hadoop_conf_dir"),
+            ("hdfs://name:1/b?keytab=secret", "needs a principal"),
         ] {
             let error = text.parse::<UnderStoreUrl>().expect_err(text).to_string();
             assert!(error.contains(problem) && !error.contains("secret"), "{error}");

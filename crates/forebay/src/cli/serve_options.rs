@@ -27,8 +27,9 @@ pub(crate) struct ServeOptions {
     /// Address of health, metrics and the admin API [default: 127.0.0.1:9701]
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
-    /// Where objects go to stay: file:///dir, s3://bucket/prefix?endpoint=…&region=…, or s3://?endpoint=… for all
-    /// buckets of an endpoint [default: the directory ./forebay-under-store, and nothing where buckets are mounted]
+    /// Where objects go to stay: file:///dir, hdfs://namenode:port/dir, s3://bucket/prefix?endpoint=…&region=…, or
+    /// s3://?endpoint=… for all buckets of an endpoint [default: the directory ./forebay-under-store, and nothing
+    /// where buckets are mounted]
     #[arg(long, value_name = "URL")]
     under_store: Option<String>,
     /// Maps one bucket to a place of its own

@@ -171,7 +171,7 @@ impl Place {
     pub(crate) fn directory(&self) -> Option<&Path> {
         match &self.url {
             UnderStoreUrl::Directory(directory) => Some(directory),
-            UnderStoreUrl::S3 { .. } => None,
+            UnderStoreUrl::S3 { .. } | UnderStoreUrl::Hdfs(_) => None,
         }
     }
 }

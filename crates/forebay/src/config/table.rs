@@ -128,7 +128,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     setting("cache", "part_size_min", between(1, PUT_BYTES_MAX), "5 MiB", "Smallest part of a multipart upload other than its last. S3 wants 5 MiB."),
     setting("cache", "drain_timeout", Kind::Period { min_ms: 0 }, "30 s", "On shutdown, how long requests under way may take, and uploads after them. `0 s`: no wait."),
     setting("under_store", "url", Kind::Text, "",
-        "`file:///dir`, `s3://bucket/prefix?endpoint=…&region=…`, or `s3://?endpoint=…` for all buckets of an endpoint. Empty: with mounts, no other buckets; without, the directory `./forebay-under-store`."),
+        "`file:///dir`, `s3://bucket/prefix?endpoint=…&region=…`, `s3://?endpoint=…` for all buckets of an endpoint, or `hdfs://namenode:port/dir`. Empty: with mounts, no other buckets; without, the directory `./forebay-under-store`."),
     setting("under_store", "access_key", Kind::Text, "", "Access key of the under store. Empty: the AWS environment variables and profile files."),
     setting("under_store", "secret_key", Kind::Secret, "", "Secret key of the under store."),
     setting("under_store", "session_token", Kind::Secret, "", "Session token of the under store, where its keys are temporary."),

@@ -133,8 +133,11 @@ fn impossible_values_are_refused_with_line_setting_and_value() {
     check_refused("[server]\ntls_cert = \"a.pem\"\n", &["forebay.toml:2", "server.tls_cert", "server.tls_key"]);
     check_refused("[server]\nadmin_listen = \"127.0.0.1:9700\"\n", &["forebay.toml:2", "server.admin_listen"]);
     check_refused("[mounts]\nAB = \"file:///x\"\n", &["forebay.toml:2", "mounts.AB"]);
-    check_refused("[mounts]\nlogs = \"ftp://x\"\n", &["forebay.toml:2", "mounts.logs", "file:// or s3://"]);
-    check_refused("[under_store]\nurl = \"bucket\"\n", &["forebay.toml:2", "under_store.url", "file:// or s3://"]);
+    check_refused("[mounts]\nlogs = \"ftp://x\"\n", &["forebay.toml:2", "mounts.logs", "file://, s3:// or hdfs://"]);
+    check_refused(
+        "[under_store]\nurl = \"bucket\"\n",
+        &["forebay.toml:2", "under_store.url", "file://, s3:// or hdfs://"],
+    );
     check_refused("[server\n", &["forebay.toml:1"]);
 }
 

@@ -13,9 +13,16 @@ const REGION_DEFAULT: &str = "us-east-1";
 /// A connection within a region takes a millisecond or two; from here on it is another continent.
 const FAR: Duration = Duration::from_millis(80);
 
-/// Host and port of an under store; `None` for a directory.
+/// Host and port of an under store; `None` for a directory, and for a nameservice of HDFS, which has several.
 pub(super) fn endpoint(url: &UnderStoreUrl) -> Option<(String, u16)> {
-    let UnderStoreUrl::S3 { endpoint, region, .. } = url else { return None };
+    let (endpoint, region) = match url {
+        UnderStoreUrl::Directory(_) => return None,
+        UnderStoreUrl::Hdfs(place) => {
+            let (host, port) = place.authority.rsplit_once(':')?;
+            return Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?));
+        }
+        UnderStoreUrl::S3 { endpoint, region, .. } => (endpoint, region),
+    };
     let Some(endpoint) = endpoint else {
         let region = region.as_deref().unwrap_or(REGION_DEFAULT);
         return Some((format!("s3.{region}.amazonaws.com"), 443));
@@ -97,6 +104,8 @@ mod tests {
     fn endpoints_are_hosts_and_ports() {
         for (url, expected) in [
             ("file:///data", None),
+            ("hdfs://host:8020/data", Some(("host", 8020))),
+            ("hdfs://nameservice/data", None),
             ("s3://b?region=eu-west-1", Some(("s3.eu-west-1.amazonaws.com", 443))),
             ("s3://b", Some(("s3.us-east-1.amazonaws.com", 443))),
             ("s3://b?endpoint=http://host", Some(("host", 80))),

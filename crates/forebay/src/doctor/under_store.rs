@@ -87,6 +87,8 @@ impl Target {
                 return Self::in_directory(env, url, options, key).await.map(Some);
             }
             UnderStoreUrl::Directory(_) => return Ok(None),
+            // A file in it is no bucket, and disturbs none.
+            UnderStoreUrl::Hdfs(_) => url.clone(),
             UnderStoreUrl::S3 { bucket: Some(_), .. } => url.clone(),
             UnderStoreUrl::S3 { bucket: None, prefix, endpoint, region } => {
                 let root = open_root(env, url, options).await.map_err(|error| ("s3:ListAllMyBuckets", error))?;

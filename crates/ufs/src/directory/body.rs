@@ -16,6 +16,7 @@ use super::errors::failed;
 use super::meta;
 use super::own::{make_own, own};
 use super::tree::Tree;
+use crate::file_meta::FileMeta;
 use crate::{ByteStream, Error, ErrorKind, Result, Upload};
 
 /// Bytes read or written at once.
@@ -132,7 +133,7 @@ impl Temporary {
     /// Adds the metadata and makes everything durable. Returns the ETag.
     pub(crate) fn finish(&self, upload: &Upload) -> Result<ETag> {
         let stat = self.file.metadata().map_err(|error| failed("look at a file", error))?;
-        let meta = meta::FileMeta::new(upload.generation, upload.info.as_ref().clone(), &stat);
+        let meta = FileMeta::new(upload.generation, upload.info.as_ref().clone(), meta::identity(&stat));
         meta::write(&self.tree, &self.file, &stat, &meta)?;
         self.file.sync_all().map_err(|error| failed("sync a file", error))?;
         Ok(meta::remote_etag(&stat, Some(&meta)))

@@ -1,19 +1,19 @@
-//! What a file itself cannot say about an object.
+//! Where the metadata of a file is: in an extended attribute, or in a file of its own.
 
 use std::fs::{File, Metadata};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use forebay_types::{ETag, Generation, ObjectInfo};
+use forebay_types::ETag;
 use md5::{Digest, Md5};
 use rustix::fs::XattrFlags;
-use serde::{Deserialize, Serialize};
 
 use super::errors::failed;
 use super::own::{make_own, own};
 use super::tree::Tree;
-use crate::{RemoteObject, Result, Stamp};
+use crate::file_meta::{self, FileIdentity, FileMeta};
+use crate::{RemoteObject, Result};
 
 /// The name of the extended attribute.
 const ATTRIBUTE: &str = "user.forebay";
@@ -24,30 +24,9 @@ const ATTRIBUTE_BYTES_MAX: usize = 2048;
 /// The value of the attribute when the metadata is in a file.
 const IN_FILE: &[u8] = b"file";
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileMeta {
-    version: u32,
-    /// Zero for a file that somebody else wrote and that was tagged here.
-    pub(crate) generation: Generation,
-    pub(crate) info: ObjectInfo,
-    /// The file that the metadata belongs to. A file that was changed in place is somebody else's.
-    inode: u64,
-    modified_ns: i128,
-}
-
-impl FileMeta {
-    pub(crate) fn new(generation: Generation, info: ObjectInfo, stat: &Metadata) -> Self {
-        Self { version: 1, generation, info, inode: stat.ino(), modified_ns: modified_ns(stat) }
-    }
-
-    pub(crate) fn foreign(stat: &Metadata, object: &RemoteObject) -> Self {
-        Self::new(Generation(0), object.info.clone(), stat)
-    }
-
-    fn fits(&self, stat: &Metadata) -> bool {
-        let same_file = self.inode == stat.ino() && self.modified_ns == modified_ns(stat);
-        same_file && self.info.size == stat.len() && self.version == 1
-    }
+/// What tells this file from others.
+pub(crate) fn identity(stat: &Metadata) -> FileIdentity {
+    FileIdentity { number: stat.ino(), modified_ns: modified_ns(stat), size: stat.len() }
 }
 
 fn file_of(stat: &Metadata) -> PathBuf {
@@ -63,13 +42,12 @@ pub(crate) fn read(tree: &Tree, file: &File, stat: &Metadata) -> Option<FileMeta
         bytes.clear();
         tree.open(&file_of(stat)).ok()?.read_to_end(&mut bytes).ok()?;
     }
-    let meta: FileMeta = serde_json::from_slice(&bytes).ok()?;
-    meta.fits(stat).then_some(meta)
+    FileMeta::decode(&bytes, identity(stat))
 }
 
 /// Stores the metadata of a file that is not in its place yet, or whose tags change.
 pub(crate) fn write(tree: &Tree, file: &File, stat: &Metadata, meta: &FileMeta) -> Result<()> {
-    let bytes = serde_json::to_vec(meta).expect("memory takes every record");
+    let bytes = meta.encode();
     let fits = bytes.len() <= ATTRIBUTE_BYTES_MAX;
     if fits && rustix::fs::fsetxattr(file, ATTRIBUTE, &bytes, XattrFlags::empty()).is_ok() {
         return Ok(());
@@ -102,7 +80,7 @@ pub(crate) fn forget(tree: &Tree, file: &File) {
 /// The ETag of a file. It changes whenever the bytes do. It never depends on size and time alone, which a copy can
 /// preserve.
 pub(crate) fn remote_etag(stat: &Metadata, meta: Option<&FileMeta>) -> ETag {
-    let ours = meta.map(|meta| meta.generation).filter(|generation| generation.0 != 0);
+    let ours = meta.and_then(FileMeta::ours);
     // Setting attributes moves the change time, so that time only shows changes of foreign files.
     let changed = match (ours, meta) {
         (Some(generation), _) => format!("g{generation}"),
@@ -116,15 +94,7 @@ pub(crate) fn remote_etag(stat: &Metadata, meta: Option<&FileMeta>) -> ETag {
 
 /// The object as clients see it.
 pub(crate) fn object(stat: &Metadata, meta: Option<&FileMeta>) -> RemoteObject {
-    let remote_etag = remote_etag(stat, meta);
-    let stamp =
-        meta.map(|meta| meta.generation).filter(|generation| generation.0 != 0).map(|generation| Stamp { generation });
-    let modified_ms = (modified_ns(stat) / 1_000_000).max(0) as u64;
-    let info = match meta {
-        Some(meta) => meta.info.clone(),
-        None => ObjectInfo::new(stat.len(), remote_etag.clone(), modified_ms),
-    };
-    RemoteObject { info, remote_etag, stamp }
+    file_meta::object(identity(stat), remote_etag(stat, meta), meta)
 }
 
 /// The modification time, in nanoseconds since the Unix epoch.

@@ -19,7 +19,6 @@ struct Walk<'a> {
     env: &'a Env,
     kept: &'a Kept,
     tree: &'a Tree,
-    request: &'a ListRequest,
     page: Grouping<'a>,
     held_min: usize,
 }
@@ -29,7 +28,7 @@ pub(super) fn list(env: &Env, kept: &Kept, tree: &Tree, request: &ListRequest) -
 }
 
 fn page(env: &Env, kept: &Kept, tree: &Tree, request: &ListRequest, held_min: usize) -> Result<ListPage> {
-    let mut walk = Walk { env, kept, tree, request, page: Grouping::new(request), held_min };
+    let mut walk = Walk { env, kept, tree, page: Grouping::new(request), held_min };
     walk.directory(Path::new(""), "")?;
     Ok(walk.page.finish())
 }
@@ -38,22 +37,19 @@ impl Walk<'_> {
     /// Walks a directory whose keys begin with `key`. `false` when the page is full.
     fn directory(&mut self, directory: &Path, key: &str) -> Result<bool> {
         let mut max = self.held_min;
-        let mut from = first_component(key, &self.request.prefix).to_owned();
-        if let Some(after) = &self.request.start_after {
-            from = from.max(first_component(key, after).to_owned());
-        }
+        let mut from = self.page.first_wanted(key);
         loop {
-            if let Some(beyond) = self.page.settled_group().and_then(|group| behind_group(key, group)) {
+            if let Some(beyond) = self.page.behind_settled(key) {
                 from = from.max(beyond);
             }
             let Some(names) = self.kept.names(self.env, self.tree, directory, &from, max)? else { return Ok(true) };
             for entry in names.entries_from(&from) {
                 let below = format!("{key}{}", entry.component);
-                if self.is_behind(&below) {
+                if self.page.is_behind(&below) {
                     return Ok(true);
                 }
                 if entry.is_directory() {
-                    if self.wants_directory(&below) && !self.directory(&directory.join(entry.path()), &below)? {
+                    if self.page.wants_below(&below) && !self.directory(&directory.join(entry.path()), &below)? {
                         return Ok(false);
                     }
                 } else if self.page.wants(&below) {
@@ -75,30 +71,6 @@ impl Walk<'_> {
             from = names.end();
         }
     }
-
-    /// Whether this key and all later ones come after the prefix.
-    fn is_behind(&self, key: &str) -> bool {
-        let prefix = self.request.prefix.as_str();
-        key > prefix && !key.starts_with(prefix)
-    }
-
-    fn wants_directory(&self, key: &str) -> bool {
-        let leads_there = key.starts_with(&self.request.prefix) || self.request.prefix.starts_with(key);
-        leads_there && !self.page.is_settled(key)
-    }
-}
-
-/// The first component below `key` that may hold a key that is not less than `bound`.
-fn first_component<'a>(key: &str, bound: &'a str) -> &'a str {
-    let Some(rest) = bound.strip_prefix(key) else { return "" };
-    rest.find('/').map_or(rest, |slash| &rest[..=slash])
-}
-
-/// A component below `key` that sorts after everything in a common prefix. `None` when that prefix ends deeper or
-/// elsewhere.
-fn behind_group(key: &str, group: &str) -> Option<String> {
-    let rest = group.strip_prefix(key).filter(|rest| !rest.contains('/'))?;
-    Some(format!("{rest}{}", char::MAX))
 }
 
 fn listed(tree: &Tree, key: &str, path: &Path) -> Option<ListedObject> {

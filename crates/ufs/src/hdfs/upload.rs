@@ -1,0 +1,127 @@
+//! Writes an object: a temporary file beside its place, the metadata on it, and one rename.
+
+use forebay_types::{ByteRange, ETag};
+use futures::StreamExt;
+use hdfs_native::file::FileWriter;
+
+use super::errors::{Effect, classify};
+use super::meta::{self, remote_etag};
+use super::paths;
+use super::remote::{Remote, Status};
+use crate::file_meta::FileIdentity;
+use crate::{Condition, Error, ErrorKind, Result, Stored, Upload};
+
+/// A file that is not an object yet.
+pub(super) struct Temporary<'a> {
+    remote: &'a Remote,
+    path: String,
+}
+
+impl<'a> Temporary<'a> {
+    pub(super) fn new(remote: &'a Remote, target: &str, name: &str) -> Self {
+        Self { remote, path: paths::join(paths::parent(target).unwrap_or("/"), name) }
+    }
+
+    /// Writes the bytes, the time and the metadata.
+    pub(super) async fn write(&self, upload: &Upload) -> Result<FileIdentity> {
+        // Whatever is lost here has changed no object.
+        self.try_write(upload).await.map_err(|error| match error.kind {
+            ErrorKind::Ambiguous | ErrorKind::NotFound => Error { kind: ErrorKind::Unavailable, ..error },
+            _ => error,
+        })
+    }
+
+    async fn try_write(&self, upload: &Upload) -> Result<FileIdentity> {
+        let mut writer = self.remote.create(&self.path).await?;
+        let number = writer.file_id().unwrap_or_default();
+        copy(&mut writer, upload).await?;
+        self.remote.close(writer).await?;
+        let modified_ms = upload.info.last_modified_ms;
+        self.remote.set_modified(&self.path, modified_ms).await?;
+        let modified_ns = i128::from(modified_ms) * 1_000_000;
+        let file = FileIdentity { number, modified_ns, size: upload.info.size };
+        meta::write(self.remote, &self.path, file, upload).await?;
+        Ok(file)
+    }
+
+    /// Puts the file into its place.
+    ///
+    /// # Errors
+    /// `Precondition` when it must be absent and is not; `InvalidName` when a directory has the name; `Ambiguous` when
+    /// nobody can tell.
+    pub(super) async fn place(&self, file: FileIdentity, target: &str, condition: &Condition) -> Result<Stored> {
+        let stored = Stored { remote_etag: remote_etag(file) };
+        let overwrite = *condition != Condition::Absent;
+        let Err(error) = self.remote.rename(&self.path, target, overwrite).await else { return Ok(stored) };
+        if error.kind != ErrorKind::Ambiguous {
+            return Err(self.refused(target, error).await);
+        }
+        // The file is in one of two places. Without its temporary name, a rename that arrives late fails.
+        match self.delete().await {
+            Ok(true) => Err(Error { kind: ErrorKind::Unavailable, ..error }),
+            Ok(false) => match self.remote.status(target).await {
+                Ok(Some(status)) if status.identity.number == file.number => Ok(stored),
+                Ok(_) | Err(_) => Err(error),
+            },
+            Err(_) => Err(error),
+        }
+    }
+
+    /// Why a rename was refused.
+    async fn refused(&self, target: &str, error: Error) -> Error {
+        match self.remote.status(target).await {
+            Ok(Some(Status { is_directory: true, .. })) => {
+                Error::new(ErrorKind::InvalidName, format!("{target} is a directory in HDFS, and holds other objects"))
+            }
+            _ if error.kind == ErrorKind::AlreadyExists => precondition(),
+            // A sweep of another worker has taken the temporary file for a leftover.
+            _ if error.kind == ErrorKind::NotFound => Error { kind: ErrorKind::Unavailable, ..error },
+            _ => error,
+        }
+    }
+
+    /// If it can't be removed, a sweep removes it later.
+    pub(super) async fn remove(&self) {
+        let _ = self.delete().await;
+    }
+
+    /// Tries twice: the answer may be lost once more.
+    async fn delete(&self) -> Result<bool> {
+        match self.remote.delete(&self.path).await {
+            Err(error) if error.kind.is_transient() => self.remote.delete(&self.path).await,
+            deleted => deleted,
+        }
+    }
+}
+
+pub(super) fn precondition() -> Error {
+    Error::new(ErrorKind::Precondition, "a condition does not hold")
+}
+
+/// # Errors
+/// `Precondition`.
+pub(super) fn check(condition: &Condition, present: Option<&ETag>) -> Result<()> {
+    let holds = match (condition, present) {
+        (Condition::Always, _) | (Condition::Absent, None) => true,
+        (Condition::Matches(etag), Some(present)) => etag == present,
+        (Condition::Absent, Some(_)) | (Condition::Matches(_), None) => false,
+    };
+    if holds { Ok(()) } else { Err(precondition()) }
+}
+
+async fn copy(writer: &mut FileWriter, upload: &Upload) -> Result<()> {
+    let size = upload.info.size;
+    let (mut stream, mut taken) = (upload.source.stream(ByteRange::of_size(size)), 0);
+    while let Some(data) = stream.next().await.transpose()? {
+        taken += data.len() as u64;
+        if taken > size {
+            break;
+        }
+        writer.write_bytes(data).await.map_err(|error| classify(error, Effect::Write, "write a file"))?;
+    }
+    if taken == size {
+        return Ok(());
+    }
+    let context = format!("the source of an upload has {taken} bytes or more, not {size}");
+    Err(Error::new(ErrorKind::Corrupt, context))
+}

@@ -1,0 +1,121 @@
+//! Stands between the store and the NameNode: counts calls, and loses requests or answers.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Follows the name of the method in the header of a call: field 2, and its length.
+const INTERFACE: &[u8] = b"\x12\x2eorg.apache.hadoop.hdfs.protocol.ClientProtocol";
+
+/// `hrpc`, and three bytes.
+const PREAMBLE_BYTES: usize = 7;
+
+/// What is lost of the next call of a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lost {
+    Request,
+    Answer,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Mutex<BTreeMap<String, usize>>,
+    loses: Mutex<Option<(&'static str, Lost)>>,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) port: u16,
+    state: Arc<State>,
+}
+
+impl Proxy {
+    pub(crate) async fn start(name_node: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        forebay_env::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, name_node)).await else { continue };
+                connect(client, server, Arc::clone(&shared));
+            }
+        });
+        Self { port, state }
+    }
+
+    /// Once, of the next call of this method.
+    pub(crate) fn lose(&self, method: &'static str, lost: Lost) {
+        *self.state.loses.lock() = Some((method, lost));
+    }
+
+    /// The calls since the last time this was asked.
+    pub(crate) fn calls(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut *self.state.calls.lock())
+    }
+}
+
+fn connect(client: TcpStream, server: TcpStream, state: Arc<State>) {
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let muted = Arc::new(AtomicBool::new(false));
+    let is_muted = Arc::clone(&muted);
+    forebay_env::spawn(async move {
+        // The connection ends with either side.
+        tokio::select! {
+            _ = requests(from_client, to_server, &state, &muted) => {}
+            _ = answers(from_server, to_client, &is_muted) => {}
+        }
+    });
+}
+
+async fn requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    state: &State,
+    muted: &AtomicBool,
+) -> std::io::Result<()> {
+    let mut preamble = [0; PREAMBLE_BYTES];
+    from.read_exact(&mut preamble).await?;
+    to.write_all(&preamble).await?;
+    loop {
+        let mut frame = vec![0; from.read_u32().await? as usize];
+        from.read_exact(&mut frame).await?;
+        if let Some(method) = method(&frame) {
+            let lost = {
+                let mut loses = state.loses.lock();
+                let is_hit = loses.is_some_and(|(hit, _)| hit == method);
+                if is_hit { loses.take() } else { None }
+            };
+            *state.calls.lock().entry(method).or_default() += 1;
+            match lost {
+                Some((_, Lost::Request)) => return Ok(()),
+                Some((_, Lost::Answer)) => muted.store(true, Ordering::SeqCst),
+                None => {}
+            }
+        }
+        to.write_u32(frame.len() as u32).await?;
+        to.write_all(&frame).await?;
+    }
+}
+
+async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, muted: &AtomicBool) -> std::io::Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if length == 0 || muted.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        to.write_all(&buffer[..length]).await?;
+    }
+}
+
+fn method(frame: &[u8]) -> Option<String> {
+    let end = frame.windows(INTERFACE.len()).position(|window| window == INTERFACE)?;
+    let begin = frame[..end].iter().rposition(|byte| !byte.is_ascii_alphanumeric())? + 1;
+    Some(String::from_utf8_lossy(&frame[begin..end]).into_owned())
+}
