@@ -1,7 +1,7 @@
 """The real worker in front of a real HDFS."""
 
 import pytest
-from command_line import CommandLine
+from harness.command_line import CommandLine
 from harness.clients import boto, refused
 from harness.hdfs import Hdfs, is_installed
 from harness.servers import Forebay, eventually

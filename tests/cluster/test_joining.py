@@ -3,9 +3,10 @@
 import os
 import secrets
 import subprocess
+import threading
 
 from harness.cluster import Cluster, wait_until_shared
-from harness.servers import free_port
+from harness.servers import eventually, free_port
 
 SECONDS = 60
 
@@ -62,6 +63,19 @@ def test_an_engine_that_does_not_answer_is_named(cluster):
     worker = cluster.worker("w1")
     cluster.etcd.port = free_port()
     refused(worker, "cluster.engine", str(cluster.etcd.port))
+
+
+def test_a_worker_that_has_joined_before_waits_for_the_engine(cluster):
+    worker = cluster.worker("w1")
+    worker.start()
+    assert worker.stop() == 0
+    cluster.etcd.kill()
+    waiting = threading.Thread(target=worker.start)
+    waiting.start()
+    eventually("a worker that waits", lambda: "waiting for the engine" in worker.log.read_text())
+    cluster.etcd.start()
+    waiting.join()
+    wait_until_shared([worker])
 
 
 def test_two_processes_do_not_have_one_name(cluster):

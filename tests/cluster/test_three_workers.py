@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import os
+import time
 
 from botocore.exceptions import ClientError
 
+from harness.clients import refused
 from harness.cluster import LEASE_SECONDS, answered
 from harness.command_line import CommandLine
 from harness.servers import eventually
@@ -127,6 +129,26 @@ def test_a_worker_that_stops_leaves_its_slots_at_once(cluster, three):
     for client in rest:
         assert {key: answered(lambda: read(client, key)) for key in written} == written
     assert "its slots are taken" not in cluster.workers[0].log.read_text() + cluster.workers[2].log.read_text()
+
+
+def test_without_the_engine_nobody_waits_and_all_say_so(cluster, three):
+    create_bucket(three)
+    written = put_many(three, "objects")
+    for worker in cluster.workers:
+        worker.wait_until_drained()
+    cluster.etcd.pause()
+    for worker in cluster.workers:
+        eventually("a worker that is not ready", lambda: not worker.is_ready(), 30)
+        assert worker.is_healthy()
+    began = time.monotonic()
+    for client in three:
+        refused("ServiceUnavailable|SlowDown", client.put_object, Bucket=BUCKET, Key="objects/000", Body=b"late")
+    assert time.monotonic() - began < 20
+    cluster.etcd.resume()
+    for worker in cluster.workers:
+        eventually("a worker that is ready", worker.is_ready, 30)
+    for client in three:
+        assert {key: answered(lambda: read(client, key)) for key in list(written)[1:]} == dict(list(written.items())[1:])
 
 
 def test_path_policies_hold_on_all_workers_within_a_second(cluster, three):

@@ -26,7 +26,16 @@ lease = "{lease} s"
 """
 
 
-class Etcd(Server):
+class Pausable(Server):
+    def pause(self):
+        """As a machine that stalls does."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+
+class Etcd(Pausable):
     """The engine of a cluster: one member."""
 
     binary = ROOT / ".tools" / "bin" / "etcd"
@@ -55,7 +64,7 @@ class Etcd(Server):
         return f"etcd://127.0.0.1:{self.port}"
 
 
-class Worker(Forebay):
+class Worker(Forebay, Pausable):
     """A Forebay of a cluster."""
 
     def __init__(self, cluster, name, **options):
@@ -77,13 +86,6 @@ class Worker(Forebay):
 
     def s3(self):
         return boto(self)
-
-    def pause(self):
-        """As a machine that stalls does."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self):
-        self.process.send_signal(signal.SIGCONT)
 
 
 class Cluster:

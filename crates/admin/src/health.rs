@@ -34,6 +34,7 @@ pub(crate) async fn readyz(State(admin): State<Admin>) -> Response {
         return unavailable("stopping\n");
     }
     match admin.running() {
+        Some(running) if running.cache.is_cut_off() => unavailable("the engine of the cluster does not answer\n"),
         Some(_) => "ready\n".into_response(),
         None => unavailable("starting\n"),
     }

@@ -308,6 +308,12 @@ impl Cache {
         self.worker.gain(slots).await
     }
 
+    /// Whether this worker can't answer for any key, because the engine of its cluster does not answer. Never for a
+    /// worker that is alone.
+    pub fn is_cut_off(&self) -> bool {
+        self.worker.is_cut_off()
+    }
+
     /// Takes over policies and buckets that other workers have changed, as far as the catalog has heard: call it after
     /// each `HomeCatalog::follow_shared`. When there is nothing new, this costs nothing.
     ///

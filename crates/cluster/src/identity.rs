@@ -87,14 +87,19 @@ impl ClusterIdentity {
     }
 }
 
+/// Whether the store belongs to a worker of a cluster.
+pub fn has_joined(store: &Store) -> bool {
+    store.value(STORE_OWNER_KEY).is_some()
+}
+
 /// For a worker with the embedded catalog.
 ///
 /// # Errors
 /// `Unavailable` when the store belongs to a worker of a cluster.
 pub fn check_alone(store: &Store) -> Result<()> {
-    match store.value(STORE_OWNER_KEY) {
-        None => Ok(()),
-        Some(_) => Err(refused("they belong to a worker of a cluster: start with its cluster settings".to_owned())),
+    match has_joined(store) {
+        false => Ok(()),
+        true => Err(refused("they belong to a worker of a cluster: start with its cluster settings".to_owned())),
     }
 }
 
@@ -137,6 +142,7 @@ mod tests {
         let (own, other) = (new(None), new(None));
         own.claim(&open_store(&disk).await, false).await.unwrap();
         let store = open_store(&disk).await;
+        assert!(has_joined(&store));
         own.claim(&store, false).await.unwrap();
         for forgets in [false, true] {
             let problem = other.claim(&store, forgets).await.unwrap_err().to_string();
@@ -156,6 +162,7 @@ mod tests {
         let problem = new(None).claim(&store, false).await.unwrap_err().to_string();
         assert!(problem.contains("without a cluster"), "{problem}");
         check_alone(&store).unwrap();
+        assert!(!has_joined(&store));
         // The note may have gone with a directory.
         new(None).claim(&store, true).await.unwrap();
     }

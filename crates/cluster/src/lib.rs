@@ -24,7 +24,7 @@ mod worker_record;
 
 pub use cluster_settings::ClusterSettings;
 pub use home_catalog::{HomeCatalog, HomeSettings};
-pub use identity::{ClusterIdentity, check_alone};
+pub use identity::{ClusterIdentity, check_alone, has_joined};
 pub use layout::WorkerId;
 pub use member_record::Addresses;
 pub use placement::Placement;

@@ -169,6 +169,7 @@ impl Watch {
             rejected_disk_full: 0,
             users_file: self.users.refusal(),
             replaced_rules: self.cache.replaced_rules(),
+            is_cut_off: self.cache.is_cut_off(),
         }
     }
 

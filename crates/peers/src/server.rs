@@ -110,6 +110,7 @@ impl PeerServer {
         let stream = match accepted {
             Ok(stream) if identity::is_peer(stream.get_ref().1.alpn_protocol()) => stream,
             Ok(_) => return tracing::warn!(peer, "a worker of another release was refused"),
+            Err(error) if is_cut(&error) => return tracing::debug!(peer, %error, "a handshake was cut off"),
             Err(error) => {
                 return tracing::warn!(peer, %error, "a connection to the port for other workers was refused: it has another cluster key or name, or is no worker");
             }
@@ -154,4 +155,10 @@ impl PeerServer {
             Some(_) | None => Ok(refused()),
         }
     }
+}
+
+/// Whether the other end, or the network, has gone away: that says nothing of a key.
+fn is_cut(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | TimedOut | UnexpectedEof)
 }

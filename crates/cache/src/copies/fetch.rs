@@ -200,7 +200,13 @@ impl Worker {
 
     /// What another worker may fetch.
     pub(crate) async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
-        let Some(object) = self.held_object(key, generation) else { return Ok(None) };
+        let Some(object) = self.held_object(key, generation) else {
+            // It may have bytes of which it has not heard yet that the catalog names them.
+            return match self.is_cut_off() {
+                true => Err(Error::new(ErrorKind::Unavailable, "this worker is cut off from the engine")),
+                false => Ok(None),
+            };
+        };
         let (size, annex) = (object.size(), Bytes::copy_from_slice(object.annex()));
         let metadata = object.metadata().await?;
         let stream = StoreSource::new(object).stream(ByteRange::of_size(size)).map_err(Error::from).boxed();

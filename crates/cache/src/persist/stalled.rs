@@ -1,4 +1,4 @@
-//! Clients do not wait for a disk that does not answer.
+//! Clients do not wait for a disk, or for the engine of a cluster, that does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,19 @@ use crate::{Error, ErrorKind, Result, to_the_end};
 const INTERVAL: Duration = Duration::from_secs(PATIENCE.as_secs() / 5);
 
 impl Worker {
+    /// Whether this worker is the home of nothing at the moment, because the engine of its cluster does not answer.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.catalog.lease() == Some(Duration::ZERO)
+    }
+
     /// Whether a change can begin. Called before its body is requested, and again before the change is made.
     ///
     /// # Errors
-    /// `SlowDown` when no disk answers.
+    /// `SlowDown` when no disk answers; `Unavailable` without the engine.
     pub(crate) fn check_disks(&self) -> Result<()> {
+        if self.is_cut_off() {
+            return Err(Error::new(ErrorKind::Unavailable, "the engine of the cluster does not answer"));
+        }
         if self.store.stalled() != Stalled::Everywhere {
             return Ok(());
         }
@@ -30,8 +38,8 @@ impl Worker {
     /// answer either.
     ///
     /// # Errors
-    /// `SlowDown` when no disk answers at the start. `Unavailable` when the change has waited too long for a disk: it
-    /// may still be done later.
+    /// As [`Worker::check_disks`] at the start. `Unavailable` when the change has waited too long for a disk or the
+    /// engine: it may still be done later.
     pub(crate) fn unless_stalled<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = Result<T>> + Send + 'static,
@@ -45,7 +53,16 @@ impl Worker {
         let impatient = self.env.clock.monotonic() + PATIENCE;
         loop {
             tokio::select! { biased; done = &mut done => return done, () = self.disk_stalled.notified() => {} }
-            if self.env.clock.monotonic() >= impatient {
+            if self.env.clock.monotonic() < impatient {
+                continue;
+            }
+            if self.is_cut_off() {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "the engine of the cluster does not answer: the change may be done when it does",
+                ));
+            }
+            if self.store.stalled() != Stalled::Nowhere {
                 self.metrics.rejected_disk_stalled.inc();
                 return Err(Error::new(
                     ErrorKind::Unavailable,
@@ -55,7 +72,7 @@ impl Worker {
         }
     }
 
-    /// Wakes waiting changes when a disk does not answer.
+    /// Wakes waiting changes when a disk or the engine does not answer.
     pub(crate) async fn stall_loop(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -63,7 +80,7 @@ impl Worker {
                 () = self.stop.cancelled() => return,
                 () = self.env.clock.sleep(INTERVAL) => {}
             }
-            if self.store.stalled() != Stalled::Nowhere {
+            if self.store.stalled() != Stalled::Nowhere || self.is_cut_off() {
                 self.disk_stalled.notify_waiters();
             }
         }

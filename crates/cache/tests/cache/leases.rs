@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use forebay_cache::ErrorKind;
 use forebay_env::{Clock, Process};
-use forebay_types::WriteMode;
+use forebay_types::{Generation, WriteMode};
 use parking_lot::Mutex;
 
 use crate::support::gate::Way;
-use crate::support::{Bench, Setup, kind, others_go_on, until};
+use crate::support::{Bench, Setup, kind, others_go_on, path, until};
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -47,6 +47,17 @@ async fn a_request_goes_on_while_the_lease_is_renewed_and_is_given_up_when_it_en
     bench.advancing("it is persisted", || bench.is_drained()).await;
     assert!(bench.clock.monotonic() - renewed < 2 * bench.setup.settings.persist_backoff_max.0);
     assert_eq!(bench.under("key").unwrap(), "dirty");
+}
+
+/// The engine may have named bytes that this worker has, and has not heard of.
+#[tokio::test]
+async fn a_worker_without_a_lease_does_not_say_that_it_lacks_bytes() {
+    let (bench, leased_until) = open(WriteMode::WriteBack).await;
+    let key = forebay_catalog::records::object_key(&path("key"));
+    assert!(bench.cache.held(&key, Generation(1)).await.unwrap().is_none());
+    *leased_until.lock() = Duration::ZERO;
+    bench.pass_seconds(1).await;
+    assert_eq!(bench.cache.held(&key, Generation(1)).await.err().map(|error| error.kind), Some(ErrorKind::Unavailable));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_catalog::{Engine, ErrorKind};
-use forebay_cluster::{Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, WorkerId};
+use forebay_cluster::{Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, WorkerId, has_joined};
 use forebay_env::Env;
 use forebay_etcd::{EtcdEngine, EtcdSettings, EtcdUser};
 use forebay_peers::{ClusterKey, Identity, Members, Peers};
@@ -17,7 +17,7 @@ use super::router::Router;
 use crate::config::{Cluster, Config, etcd_endpoints};
 use crate::failure::Failure;
 
-/// How often a start asks the engine, and the pause between.
+/// How often the first start of a worker asks the engine, and the pause between. Later starts wait for it.
 const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ pub(crate) async fn join(config: &Config, env: &Env, store: &Store, addresses: A
     let cluster = &config.cluster;
     let engine = Arc::new(engine(cluster, env)?);
     let worker = worker_id(cluster)?;
-    let identity = identity(cluster, env, engine.as_ref()).await?;
+    let identity = identity(cluster, env, engine.as_ref(), has_joined(store)).await?;
     let has_forgotten = !config.store.forget_directories.is_empty();
     let claimed = identity.claim(store, has_forgotten).await;
     claimed.map_err(|error| Failure::Refused(format!("store.data_dirs: {error}")))?;
@@ -88,8 +88,14 @@ fn worker_id(cluster: &Cluster) -> Result<WorkerId, Failure> {
     WorkerId::new(name).map_err(|error| Failure::Refused(format!("cluster.worker_id: {error}")))
 }
 
-/// That of the cluster, which begins with its first worker.
-async fn identity(cluster: &Cluster, env: &Env, engine: &EtcdEngine) -> Result<ClusterIdentity, Failure> {
+/// That of the cluster, which begins with its first worker. `has_joined`: the settings were right once, so the engine
+/// will answer again.
+async fn identity(
+    cluster: &Cluster,
+    env: &Env,
+    engine: &EtcdEngine,
+    has_joined: bool,
+) -> Result<ClusterIdentity, Failure> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -98,7 +104,11 @@ async fn identity(cluster: &Cluster, env: &Env, engine: &EtcdEngine) -> Result<C
             Err(error) => error,
         };
         let may_pass = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::Unknown | ErrorKind::Busy);
-        if !may_pass || tries == TRIES {
+        if has_joined && may_pass {
+            if tries == 1 {
+                tracing::warn!(%error, "waiting for the engine of the cluster");
+            }
+        } else if !may_pass || tries == TRIES {
             let engine = cluster.engine.as_deref().unwrap_or_default();
             return Err(Failure::Refused(format!("cluster.engine = \"{engine}\": {error}")));
         }

@@ -29,14 +29,16 @@ impl ClusterState {
         let Member { state, addresses, version } = member;
         let status = match state {
             MemberState::Live if id.as_str() == self.router.own() => Some(Ok(self.cache.status())),
-            MemberState::Live => Some(self.peers.status(id.as_str()).await),
+            MemberState::Live => Some(self.peers.status(id.as_str()).await.map_err(|error| error.to_string())),
             MemberState::Left | MemberState::Lost => None,
         };
         let (status, problem) = match status {
             None => (None, None),
             Some(Ok(status)) => (Some(status), None),
-            Some(Err(error)) => (None, Some(error.to_string())),
+            Some(Err(problem)) => (None, Some(problem)),
         };
+        let is_cut_off = id.as_str() == self.router.own() && self.cache.is_cut_off();
+        let problem = if is_cut_off { Some("the engine does not answer it".to_owned()) } else { problem };
         let (peer_address, s3_address, admin_address) = match addresses {
             Some(Addresses { peers, s3, admin }) => (Some(peers), s3, admin),
             None => (None, None, None),

@@ -42,6 +42,8 @@ pub(super) struct Facts {
     /// Why the users file is refused.
     pub(super) users_file: Option<String>,
     pub(super) replaced_rules: Option<ReplacedRules>,
+    /// The engine of the cluster does not answer.
+    pub(super) is_cut_off: bool,
 }
 
 /// What is counted since the start, and of it what belongs to trouble that lasts: it is over when nothing has been
@@ -102,6 +104,7 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         users_file(facts),
         policies_replaced(facts.replaced_rules),
         disks_full(facts),
+        cut_off(facts.is_cut_off),
     ];
     all.extend(pinned(facts));
     all.extend(facts.directories.iter().map(directory));
@@ -113,6 +116,16 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         }));
     }
     all
+}
+
+fn cut_off(is_cut_off: bool) -> Condition {
+    Condition {
+        id: "cluster-cut-off",
+        severity: Severity::Critical,
+        subject: String::new(),
+        title: is_cut_off.then(|| "the engine of the cluster does not answer: all keys get 503".to_owned()),
+        cure: "See that etcd runs and that this machine reaches it (cluster.engine; `forebay cluster status` shows each member). The worker resumes by itself, and nothing is lost",
+    }
 }
 
 fn writes_rejected(facts: &Facts) -> Condition {

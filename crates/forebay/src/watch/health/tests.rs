@@ -62,6 +62,7 @@ fn facts() -> Facts {
         rejected_disk_full: 0,
         users_file: None,
         replaced_rules: None,
+        is_cut_off: false,
     }
 }
 
@@ -89,6 +90,7 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "users-file-refused",
             "policies-replaced",
             "disks-full",
+            "cluster-cut-off",
             "pinned-nearly-full",
             "directory-failed",
             "disk-full",
@@ -141,6 +143,12 @@ fn each_trouble_has_its_notice_with_the_figures() {
         "objects-missing",
         "",
         "the bytes of 3 acknowledged objects are missing",
+    );
+    check(
+        |facts| facts.is_cut_off = true,
+        "cluster-cut-off",
+        "",
+        "the engine of the cluster does not answer: all keys get 503",
     );
     check(|facts| facts.status.missing_parts = 2, "parts-missing", "", "2 parts of open multipart uploads are lost");
     check(
