@@ -75,6 +75,10 @@ pub(crate) fn urls(data: &[u8]) {
     assert_eq!(url.to_string(), shown);
     match url {
         UnderStoreUrl::Directory(path) => assert!(path.is_absolute()),
+        UnderStoreUrl::Hdfs(place) => {
+            assert!(!place.authority.is_empty() && !place.authority.contains(['@', '/']), "{shown}");
+            assert!(place.path.is_empty() || place.path.starts_with('/') && !place.path.ends_with('/'), "{shown}");
+        }
         UnderStoreUrl::S3 { bucket, prefix, endpoint, region } => {
             assert!(!prefix.starts_with('/') && !prefix.ends_with('/'));
             let parts = endpoint.as_ref().map(|endpoint| endpoint.split('/').collect::<Vec<_>>());
