@@ -3,6 +3,8 @@
 //! A store keeps what its catalog named. With another catalog, all of that would look like leftovers and be dropped. So
 //! a store stays with the catalog that it began with.
 
+use std::fmt;
+
 use bytes::Bytes;
 use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, records};
 use forebay_env::Random;
@@ -17,7 +19,7 @@ use crate::layout::{BEHIND_ALL, IDENTITY_KEY};
 const STORE_OWNER_KEY: &[u8] = b"\xffcluster";
 
 /// How the engine tells its cluster from others.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIdentity {
     /// Made up when the first worker has started.
@@ -27,6 +29,18 @@ pub struct ClusterIdentity {
     /// The key itself, where no worker was given one. Whoever reads the engine could read and change everything anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+}
+
+/// Without the key.
+impl fmt::Debug for ClusterIdentity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, key_fingerprint, key: _ } = self;
+        formatter
+            .debug_struct("ClusterIdentity")
+            .field("id", id)
+            .field("key_fingerprint", key_fingerprint)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ClusterIdentity {
@@ -131,7 +145,8 @@ mod tests {
     async fn the_first_worker_decides_what_the_cluster_is() {
         let engine = MemoryEngine::default();
         assert_eq!(ClusterIdentity::load(&engine).await.unwrap(), None);
-        let first = new(Some("key")).create(&engine).await.unwrap();
+        let first = new(Some("secret")).create(&engine).await.unwrap();
+        assert!(!format!("{first:?}").contains("secret"));
         assert_eq!(new(None).create(&engine).await.unwrap(), first);
         assert_eq!(ClusterIdentity::load(&engine).await.unwrap(), Some(first));
     }
