@@ -2,6 +2,8 @@
 
 import base64
 import contextlib
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -35,10 +37,37 @@ def eventually(what, condition, seconds=30):
         pause.wait(0.02)
 
 
+class Ports:
+    """Ports for servers that are started later, and again: no other process takes them in between.
+
+    They lie below those that the kernel gives to outgoing connections (32768 and up). Each process of tests has its own
+    thousand: a name of the kernel, which ends with the process, says that it is taken.
+    """
+
+    def __init__(self):
+        self.claim = socket.socket(socket.AF_UNIX)
+        for first in range(16_000, 32_000, 1_000):
+            with contextlib.suppress(OSError):
+                self.claim.bind(f"\0forebay-test-ports-{first}")
+                self.ports = itertools.cycle(range(first, first + 1_000))
+                return
+        raise AssertionError("too many processes run tests: no ports are left")
+
+    def next(self):
+        for port in itertools.islice(self.ports, 1_000):
+            with contextlib.suppress(OSError), socket.socket() as listener:
+                listener.bind(("127.0.0.1", port))
+                return port
+        raise AssertionError("no port is free")
+
+
+@functools.cache
+def ports():
+    return Ports()
+
+
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    return ports().next()
 
 
 def answers(url):

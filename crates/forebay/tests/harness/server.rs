@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
@@ -247,7 +248,16 @@ impl Drop for RealS3 {
     }
 }
 
+/// A port for a server that starts later. It lies below those that the kernel gives to outgoing connections (32768 and
+/// up): one of these might take it in between.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("an address").port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id();
+    loop {
+        let port = 12_000 + (start + GIVEN.fetch_add(1, Ordering::Relaxed)) % 4_000;
+        let port = u16::try_from(port).expect("a port");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
