@@ -8,8 +8,9 @@ import urllib.request
 import botocore.exceptions
 import pytest
 
+from harness import chunks, signing
 from harness.clients import boto, refused, send, send_signed
-from harness.servers import Forebay, eventually
+from harness.servers import Forebay, S3Server, eventually
 
 USERS = """
 [[user]]
@@ -98,6 +99,86 @@ def test_read_only_refuses_every_change_and_reads_on(start):
     refused("AccessDenied", s3.copy_object, Bucket="demo", Key="copy", CopySource="demo/object")
     refused("AccessDenied", s3.put_object_tagging, Bucket="demo", Key="object", Tagging={"TagSet": []})
     assert s3.get_object(Bucket="demo", Key="object")["Body"].read() == b"put here by somebody else"
+
+
+def writes(server):
+    """Every way to write an object, as functions of key and body that return the status."""
+    s3 = boto(server)
+
+    def in_parts(key, body):
+        call = {"Bucket": "demo", "Key": key}
+        call["UploadId"] = s3.create_multipart_upload(**call)["UploadId"]
+        pieces = [body[: 5 << 20], body[5 << 20 :]]
+        etags = [s3.upload_part(PartNumber=number, Body=piece, **call)["ETag"] for number, piece in enumerate(pieces, 1)]
+        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
+        return s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **call)
+
+    def copied(key, body):
+        # The source is in this cache, where its bucket has no limit.
+        s3.put_object(Bucket="sources", Key=key, Body=body)
+        return s3.copy_object(Bucket="demo", Key=key, CopySource=f"sources/{key}")
+
+    def status(write):
+        def tried(key, body):
+            try:
+                return write(key, body)["ResponseMetadata"]["HTTPStatusCode"]
+            except botocore.exceptions.ClientError as error:
+                return error.response["ResponseMetadata"]["HTTPStatusCode"]
+
+        return tried
+
+    def in_chunks(key, body):
+        target = f"/demo/{key}"
+        return send(server, "PUT", target, *chunks.request(server, target, body, "unsigned-trailer")).status
+
+    def by_form(key, body):
+        form = signing.form("/demo", s3.generate_presigned_post("demo", key, ExpiresIn=60)["fields"], body)
+        return send(server, form.method, form.target, form.headers, form.body).status
+
+    put = status(lambda key, body: s3.put_object(Bucket="demo", Key=key, Body=body))
+    return {"put": put, "parts": status(in_parts), "copy": status(copied), "chunks": in_chunks, "form": by_form}
+
+
+def test_small_objects_are_written_back_and_large_ones_through(start, tmp_path):
+    limit = (5 << 20) + 1000
+    small, large = b"s" * limit, b"l" * (limit + 1)
+    behind = S3Server(tmp_path / "behind").start()
+    server = start(behind=behind, mode="WRITE_BACK", config=f'[[policy]]\npath = "/demo/"\nwriteBackMaxSize = {limit}\n')
+    s3 = boto(server)
+    for bucket in ("demo", "sources"):
+        s3.create_bucket(Bucket=bucket)
+    for name, write in writes(server).items():
+        assert write(f"there/{name}", large) in (200, 204), name
+        assert boto(behind).head_object(Bucket="demo", Key=f"there/{name}")["ContentLength"] == limit + 1
+        assert state(s3.head_object(Bucket="demo", Key=f"there/{name}")) == "clean"
+    server.wait_until_drained()
+    behind.kill()
+    for name, write in writes(server).items():
+        assert write(f"small/{name}", small) in (200, 204), name
+        assert state(s3.head_object(Bucket="demo", Key=f"small/{name}")) == "dirty", name
+    # Two of them are enough: each takes as long as the under store is waited for.
+    for name in ("put", "parts"):
+        assert writes(server)[name](f"large/{name}", large) >= 500, name
+    behind.start()
+    server.wait_until_drained()
+    keys = [found["Key"] for found in boto(behind).list_objects_v2(Bucket="demo")["Contents"]]
+    assert keys == sorted(f"{place}/{name}" for place in ("small", "there") for name in writes(server))
+    assert boto(behind).get_object(Bucket="demo", Key="small/parts")["Body"].read() == small
+    behind.kill()
+
+
+def test_large_objects_are_read_past_the_cache_and_small_ones_kept(start):
+    server = start(config='[[policy]]\npath = "/demo/"\nreadCacheMaxSize = "1 MiB"\n')
+    (server.under / "demo").mkdir()
+    s3 = boto(server)
+    for name, size, cached in (("small", 1 << 20, 1 << 20), ("large", (1 << 20) + 1, 0)):
+        (server.under / "demo" / name).write_bytes(bytes(range(256)) * (size // 256) + b"x" * (size % 256))
+        body = (server.under / "demo" / name).read_bytes()
+        for _ in range(2):
+            assert s3.get_object(Bucket="demo", Key=name)["Body"].read() == body
+            assert s3.get_object(Bucket="demo", Key=name, Range="bytes=100-199")["Body"].read() == body[100:200]
+        head = s3.head_object(Bucket="demo", Key=name)
+        assert head["ResponseMetadata"]["HTTPHeaders"]["x-forebay-state"] == f"clean; cached={cached}/{size}"
 
 
 def test_policies_change_at_run_time_and_survive_a_restart(start):

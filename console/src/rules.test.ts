@@ -24,6 +24,10 @@ test("settings are shown as rules write them", () => {
     ["cacheReads", "false"],
     ["writeReplicas", "1"],
   ]);
+  assert.deepEqual(settingsOf({ path: "/", writeBackMaxSize: "8 MiB", readCacheMaxSize: "1 GiB" }), [
+    ["writeBackMaxSize", "8 MiB"],
+    ["readCacheMaxSize", "1 GiB"],
+  ]);
   assert.equal(unquoted('"5 min"'), "5 min");
   assert.equal(unquoted("WRITE_BACK"), "WRITE_BACK");
   assert.equal(unquoted("null"), undefined);

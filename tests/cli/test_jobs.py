@@ -106,6 +106,21 @@ def test_damage_is_found_told_and_an_exit_code(cli, objects):
     assert done.returncode == 1 and '"findings":1' in done.stdout.replace(" ", "")
 
 
+def test_a_load_says_what_a_limit_by_size_keeps_out(cli, objects):
+    (cli.server.under / "shelf" / "limited").mkdir()
+    for name, size in {"small": 1000, "large": 1001}.items():
+        (cli.server.under / "shelf" / "limited" / name).write_bytes(b"x" * size)
+    cli.text("policy", "set", "s3://shelf/limited/", "--read-cache-max-size", "1000B")
+    try:
+        done = cli.run("load", "s3://shelf/limited/")
+        assert done.returncode == 0 and "not-cached" in done.stdout and "readCacheMaxSize" in done.stdout, (done.stdout, done.stderr)
+        assert cli.json("check-cached", "s3://shelf/limited/", "--summary")["cachedBytes"] == 1000
+    finally:
+        cli.text("policy", "delete", "s3://shelf/limited/")
+        for name in ("small", "large"):
+            objects.delete_object(Bucket="shelf", Key=f"limited/{name}")
+
+
 def test_a_load_that_a_quota_does_not_hold_says_so(cli, objects):
     """Before, when it is tried, and after."""
     for number in range(6):

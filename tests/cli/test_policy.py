@@ -25,6 +25,22 @@ def test_set_makes_a_rule_and_changes_only_what_is_named(cli):
     assert changed == {"path": "/box/x/", "writeMode": "READ_ONLY", "cacheQuota": "1536 MiB", "metadataTtl": "5 s"}
 
 
+def test_limits_by_size_are_set_shown_explained_and_unset(cli):
+    limits = ["--write-back-max-size", "8MiB", "--read-cache-max-size", "1.5 GiB"]
+    made = cli.json("policy", "set", "/box/s/", "--write-mode", "WRITE_BACK", *limits)
+    expected = {"path": "/box/s/", "writeMode": "WRITE_BACK", "writeBackMaxSize": "8 MiB", "readCacheMaxSize": "1536 MiB"}
+    assert made == rule(cli, "/box/s/") == expected
+    lines = [line.split() for line in cli.text("policy", "resolve", "s3://box/s/key").splitlines()]
+    assert ["writeBackMaxSize", "8", "MiB", "/box/s/"] in lines and ["readCacheMaxSize", "1536", "MiB", "/box/s/"] in lines
+    elsewhere = [line.split() for line in cli.text("policy", "resolve", "s3://box/other").splitlines()]
+    assert ["writeBackMaxSize", "-", "default"] in elsewhere and ["readCacheMaxSize", "-", "default"] in elsewhere
+    refused = cli.refused("policy", "set", "/box/s/", "--write-mode", "NO_CACHE")
+    assert "/box/s/" in refused and "writeBackMaxSize" in refused and "NO_CACHE" in refused
+    assert rule(cli, "/box/s/") == expected
+    changed = cli.json("policy", "set", "/box/s/", "--write-mode", "NO_CACHE", "--unset", "write-back-max-size")
+    assert changed == {"path": "/box/s/", "writeMode": "NO_CACHE", "readCacheMaxSize": "1536 MiB"}
+
+
 def test_get_shows_every_setting_of_every_rule(cli):
     cli.text("policy", "set", "/box/y/", "--eviction", "S3-FIFO")
     lines = [line.split() for line in cli.text("policy", "get").splitlines()]
@@ -71,6 +87,9 @@ def test_rules_that_cannot_hold_are_refused(cli):
     before = cli.json("policy", "get")
     assert "writeReplicas" in cli.refused("policy", "set", "/box/w/", "--write-replicas", "3")
     assert "--write-mode" in cli.refused("policy", "set", "/box/w/", "--write-mode", "WRITEBACK")
+    assert "--write-back-max-size" in cli.refused("policy", "set", "/box/w/", "--write-back-max-size", "much")
+    through = cli.refused("policy", "set", "/box/w/", "--write-mode", "WRITE_THROUGH", "--write-back-max-size", "1MiB")
+    assert "writeBackMaxSize" in through and "WRITE_THROUGH" in through
     assert "--write-mode" in cli.refused("policy", "set", "/box/w/")
     cli.refused("policy", "set", "b/w", "--write-mode", "WRITE_BACK")
     cli.refused("policy", "resolve", "/box")

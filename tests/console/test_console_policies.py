@@ -54,6 +54,9 @@ def test_what_cannot_hold_is_told_and_not_applied(page):
     field.fill('[{"path": "/x/", "writeMode": "WRITE_SIDEWAYS"}]')
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("alert")).to_contain_text("WRITE_SIDEWAYS")
+    field.fill('[{"path": "/x/", "writeMode": "WRITE_THROUGH", "writeBackMaxSize": "8 MiB"}]')
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("alert")).to_contain_text("writeBackMaxSize needs writeMode = WRITE_BACK")
     expect(page.get_by_role("button", name="Apply")).to_be_disabled()
 
 

@@ -91,14 +91,18 @@ pub(crate) fn description() -> OpenApi {
 type Written = (&'static str, &'static str, fn() -> Schema);
 
 /// Fields whose types of Rust do not tell what they may be.
-const WRITTEN: [Written; 11] = [
+const WRITTEN: [Written; 15] = [
     ("JobRequest", "path", place),
     ("JobRequest", "rateLimit", byte_size),
     ("PolicyRule", "path", rule_path),
+    ("PolicyRule", "writeBackMaxSize", byte_size),
+    ("PolicyRule", "readCacheMaxSize", byte_size),
     ("PolicyRule", "cacheQuota", byte_size),
     ("PolicyRule", "memoryQuota", byte_size),
     ("PolicyRule", "metadataTtl", period),
     ("PolicyRule", "writeReplicas", one),
+    ("RuleSettings", "writeBackMaxSize", byte_size),
+    ("RuleSettings", "readCacheMaxSize", byte_size),
     ("RuleSettings", "cacheQuota", byte_size),
     ("RuleSettings", "memoryQuota", byte_size),
     ("RuleSettings", "metadataTtl", period),

@@ -181,15 +181,15 @@ impl Worker {
             return Ok(completed_again(completed));
         }
         let policy = self.policies.resolve(&upload.path);
-        let admission = self.admit_pinned(&policy, &upload.path)?;
         let mount = self.buckets.mount(&upload.path.bucket).await?;
         let assembled = self.assemble(&request, &found).await?;
         let class = assembled.info.headers.storage_class.as_deref();
-        let admission = admission.unless_refused(self, &upload.path, class);
+        let size = assembled.info.size;
+        let admission = self.admit_pinned(&policy, &upload.path, size)?.unless_refused(self, &upload.path, class);
         let completed = CompletedUpload {
             etag: assembled.info.etag.clone(),
             checksums: assembled.info.checksums.clone(),
-            size: assembled.info.size,
+            size,
             completed_ms: self.env.clock.unix_ms(),
         };
         let ended_record = UploadRecord { completed: Some(completed), ..found.record.clone() };

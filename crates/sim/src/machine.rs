@@ -227,7 +227,13 @@ impl Machine {
             write_mode: Some(mode),
             ..PolicyRule::for_path(&format!("/{BUCKET}/{prefix}"))
         });
-        [all].into_iter().chain(of_prefix).collect()
+        // For all prefixes, whatever their mode becomes.
+        let by_size = PolicyRule {
+            write_back_max_size: config.write_back_max.map(ByteSize),
+            read_cache_max_size: config.read_cache_max.map(ByteSize),
+            ..PolicyRule::for_path(&format!("/{BUCKET}/"))
+        };
+        [all, by_size].into_iter().chain(of_prefix).collect()
     }
 
     /// Runs `work` as a process of its own: until it ends or, when that is first, for `most`. Says whether it ended.

@@ -93,6 +93,10 @@ pub struct Config {
     pub pinned_full: PinnedFull,
     pub eviction: EvictionOrder,
     pub cache_reads: bool,
+    /// `writeBackMaxSize`, in bytes.
+    pub write_back_max: Option<u64>,
+    /// `readCacheMaxSize`, in bytes.
+    pub read_cache_max: Option<u64>,
     pub engine: EngineKind,
     /// Of a worker on an engine.
     pub lease_ms: u64,
@@ -413,9 +417,19 @@ fn config(dice: &Dice, seed: u64) -> Config {
         17..19 => WriteMode::Transient,
         _ => WriteMode::ReadOnly,
     };
+    let disks = 1 + dice.below(2) as usize;
+    let sizes = sizes(dice);
+    // No draw of their own: seeds on record mean what they did, but for these.
+    let limit = |number| match number {
+        1 => Some(300),
+        3 => Some(sizes.inline),
+        _ => None,
+    };
     Config {
-        disks: 1 + dice.below(2) as usize,
-        sizes: sizes(dice),
+        write_back_max: limit(seed % 7),
+        read_cache_max: limit(seed / 7 % 7),
+        disks,
+        sizes,
         file_system: u64::MAX / 2,
         persist_concurrency: dice.one_of(&[1, 2, 4]),
         settle_s: dice.one_of(&[10, 30]),

@@ -72,6 +72,10 @@ pub struct PolicyRule {
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_mode: Option<WriteMode>,
+    /// The largest object that WRITE_BACK writes back. A larger one is written as under WRITE_THROUGH.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub write_back_max_size: Option<ByteSize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_replicas: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +95,10 @@ pub struct PolicyRule {
     /// Whether data read from the under store is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_reads: Option<bool>,
+    /// The largest object that is kept when it is read from the under store. A larger one is passed through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub read_cache_max_size: Option<ByteSize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned_full: Option<PinnedFull>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,12 +110,14 @@ impl PolicyRule {
         Self {
             path: path.to_owned(),
             write_mode: None,
+            write_back_max_size: None,
             write_replicas: None,
             eviction: None,
             cache_quota: None,
             memory_quota: None,
             metadata_ttl: None,
             cache_reads: None,
+            read_cache_max_size: None,
             pinned_full: None,
             durability: None,
         }
@@ -119,7 +129,10 @@ impl PolicyRule {
 pub struct PathPolicy {
     /// The path of the longest rule that holds, `/` when none does: what reads are counted by.
     pub rule: Arc<str>,
+    /// Of objects that are small enough for it: see [`PathPolicy::write_mode_of`].
     pub write_mode: WriteMode,
+    /// As in [`PolicyRule`]; `None`: no limit.
+    pub write_back_max_size: Option<ByteSize>,
     pub write_replicas: u32,
     pub eviction: EvictionOrder,
     /// Quota and the rule path that sets it: all objects under that path share it.
@@ -127,6 +140,8 @@ pub struct PathPolicy {
     pub memory_quota: Option<(String, ByteSize)>,
     pub metadata_ttl: Period,
     pub cache_reads: bool,
+    /// As in [`PolicyRule`]; `None`: no limit.
+    pub read_cache_max_size: Option<ByteSize>,
     pub pinned_full: PinnedFull,
     pub durability: Durability,
 }
@@ -142,15 +157,32 @@ impl Default for PathPolicy {
         Self {
             rule: Arc::clone(&ROOT),
             write_mode: WriteMode::default(),
+            write_back_max_size: None,
             write_replicas: 1,
             eviction: EvictionOrder::default(),
             cache_quota: None,
             memory_quota: None,
             metadata_ttl: METADATA_TTL_DEFAULT,
             cache_reads: true,
+            read_cache_max_size: None,
             pinned_full: PinnedFull::default(),
             durability: Durability::default(),
         }
+    }
+}
+
+impl PathPolicy {
+    /// How an object of `size` bytes is written. Large objects under WRITE_BACK are written as under WRITE_THROUGH.
+    pub fn write_mode_of(&self, size: u64) -> WriteMode {
+        match (self.write_mode, self.write_back_max_size) {
+            (WriteMode::WriteBack, Some(max)) if size > max.0 => WriteMode::WriteThrough,
+            (mode, _) => mode,
+        }
+    }
+
+    /// Whether an object of `size` bytes is too large to be kept when it is read from the under store.
+    pub fn is_too_large_to_keep(&self, size: u64) -> bool {
+        self.read_cache_max_size.is_some_and(|max| size > max.0)
     }
 }
 
@@ -201,12 +233,14 @@ impl PolicySet {
         PathPolicy {
             rule: longest.map_or(base.rule, |index| Arc::clone(&self.paths[index])),
             write_mode: matching().find_map(|r| r.write_mode).unwrap_or(base.write_mode),
+            write_back_max_size: matching().find_map(|r| r.write_back_max_size),
             write_replicas: matching().find_map(|r| r.write_replicas).unwrap_or(base.write_replicas),
             eviction: matching().find_map(|r| r.eviction).unwrap_or(base.eviction),
             cache_quota: quota(|r| r.cache_quota),
             memory_quota: quota(|r| r.memory_quota),
             metadata_ttl: matching().find_map(|r| r.metadata_ttl).unwrap_or(base.metadata_ttl),
             cache_reads: matching().find_map(|r| r.cache_reads).unwrap_or(base.cache_reads),
+            read_cache_max_size: matching().find_map(|r| r.read_cache_max_size),
             pinned_full: matching().find_map(|r| r.pinned_full).unwrap_or(base.pinned_full),
             durability: matching().find_map(|r| r.durability).unwrap_or(base.durability),
         }
@@ -229,6 +263,14 @@ fn invalid(rule: &PolicyRule, problem: &str) -> InvalidPolicy {
 fn check_rule(rule: &PolicyRule) -> Result<(), InvalidPolicy> {
     if !rule.path.starts_with('/') {
         return Err(invalid(rule, "must begin with '/'"));
+    }
+    // Not against the modes of other rules: a rule may give the limit for longer paths that set WRITE_BACK.
+    if let (Some(_), Some(mode)) = (rule.write_back_max_size, rule.write_mode)
+        && mode != WriteMode::WriteBack
+    {
+        let problem =
+            format!("writeBackMaxSize needs writeMode = WRITE_BACK, and the rule sets {mode}: unset one of them");
+        return Err(invalid(rule, &problem));
     }
     match rule.write_replicas {
         None | Some(1) => Ok(()),
@@ -278,6 +320,50 @@ mod tests {
         set.resolve(&ObjectPath::parse(bucket, key).expect("a valid path")).write_mode
     }
 
+    /// With a limit of ten bytes for what is written back.
+    fn limited(path: &str, mode: Option<WriteMode>) -> PolicyRule {
+        PolicyRule { write_back_max_size: Some(ByteSize(10)), ..rule(path, mode) }
+    }
+
+    #[test]
+    fn only_large_objects_under_write_back_are_written_through() {
+        let rules = vec![
+            limited("/", None),
+            rule("/back/", Some(WriteMode::WriteBack)),
+            PolicyRule { write_back_max_size: Some(ByteSize(20)), ..PolicyRule::for_path("/back/twenty/") },
+            rule("/transient/", Some(WriteMode::Transient)),
+            rule("/none/", Some(WriteMode::NoCache)),
+        ];
+        let set = PolicySet::new(rules).expect("a limit may be for longer paths");
+        for (bucket, key, size, mode) in [
+            ("back", "x", 0, WriteMode::WriteBack),
+            ("back", "x", 10, WriteMode::WriteBack),
+            ("back", "x", 11, WriteMode::WriteThrough),
+            ("back", "twenty/x", 20, WriteMode::WriteBack),
+            ("back", "twenty/x", 21, WriteMode::WriteThrough),
+            ("transient", "x", 11, WriteMode::Transient),
+            ("none", "x", 11, WriteMode::NoCache),
+            ("other", "x", 11, WriteMode::WriteThrough),
+        ] {
+            let policy = set.resolve(&ObjectPath::parse(bucket, key).expect("a valid path"));
+            assert_eq!(policy.write_mode_of(size), mode, "{bucket}/{key}, {size} bytes");
+        }
+        let zero = PolicyRule { write_back_max_size: Some(ByteSize(0)), ..rule("/", Some(WriteMode::WriteBack)) };
+        let policy = PolicySet::new(vec![zero]).expect("valid").resolve(&ObjectPath::parse("abc", "x").expect("valid"));
+        assert_eq!((policy.write_mode_of(0), policy.write_mode_of(1)), (WriteMode::WriteBack, WriteMode::WriteThrough));
+        assert_eq!(
+            PathPolicy { write_mode: WriteMode::WriteBack, ..PathPolicy::default() }.write_mode_of(u64::MAX),
+            WriteMode::WriteBack
+        );
+    }
+
+    #[test]
+    fn reads_keep_objects_up_to_the_limit() {
+        let policy = PathPolicy { read_cache_max_size: Some(ByteSize(10)), ..PathPolicy::default() };
+        assert!(!policy.is_too_large_to_keep(10) && policy.is_too_large_to_keep(11));
+        assert!(!PathPolicy::default().is_too_large_to_keep(u64::MAX));
+    }
+
     #[test]
     fn the_longest_prefix_that_gives_a_setting_wins() {
         let quota = PolicyRule { cache_quota: Some(ByteSize(7)), ..PolicyRule::for_path("/data/in/hot/") };
@@ -313,6 +399,10 @@ mod tests {
             (vec![rule("/a", None), rule("/a", None)], "twice"),
             (vec![PolicyRule { write_replicas: Some(0), ..rule("/a", None) }], "writeReplicas"),
             (vec![PolicyRule { write_replicas: Some(3), ..rule("/a", None) }], "single worker"),
+            (vec![limited("/a", Some(WriteMode::WriteThrough))], "writeBackMaxSize"),
+            (vec![limited("/a", Some(WriteMode::Transient))], "TRANSIENT"),
+            (vec![limited("/a", Some(WriteMode::ReadOnly))], "READ_ONLY"),
+            (vec![limited("/a", Some(WriteMode::NoCache))], "NO_CACHE"),
         ] {
             let error = PolicySet::new(rules).expect_err(word).to_string();
             assert!(error.contains(word), "{error}");

@@ -38,6 +38,8 @@ async fn rules_that_cannot_hold_are_refused_by_name() {
         ("[{\"path\":\"/a\"},{\"path\":\"/a\"}]", "/a"),
         ("[{\"path\":\"/a\",\"writeReplicas\":3}]", "writeReplicas"),
         ("[{\"path\":\"/a\",\"writeMod\":\"WRITE_BACK\"}]", "writeMod"),
+        ("[{\"path\":\"/a\",\"writeMode\":\"NO_CACHE\",\"writeBackMaxSize\":\"1 MiB\"}]", "writeBackMaxSize"),
+        ("[{\"path\":\"/a\",\"readCacheMaxSize\":\"big\"}]", "big"),
         ("[{\"path\":\"/a\",\"writeMode\":\"WRITE_BAK\"}]", "WRITE_BAK"),
         ("{}", "the body"),
         ("", "the body"),

@@ -32,7 +32,7 @@ const TRY_PAUSE: Duration = Duration::from_secs(1);
 /// State that a load keeps between objects.
 struct Load<'a> {
     run: &'a Run,
-    /// Rules under which nothing is cached. Each is reported once, not for each object.
+    /// Rules under which nothing is cached, or no large object. Each is reported once, not for each object.
     told: Mutex<HashSet<Arc<str>>>,
     wanted: Mutex<Wanted>,
 }
@@ -188,15 +188,20 @@ impl Load<'_> {
         let object = match known {
             RemoteState::Cached(object) => object,
             RemoteState::Absent => return Ok(Step::Skipped),
-            RemoteState::NotCached(remote) if !self.fits(path, &policy, remote.info.size) => return Ok(Step::Skipped),
+            RemoteState::NotCached(remote)
+                if !self.is_kept(&policy, remote.info.size) || !self.fits(path, &policy, remote.info.size) =>
+            {
+                return Ok(Step::Skipped);
+            }
             // A write of the key was in flight, or there was no room.
             RemoteState::NotCached(_) => return Ok(Step::Again),
         };
-        if !self.fits(path, &policy, object.size()) {
+        let is_whole = object.cached_bytes() == object.size();
+        if !is_whole && !self.is_kept(&policy, object.size()) || !self.fits(path, &policy, object.size()) {
             return Ok(Step::Skipped);
         }
         *kept = Some(Kept::of(&policy, object.size()));
-        if object.cached_bytes() == object.size() {
+        if is_whole {
             return Ok(Step::Skipped);
         }
         self.fetch(path, &policy, &mount, object).await
@@ -208,9 +213,20 @@ impl Load<'_> {
             (_, false) => "cacheReads is false",
             (_, true) => return true,
         };
+        self.tell_not_kept(policy, format!("nothing under this rule is kept: {why}"));
+        false
+    }
+
+    fn tell_not_kept(&self, policy: &PathPolicy, detail: String) {
         if self.told.lock().insert(Arc::clone(&policy.rule)) {
-            self.run.find(policy.rule.as_ref(), "not-cached", format!("nothing under this rule is kept: {why}"));
+            self.run.find(policy.rule.as_ref(), "not-cached", detail);
         }
+    }
+
+    /// Whether the policy keeps objects of this size. `size` is in bytes.
+    fn is_kept(&self, policy: &PathPolicy, size: u64) -> bool {
+        let Some(max) = policy.read_cache_max_size.filter(|max| size > max.0) else { return true };
+        self.tell_not_kept(policy, format!("objects of more than {max} under this rule are skipped: readCacheMaxSize"));
         false
     }
 
@@ -241,11 +257,12 @@ impl Load<'_> {
         };
         let same = copy.filter(|object| Worker::remote_etag_of(object).as_ref() == Some(&remote.remote_etag));
         let missing = remote.info.size - same.as_ref().map_or(0, Object::cached_bytes).min(remote.info.size);
-        if !self.fits(path, policy, remote.info.size) {
+        let is_whole = missing == 0 && same.is_some();
+        if !is_whole && !self.is_kept(policy, remote.info.size) || !self.fits(path, policy, remote.info.size) {
             return Ok(Step::Skipped);
         }
         *kept = Some(Kept::of(policy, remote.info.size));
-        if missing == 0 && same.is_some() {
+        if is_whole {
             return Ok(Step::Skipped);
         }
         self.run.count(|progress| progress.bytes_done += missing);

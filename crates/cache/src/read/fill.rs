@@ -10,7 +10,7 @@ use forebay_ufs::RemoteObject;
 use crate::Result;
 use crate::metadata::{Annex, new_object};
 use crate::read::memory_tier::MemoryObject;
-use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads};
+use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads_of};
 use crate::worker::Worker;
 
 impl Worker {
@@ -25,7 +25,7 @@ impl Worker {
         purpose: Purpose,
         data: Option<Bytes>,
     ) -> RemoteState {
-        if !keeps_reads(policy) {
+        if !keeps_reads_of(policy, remote.info.size) {
             return RemoteState::NotCached(remote);
         }
         let Some(_lock) = self.home.locks.try_lock(path) else { return RemoteState::NotCached(remote) };
@@ -77,8 +77,12 @@ impl Worker {
         Ok(object)
     }
 
-    /// Adds a page to a copy. A page that cannot be stored is fetched again by the next read.
+    /// Adds a page to a copy. A page that cannot be stored, or that the policy does not keep, is fetched again by the
+    /// next read. Such a policy has replaced the one under which the copy was made.
     pub(super) async fn fill(&self, version: &Version, window: ByteRange, page: &Bytes) {
+        if !version.is_kept {
+            return;
+        }
         if let Err(error) = self.fill_gaps(version, window, page).await {
             self.metrics.fill_failures.inc();
             tracing::debug!(path = %version.path, %error, "a page was not kept in the cache");

@@ -40,6 +40,11 @@ impl Worker {
                 let read = |range| self.stream_local(path, policy, object, &info.etag, range);
                 self.through_memory(path, policy, &info, generation, range, read).await
             }
+            // The rest of the object comes from the under store and is not kept, in memory neither. Pages that were
+            // fetched ahead of the reader would be fetched twice.
+            BytesAt::Cached { version, whole: None } if !version.is_kept && !version.is_whole() => {
+                first_ready(self.stream_pages(*version, range)).await
+            }
             BytesAt::Cached { version, whole: None } => {
                 let generation = version.generation;
                 let read = |range| {

@@ -46,6 +46,8 @@ pub(crate) struct Version {
     /// The ETag that clients see.
     pub(crate) etag: ETag,
     pub(crate) remote_etag: ETag,
+    /// Whether the policy keeps what is read of it.
+    pub(crate) is_kept: bool,
     pub(crate) under_store: Arc<dyn UnderStore>,
 }
 
@@ -64,15 +66,26 @@ impl Version {
             rule: Arc::clone(&policy.rule),
             generation: copy.generation(),
             size: copy.size(),
+            is_kept: keeps_reads_of(policy, copy.size()),
             opened: copy,
             etag: annex.etag.unwrap_or_else(|| remote_etag.clone()),
             remote_etag,
             under_store: Arc::clone(&mount.foreground),
         })
     }
+
+    /// Whether the copy had all bytes when the read began.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.opened.cached_bytes() == self.size
+    }
 }
 
-/// Whether reads under a policy fill the cache.
+/// Whether reads under a policy fill the cache, with objects that are small enough for it.
 pub(crate) fn keeps_reads(policy: &PathPolicy) -> bool {
     policy.cache_reads && policy.write_mode != WriteMode::NoCache
+}
+
+/// Whether reads of an object of `size` bytes fill the cache, whatever they read of it.
+pub(crate) fn keeps_reads_of(policy: &PathPolicy, size: u64) -> bool {
+    keeps_reads(policy) && !policy.is_too_large_to_keep(size)
 }

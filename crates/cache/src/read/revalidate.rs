@@ -6,7 +6,7 @@ use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
 
 use crate::read::fill::is_copy_of;
 use crate::read::pages::Pages;
-use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads};
+use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads_of};
 use crate::worker::Worker;
 use crate::{Mount, Result};
 
@@ -100,7 +100,7 @@ impl Worker {
             Err(error) => return Err(error.into()),
         };
         let (size, remote) = (object.info.size, Box::new(object));
-        if !is_settled || !keeps_reads(policy) {
+        if !is_settled || !keeps_reads_of(policy, size) {
             return Ok((RemoteState::NotCached(remote), Some(WholeBody::OnItsWay(stream))));
         }
         let room = if size <= self.settings.page_size.0 { self.read_ahead.room(size) } else { None };

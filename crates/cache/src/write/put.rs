@@ -89,11 +89,13 @@ impl Worker {
         self.unless_stalled(async move { worker.write(pending, &mount, &admission).await }).await
     }
 
+    /// The mode of an object of `size` bytes, with the space that it needs.
+    ///
     /// # Errors
     /// `AccessDenied` on a READ_ONLY path. `SlowDown` when pinned data fills its share or the bucket's part of it, and
     /// the policy rejects writes then. `InsufficientStorage` when the object alone exceeds that share.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
-        match policy.write_mode {
+        match policy.write_mode_of(size) {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
             mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
@@ -106,10 +108,10 @@ impl Worker {
     }
 
     /// For bytes that are already pinned: refusing them would free nothing.
-    pub(crate) fn admit_pinned(&self, policy: &PathPolicy, path: &ObjectPath) -> Result<Admission> {
-        match policy.write_mode {
+    pub(crate) fn admit_pinned(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
+        match policy.write_mode_of(size) {
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => Ok(Admission { mode, _reservation: None }),
-            WriteMode::ReadOnly | WriteMode::WriteThrough | WriteMode::NoCache => self.admit(policy, path, 0),
+            WriteMode::ReadOnly | WriteMode::WriteThrough | WriteMode::NoCache => self.admit(policy, path, size),
         }
     }
 

@@ -27,6 +27,7 @@ mod restart;
 mod scrapes;
 mod shared;
 mod shares;
+mod size_limits;
 mod slots;
 mod space;
 mod stalled;

@@ -1,6 +1,6 @@
 use forebay_types::{
-    Algorithm, BucketName, Checksum, Checksums, ETag, Generation, ObjectPath, PolicyChange, PolicyRule, SystemHeaders,
-    WriteMode,
+    Algorithm, BucketName, ByteSize, Checksum, Checksums, ETag, Generation, ObjectPath, PolicyChange, PolicyRule,
+    SystemHeaders, WriteMode,
 };
 use proptest::prelude::*;
 
@@ -82,6 +82,21 @@ fn records_read_as_version_1_wrote_them() {
     assert_eq!(PolicyVersionRecord::decode(&bytes("policy-version")).unwrap(), policy_version());
     let uncounted = PolicyRecord { revision: 0, ..policy() };
     assert_eq!(PolicyRecord::decode(&bytes("policy")).unwrap(), uncounted, "as it was before versions were counted");
+}
+
+/// A rule that does not do what it says would be worse than no start.
+#[test]
+fn rules_keep_their_limits_by_size_and_unknown_settings_are_refused() {
+    let [rule] = policy().rules.try_into().unwrap();
+    assert_eq!((rule.write_back_max_size, rule.read_cache_max_size), (None, None), "as before there were limits");
+    let (write_back_max_size, read_cache_max_size) = (Some(ByteSize(8 << 20)), Some(ByteSize(1_000)));
+    let limited = PolicyRule { write_back_max_size, read_cache_max_size, ..rule };
+    let record = PolicyRecord { rules: vec![limited], ..policy() };
+    assert_eq!(PolicyRecord::decode(&record.encode()).unwrap(), record);
+    let text = String::from_utf8(record.encode().to_vec()).unwrap();
+    let unknown = text.replace("readCacheMaxSize", "ofTheFuture");
+    let refused = PolicyRecord::decode(unknown.as_bytes()).unwrap_err().to_string();
+    assert!(refused.contains("ofTheFuture"), "{refused}");
 }
 
 /// Uploads and parts with checksums that version 1 does not have.

@@ -35,7 +35,7 @@ pub(crate) enum PolicyCommand {
         path: Option<String>,
     },
     /// Changes the named settings of one rule, or makes it
-    Set(SetOptions),
+    Set(Box<SetOptions>),
     /// Deletes the rule of a path
     Delete {
         /// Path of the rule

@@ -58,12 +58,14 @@ fn every_setting_of_a_policy_is_in_the_reference() {
     let given = PolicyRule {
         path: "/".into(),
         write_mode: Some(WriteMode::default()),
+        write_back_max_size: Some(ByteSize(1)),
         write_replicas: Some(1),
         eviction: Some(forebay_types::EvictionOrder::default()),
         cache_quota: Some(ByteSize(1)),
         memory_quota: Some(ByteSize(1)),
         metadata_ttl: Some(forebay_types::Period::from_secs(1)),
         cache_reads: Some(true),
+        read_cache_max_size: Some(ByteSize(1)),
         pinned_full: Some(forebay_types::PinnedFull::default()),
         durability: Some(forebay_types::Durability::default()),
     };
@@ -350,6 +352,22 @@ fn policies_are_refused_with_line_and_path() {
     let twice = "[[policy]]\npath = \"/a\"\n\n[[policy]]\npath = \"/a\"\n";
     check_refused(twice, &["forebay.toml:4", "\"/a\"", "twice"]);
     check_refused("[[policy]]\npath = \"/\"\nwriteReplicas = 2\n", &["writeReplicas", "2"]);
+    let through = "[[policy]]\npath = \"/a\"\nwriteMode = \"WRITE_THROUGH\"\nwriteBackMaxSize = \"8 MiB\"\n";
+    check_refused(through, &["forebay.toml:1", "\"/a\"", "writeBackMaxSize", "WRITE_BACK", "WRITE_THROUGH"]);
+    let much = "[[policy]]\npath = \"/\"\nreadCacheMaxSize = \"much\"\n";
+    check_refused(much, &["forebay.toml:1", "policy.readCacheMaxSize", "much"]);
+}
+
+#[test]
+fn limits_by_size_are_read() {
+    let file =
+        "[[policy]]\npath = \"/\"\nwriteMode = \"WRITE_BACK\"\nwriteBackMaxSize = \"8 MiB\"\nreadCacheMaxSize = 1000\n";
+    let rules = load(file).unwrap().policies;
+    assert_eq!(rules[0].write_back_max_size, Some(ByteSize(8 << 20)));
+    assert_eq!(rules[0].read_cache_max_size, Some(ByteSize(1000)));
+    let overrides = Overrides { mode: Some("NO_CACHE".into()), ..Overrides::default() };
+    let problem = load_with(file, &[], &overrides).unwrap_err().to_string();
+    assert!(problem.contains("writeBackMaxSize") && problem.contains("NO_CACHE"), "{problem}");
 }
 
 #[test]

@@ -9,14 +9,16 @@ use super::{PathPolicy, PolicyRule, PolicySet, rule_matches};
 use crate::ObjectPath;
 
 /// The settings of a rule, as rules name them, in the order in which they are told.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 11] = [
     "writeMode",
+    "writeBackMaxSize",
     "writeReplicas",
     "eviction",
     "cacheQuota",
     "memoryQuota",
     "metadataTtl",
     "cacheReads",
+    "readCacheMaxSize",
     "pinnedFull",
     "durability",
 ];
@@ -39,7 +41,8 @@ pub struct PolicyChange {
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedSetting {
     pub setting: String,
-    /// As rules write it, without quotes: `WRITE_BACK`, `1`, `true`, `64 MiB`; `null` for a quota that nobody sets.
+    /// As rules write it, without quotes: `WRITE_BACK`, `1`, `true`, `64 MiB`; `null` for a quota or a limit that
+    /// no rule sets.
     #[schema(value_type = Option<String>)]
     pub value: Option<String>,
     /// The path of the rule that gives it; none for the default.
@@ -140,13 +143,15 @@ mod tests {
     fn full() -> PolicyRule {
         PolicyRule {
             path: "/full/".to_owned(),
-            write_mode: Some(WriteMode::Transient),
+            write_mode: Some(WriteMode::WriteBack),
+            write_back_max_size: Some(ByteSize(8 << 20)),
             write_replicas: Some(1),
             eviction: Some(EvictionOrder::Fifo),
             cache_quota: Some(ByteSize(64 << 20)),
             memory_quota: Some(ByteSize(1 << 20)),
             metadata_ttl: Some(Period::from_secs(5)),
             cache_reads: Some(false),
+            read_cache_max_size: Some(ByteSize(1 << 30)),
             pinned_full: Some(PinnedFull::WriteThrough),
             durability: Some(Durability::Os),
         }
@@ -202,7 +207,8 @@ mod tests {
     #[test]
     fn each_setting_names_the_rule_that_gives_it() {
         let inner = PolicyRule { cache_reads: Some(false), ..PolicyRule::for_path("/data/in/") };
-        let rules = set(vec![mode("/", WriteMode::WriteBack), mode("/data", WriteMode::Transient), inner]);
+        let outer = PolicyRule { write_back_max_size: Some(ByteSize(8 << 20)), ..mode("/", WriteMode::WriteBack) };
+        let rules = set(vec![outer, mode("/data", WriteMode::Transient), inner]);
         let object = ObjectPath::parse("data", "in/x").expect("a valid path");
         let explained = rules.explain(&object);
         let find = |name: &str| {
@@ -214,6 +220,8 @@ mod tests {
         assert_eq!(find("metadataTtl"), (Some("1 min"), None));
         assert_eq!(find("writeReplicas"), (Some("1"), None));
         assert_eq!(find("cacheQuota"), (None, None));
+        assert_eq!(find("writeBackMaxSize"), (Some("8 MiB"), Some("/")));
+        assert_eq!(find("readCacheMaxSize"), (None, None));
         let names: Vec<_> = explained.iter().map(|setting| setting.setting.as_str()).collect();
         assert_eq!(names, SETTINGS);
     }

@@ -11,14 +11,16 @@ use crate::commands::escaped;
 use crate::failure::Failure;
 
 /// The settings as flags name them, without the dashes in front, and as rules do.
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 11] = [
     ("write-mode", "writeMode"),
+    ("write-back-max-size", "writeBackMaxSize"),
     ("write-replicas", "writeReplicas"),
     ("eviction", "eviction"),
     ("cache-quota", "cacheQuota"),
     ("memory-quota", "memoryQuota"),
     ("metadata-ttl", "metadataTtl"),
     ("cache-reads", "cacheReads"),
+    ("read-cache-max-size", "readCacheMaxSize"),
     ("pinned-full", "pinnedFull"),
     ("durability", "durability"),
 ];
@@ -46,6 +48,10 @@ struct Given {
     #[arg(long, value_name = "MODE", value_parser = words::<WriteMode>(&WRITE_MODES))]
     #[serde(skip_serializing_if = "Option::is_none")]
     write_mode: Option<WriteMode>,
+    /// Largest object that WRITE_BACK writes back, such as 8MiB; a larger one is written through
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_back_max_size: Option<ByteSize>,
     /// Workers that hold what the under store does not have yet
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,6 +76,10 @@ struct Given {
     #[arg(long, value_name = "BOOL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_reads: Option<bool>,
+    /// Largest object that is kept when it is read from the under store, such as 1GiB
+    #[arg(long, value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_cache_max_size: Option<ByteSize>,
     /// What a write meets when pinned data fills its share
     #[arg(long, value_name = "ANSWER", value_parser = words::<PinnedFull>(&PINNED_FULL))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,7 +172,8 @@ mod tests {
         rule
     }
 
-    const VALUES: [&str; 9] = ["WRITE_BACK", "1", "S3-FIFO", "1GiB", "1MiB", "10s", "false", "write-through", "os"];
+    const VALUES: [&str; 11] =
+        ["WRITE_BACK", "8MiB", "1", "S3-FIFO", "1GiB", "1MiB", "10s", "false", "2GiB", "write-through", "os"];
 
     #[test]
     fn every_setting_of_a_rule_has_a_flag_and_can_be_unset() {
@@ -171,12 +182,14 @@ mod tests {
         let PolicyRule {
             path: _,
             write_mode: Some(WriteMode::WriteBack),
+            write_back_max_size: Some(ByteSize(0x80_0000)),
             write_replicas: Some(1),
             eviction: Some(EvictionOrder::S3Fifo),
             cache_quota: Some(ByteSize(0x4000_0000)),
             memory_quota: Some(ByteSize(0x10_0000)),
             metadata_ttl: Some(_),
             cache_reads: Some(false),
+            read_cache_max_size: Some(ByteSize(0x8000_0000)),
             pinned_full: Some(PinnedFull::WriteThrough),
             durability: Some(Durability::Os),
         } = read
