@@ -1,15 +1,15 @@
 //! Buckets: their under stores, and which of them exist.
 
+mod deletion;
 mod requests;
 pub(crate) mod stranded;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use forebay_catalog::records;
-use forebay_catalog::{Catalog, Transaction};
+use forebay_catalog::records::{self, BucketRecord};
+use forebay_catalog::{Catalog, Check, Transaction};
 use forebay_env::sync::Mutex;
 use forebay_env::sync::atomic::{AtomicU64, Ordering};
 use forebay_env::{Env, Requester};
@@ -24,6 +24,9 @@ use crate::{Error, ErrorKind, Mount, Mounts, Result};
 /// How long the existence of a bucket is assumed without checking again. Creation and deletion through this worker take
 /// effect at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
+
+/// A worker that deletes a bucket has done so after this time, or never will: see [`deletion`].
+const DELETION_MAX: Duration = Duration::from_secs(120);
 
 /// Resolves buckets. The catalog holds those that have been seen, so they serve reads and accept writes while the under
 /// store is out of reach. Checking again never delays a request.
@@ -45,6 +48,42 @@ struct Known {
     mount: Mount,
     /// When to check again. No other request checks until then.
     until: Duration,
+    deletion: Option<Deletion>,
+}
+
+/// Some worker of the cluster deletes the bucket.
+#[derive(Clone, Copy)]
+struct Deletion {
+    /// See [`BucketRecord::Deleting`].
+    number: u64,
+    /// When this worker has heard of it.
+    heard: Duration,
+}
+
+/// A bucket that exists.
+struct Found {
+    mount: Mount,
+    is_being_deleted: bool,
+}
+
+/// What was known before the under store was asked for a bucket.
+struct Before {
+    deletions: u64,
+    shared_changes: u64,
+}
+
+impl Known {
+    fn found(&self) -> Found {
+        Found { mount: self.mount.clone(), is_being_deleted: self.deletion.is_some() }
+    }
+
+    fn show(&mut self, record: BucketRecord, now: Duration) {
+        self.deletion = match (record, self.deletion) {
+            (BucketRecord::Open, _) => None,
+            (BucketRecord::Deleting(number), Some(known)) if known.number == number => Some(known),
+            (BucketRecord::Deleting(number), _) => Some(Deletion { number, heard: now }),
+        };
+    }
 }
 
 impl Buckets {
@@ -68,13 +107,19 @@ impl Buckets {
         let Some(root) = &self.mounts.root else { return Ok(()) };
         let _nothing_is_noted = self.noting.write().await;
         let (from, to) = records::all_buckets_range();
-        let found = self.catalog.scan(&from, &to, usize::MAX).await?;
-        let found: BTreeSet<_> = found.iter().filter_map(|(key, _)| records::parse_bucket_key(key)).collect();
+        let mut found = BTreeMap::new();
+        for (key, versioned) in self.catalog.scan(&from, &to, usize::MAX).await? {
+            if let Some(bucket) = records::parse_bucket_key(&key) {
+                found.insert(bucket, BucketRecord::decode(&versioned.value)?);
+            }
+        }
+        let now = self.env.clock.monotonic();
         let mut known = self.known.lock();
-        known.retain(|bucket, _| found.contains(bucket));
-        for bucket in found {
-            let new = || Known { mount: mount_of(&self.mounts, root, &bucket), until: Duration::ZERO };
-            known.entry(bucket.clone()).or_insert_with(new);
+        known.retain(|bucket, _| found.contains_key(bucket));
+        for (bucket, record) in found {
+            let mount = || mount_of(&self.mounts, root, &bucket);
+            let new = || Known { mount: mount(), until: Duration::ZERO, deletion: None };
+            known.entry(bucket.clone()).or_insert_with(new).show(record, now);
         }
         Ok(())
     }
@@ -90,17 +135,20 @@ impl Buckets {
     /// While this is held, the bucket exists and is not deleted. Every change of an object holds it until its commit.
     ///
     /// # Errors
-    /// As [`Buckets::mount`].
+    /// As [`Buckets::mount`]; `Unavailable` while another worker deletes the bucket.
     pub(crate) async fn keep(&self, bucket: &BucketName) -> Result<OwnedRwLockReadGuard<()>> {
         let kept = self.gate(bucket).read_owned().await;
-        self.mount(bucket).await?;
-        Ok(kept)
+        match self.find(bucket).await? {
+            Some(Found { is_being_deleted: false, .. }) => Ok(kept),
+            Some(_) => Err(Error::new(ErrorKind::Unavailable, format!("the bucket {bucket} is being deleted"))),
+            None => Err(no_such_bucket(bucket)),
+        }
     }
 
     /// # Errors
     /// `NoSuchBucket`, or what the under store answers.
     pub(crate) async fn mount(&self, bucket: &BucketName) -> Result<Mount> {
-        self.find(bucket).await?.ok_or_else(|| no_such_bucket(bucket))
+        self.find(bucket).await?.map(|found| found.mount).ok_or_else(|| no_such_bucket(bucket))
     }
 
     /// The tenant whose share a request uses.
@@ -117,28 +165,36 @@ impl Buckets {
         Ok(mount)
     }
 
-    async fn find(&self, bucket: &BucketName) -> Result<Option<Mount>> {
+    async fn find(&self, bucket: &BucketName) -> Result<Option<Found>> {
         if let Some(mount) = self.mounts.mounts.get(bucket) {
-            return Ok(Some(mount.clone()));
+            return Ok(Some(Found { mount: mount.clone(), is_being_deleted: false }));
         }
         let Some(root) = &self.mounts.root else { return Ok(None) };
         let now = self.env.clock.monotonic();
+        if let Some(deletion) = self.deletion_of(bucket) {
+            self.look_at(bucket, deletion, now).await?;
+        }
         if let Some(known) = self.known.lock().get_mut(bucket) {
-            if known.until <= now {
+            if known.until <= now && known.deletion.is_none() {
                 known.until = now + BUCKET_TTL;
                 self.look_again(Arc::clone(root), bucket.clone());
             }
-            return Ok(Some(known.mount.clone()));
+            return Ok(Some(known.found()));
         }
         loop {
-            let deletions = self.deletions.load(Ordering::SeqCst);
+            let before = self.before();
             if root.open(bucket).await?.is_none() {
                 return Ok(None);
             }
-            if let Some(mount) = self.note(root, bucket, deletions).await? {
-                return Ok(Some(mount));
+            if let Some(found) = self.note(root, bucket, before).await? {
+                return Ok(Some(found));
             }
         }
+    }
+
+    fn before(&self) -> Before {
+        let deletions = self.deletions.load(Ordering::SeqCst);
+        Before { deletions, shared_changes: self.catalog.shared_changes() }
     }
 
     /// Forgets the bucket if it is gone. Its data here stays: the bucket may come back, and nothing else has its dirty
@@ -149,32 +205,52 @@ impl Buckets {
             if let Ok(None) = root.open(&bucket).await {
                 tracing::warn!(%bucket, "the bucket is gone from the under store");
                 known.lock().remove(&bucket);
-                if let Err(error) = write_record(catalog.as_ref(), &bucket, None).await {
+                if let Err(error) = change_record(catalog.as_ref(), &bucket, BucketRecord::Open, None).await {
                     tracing::warn!(%bucket, %error, "the catalog still knows the bucket");
                 }
             }
         });
     }
 
-    /// Records a bucket that existed after `deletions` deletions. `None` if there were more since: the bucket may be
-    /// gone, and nobody may write to it until that is known.
-    async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName, deletions: u64) -> Result<Option<Mount>> {
+    /// Records a bucket that has existed. `None` if a bucket was deleted since `before`, here or at another worker: it
+    /// may be gone, and nobody may write to it until that is known.
+    async fn note(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName, before: Before) -> Result<Option<Found>> {
         let _nothing_is_deleted = self.noting.read().await;
-        if self.deletions.load(Ordering::SeqCst) != deletions {
+        if self.deletions.load(Ordering::SeqCst) != before.deletions {
             return Ok(None);
         }
-        write_record(self.catalog.as_ref(), bucket, Some(Bytes::new())).await?;
+        let record = match self.record(bucket).await? {
+            Some((record, _)) => record,
+            None => {
+                let write = ValueWrite { key: records::bucket_key(bucket), value: Some(BucketRecord::Open.encode()) };
+                let (checks, shared_changes) = (vec![absent(bucket)], Some(before.shared_changes));
+                let transaction = Transaction { checks, writes: vec![write], shared_changes, ..Transaction::default() };
+                if !has_committed(self.catalog.commit(transaction).await)? {
+                    return Ok(None);
+                }
+                BucketRecord::Open
+            }
+        };
         let mount = mount_of(&self.mounts, root, bucket);
-        let until = self.env.clock.monotonic() + BUCKET_TTL;
-        self.known.lock().insert(bucket.clone(), Known { mount: mount.clone(), until });
-        Ok(Some(mount))
+        let now = self.env.clock.monotonic();
+        let mut known = Known { mount, until: now + BUCKET_TTL, deletion: None };
+        known.show(record, now);
+        let found = known.found();
+        self.known.lock().insert(bucket.clone(), known);
+        Ok(Some(found))
+    }
+
+    async fn record(&self, bucket: &BucketName) -> Result<Option<(BucketRecord, u64)>> {
+        let found = self.catalog.get(&records::bucket_key(bucket)).await?;
+        found.map(|found| Ok((BucketRecord::decode(&found.value)?, found.version))).transpose()
     }
 
     /// Forgets a bucket and then deletes it. In this order, a crash leaves no deleted bucket that accepts writes.
     async fn delete(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Result<()> {
         let _nothing_is_noted = self.noting.write().await;
         self.known.lock().remove(bucket);
-        write_record(self.catalog.as_ref(), bucket, None).await?;
+        let writes = vec![ValueWrite { key: records::bucket_key(bucket), value: None }];
+        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         let deleted = root.delete(bucket).await;
         // Requests that have found the bucket so far wait to record it, and now check again.
         self.deletions.fetch_add(1, Ordering::SeqCst);
@@ -187,10 +263,34 @@ fn mount_of(mounts: &Mounts, root: &Arc<dyn BucketRoot>, bucket: &BucketName) ->
     Mount { foreground: root.assume(bucket), background: background.assume(bucket) }
 }
 
-async fn write_record(catalog: &dyn Catalog, bucket: &BucketName, value: Option<Bytes>) -> Result<()> {
-    let writes = vec![ValueWrite { key: records::bucket_key(bucket), value }];
-    catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
-    Ok(())
+/// Changes the record of a bucket if it is as expected. Returns whether it was.
+async fn change_record(
+    catalog: &dyn Catalog,
+    bucket: &BucketName,
+    expected: BucketRecord,
+    record: Option<BucketRecord>,
+) -> Result<bool> {
+    let key = records::bucket_key(bucket);
+    let Some(found) = catalog.get(&key).await? else { return Ok(false) };
+    if BucketRecord::decode(&found.value)? != expected {
+        return Ok(false);
+    }
+    let checks = vec![Check { key: key.clone(), version: Some(found.version) }];
+    let writes = vec![ValueWrite { key, value: record.map(BucketRecord::encode) }];
+    has_committed(catalog.commit(Transaction { checks, writes, ..Transaction::default() }).await)
+}
+
+/// Whether the checks of a transaction have held.
+fn has_committed(result: forebay_catalog::Result<u64>) -> Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind == forebay_catalog::ErrorKind::Conflict => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn absent(bucket: &BucketName) -> Check {
+    Check { key: records::bucket_key(bucket), version: None }
 }
 
 fn no_such_bucket(bucket: &BucketName) -> Error {

@@ -33,19 +33,19 @@ mod write;
 
 use std::sync::Arc;
 
-use forebay_catalog::SlotSet;
 use forebay_env::SPANS;
 use forebay_types::{BucketName, Generation, ObjectPath, PathPolicy, PolicyRule, PolicySet, Tags};
 use forebay_ufs::S3Target;
 use tracing::Instrument;
 
 pub use error::{Error, ErrorKind, LostPart, Result};
+pub use forebay_catalog::SlotSet;
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
 pub use others::home_records::{HomeRecords, RecordRange};
-pub use others::{HeldBytes, OtherWorkers};
+pub use others::{DeletionStep, HeldBytes, OtherWorkers};
 
 pub use policies::{PolicyVersion, ReplacedRules};
 
@@ -142,6 +142,16 @@ impl Cache {
     /// `Unavailable` when this worker's lease is over, or its slots change; whatever else the catalog answers.
     pub async fn home_records(&self, range: &RecordRange) -> Result<HomeRecords> {
         self.worker.home_records(range).await
+    }
+
+    /// Does a step of the deletion of a bucket, which another worker deletes: returns the slots that are at home here.
+    ///
+    /// # Errors
+    /// `BucketNotEmpty`, `BucketBusy`; `Unavailable` when slots change meanwhile, or the deletion has ended; what the
+    /// catalog or the under store answers.
+    pub async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
+        let (worker, bucket) = (Arc::clone(&self.worker), bucket.clone());
+        self.worker.unless_stalled(async move { worker.deletion_step(&bucket, step).await }).await
     }
 
     /// Lists keys and common prefixes in byte order.

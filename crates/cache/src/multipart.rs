@@ -133,7 +133,7 @@ impl Worker {
             writes: vec![ValueWrite { key, value: Some(record.encode()) }],
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
             durability: self.policies.resolve(&upload.path).durability,
-            may_wait: false,
+            ..Transaction::default()
         };
         self.space.add_part(&upload.upload_id, &upload.path.bucket, record.size);
         let committed = self.catalog.commit(transaction).await.map_err(|error| ended(error, upload));

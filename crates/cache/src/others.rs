@@ -4,7 +4,9 @@ pub(crate) mod home_records;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_types::{Generation, ObjectPath, Tags};
+use forebay_catalog::SlotSet;
+use forebay_types::{BucketName, Generation, ObjectPath, Tags};
+use serde::{Deserialize, Serialize};
 
 use crate::{ByteStream, Conditions, GetObject, ObjectBody, ObjectHead, PutObject, Result, Written};
 use home_records::{HomeRecords, RecordRange};
@@ -17,6 +19,17 @@ pub struct HeldBytes {
     /// As the store keeps it in memory.
     pub annex: Bytes,
     pub stream: ByteStream,
+}
+
+/// A step of the deletion of a bucket. All workers do it, each for the keys that are at home there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeletionStep {
+    /// Brings the pending deletes in the bucket to the under store.
+    PersistDeletes,
+    /// The same, when all writes to the bucket have ended: others are refused until this deletion ends.
+    Quiesce(u64),
+    /// The bucket is deleted. Aborts the multipart uploads to it.
+    AbortUploads(u64),
 }
 
 /// What a worker asks the others. Each question goes to one of them, whose [`Cache`](crate::Cache) answers it.
@@ -63,6 +76,12 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// # Errors
     /// As [`OtherWorkers::put`].
     async fn tags(&self, worker: &str, path: &ObjectPath) -> Result<Tags>;
+
+    /// Asks for a step of a deletion: see [`Cache::deletion_step`](crate::Cache::deletion_step).
+    ///
+    /// # Errors
+    /// Those of the worker; `Unavailable` when it does not answer.
+    async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet>;
 
     /// The worker that is the home of a path, as far as this one knows. `None`: nobody else.
     fn home(&self, path: &ObjectPath) -> Option<String>;

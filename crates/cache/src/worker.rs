@@ -87,8 +87,9 @@ impl Worker {
         self.generations.next()
     }
 
-    /// Takes over the policies and buckets that other workers have changed.
+    /// Takes over the policies and buckets that other workers have changed until now.
     pub(crate) async fn follow_shared(&self) -> Result<()> {
+        self.catalog.follow_shared().await?;
         let changes = self.catalog.shared_changes();
         if self.known_changes.load(Ordering::SeqCst) != changes {
             self.follow_policies().await?;

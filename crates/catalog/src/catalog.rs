@@ -32,6 +32,9 @@ pub struct Transaction {
     pub durability: Durability,
     /// See [`forebay_store::Commit::may_wait`].
     pub may_wait: bool,
+    /// It is refused as a `Conflict` when [`Catalog::shared_changes`] is another number, or when other workers have
+    /// changed something that this worker has not heard of.
+    pub shared_changes: Option<u64>,
 }
 
 /// Changes to the objects of the local store that become visible with the commit. The embedded catalog appends them to
@@ -77,6 +80,10 @@ pub trait Catalog: Send + Sync + 'static {
     /// once the count is higher, readers see the changes.
     fn shared_changes(&self) -> u64 {
         0
+    }
+    /// Takes over what other workers have changed of these records until now.
+    async fn follow_shared(&self) -> Result<()> {
+        Ok(())
     }
     /// The name of this worker among those that hold bytes ([`records::Holders`]); `None` when there are no others.
     fn worker(&self) -> Option<&str> {

@@ -3,7 +3,7 @@
 //! | key | record |
 //! |---|---|
 //! | `o/{bucket}\0{key}` | [`ObjectRecord`]: what the under store does not have yet |
-//! | `b/{bucket}` | empty: a bucket that has been seen, so that it takes writes when the under store is out of reach |
+//! | `b/{bucket}` | [`BucketRecord`]: a bucket that has been seen, so that it takes writes when the under store is out of reach |
 //! | `r/{bucket}\0{key}` | eight bytes, big-endian: the start that has sent a client's request, which may be on its way to the under store. Eight more: the generation of a write that goes past what waits for the under store |
 //! | `u/{bucket}\0{key}\0{upload id}` | [`UploadRecord`]: a multipart upload |
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
@@ -17,6 +17,7 @@
 //!
 //! Values begin with a version byte; readers refuse one that they do not know.
 
+mod bucket;
 mod holders;
 mod keys;
 mod object;
@@ -30,6 +31,7 @@ use bytes::Bytes;
 use forebay_types::Algorithm;
 use serde::{Deserialize, Serialize};
 
+pub use bucket::BucketRecord;
 pub use holders::Holders;
 pub use keys::*;
 pub use object::{Base, ObjectRecord, State};

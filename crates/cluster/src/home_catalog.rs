@@ -181,18 +181,6 @@ impl HomeCatalog {
         self.inner.release(slots).await
     }
 
-    /// Takes over what other workers have changed of the records that all share. The store shows it when this returns,
-    /// whoever watches a key is told, and [`Catalog::shared_changes`] counts it. When nothing has changed, that takes
-    /// one question to the engine.
-    ///
-    /// # Errors
-    /// Whatever the engine answers, and another try is safe.
-    pub async fn follow_shared(&self) -> Result<()> {
-        let now = Revision::read(self.inner.engine.as_ref()).await?;
-        let mut shown = self.inner.shared.lock().await;
-        if *shown == now { Ok(()) } else { self.inner.load_shared(&mut shown).await }
-    }
-
     /// Why this process is the home of nothing any more: another worker has taken its place after its lease. It has to
     /// start again.
     pub fn lost(&self) -> Option<String> {
@@ -265,6 +253,8 @@ impl Inner {
         others.take_off(&tried(&self.env, || self.own()).await?);
         self.drop_copies(&others).await?;
         self.ownership().take(slots).await?;
+        // What was changed for all while another worker was their home holds for these slots from the beginning.
+        self.follow_shared().await?;
         self.show_settled().await?;
         let slots_of: Vec<Slot> = slots.iter().collect();
         for slots in slots_of.chunks(LOADED_SLOTS) {
@@ -354,6 +344,15 @@ impl Inner {
         Ok(is_for_good)
     }
 
+    /// Takes over what other workers have changed of the records that all share. The store shows it when this returns,
+    /// whoever watches a key is told, and [`Catalog::shared_changes`] counts it. When nothing has changed, that takes
+    /// one question to the engine.
+    async fn follow_shared(&self) -> Result<()> {
+        let now = Revision::read(self.engine.as_ref()).await?;
+        let mut shown = self.shared.lock().await;
+        if *shown == now { Ok(()) } else { self.load_shared(&mut shown).await }
+    }
+
     /// Makes the store show the shared records as the engine has them now: all of one state.
     async fn load_shared(&self, shown: &mut Revision) -> Result<()> {
         for _ in 0..SHARED_TRIES {
@@ -365,12 +364,13 @@ impl Inner {
             }
             let is_shared = |scope| scope == Scope::Cluster;
             let changed = self.replace_values(found, &records::RANGES_BESIDE_PATHS, is_shared).await;
+            // Also of what was changed and changed back.
+            if *shown != before {
+                self.shared_changes.fetch_add(1, Ordering::SeqCst);
+            }
             *shown = before;
             for key in &changed {
                 self.watchers.changed(key, || self.store.value(key));
-            }
-            if !changed.is_empty() {
-                self.shared_changes.fetch_add(1, Ordering::SeqCst);
             }
             return Ok(());
         }
@@ -385,7 +385,13 @@ impl Inner {
     ///
     /// # Errors
     /// `Conflict` when a check holds no more; `Busy` when other workers are always quicker; what the engine answers.
-    async fn commit_shared(&self, shown: &mut Revision, checks: &[Check], writes: Vec<ValueWrite>) -> Result<()> {
+    async fn commit_shared(
+        &self,
+        shown: &mut Revision,
+        checks: &[Check],
+        changes: Option<u64>,
+        writes: Vec<ValueWrite>,
+    ) -> Result<()> {
         let is_change = writes.iter().any(|write| write.key.starts_with(layout::SHARED_PREFIX));
         for _ in 0..SHARED_TRIES {
             let writes = writes.iter().cloned().chain(is_change.then(|| shown.write_next()));
@@ -398,6 +404,7 @@ impl Inner {
                 // It is not done, and never will be.
                 Err(error) if error.kind == ErrorKind::Conflict => {
                     self.load_shared(shown).await?;
+                    self.verify_changes(changes)?;
                     self.verify(checks)?;
                 }
                 Err(error) => return Err(error),
@@ -410,6 +417,18 @@ impl Inner {
     /// `Conflict` when one does not hold for what is shown here.
     fn verify(&self, checks: &[Check]) -> Result<()> {
         checks.iter().try_for_each(|check| verify(check, self.store.value(&check.key).as_ref()))
+    }
+
+    /// # Errors
+    /// `Conflict` when other workers have changed shared records.
+    fn verify_changes(&self, expected: Option<u64>) -> Result<()> {
+        let now = self.shared_changes.load(Ordering::SeqCst);
+        match expected {
+            Some(expected) if expected != now => {
+                Err(Error::new(ErrorKind::Conflict, "other workers have changed the cluster's records"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// # Errors
@@ -530,8 +549,9 @@ impl Inner {
         for key in &keys {
             self.check_home(key)?;
         }
+        self.verify_changes(transaction.shared_changes)?;
         self.verify(&transaction.checks)?;
-        let Transaction { checks, writes, local, durability, may_wait } = transaction;
+        let Transaction { checks, writes, local, durability, may_wait, shared_changes } = transaction;
         if writes.is_empty() {
             let (publish, forget, annotate) = (local.publish, local.forget, local.annotate);
             let commit = Commit { publish, forget, annotate, writes, may_wait };
@@ -551,7 +571,7 @@ impl Inner {
         }
         let on_engine = writes.iter().map(|write| ValueWrite { key: self.engine_key(&write.key), ..write.clone() });
         let done = match &mut shared {
-            Some(shown) => self.commit_shared(shown, &checks, on_engine.collect()).await,
+            Some(shown) => self.commit_shared(shown, &checks, shared_changes, on_engine.collect()).await,
             None => self.stream.commit(on_engine.collect()).await,
         };
         if let Err(error) = done {
@@ -622,6 +642,10 @@ impl Catalog for HomeCatalog {
 
     fn shared_changes(&self) -> u64 {
         self.inner.shared_changes.load(Ordering::SeqCst)
+    }
+
+    async fn follow_shared(&self) -> Result<()> {
+        self.inner.follow_shared().await
     }
 
     fn worker(&self) -> Option<&str> {

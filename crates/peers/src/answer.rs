@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    ByteStream, Cache, Conditions, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, PutObject, RecordRange,
-    Result, Status, Written,
+    ByteStream, Cache, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, PutObject,
+    RecordRange, Result, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
-use forebay_types::{Generation, ObjectPath, Tags};
+use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::Response;
 use http::header::CONTENT_LENGTH;
 use hyper::body::Incoming;
@@ -38,6 +38,8 @@ pub trait Answers: Send + Sync + 'static {
     async fn head(&self, request: GetObject) -> Result<ObjectHead>;
     /// See [`Cache::tags`].
     async fn tags(&self, path: &ObjectPath) -> Result<Tags>;
+    /// See [`Cache::deletion_step`].
+    async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet>;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
 }
@@ -70,6 +72,10 @@ impl Answers for Cache {
 
     async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
         Cache::tags(self, path).await
+    }
+
+    async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
+        Cache::deletion_step(self, bucket, step).await
     }
 
     fn status(&self) -> Status {
@@ -105,6 +111,7 @@ pub(crate) async fn answer(
         },
         Question::Head(request) => say(answers.head(request).await, None),
         Question::Tags(path) => say(answers.tags(&path).await, None),
+        Question::Deletion { bucket, step } => say(answers.deletion_step(&bucket, step).await, None),
         Question::Status => say(Ok(answers.status()), None),
     };
     answer.ok()

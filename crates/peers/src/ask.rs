@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Conditions, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, OtherWorkers, PutObject,
-    RecordRange, Result, Status, Written,
+    ByteStream, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, OtherWorkers,
+    PutObject, RecordRange, Result, SlotSet, Status, Written,
 };
-use forebay_types::{Generation, ObjectPath, Tags};
+use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, StatusCode};
 use serde::de::DeserializeOwned;
@@ -34,7 +34,7 @@ impl Peers {
         let longest = match &question {
             Question::Held { .. } | Question::Records(_) | Question::Status => LOCAL_MAX,
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
-            Question::Get(_) | Question::Head(_) | Question::Tags(_) => REMOTE_MAX,
+            Question::Get(_) | Question::Head(_) | Question::Tags(_) | Question::Deletion { .. } => REMOTE_MAX,
         };
         let (body, length) = question::message(&question, body)?;
         let request = Request::builder().method(Method::POST).uri("/").header(KIND, ASK);
@@ -50,6 +50,10 @@ impl Peers {
         let (answer, body): (std::result::Result<A, Refusal>, _) = tokio::select! {
             biased;
             answer = answer => answer?,
+            // It may answer yet, but others have what it had, or will.
+            () = self.members.until_gone(worker) => {
+                return Err(unavailable(format!("worker {worker} does not live any more")));
+            }
             () = self.clock.sleep(longest) => return Err(unavailable(format!("worker {worker} does not answer"))),
         };
         Ok((answer?, body))
@@ -97,6 +101,10 @@ impl OtherWorkers for Peers {
 
     async fn tags(&self, worker: &str, path: &ObjectPath) -> Result<Tags> {
         Ok(self.ask(worker, Question::Tags(path.clone()), None).await?.0)
+    }
+
+    async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
+        Ok(self.ask(worker, Question::Deletion { bucket: bucket.clone(), step }, None).await?.0)
     }
 
     fn home(&self, path: &ObjectPath) -> Option<String> {

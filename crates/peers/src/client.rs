@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use forebay_env::{Clock, Env};
 use forebay_types::ObjectPath;
 use http::uri::PathAndQuery;
@@ -22,6 +23,7 @@ use crate::{Error, Result};
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
 /// Who else is in the cluster.
+#[async_trait]
 pub trait Members: Send + Sync + 'static {
     /// Where a worker listens for others, as `host:port`. `None`: there is no such worker.
     fn address(&self, worker: &str) -> Option<String>;
@@ -29,6 +31,8 @@ pub trait Members: Send + Sync + 'static {
     fn home(&self, path: &ObjectPath) -> Option<String>;
     /// The workers that live, without this one.
     fn others(&self) -> Vec<String>;
+    /// Returns when the worker does not live any more.
+    async fn until_gone(&self, worker: &str);
 }
 
 /// Sends messages to the other workers. Shared by clones.

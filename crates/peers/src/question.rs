@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_cache::{
-    Attributes, ByteStream, Conditions, Error, ErrorKind, GetObject, HeldBytes, Incoming as Upload, PutObject,
-    RecordRange, Result,
+    Attributes, ByteStream, Conditions, DeletionStep, Error, ErrorKind, GetObject, HeldBytes, Incoming as Upload,
+    PutObject, RecordRange, Result,
 };
 use forebay_env::Clock;
-use forebay_types::{Algorithm, Checksum, Generation, ObjectInfo, ObjectPath};
+use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath};
 use futures::{StreamExt, TryStreamExt};
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
@@ -51,6 +51,11 @@ pub(crate) enum Question {
     Tags(ObjectPath),
     /// Answer: [`forebay_cache::Status`].
     Status,
+    /// Answer: [`forebay_cache::SlotSet`].
+    Deletion {
+        bucket: BucketName,
+        step: DeletionStep,
+    },
 }
 
 /// Bytes that a worker has: see [`HeldBytes`].

@@ -9,15 +9,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, Conditions, Error as CacheError, ErrorKind, GetObject, HeldBytes, HomeRecords, Incoming as Upload,
-    ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, Status, TagCondition, Written,
+    Attributes, Conditions, DeletionStep, Error as CacheError, ErrorKind, GetObject, HeldBytes, HomeRecords,
+    Incoming as Upload, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, SlotSet, Status, TagCondition,
+    Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
 use forebay_peers::{
     Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers,
 };
-use forebay_types::{Checksums, ETag, Generation, ObjectPath, Tags};
+use forebay_types::{BucketName, Checksums, ETag, Generation, ObjectPath, Tags};
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -99,6 +100,10 @@ impl Answers for Worker {
         Err(CacheError::new(ErrorKind::NotFound, format!("no {} {:?}", request.path, request.range)))
     }
 
+    async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> forebay_cache::Result<SlotSet> {
+        Err(CacheError::new(ErrorKind::BucketNotEmpty, format!("{step:?} of {bucket}")))
+    }
+
     fn status(&self) -> Status {
         Status { dirty_objects: 7, ..Status::default() }
     }
@@ -132,8 +137,13 @@ impl ClientRequests for Worker {
     }
 }
 
-struct Book(Vec<(&'static str, SocketAddr)>);
+struct Book(Vec<(&'static str, SocketAddr)>, CancellationToken);
 
+fn book(workers: &[(&'static str, SocketAddr)]) -> Book {
+    Book(workers.to_vec(), CancellationToken::new())
+}
+
+#[async_trait]
 impl Members for Book {
     fn address(&self, worker: &str) -> Option<String> {
         self.0.iter().find(|(name, _)| *name == worker).map(|(_, address)| address.to_string())
@@ -145,6 +155,11 @@ impl Members for Book {
 
     fn others(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    /// No worker lives any more when the token is cancelled.
+    async fn until_gone(&self, _worker: &str) {
+        self.1.cancelled().await;
     }
 }
 
@@ -174,7 +189,7 @@ async fn start() -> Server {
 impl Server {
     /// Another worker, with an identity of its own; it looks for `b` here.
     fn peer(&self, identity: &Identity) -> Peers {
-        Peers::new(&Env::real(), identity, "a", Arc::new(Book(vec![("b", self.address), ("c", self.address)])))
+        Peers::new(&Env::real(), identity, "a", Arc::new(book(&[("b", self.address), ("c", self.address)])))
     }
 
     fn store(&self, key: &'static str, stored: Stored) {
@@ -290,6 +305,9 @@ async fn a_worker_tells_how_it_stands() {
     let server = start().await;
     let peers = server.peer(&identity(KEY, "lake"));
     assert_eq!(peers.status("b").await.expect("a status").dirty_objects, 7);
+    let bucket = BucketName::new("photos").expect("a name");
+    let refused = peers.deletion_step("b", &bucket, DeletionStep::Quiesce(5)).await.expect_err("it has objects");
+    assert_eq!((refused.kind, &refused.context[..]), (ErrorKind::BucketNotEmpty, "Quiesce(5) of photos"));
     assert_eq!(peers.status("c").await.expect_err("another worker answers there").kind, ErrorKind::Unavailable);
 }
 
@@ -319,18 +337,23 @@ async fn an_answer_that_is_cut_or_too_short_is_an_error() {
 async fn a_worker_that_hangs_is_given_up() {
     let server = start().await;
     let (env, clock) = Env::simulated(1);
-    let book = Arc::new(Book(vec![("b", server.address)]));
-    let peers = Peers::new(&env, &identity(KEY, "lake"), "a", book);
+    let answering = Arc::new(book(&[("b", server.address)]));
+    let peers = Peers::new(&env, &identity(KEY, "lake"), "a", answering);
     server.store("o/hangs", Stored { size: 100, hangs: true, ..stored(&[b"ten bytes!"]) });
     let held = open(&peers, "b", "o/hangs").await.expect("an answer").expect("it is there");
     let error = given_up(&clock, read(held)).await.expect_err("nothing more comes");
     assert!(error.to_string().contains("worker b sends no more"), "{error}");
     // It takes connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let book = Arc::new(Book(vec![("b", silent.local_addr().expect("an address"))]));
-    let peers = Peers::new(&env, &identity(KEY, "lake"), "a", book);
+    let book = book(&[("b", silent.local_addr().expect("an address"))]);
+    let gone = book.1.clone();
+    let peers = Peers::new(&env, &identity(KEY, "lake"), "a", Arc::new(book));
     let error = given_up(&clock, open(&peers, "b", "o/some")).await.err().expect("nothing comes");
     assert!(error.to_string().contains("worker b can't be reached"), "{error}");
+    // Its lease ends, and no time passes.
+    let (error, ()) = tokio::join!(open(&peers, "b", "o/some"), async { gone.cancel() });
+    let error = error.err().expect("nothing comes");
+    assert!(error.to_string().contains("worker b does not live any more"), "{error}");
 }
 
 /// Lets simulated time pass until something ends.
@@ -370,7 +393,7 @@ async fn a_client_does_not_talk_to_a_server_without_the_key() {
     let answers = Arc::new(Worker::default());
     let stranger = self::server(identity(KEY, "pond"), &answers);
     forebay_env::spawn(stranger.run(listener, server.stop.clone(), server.cut.clone()));
-    let peers = Peers::new(&Env::real(), &identity(KEY, "lake"), "a", Arc::new(Book(vec![("b", address)])));
+    let peers = Peers::new(&Env::real(), &identity(KEY, "lake"), "a", Arc::new(book(&[("b", address)])));
     let sent = peers.forward("b", put(b"body"), &origin()).await;
     assert!(matches!(sent, Err(Error::Unreachable { .. })), "{sent:?}");
     assert!(answers.seen.lock().expect("no panic").is_empty());

@@ -142,8 +142,8 @@ async fn change_rules(machine: &Machine, cache: &Cache) {
 async fn check_rules_of_both(machine: &Machine, cache: &Cache, moves: &Moves) {
     let world = &machine.world;
     let catalog = machine.catalog.lock().clone();
-    let Some((catalog, (version, rules))) = catalog.zip(world.rules.lock().last()) else { return };
-    if let Err(error) = moves.follow(&catalog).await {
+    let Some((_, (version, rules))) = catalog.zip(world.rules.lock().last()) else { return };
+    if let Err(error) = moves.follow().await {
         return world.broken(format!("what another machine has changed is not taken over: {error}"));
     }
     let (present, here) = cache.policies();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Cache, Conditions, Error, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead,
-    OtherWorkers, PutObject, RecordRange, Result, Written,
+    ByteStream, Cache, Conditions, DeletionStep, Error, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody,
+    ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Written,
 };
 use forebay_env::{Clock, Process};
-use forebay_types::{Generation, ObjectPath, Tags};
+use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -182,6 +182,13 @@ impl OtherWorkers for SimCopies {
 
     async fn tags(&self, worker: &str, path: &ObjectPath) -> Result<Tags> {
         Ok(self.ask(worker, |cache| async move { cache.tags(path).await }).await?.1)
+    }
+
+    async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
+        let (_, slots) = self.ask(worker, |cache| async move { cache.deletion_step(bucket, step).await }).await?;
+        // It may have been stopped with the answer in its hands.
+        self.world.clock.sleep(Duration::from_micros(self.world.below(5_000))).await;
+        Ok(slots)
     }
 
     fn home(&self, path: &ObjectPath) -> Option<String> {

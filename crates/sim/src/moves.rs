@@ -78,7 +78,7 @@ impl Moves {
                 () = self.world.clock.sleep(Duration::from_millis(pause)) => {}
             }
             pause = self.world.below(LOOK_MAX_MS);
-            if let Err(error) = self.follow(catalog).await {
+            if let Err(error) = self.follow().await {
                 self.world.note(format_args!("follow: {error}"));
             }
             let turn = (self.world.clock.now().as_secs() / PERIOD.as_secs()) as usize;
@@ -96,8 +96,7 @@ impl Moves {
     }
 
     /// Takes over what the other machine has changed for both.
-    pub(crate) async fn follow(&self, catalog: &HomeCatalog) -> Result<(), String> {
-        catalog.follow_shared().await.map_err(|error| error.to_string())?;
+    pub(crate) async fn follow(&self) -> Result<(), String> {
         self.cache.follow_shared().await.map_err(|error| error.to_string())
     }
 

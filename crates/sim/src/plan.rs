@@ -488,13 +488,10 @@ fn is_shared(seed: u64) -> bool {
     EngineKind::of(seed) != EngineKind::Embedded && (seed / 6).is_multiple_of(2)
 }
 
-/// Lives of two machines, some of which are beside each other. No bucket is deleted: workers do not agree on that yet.
+/// Lives of two machines, some of which are beside each other.
 fn shared_lives(dice: &Dice, config: &Config, keys: &[String]) -> Vec<Life> {
     let lives = |machine| (0..1 + dice.below(4)).map(move |_| Life { machine, ..shared_life(dice, config, keys) });
-    let mut lives: Vec<_> = lives(0).chain(lives(1)).collect();
-    let is_shared = |step: &Step| !matches!(step.op, Op::DeleteBucket);
-    lives.iter_mut().flat_map(|life| &mut life.clients).for_each(|steps| steps.retain(is_shared));
-    lives
+    lives(0).chain(lives(1)).collect()
 }
 
 /// Long enough for slots to move a few times. Many requests are for keys that are at home at the other machine.
@@ -507,7 +504,27 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
             // Now and then both machines change what they share.
             let mode = dice.one_of(&[WriteMode::WriteBack, WriteMode::WriteThrough, WriteMode::NoCache]);
             let policy = Op::Policy { prefix: dice.below(4) as usize, mode };
-            Step { pause_ms: dice.below(hurry), op: if dice.once_in(20) { policy } else { op } }
+            let op = if dice.once_in(20) { policy } else { op };
+            // And both create, fill and delete a bucket.
+            let key = || format!("{OTHER_BUCKET}/a/0");
+            let op = match dice.below(30) {
+                0 => Op::CreateBucket,
+                1 => Op::DeleteBucket,
+                2 => Op::Delete { key: key(), when: When::Always },
+                3 => {
+                    let (breaks, piece) = (false, 1000);
+                    Op::Put {
+                        key: key(),
+                        body: body(dice, config),
+                        tags: tags(dice),
+                        when: When::Always,
+                        breaks,
+                        piece,
+                    }
+                }
+                _ => op,
+            };
+            Step { pause_ms: dice.below(hurry), op }
         };
         (0..20 + dice.below(30)).map(step).collect()
     };

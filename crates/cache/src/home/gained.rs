@@ -49,6 +49,7 @@ impl Worker {
     /// Those of the catalog. The keys then accept no writes, and a retry is safe.
     pub(crate) async fn gain(&self, slots: &SlotSet) -> Result<()> {
         let gain = Gain::Slots(slots);
+        self.follow_shared().await?;
         // Requests that asked the under store earlier must not cache the answer.
         self.home.fence.advance_all();
         self.home.positions.forget_all();

@@ -99,18 +99,7 @@ impl Worker {
 /// # Errors
 /// `Unavailable` unless each slot is in one answer and no other: it has no home, or has changed it meanwhile.
 fn merge(answers: Vec<HomeRecords>, limit: usize) -> Result<Found> {
-    let Some(mut all) = answers.first().map(|answer| SlotSet::none(answer.slots.count())) else {
-        return Err(not_all_at_home());
-    };
-    for answer in &answers {
-        if answer.slots.count() != all.count() || answer.slots.iter().any(|slot| all.contains(slot)) {
-            return Err(not_all_at_home());
-        }
-        all.add(&answer.slots);
-    }
-    if !all.others().is_empty() {
-        return Err(not_all_at_home());
-    }
+    check_covered(answers.iter().map(|answer| &answer.slots))?;
     let end = answers.iter().filter_map(|answer| answer.end.clone()).min();
     let mut records: Vec<HomeRecord> = answers.into_iter().flat_map(|answer| answer.records).collect();
     records.sort_unstable_by(|one, other| one.key.cmp(&other.key));
@@ -127,6 +116,23 @@ fn merge(answers: Vec<HomeRecords>, limit: usize) -> Result<Found> {
         checksums: Some(record.checksums),
     };
     Ok(Found { records: records.into_iter().map(found).collect(), end: end.map(Bytes::from) })
+}
+
+/// # Errors
+/// `Unavailable` unless each slot is in one of the sets and no other.
+pub(crate) fn check_covered<'a>(sets: impl IntoIterator<Item = &'a SlotSet>) -> Result<()> {
+    let mut all: Option<SlotSet> = None;
+    for slots in sets {
+        let all = all.get_or_insert_with(|| SlotSet::none(slots.count()));
+        if slots.count() != all.count() || slots.iter().any(|slot| all.contains(slot)) {
+            return Err(not_all_at_home());
+        }
+        all.add(slots);
+    }
+    match all {
+        Some(all) if all.others().is_empty() => Ok(()),
+        Some(_) | None => Err(not_all_at_home()),
+    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ async fn with_root(mode: WriteMode) -> (Bench, MemoryRoot, BucketName) {
     (bench, root, bucket)
 }
 
-fn put_of(key: &str, body: forebay_cache::Incoming) -> PutObject {
+pub(crate) fn put_of(key: &str, body: forebay_cache::Incoming) -> PutObject {
     let path = ObjectPath::parse("made", key).expect("a path");
     PutObject { path, body, attributes: Attributes::default(), conditions: Conditions::default() }
 }
@@ -128,7 +128,7 @@ async fn a_bucket_is_forgotten_before_it_is_deleted() {
 
 /// Its answers about one bucket come late, when they no longer hold.
 #[derive(Default)]
-struct LateRoot {
+pub(crate) struct LateRoot {
     root: MemoryRoot,
     is_late: Mutex<bool>,
     deletes_late: Mutex<bool>,
@@ -142,7 +142,15 @@ impl LateRoot {
         answered.await.expect("an answer");
     }
 
-    fn answer(&self) {
+    pub(crate) fn set_late(&self, is_late: bool) {
+        *self.is_late.lock() = is_late;
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.lock().is_empty()
+    }
+
+    pub(crate) fn answer(&self) {
         self.waiting.lock().drain(..).for_each(|waiting| waiting.send(()).expect("somebody waits"));
     }
 }
@@ -181,9 +189,8 @@ impl BucketRoot for LateRoot {
     }
 }
 
-async fn with_late_root() -> (Bench, Arc<LateRoot>, BucketName) {
+pub(crate) async fn with_late_root(mut setup: Setup) -> (Bench, Arc<LateRoot>, BucketName) {
     let root = Arc::new(LateRoot::default());
-    let mut setup = Setup::new(WriteMode::WriteBack);
     setup.root = Some(Arc::clone(&root) as Arc<dyn BucketRoot>);
     let bench = setup.open().await;
     let bucket = BucketName::new("made").expect("a name");
@@ -194,7 +201,7 @@ async fn with_late_root() -> (Bench, Arc<LateRoot>, BucketName) {
 /// The under store is not asked, and may be out of reach for long.
 #[tokio::test]
 async fn buckets_that_have_been_seen_take_writes_after_a_restart() {
-    let (mut bench, root, bucket) = with_late_root().await;
+    let (mut bench, root, bucket) = with_late_root(Setup::new(WriteMode::WriteBack)).await;
     assert!(bench.cache.bucket_exists(&bucket).await.unwrap());
     bench.restart().await;
     *root.is_late.lock() = true;
@@ -212,7 +219,7 @@ async fn buckets_that_have_been_seen_take_writes_after_a_restart() {
 #[tokio::test]
 async fn a_bucket_that_was_found_while_it_was_deleted_takes_no_writes_after_a_crash() {
     for dies_before_the_answer in [false, true] {
-        let (mut bench, root, bucket) = with_late_root().await;
+        let (mut bench, root, bucket) = with_late_root(Setup::new(WriteMode::WriteBack)).await;
         *root.is_late.lock() = !dies_before_the_answer;
         *root.deletes_late.lock() = dies_before_the_answer;
         let look = || {
@@ -258,7 +265,7 @@ async fn a_bucket_that_was_found_while_it_was_deleted_takes_no_writes_after_a_cr
 /// Who has looked for the bucket before it was deleted hears of it after that, and looks again.
 #[tokio::test]
 async fn a_bucket_that_is_found_while_it_is_deleted_takes_no_writes() {
-    let (bench, root, bucket) = with_late_root().await;
+    let (bench, root, bucket) = with_late_root(Setup::new(WriteMode::WriteBack)).await;
     *root.is_late.lock() = true;
     let (cache, looked_for) = (bench.cache.clone(), bucket.clone());
     let looking = forebay_env::spawn(async move { cache.bucket_exists(&looked_for).await });

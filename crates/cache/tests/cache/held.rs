@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Cache, Conditions, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, OtherWorkers, PutObject,
-    RecordRange, Written,
+    Cache, Conditions, DeletionStep, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead,
+    OtherWorkers, PutObject, RecordRange, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
-use forebay_types::{Generation, ObjectPath, Tags, WriteMode};
+use forebay_types::{BucketName, Generation, ObjectPath, Tags, WriteMode};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -111,6 +111,15 @@ impl OtherWorkers for Others {
 
     async fn tags(&self, worker: &str, path: &ObjectPath) -> forebay_cache::Result<Tags> {
         self.cache(worker)?.tags(path).await
+    }
+
+    async fn deletion_step(
+        &self,
+        worker: &str,
+        bucket: &BucketName,
+        step: DeletionStep,
+    ) -> forebay_cache::Result<SlotSet> {
+        self.cache(worker)?.deletion_step(bucket, step).await
     }
 
     fn home(&self, path: &ObjectPath) -> Option<String> {

@@ -1,15 +1,18 @@
 //! What other workers of a cluster change for all: path policies and buckets.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_cache::ErrorKind;
-use forebay_catalog::records::{self, PolicyRecord};
+use forebay_cache::{Conditions, DeletionStep, ErrorKind};
+use forebay_catalog::records::{self, BucketRecord, PolicyRecord};
+use forebay_catalog::{SlotCount, SlotSet};
 use forebay_store::{Commit, ValueWrite};
-use forebay_types::{BucketName, Durability, PolicyRule, WriteMode};
+use forebay_types::{BucketName, Durability, ObjectPath, PolicyRule, WriteMode};
 use forebay_ufs::BucketRoot;
-use forebay_ufs::memory::MemoryRoot;
+use forebay_ufs::memory::{MemoryRoot, Mood};
 
-use crate::support::{Bench, Others, Setup, kind, path, rule};
+use crate::buckets::{put_of, with_late_root};
+use crate::support::{Bench, Others, Setup, incoming, kind, path, rule, until};
 
 async fn open(setup: Setup) -> (Bench, Arc<Others>) {
     let others = Arc::<Others>::default();
@@ -22,9 +25,13 @@ fn policies(revision: u64, rules: Vec<PolicyRule>) -> ValueWrite {
     ValueWrite { key: records::policy_key(), value }
 }
 
-fn bucket(name: &str, exists: bool) -> ValueWrite {
+fn bucket(name: &str, record: Option<BucketRecord>) -> ValueWrite {
     let bucket = BucketName::new(name).expect("a name");
-    ValueWrite { key: records::bucket_key(&bucket), value: exists.then(Default::default) }
+    ValueWrite { key: records::bucket_key(&bucket), value: record.map(BucketRecord::encode) }
+}
+
+fn name(name: &str) -> BucketName {
+    BucketName::new(name).expect("a name")
 }
 
 /// The catalog has taken this over from another worker.
@@ -81,17 +88,93 @@ async fn buckets_of_another_worker_are_known_and_forgotten() {
     let root = MemoryRoot::default();
     let setup = Setup { root: Some(Arc::new(root.clone())), ..Setup::new(WriteMode::WriteThrough) };
     let (bench, others) = open(setup).await;
-    let name = |name| BucketName::new(name).expect("a name");
     // The under store can't be asked: it does not have this one.
-    change(&bench, &others, bucket("made", true)).await;
+    change(&bench, &others, bucket("made", Some(BucketRecord::Open))).await;
     assert!(!bench.cache.bucket_exists(&name("made")).await.unwrap());
     bench.cache.follow_shared().await.unwrap();
     assert!(bench.cache.bucket_exists(&name("made")).await.unwrap());
     root.create(&name("deleted")).await.unwrap();
     assert!(bench.cache.bucket_exists(&name("deleted")).await.unwrap());
     root.delete(&name("deleted")).await.unwrap();
-    change(&bench, &others, bucket("deleted", false)).await;
+    change(&bench, &others, bucket("deleted", None)).await;
     assert!(bench.cache.bucket_exists(&name("deleted")).await.unwrap());
     bench.cache.follow_shared().await.unwrap();
     assert!(!bench.cache.bucket_exists(&name("deleted")).await.unwrap());
+}
+
+/// In a cluster of one, so that it can be asked for a step of a deletion.
+fn home_of_all() -> Setup {
+    let slots = SlotSet::none(SlotCount::new(8).expect("slots")).others();
+    Setup { slots: Some(slots), ..Setup::new(WriteMode::WriteBack) }
+}
+
+#[tokio::test]
+async fn a_bucket_that_another_worker_deletes_takes_no_writes_until_that_has_ended() {
+    let root = MemoryRoot::default();
+    let (bench, others) = open(Setup { root: Some(Arc::new(root.clone())), ..home_of_all() }).await;
+    let (made, put) =
+        (name("made"), async |key: &str| kind(bench.cache.put(put_of(key, incoming("value".into()))).await));
+    bench.cache.create_bucket(&made).await.unwrap();
+    let under = root.bucket(&made).unwrap();
+    under.set_mood(Mood::Refuse(forebay_ufs::ErrorKind::Unavailable));
+    assert_eq!(put("a").await, None);
+    let quiesce = || bench.cache.deletion_step(&made, DeletionStep::Quiesce(7));
+    assert_eq!(kind(quiesce().await), Some(ErrorKind::Unavailable), "nobody deletes it");
+    change(&bench, &others, bucket("made", Some(BucketRecord::Deleting(7)))).await;
+    assert_eq!(kind(quiesce().await), Some(ErrorKind::BucketNotEmpty));
+    assert_eq!(put("b").await, Some(ErrorKind::Unavailable));
+    assert!(bench.cache.bucket_exists(&made).await.unwrap());
+    change(&bench, &others, bucket("made", Some(BucketRecord::Open))).await;
+    assert_eq!(put("c").await, None);
+    assert_eq!(kind(quiesce().await), Some(ErrorKind::Unavailable), "the deletion has ended");
+
+    under.set_mood(Mood::Well);
+    for key in ["a", "c"] {
+        bench.cache.delete(&ObjectPath::parse("made", key).unwrap(), &Conditions::default()).await.unwrap();
+    }
+    change(&bench, &others, bucket("made", Some(BucketRecord::Deleting(8)))).await;
+    let slots = bench.cache.deletion_step(&made, DeletionStep::Quiesce(8)).await.unwrap();
+    assert!(slots.others().is_empty());
+    assert_eq!(bench.cache.status().tombstones, 0, "the under store has the deletes");
+    root.delete(&made).await.unwrap();
+    change(&bench, &others, bucket("made", None)).await;
+    assert!(!bench.cache.bucket_exists(&made).await.unwrap(), "nobody has told this worker");
+    assert_eq!(put("d").await, Some(ErrorKind::NoSuchBucket));
+}
+
+/// Its worker has ended, or its request to the under store has had no answer.
+#[tokio::test]
+async fn a_deletion_that_nobody_ends_is_ended_after_two_minutes() {
+    for is_deleted in [false, true] {
+        let root = MemoryRoot::default();
+        let setup = Setup { root: Some(Arc::new(root.clone())), ..home_of_all() };
+        let (bench, others) = open(setup).await;
+        bench.cache.create_bucket(&name("made")).await.unwrap();
+        change(&bench, &others, bucket("made", Some(BucketRecord::Deleting(7)))).await;
+        bench.cache.follow_shared().await.unwrap();
+        if is_deleted {
+            root.delete(&name("made")).await.unwrap();
+        }
+        let put = async || kind(bench.cache.put(put_of("key", incoming("value".into()))).await);
+        bench.clock.advance(Duration::from_secs(120));
+        assert_eq!(put().await, Some(ErrorKind::Unavailable));
+        bench.clock.advance(Duration::from_millis(1));
+        assert_eq!(put().await, is_deleted.then_some(ErrorKind::NoSuchBucket));
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_another_worker_has_deleted_since_it_was_found_is_not_believed() {
+    let others = Arc::<Others>::default();
+    let (bench, root, bucket) = with_late_root(Setup { others: Some(Arc::clone(&others)), ..home_of_all() }).await;
+    root.set_late(true);
+    let (cache, request) = (bench.cache.clone(), put_of("key", incoming("value".into())));
+    let putting = forebay_env::spawn(async move { cache.put(request).await });
+    until("the write looks for the bucket", || root.is_waiting()).await;
+    root.delete(&bucket).await.unwrap();
+    *others.changes.lock() += 1;
+    root.set_late(false);
+    root.answer();
+    assert_eq!(kind(putting.join().await), Some(ErrorKind::NoSuchBucket));
+    assert_eq!(bench.cache.status().dirty_objects, 0);
 }

@@ -51,7 +51,7 @@ fn range_of(prefix: &str) -> (Bytes, Bytes) {
     (Bytes::copy_from_slice(prefix.as_bytes()), behind_prefix(prefix.as_bytes()))
 }
 
-/// The key of a bucket that has been seen; its value is empty.
+/// The key of a [`BucketRecord`](super::BucketRecord).
 pub fn bucket_key(bucket: &BucketName) -> Bytes {
     format!("b/{bucket}").into()
 }

@@ -536,6 +536,18 @@ async fn a_shared_change_without_an_answer_is_done_once_and_known() {
 }
 
 #[tokio::test]
+async fn who_gains_slots_knows_what_was_changed_for_all() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    change(&first, "policy", "one").await.unwrap();
+    let mut slots = SlotSet::none(second.slot_count());
+    slots.insert(Slot(1));
+    second.take(&slots).await.unwrap();
+    assert_eq!(text(&second, "policy").await, Some("one".into()));
+}
+
+#[tokio::test]
 async fn a_worker_follows_what_others_change_for_all() {
     let (engine, disk) = (memory(), MemoryDisk::default());
     let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
@@ -562,6 +574,23 @@ async fn a_worker_follows_what_others_change_for_all() {
     assert_eq!(second.shared_changes(), known + 2);
     first.follow_shared().await.unwrap();
     assert_eq!(text(&first, "policy").await, Some("two".into()));
+    // What was changed and changed back is a change, too.
+    let known = second.shared_changes();
+    change(&first, "b/gone", "").await.unwrap();
+    let gone = vec![ValueWrite { key: Bytes::from_static(b"b/gone"), value: None }];
+    first.commit(Transaction { writes: gone, ..Transaction::default() }).await.unwrap();
+    let unless_changed = |shared_changes| {
+        let writes = vec![ValueWrite { key: Bytes::from_static(b"b/gone"), value: Some(Bytes::new()) }];
+        second.commit(Transaction { writes, shared_changes: Some(shared_changes), ..Transaction::default() })
+    };
+    assert_eq!(unless_changed(known).await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(second.shared_changes(), known + 1);
+    assert_eq!(unless_changed(known).await.unwrap_err().kind, ErrorKind::Conflict);
+    assert_eq!(text(&second, "b/gone").await, None);
+    unless_changed(known + 1).await.unwrap();
+    assert_eq!(text(&second, "b/gone").await, Some("".into()));
+    let gone = vec![ValueWrite { key: Bytes::from_static(b"b/gone"), value: None }];
+    second.commit(Transaction { writes: gone, ..Transaction::default() }).await.unwrap();
     // A start knows all.
     change(&first, "policy", "three").await.unwrap();
     disk.kill();

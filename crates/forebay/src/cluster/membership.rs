@@ -67,7 +67,6 @@ impl Membership {
     }
 
     async fn pass(&self) -> Result<(), String> {
-        self.catalog.follow_shared().await.map_err(|error| error.to_string())?;
         self.cache.follow_shared().await.map_err(|error| error.to_string())?;
         while self.move_slots().await? {}
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use forebay_cluster::{Homes, Member, MemberState, View, WorkerId};
 use forebay_peers::Members;
 use forebay_types::ObjectPath;
@@ -44,6 +45,7 @@ impl Router {
     }
 }
 
+#[async_trait]
 impl Members for Router {
     fn address(&self, worker: &str) -> Option<String> {
         self.with(|view| {
@@ -61,5 +63,15 @@ impl Members for Router {
         let is_other = |(name, member): &(&WorkerId, &Member)| **name != self.own && member.state == MemberState::Live;
         self.with(|view| view.members.iter().filter(is_other).map(|(name, _)| name.to_string()).collect())
             .unwrap_or_default()
+    }
+
+    async fn until_gone(&self, worker: &str) {
+        let lives = |view: &View| {
+            let mut members = view.members.iter();
+            members.any(|(name, member)| name.as_str() == worker && member.state == MemberState::Live)
+        };
+        let mut views = self.view.subscribe();
+        // The sender lives as long as this.
+        let _ = views.wait_for(|view| !view.as_ref().is_some_and(lives)).await;
     }
 }

@@ -97,6 +97,10 @@ impl Catalog for SharedCatalog {
                 *others.changes.lock() += 1;
             }
         }
+        if transaction.shared_changes.is_some_and(|expected| expected != self.shared_changes()) {
+            let problem = "other workers have changed something";
+            return Err(forebay_catalog::Error::new(forebay_catalog::ErrorKind::Conflict, problem));
+        }
         self.inner.commit(transaction).await
     }
 
