@@ -333,6 +333,39 @@ def test_a_form_is_signed_for_its_scope_only(server, s3, bucket):
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
+@pytest.mark.beyond_reference("it has other words")
+def test_a_form_is_told_what_is_wrong_as_s3_says_it(server, s3, bucket, monkeypatch):
+    """ryuzee/SlideHub#213, itinance/react-native-fs#992, CulturalMe/meteor-slingshot#80, sivchari/kumo#936, benefitcloud/ember-uploader#43."""
+    conditions = [["starts-with", "$key", "form/"]]
+    good = s3.generate_presigned_post(bucket, "form/f.txt", Conditions=conditions, ExpiresIn=60)["fields"]
+
+    def told(status, code, *texts, fields=good, name="file"):
+        answer = post_form(server, bucket, fields, b"data", name)
+        found = ElementTree.fromstring(answer.body)
+        assert (answer.status, found.findtext("Code")) == (status, code), answer
+        for element, text in texts:
+            assert found.findtext(element) == text, answer
+
+    no_key = "Bucket POST must contain a field named 'key'.  If it is specified, please check the order of the fields."
+    policy = json.loads(base64.b64decode(good["policy"]))
+    policy["conditions"] = [condition for condition in policy["conditions"] if "$key" not in condition and "key" not in condition]
+    text = base64.b64encode(json.dumps(policy).encode()).decode()
+    without_key = {name: value for name, value in good.items() if name != "key"}
+    without_key |= {"policy": text, "x-amz-signature": sign_policy(server, text, good["x-amz-credential"])}
+    told(400, "InvalidArgument", ("Message", no_key), ("ArgumentName", "key"), fields=without_key)
+    told(400, "InvalidArgument", ("Message", "POST requires exactly one file upload per request."), ("ArgumentName", "file"), name="other")
+    wrong = 'Invalid according to Policy: Policy Condition failed: ["starts-with", "$key", "form/"]'
+    told(403, "AccessDenied", ("Message", wrong), fields=good | {"key": "else"})
+    text = base64.b64encode(b"no policy").decode()
+    signed = good | {"policy": text, "x-amz-signature": sign_policy(server, text, good["x-amz-credential"])}
+    told(400, "InvalidPolicyDocument", ("Message", "Invalid Policy: Invalid JSON."), fields=signed)
+    policy = base64.b64decode(good["policy"]).decode()
+    policy = json.dumps(json.loads(policy) | {"expiration": "2020-01-01T00:00:00Z"})
+    text = base64.b64encode(policy.encode()).decode()
+    signed = good | {"policy": text, "x-amz-signature": sign_policy(server, text, good["x-amz-credential"])}
+    told(403, "AccessDenied", ("Message", "Invalid according to Policy: Policy expired."), fields=signed)
+
+
 def sign_policy(server, policy, credential):
     key = f"AWS4{server.secret_key}".encode()
     for word in [*credential.split("/")[1:], policy]:

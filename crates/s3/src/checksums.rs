@@ -26,11 +26,11 @@ pub(crate) fn algorithm_name(algorithm: Algorithm) -> dto::ChecksumAlgorithm {
 }
 
 pub(crate) fn checksum_kind(kind: Option<&dto::ChecksumType>) -> S3Result<Option<ChecksumKind>> {
-    match kind.map(dto::ChecksumType::as_str) {
-        None => Ok(None),
-        Some("COMPOSITE") => Ok(Some(ChecksumKind::Composite)),
-        Some("FULL_OBJECT") => Ok(Some(ChecksumKind::FullObject)),
-        Some(_) => Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid.")),
+    let Some(kind) = kind else { return Ok(None) };
+    let is = |known: ChecksumKind| kind.as_str().eq_ignore_ascii_case(known.name());
+    match [ChecksumKind::Composite, ChecksumKind::FullObject].into_iter().find(|known| is(*known)) {
+        Some(known) => Ok(Some(known)),
+        None => Err(s3_error!(InvalidRequest, "Value for x-amz-checksum-type header is invalid.")),
     }
 }
 

@@ -235,7 +235,12 @@ fn is_form(content_type: &HeaderValue) -> bool {
 }
 
 fn is_range(text: &str) -> bool {
-    Range::parse(text).is_ok()
+    range(text).is_some()
+}
+
+/// A range that is one. A suffix without a length is none.
+pub(crate) fn range(text: &str) -> Option<Range> {
+    Range::parse(text).ok().filter(|_| !text.trim_end().ends_with("=-"))
 }
 
 fn has_no_plus(text: &str) -> bool {

@@ -26,6 +26,7 @@ use s3s::host::S3Host;
 use crate::context::RequestContext;
 use crate::convert;
 use crate::host::Domain;
+use crate::lenient;
 use crate::object_url::PATH_ENCODE_SET;
 use crate::operations::{Failure, Operations, requested_range};
 use crate::s3s_fixes::answer;
@@ -109,7 +110,7 @@ impl ShortPath {
             return None;
         }
         let range = match parts.headers.get(RANGE) {
-            Some(range) => Some(Range::parse(range.to_str().ok()?).ok()?),
+            Some(range) => Some(lenient::range(range.to_str().ok()?)?),
             None => None,
         };
         let path = object_path(uri.path())?;

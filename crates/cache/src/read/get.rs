@@ -54,7 +54,9 @@ impl Worker {
 fn head_of(found: &Lookup, request: &GetObject) -> Result<ObjectHead> {
     let info = Arc::clone(&found.info);
     let asks = request.range.is_some() || request.part_number.is_some();
-    let is_partial = asks && request.conditions.allow_range(&info, found.remote_etag());
+    // Nothing is the end of nothing, and all of it: apache/arrow-rs-object-store#846, floci-io/floci#1141.
+    let is_all = info.size == 0 && matches!(request.range, Some(RangeRequest::Suffix { length: 1.. }));
+    let is_partial = asks && !is_all && request.conditions.allow_range(&info, found.remote_etag());
     let range = if is_partial { requested_range(request, &info)? } else { ByteRange::of_size(info.size) };
     let (state, cached_bytes, generation) = (found.state(), found.cached_bytes(), found.generation());
     Ok(ObjectHead { info, state, cached_bytes, range, is_partial, generation })

@@ -13,13 +13,12 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::read::hide;
 use super::{Failure, Operations, not_implemented, only_null_version};
-use crate::access_list::{FULL_CONTROL_OF_THE_OWNER, has_grants, not_supported};
+use crate::access_list::{FULL_CONTROL_OF_THE_OWNER, check_name, has_grants, not_supported};
 use crate::context::caller;
 use crate::convert;
 
 impl Operations {
     fn owner(&self) -> Owner {
-        // Amazon S3 gives no DisplayName any more.
         Owner { display_name: None, id: Some(self.owner_id.clone()) }
     }
 
@@ -41,6 +40,7 @@ impl Operations {
         document: Option<&AccessControlPolicy>,
         headers: &HeaderMap,
     ) -> S3Result<()> {
+        check_name(acl)?;
         let is_so_already = |list: &AccessControlPolicy| {
             let grants = list.grants.as_deref().unwrap_or_default();
             let is_owners = |grant: &Grant| {

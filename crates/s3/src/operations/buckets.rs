@@ -5,10 +5,11 @@ use http::StatusCode;
 use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
     GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
-    ListBucketsOutput, Owner,
+    ListBucketsOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
+use super::list::owner_of;
 use super::{Failure, Operations, not_implemented};
 use crate::access_list::check_new_bucket;
 use crate::context::caller;
@@ -70,7 +71,7 @@ impl Operations {
         let output = ListBucketsOutput {
             buckets: Some(buckets.collect()),
             continuation_token,
-            owner: Some(Owner { display_name: Some(user.name.clone()), id: Some(user.owner_id.clone()) }),
+            owner: Some(owner_of(&user)),
             prefix: input.prefix,
         };
         Ok(S3Response::new(output))

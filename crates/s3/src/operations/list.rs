@@ -91,12 +91,9 @@ impl Operations {
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
         let prefix = input.prefix.clone().unwrap_or_default();
-        let list = ListObjects {
-            prefix,
-            delimiter: given(input.delimiter.clone()),
-            start_after: given(input.marker.clone()),
-            limit,
-        };
+        let delimiter = given(input.delimiter.clone());
+        let has_delimiter = delimiter.is_some();
+        let list = ListObjects { prefix, delimiter, start_after: given(input.marker.clone()), limit };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
         let output = ListObjectsOutput {
             name: Some(input.bucket),
@@ -104,7 +101,8 @@ impl Operations {
             marker: Some(encoding.write(input.marker.unwrap_or_default())),
             max_keys: Some(limit as i32),
             is_truncated: Some(page.next.is_some()),
-            next_marker: page.next.map(|next| encoding.write(next)),
+            // Without a delimiter, the last key says the same.
+            next_marker: page.next.filter(|_| has_delimiter).map(|next| encoding.write(next)),
             contents: Some(page.objects.into_iter().map(|object| shown(object, encoding, Some(&user))).collect()),
             common_prefixes: encoding.prefixes(page.prefixes),
             delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
@@ -165,6 +163,10 @@ impl Operations {
             let message = "A version-id marker cannot be specified without a key marker.";
             return Err(wrong_argument("version-id-marker", &marker, message));
         }
+        // All objects here have the version `null`: versity/versitygw#1811.
+        if let Some(marker) = given(input.version_id_marker.clone()).filter(|marker| marker != "null") {
+            return Err(wrong_argument("version-id-marker", &marker, "Invalid version id specified"));
+        }
         let list = ListObjects { prefix, delimiter: given(input.delimiter.clone()), start_after, limit };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
         let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));
@@ -175,7 +177,7 @@ impl Operations {
             encoding_type: input.encoding_type,
             is_truncated: Some(page.next.is_some()),
             key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),
-            version_id_marker: input.version_id_marker,
+            version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
             max_keys: Some(limit as i32),
             next_version_id_marker: page.next.is_some().then(|| "null".to_owned()),
             next_key_marker: page.next.map(|next| encoding.write(next)),
@@ -187,8 +189,9 @@ impl Operations {
     }
 }
 
-fn owner_of(user: &User) -> Owner {
-    Owner { display_name: Some(user.name.clone()), id: Some(user.owner_id.clone()) }
+/// Without a DisplayName, which Amazon S3 gives no more since November 2025.
+pub(super) fn owner_of(user: &User) -> Owner {
+    Owner { display_name: None, id: Some(user.owner_id.clone()) }
 }
 
 fn shown(object: ListedObject, encoding: Encoding, owner: Option<&User>) -> Object {

@@ -2,7 +2,7 @@
 
 use forebay_auth::{Action, User};
 use forebay_cache::{ErrorKind, GetObject, ObjectHead, RangeRequest};
-use forebay_types::{Checksums, ObjectInfo};
+use forebay_types::{ChecksumKind, Checksums, ObjectInfo};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES, HeaderName,
@@ -260,6 +260,8 @@ fn content_range(head: &ObjectHead) -> Option<String> {
 fn shown_checksums(head: &ObjectHead, part: Option<u32>) -> Option<(&Checksums, usize)> {
     let info = &head.info;
     match part {
+        // Of several parts only those of a composite checksum show one: localstack/localstack#12842.
+        Some(_) if info.parts.len() > 1 && info.checksums.kind == ChecksumKind::FullObject => None,
         Some(number) if !info.parts.is_empty() => {
             info.parts.iter().find(|part| part.number == number).map(|part| (&part.checksums, 0))
         }
@@ -285,6 +287,8 @@ fn answer<T>(output: T, head: &ObjectHead, checksums: Option<(&Checksums, usize)
 }
 
 fn attribute_parts(info: &ObjectInfo, marker: Option<i32>, max: Option<i32>) -> GetObjectAttributesParts {
+    let has_composite_checksum = info.checksums.kind == ChecksumKind::Composite
+        && info.parts.iter().any(|part| !part.checksums.values.is_empty());
     let marker = marker.unwrap_or(0);
     let max = max.unwrap_or(PARTS_MAX).clamp(0, PARTS_MAX);
     let mut rest = info.parts.iter().filter(|part| i64::from(part.number) > i64::from(marker));
@@ -306,8 +310,8 @@ fn attribute_parts(info: &ObjectInfo, marker: Option<i32>, max: Option<i32>) -> 
         max_parts: Some(max),
         next_part_number_marker: parts.last().and_then(|part| part.part_number),
         part_number_marker: Some(marker),
-        // S3 shows the parts themselves only when they have checksums.
-        parts: info.parts.iter().any(|part| !part.checksums.values.is_empty()).then_some(parts),
+        // S3 shows the parts themselves only when the object's checksum is of theirs: localstack/localstack#12764.
+        parts: has_composite_checksum.then_some(parts),
         total_parts_count: Some(info.parts.len() as i32),
     }
 }

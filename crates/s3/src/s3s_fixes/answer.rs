@@ -3,16 +3,19 @@
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
-use quick_xml::escape::escape;
+use quick_xml::escape::{escape, unescape};
 use s3s::{Body, HttpResponse, S3Error, StdError};
 
 use super::credential_scope::WRONG_REGION;
 use super::parser_words::in_words_of_s3;
 use crate::context::RequestContext;
-use crate::s3_error::{DETAILS, NOT_SIGNED, denied, read_details};
+use crate::s3_error::{DETAILS, NOT_SIGNED, denied, error_with_status, read_details, wrong_argument};
 
 /// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
 const RETRY_AFTER_SECONDS: &str = "1";
+
+/// What `s3s` says of a presigned URL from the future.
+const NOT_YET_VALID: &str = "request date is later than server time too much";
 
 /// Operations that read one object and write another.
 const COPIES: [&str; 2] = ["CopyObject", "UploadPartCopy"];
@@ -83,7 +86,11 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
         return;
     };
     let mut completed = in_words_of_s3(start);
-    if code == "RequestTimeTooSkewed"
+    if let Some((before, behind)) = start.split_once(NOT_YET_VALID) {
+        // minio/minio#2638.
+        let before = before.replace("<Code>RequestTimeTooSkewed<", "<Code>AccessDenied<");
+        completed = format!("{before}Request is not yet valid{behind}");
+    } else if code == "RequestTimeTooSkewed"
         && let Some((before, (_, behind))) =
             start.split_once("<Message>").and_then(|(before, rest)| Some((before, rest.split_once("</Message>")?)))
     {
@@ -143,6 +150,8 @@ fn message_of(code: &str) -> &'static str {
         "KeyTooLongError" => "Your key is too long",
         "MalformedPOSTRequest" => "The body of your POST request is not well-formed multipart/form-data.",
         "MalformedXML" => "The XML you provided was not well-formed or did not validate against our published schema",
+        // aws/aws-sdk-cpp#733.
+        "MissingRequestBodyError" => "Request Body is empty",
         "MethodNotAllowed" => "The specified method is not allowed against this resource.",
         "NotImplemented" => "A header you provided implies functionality that is not implemented",
         "RequestTimeTooSkewed" => "The difference between the request time and the current time is too large.",
@@ -163,7 +172,7 @@ pub(crate) async fn form(mut response: HttpResponse, request_id: &str) -> Result
     }
     match response.status() {
         StatusCode::CREATED => locate_form(response).await,
-        StatusCode::BAD_REQUEST => refuse_form(response, request_id).await,
+        StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN => refuse_form(response, request_id).await,
         _ => Ok(response),
     }
 }
@@ -188,12 +197,45 @@ async fn refuse_form(response: HttpResponse, request_id: &str) -> Result<HttpRes
     let (parts, body) = response.into_parts();
     let body = body.collect().await?.to_bytes();
     let text = String::from_utf8_lossy(&body);
-    let breaks_policy = text.contains("<Code>InvalidPolicyDocument<") && text.contains(" failed: ");
-    if breaks_policy {
-        let message = "Invalid according to Policy: a condition of the policy failed.";
-        return Ok(refuse(denied(message), request_id));
+    match form_words(&text) {
+        Some(error) => Ok(refuse(error, request_id)),
+        None => Ok(HttpResponse::from_parts(parts, Body::from(body))),
     }
-    Ok(HttpResponse::from_parts(parts, Body::from(body)))
+}
+
+/// What Amazon S3 says of a form and its policy: CulturalMe/meteor-slingshot#80, benefitcloud/ember-uploader#43,
+/// sivchari/kumo#936, ryuzee/SlideHub#213.
+fn form_words(document: &str) -> Option<S3Error> {
+    let (_, rest) = document.split_once("<Message>")?;
+    let message = unescape(rest.split_once("</Message>")?.0).ok()?;
+    if message == "missing key" {
+        let message =
+            "Bucket POST must contain a field named 'key'.  If it is specified, please check the order of the fields.";
+        return Some(wrong_argument("key", "", message));
+    }
+    if document.contains("<Code>AccessDenied<") {
+        return (message == "Request has expired").then(|| denied("Invalid according to Policy: Policy expired."));
+    }
+    if !document.contains("<Code>InvalidPolicyDocument<") {
+        return None;
+    }
+    if message == "failed to parse POST policy" {
+        let message = "Invalid Policy: Invalid JSON.";
+        return Some(error_with_status("InvalidPolicyDocument", StatusCode::BAD_REQUEST, message));
+    }
+    // "Policy condition 'eq' for field 'key' failed: expected 'a', got 'b'"
+    let (condition, wanted) = message.split_once(" failed: ")?;
+    let (kind, field) = condition.strip_prefix("Policy condition '")?.split_once("' for field '")?;
+    let field = field.strip_suffix('\'')?;
+    let value = wanted.split_once('\'').and_then(|(_, value)| value.split_once("', got '")).map(|(value, _)| value);
+    let told = match value {
+        Some(value) => {
+            let [kind, field, value] = [kind, &format!("${field}"), value].map(|word| serde_json::json!(word));
+            format!(": Policy Condition failed: [{kind}, {field}, {value}]")
+        }
+        None => format!(": Policy Condition failed on {field}"),
+    };
+    Some(denied(format!("Invalid according to Policy{told}")))
 }
 
 /// In this one document, S3 writes the tag without quotes.

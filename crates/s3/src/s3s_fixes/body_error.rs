@@ -35,6 +35,8 @@ pub(crate) enum BodyError {
     Busy,
     #[error("the body of your POST request is not well-formed multipart/form-data")]
     Form,
+    #[error("POST requires exactly one file upload per request")]
+    FormFile,
     #[error("the request signature we calculated does not match the signature you provided")]
     FormSignature,
     #[error("the AWS Access Key Id you provided does not exist in our records")]
@@ -50,7 +52,7 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -66,6 +68,7 @@ impl BodyError {
         Self::BucketTags,
         Self::Busy,
         Self::Form,
+        Self::FormFile,
         Self::FormSignature,
         Self::FormAccessKey,
         Self::FormToken,
@@ -108,6 +111,8 @@ impl BodyError {
             Self::BucketTag => "InvalidTag",
             Self::Busy => "SlowDown",
             Self::Form => "MalformedPOSTRequest",
+            // itinance/react-native-fs#992.
+            Self::FormFile => "InvalidArgument",
             Self::FormField | Self::BucketTags => "NotImplemented",
             Self::FormAccessKey => "InvalidAccessKeyId",
             Self::FormToken => "InvalidToken",
@@ -134,7 +139,16 @@ impl BodyError {
             | Self::BucketTag
             | Self::FormAcl
             | Self::FormToken
+            | Self::FormFile
             | Self::Form => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// More elements of the answer.
+    pub(crate) fn details(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::FormFile => &[("ArgumentName", "file"), ("ArgumentValue", "0")],
+            _ => &[],
         }
     }
 

@@ -8,6 +8,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use s3s::S3Error;
+use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
@@ -54,6 +55,9 @@ const NOT_HOISTED: [&str; 11] = [
     "x-amz-signedheaders",
     "x-amz-trailer",
 ];
+
+/// Begins the names of user metadata.
+const METADATA: &str = "x-amz-meta-";
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
@@ -120,8 +124,11 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
 
 /// A list may come in several headers of the same name (aws-sdk-rust sends `Content-Encoding` so); `s3s` refuses them.
 /// What is signed is the same: the values with commas between.
+///
+/// User metadata of one name is such a list, too: "Working with object metadata", Amazon S3 User Guide.
 pub(crate) fn join_lists(headers: &mut HeaderMap) {
-    for name in [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE] {
+    let metadata: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(METADATA)).cloned().collect();
+    for name in [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE].into_iter().chain(metadata) {
         let values: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
         if values.len() > 1 {
             let joined = HeaderValue::from_bytes(&values.join(&b','));
@@ -158,6 +165,12 @@ fn check_headers(headers: &HeaderMap) -> Check {
     }
     check_checksum_headers(headers)?;
     check_transfer(headers)?;
+    check_copy_source(headers)?;
+    // scality/cloudserver#281, ceph/s3-tests (`test_object_create_bad_md5_empty`).
+    if headers.get("content-md5").is_some_and(|digest| digest.as_bytes().trim_ascii().is_empty()) {
+        let message = "The Content-MD5 you specified was invalid.";
+        return Err(error_with_status("InvalidDigest", StatusCode::BAD_REQUEST, message));
+    }
     if !headers.contains_key(HOST) {
         return Err(invalid_request("The Host header is missing."));
     }
@@ -167,6 +180,17 @@ fn check_headers(headers: &HeaderMap) -> Check {
         return Err(invalid_request("The header x-amz-decoded-content-length must be a number."));
     }
     Ok(())
+}
+
+/// paws-r/paws#819, versity/versitygw#1401.
+fn check_copy_source(headers: &HeaderMap) -> Check {
+    let Some(source) = headers.get("x-amz-copy-source") else { return Ok(()) };
+    let mut encoded = source.as_bytes().split(|byte| *byte == b'%').skip(1);
+    if encoded.all(|code| code.len() >= 2 && code[..2].iter().all(u8::is_ascii_hexdigit)) {
+        return Ok(());
+    }
+    let source = String::from_utf8_lossy(source.as_bytes());
+    Err(wrong_argument("x-amz-copy-source", &source, "Invalid copy source encoding"))
 }
 
 /// `chunked`, once, is the only transfer coding that every reader between the client and us takes for the same. After
@@ -347,17 +371,22 @@ fn check_header_signature(headers: &HeaderMap, region: &str) -> Check<HeaderValu
 /// The time that a request says it was signed at, as `x-amz-date` has it. Without that header it is in a `Date` that is
 /// signed, in the same form or in that of HTTP.
 fn time_of(headers: &HeaderMap, signed: &str) -> Option<String> {
-    let format = format_description!("[year][month][day]T[hour][minute][second]Z");
     let text = |name: &str| headers.get(name)?.to_str().ok();
-    let is_basic = |text: &&str| PrimitiveDateTime::parse(text, format).is_ok();
     if headers.contains_key(DATE) {
-        return text(DATE.as_str()).filter(is_basic).map(str::to_owned);
+        return text(DATE.as_str()).filter(|text| is_basic_time(text)).map(str::to_owned);
     }
     let date = text("date").filter(|_| signed.split(';').any(|name| name == "date"))?;
-    if is_basic(&date) {
+    if is_basic_time(date) {
         return Some(date.to_owned());
     }
-    OffsetDateTime::from(httpdate::parse_http_date(date).ok()?).format(format).ok()
+    OffsetDateTime::from(httpdate::parse_http_date(date).ok()?).format(BASIC_TIME).ok()
+}
+
+/// The basic form of ISO 8601, in UTC.
+const BASIC_TIME: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
+
+fn is_basic_time(text: &str) -> bool {
+    PrimitiveDateTime::parse(text, BASIC_TIME).is_ok()
 }
 
 /// What a presigned URL of Version 4 cannot do without.
@@ -381,6 +410,10 @@ fn check_presigned(query: &Query, headers: &HeaderMap, region: &str) -> Check {
     }
     if given("X-Amz-Algorithm")? != "AWS4-HMAC-SHA256" {
         return Err(malformed("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
+    }
+    // JustinM1/S3SignerAWS#12.
+    if !is_basic_time(given("X-Amz-Date")?) {
+        return Err(malformed("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\""));
     }
     check_expires(given("X-Amz-Expires")?, malformed)?;
     check_scope(given("X-Amz-Credential")?, query.only("X-Amz-Date"), region, Place::Query)?;

@@ -21,7 +21,7 @@ use crate::buffers::Held;
 use crate::context::RequestContext;
 use crate::convert;
 use crate::incoming::{md5, payload_hash};
-use crate::s3_error::{error_with_status, invalid_request};
+use crate::s3_error::{error_with_status, invalid_request, with_details};
 
 /// What a document is about, and with it what may be in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -344,7 +344,9 @@ fn refuse(context: &RequestContext, wrong: BodyError) -> StdError {
 /// The answer to a body that was refused.
 pub(crate) fn refused(context: &RequestContext) -> Option<HttpResponse> {
     let refused = context.refused.get()?;
-    Some(answer::refuse(error_with_status(refused.code(), refused.status(), refused.message()), &context.id))
+    let error = error_with_status(refused.code(), refused.status(), refused.message());
+    let error = if refused.details().is_empty() { error } else { with_details(error, refused.details()) };
+    Some(answer::refuse(error, &context.id))
 }
 
 /// Says of a request that its body is a document, which [`crate::lenient`] puts right behind the signature check.

@@ -146,7 +146,12 @@ struct Form<'a> {
 impl<'a> Form<'a> {
     fn parse(head: &'a [u8], delimiter: &[u8]) -> Result<Self, BodyError> {
         // Cut off within the fields, or complete and without a file.
-        let incomplete = || if head.len() > FIELDS_BYTES_MAX { BodyError::TooLong } else { BodyError::Form };
+        let is_whole = || head.trim_ascii_end().ends_with(&[b"\r\n", delimiter, b"--"].concat());
+        let incomplete = || match () {
+            () if head.len() > FIELDS_BYTES_MAX => BodyError::TooLong,
+            () if is_whole() => BodyError::FormFile,
+            () => BodyError::Form,
+        };
         let first = [delimiter, b"\r\n"].concat();
         let between = [b"\r\n", &*first].concat();
         let mut rest = head.strip_prefix(b"\r\n").unwrap_or(head).strip_prefix(&*first).ok_or_else(incomplete)?;

@@ -68,12 +68,13 @@ async fn forms_that_are_none_are_refused() {
         "--b",
         "--b--\r\n",
         "--c\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\ndata\r\n--c--\r\n",
-        "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nk\r\n--b--\r\n",
         "--b\r\nContent-Disposition: form-data; filename=\"file\"\r\n\r\ndata\r\n--b--\r\n",
         "--b\r\nContent-Disposition: form-data; name=\"file\"",
     ] {
         assert_eq!(watched(wrong, 1000).await, Err(BodyError::Form), "{wrong:?}");
     }
+    let without_file = "--b\r\nContent-Disposition: form-data; name=\"key\"\r\n\r\nk\r\n--b--\r\n";
+    assert_eq!(watched(without_file, 1000).await, Err(BodyError::FormFile));
     let twice = form(&[("key", "a"), ("Key", "b"), ("file", "data")]);
     assert_eq!(watched(&twice, 1000).await, Err(BodyError::Form));
 }
