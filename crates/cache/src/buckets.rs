@@ -170,16 +170,15 @@ impl Buckets {
             return Ok(Some(Found { mount: mount.clone(), is_being_deleted: false }));
         }
         let Some(root) = &self.mounts.root else { return Ok(None) };
-        let now = self.env.clock.monotonic();
-        if let Some(deletion) = self.deletion_of(bucket) {
-            self.look_at(bucket, deletion, now).await?;
-        }
-        if let Some(known) = self.known.lock().get_mut(bucket) {
-            if known.until <= now && known.deletion.is_none() {
-                known.until = now + BUCKET_TTL;
-                self.look_again(Arc::clone(root), bucket.clone());
+        let known = match self.find_known(root, bucket) {
+            Some(Found { is_being_deleted: true, .. }) => {
+                self.look_at_deletion(bucket).await?;
+                self.find_known(root, bucket)
             }
-            return Ok(Some(known.found()));
+            known => known,
+        };
+        if known.is_some() {
+            return Ok(known);
         }
         loop {
             let before = self.before();
@@ -190,6 +189,17 @@ impl Buckets {
                 return Ok(Some(found));
             }
         }
+    }
+
+    fn find_known(&self, root: &Arc<dyn BucketRoot>, bucket: &BucketName) -> Option<Found> {
+        let now = self.env.clock.monotonic();
+        let mut known = self.known.lock();
+        let known = known.get_mut(bucket)?;
+        if known.until <= now && known.deletion.is_none() {
+            known.until = now + BUCKET_TTL;
+            self.look_again(Arc::clone(root), bucket.clone());
+        }
+        Some(known.found())
     }
 
     fn before(&self) -> Before {

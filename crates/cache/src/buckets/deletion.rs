@@ -231,13 +231,14 @@ impl Buckets {
     }
 
     /// Looks whether a deletion has ended, and ends it when its worker must have given up.
-    pub(super) async fn look_at(&self, bucket: &BucketName, deletion: Deletion, now: Duration) -> Result<()> {
+    pub(super) async fn look_at_deletion(&self, bucket: &BucketName) -> Result<()> {
+        let Some(deletion) = self.deletion_of(bucket) else { return Ok(()) };
         if let Err(error) = self.catalog.follow_shared().await {
             tracing::debug!(%bucket, %error, "it is not known whether the bucket is deleted");
             return Ok(());
         }
         self.follow().await?;
-        if now.saturating_sub(deletion.heard) > DELETION_MAX {
+        if self.env.clock.monotonic().saturating_sub(deletion.heard) > DELETION_MAX {
             tracing::warn!(%bucket, "a worker has ended while it deleted the bucket");
             self.end_deletion(bucket, deletion.number, None).await?;
         }

@@ -127,6 +127,9 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
 ///
 /// User metadata of one name is such a list, too: "Working with object metadata", Amazon S3 User Guide.
 pub(crate) fn join_lists(headers: &mut HeaderMap) {
+    if headers.len() == headers.keys_len() {
+        return;
+    }
     let metadata: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(METADATA)).cloned().collect();
     for name in [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LANGUAGE].into_iter().chain(metadata) {
         let values: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
