@@ -25,9 +25,6 @@ use crate::{Error, ErrorKind, Mount, Mounts, Result};
 /// effect at once.
 const BUCKET_TTL: Duration = Duration::from_secs(60);
 
-/// A worker that deletes a bucket has done so after this time, or never will: see [`deletion`].
-const DELETION_MAX: Duration = Duration::from_secs(120);
-
 /// Resolves buckets. The catalog holds those that have been seen, so they serve reads and accept writes while the under
 /// store is out of reach. Checking again never delays a request.
 pub(crate) struct Buckets {
@@ -230,11 +227,15 @@ impl Buckets {
             return Ok(None);
         }
         let record = match self.record(bucket).await? {
-            Some((record, _)) => record,
+            Some(record) => record,
             None => {
-                let write = ValueWrite { key: records::bucket_key(bucket), value: Some(BucketRecord::Open.encode()) };
-                let (checks, shared_changes) = (vec![absent(bucket)], Some(before.shared_changes));
-                let transaction = Transaction { checks, writes: vec![write], shared_changes, ..Transaction::default() };
+                let key = records::bucket_key(bucket);
+                let transaction = Transaction {
+                    checks: vec![Check { key: key.clone(), version: None }],
+                    writes: vec![ValueWrite { key, value: Some(BucketRecord::Open.encode()) }],
+                    shared_changes: Some(before.shared_changes),
+                    ..Transaction::default()
+                };
                 if !has_committed(self.catalog.commit(transaction).await)? {
                     return Ok(None);
                 }
@@ -250,9 +251,9 @@ impl Buckets {
         Ok(Some(found))
     }
 
-    async fn record(&self, bucket: &BucketName) -> Result<Option<(BucketRecord, u64)>> {
+    async fn record(&self, bucket: &BucketName) -> Result<Option<BucketRecord>> {
         let found = self.catalog.get(&records::bucket_key(bucket)).await?;
-        found.map(|found| Ok((BucketRecord::decode(&found.value)?, found.version))).transpose()
+        Ok(found.map(|found| BucketRecord::decode(&found.value)).transpose()?)
     }
 
     /// Forgets a bucket and then deletes it. In this order, a crash leaves no deleted bucket that accepts writes.
@@ -297,10 +298,6 @@ fn has_committed(result: forebay_catalog::Result<u64>) -> Result<bool> {
         Err(error) if error.kind == forebay_catalog::ErrorKind::Conflict => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-fn absent(bucket: &BucketName) -> Check {
-    Check { key: records::bucket_key(bucket), version: None }
 }
 
 fn no_such_bucket(bucket: &BucketName) -> Error {

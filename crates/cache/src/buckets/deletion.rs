@@ -20,7 +20,6 @@ use forebay_ufs::BucketRoot;
 use futures::future::join_all;
 
 use super::{Buckets, Deletion, change_record, no_such_bucket};
-use crate::buckets::DELETION_MAX;
 use crate::home::lost::not_all_at_home;
 use crate::list::homes::check_covered;
 use crate::others::{DeletionStep, OtherWorkers};
@@ -32,6 +31,9 @@ const STEP_MAX: Duration = Duration::from_secs(30);
 
 /// For the under store to delete the bucket.
 const UNDER_STORE_MAX: Duration = Duration::from_secs(30);
+
+/// Twice as long as the worker that deletes a bucket takes at most.
+const DELETION_MAX: Duration = Duration::from_secs(120);
 
 impl Worker {
     /// Deletes an empty bucket. Pending deletes in it are persisted first.
@@ -181,12 +183,11 @@ impl Worker {
         bucket: &BucketName,
         step: DeletionStep,
     ) -> Vec<(String, Result<SlotSet>)> {
-        let mut workers = others.workers();
+        let workers = others.workers();
         let asked = join_all(workers.iter().map(|worker| others.deletion_step(worker, bucket, step)));
-        let (own, mut answers) = futures::join!(self.deletion_step(bucket, step), asked);
-        workers.extend(self.catalog.worker().map(str::to_owned));
-        answers.push(own);
-        workers.into_iter().zip(answers).collect()
+        let (own, answers) = futures::join!(self.deletion_step(bucket, step), asked);
+        let this = self.catalog.worker().unwrap_or("here").to_owned();
+        workers.into_iter().zip(answers).chain([(this, own)]).collect()
     }
 
     async fn mark_deletion(&self, bucket: &BucketName, number: u64) -> Result<()> {
