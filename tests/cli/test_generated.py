@@ -38,7 +38,7 @@ def test_bash_completes_commands_and_flags(cli):
 def test_manual_pages_render(cli, tmp_path):
     assert cli.text("man", str(tmp_path / "man")) == ""
     pages = {page.name: page for page in (tmp_path / "man").iterdir()}
-    wanted = {"forebay.1", "forebay-policy-set.1", "forebay-jobs-show.1", "forebay-serve.1"} | {f"forebay-{name}.1" for name in COMMANDS}
+    wanted = {"forebay.1", "forebay-policy-set.1", "forebay-jobs-show.1", "forebay-cluster-drain.1", "forebay-serve.1"} | {f"forebay-{name}.1" for name in COMMANDS}
     assert wanted <= pages.keys()
     assert cli.text("man") == pages["forebay.1"].read_text()
     for page in pages.values():

@@ -231,6 +231,10 @@ pub trait UnderStores: Send + Sync + 'static {
 #[serde(rename_all = "kebab-case")]
 pub enum WorkerState {
     Live,
+    /// It lives, and gives its slots to others: it stops when nobody needs its bytes.
+    Draining,
+    /// Nobody needs its bytes any more, and it is about to stop.
+    Drained,
     /// It has stopped.
     Left,
     /// It was silent for too long, and others have taken its place.
@@ -287,6 +291,20 @@ pub struct ClusterStatus {
 #[async_trait]
 pub trait Cluster: Send + Sync + 'static {
     async fn status(&self) -> ClusterStatus;
+    /// Marks a worker as draining.
+    async fn drain(&self, worker: &str) -> Result<(), LeavingRefused>;
+    /// Notes that a worker that does not run will never come back.
+    async fn remove(&self, worker: &str) -> Result<(), LeavingRefused>;
+}
+
+/// Why a worker is not taken out of the cluster, in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeavingRefused {
+    /// There is no such worker.
+    Absent(String),
+    /// Not as the worker is now.
+    Conflict(String),
+    Unavailable(String),
 }
 
 /// A bucket.

@@ -40,6 +40,15 @@ impl IntoResponses for Absent {
     }
 }
 
+/// Of operations that take a worker out of its cluster.
+pub(crate) struct LeavingProblems;
+
+impl IntoResponses for LeavingProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems([(409, "The worker runs or does not run, or no other one would take over from it.")])
+    }
+}
+
 /// Of operations that take `If-Match`.
 pub(crate) struct Stale;
 

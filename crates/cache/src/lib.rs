@@ -39,13 +39,13 @@ use forebay_ufs::S3Target;
 use tracing::Instrument;
 
 pub use error::{Error, ErrorKind, LostPart, Result};
-pub use forebay_catalog::SlotSet;
+pub use forebay_catalog::{SlotCount, SlotSet};
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
 pub use others::home_records::{HomeRecords, RecordRange};
-pub use others::{DeletionStep, HeldBytes, OtherWorkers};
+pub use others::{DeletionStep, HeldBytes, Needs, OtherWorkers};
 
 pub use policies::{PolicyVersion, ReplacedRules};
 
@@ -130,6 +130,11 @@ impl Cache {
         self.worker.is_at_home(path)
     }
 
+    /// Whether this worker is the home of a path, and has taken it up.
+    pub fn answers_for(&self, path: &ObjectPath) -> bool {
+        self.worker.home.locks.has(path)
+    }
+
     /// Bytes of one generation, for another worker: `key` is that of the record which names them. `None`: this worker
     /// does not have all of them.
     pub async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
@@ -142,6 +147,14 @@ impl Cache {
     /// `Unavailable` when this worker's lease is over, or its slots change; whatever else the catalog answers.
     pub async fn home_records(&self, range: &RecordRange) -> Result<HomeRecords> {
         self.worker.home_records(range).await
+    }
+
+    /// What this worker lacks of the keys that are at home here.
+    ///
+    /// # Errors
+    /// `Unavailable` when slots change meanwhile, or this worker is in no cluster.
+    pub fn needs(&self) -> Result<Needs> {
+        self.worker.needs()
     }
 
     /// Does a step of the deletion of a bucket, which another worker deletes: returns the slots that are at home here.

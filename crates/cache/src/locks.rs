@@ -91,6 +91,20 @@ impl KeyLocks {
         !self.has_closed.load(Ordering::SeqCst)
     }
 
+    /// Whether the key is at home here.
+    pub(crate) fn has(&self, path: &ObjectPath) -> bool {
+        self.has_all() || !self.is_closed(path)
+    }
+
+    /// Those of the slots whose keys are at home here.
+    pub(crate) fn open_of(&self, slots: &SlotSet) -> SlotSet {
+        let mut open = slots.clone();
+        if let Some(closed) = self.closed.read().as_ref() {
+            open.take_off(closed);
+        }
+        open
+    }
+
     /// Issues no more locks in these slots, and waits until none is held.
     pub(crate) async fn close(&self, slots: &SlotSet) {
         self.closed.write().get_or_insert_with(|| slots.clone()).add(slots);

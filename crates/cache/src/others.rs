@@ -21,6 +21,15 @@ pub struct HeldBytes {
     pub stream: ByteStream,
 }
 
+/// What a worker lacks of the keys that are at home there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needs {
+    /// All slots that are at home there, without those that it is still taking.
+    pub slots: SlotSet,
+    /// Objects and parts in these slots whose bytes it still has to fetch from other workers.
+    pub copies_wanted: u64,
+}
+
 /// A step of the deletion of a bucket. All workers do it, each for the keys that are at home there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeletionStep {
@@ -88,4 +97,9 @@ pub trait OtherWorkers: Send + Sync + 'static {
 
     /// The other workers that live.
     fn workers(&self) -> Vec<String>;
+
+    /// Why not everybody can be asked who may have bytes: a worker that does not live, and may come back with them.
+    fn away(&self) -> Option<String> {
+        None
+    }
 }

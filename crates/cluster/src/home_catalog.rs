@@ -23,6 +23,7 @@ use tracing::Instrument;
 use crate::ClusterSettings;
 use crate::generations::Blocks;
 use crate::layout::{self, BEHIND_ALL, WorkerId};
+use crate::leaving::LeavingResult;
 use crate::member_record::{Addresses, MemberRecord};
 use crate::ownership::Ownership;
 use crate::placement::Placement;
@@ -133,6 +134,7 @@ impl HomeCatalog {
             shared_changes,
             undecided,
         };
+        tried(&inner.env, || inner.forget_earlier_life(lives.own)).await?;
         inner.tell_addresses(addresses).await?;
         inner.load_shared(&mut *inner.shared.lock().await).await?;
         inner.load_own().await?;
@@ -185,6 +187,34 @@ impl HomeCatalog {
     /// start again.
     pub fn lost(&self) -> Option<String> {
         self.inner.stream.lost()
+    }
+
+    /// Marks a worker as draining: it gets no more slots, and gives up those that it has. A new start of it ends that.
+    /// It may be this worker, and one that is draining already.
+    ///
+    /// # Errors
+    /// All but [`LeavingError::Lives`](crate::LeavingError::Lives).
+    pub async fn drain(&self, worker: &WorkerId) -> LeavingResult {
+        self.inner.ownership().drain(worker).await
+    }
+
+    /// Notes that a worker which does not live will never come back: nobody waits for its bytes. If it starts again
+    /// all the same, it joins as any worker does.
+    ///
+    /// # Errors
+    /// All but [`LeavingError::IsDead`](crate::LeavingError::IsDead) and
+    /// [`LeavingError::IsLast`](crate::LeavingError::IsLast).
+    pub async fn remove(&self, worker: &WorkerId) -> LeavingResult {
+        self.inner.ownership().remove(worker).await
+    }
+
+    /// Notes that this worker has been drained: from the end of this process on, nobody waits for its bytes. It must
+    /// have no slots, and take none any more.
+    ///
+    /// # Errors
+    /// [`LeavingError::Engine`](crate::LeavingError::Engine).
+    pub async fn retire(&self) -> LeavingResult {
+        self.inner.ownership().retire().await
     }
 
     /// Tells the others that this worker has stopped, so that they need not wait for the end of its lease. Nothing is
@@ -245,6 +275,10 @@ impl Inner {
 
     async fn own(&self) -> Result<SlotSet> {
         self.ownership().own().await
+    }
+
+    async fn forget_earlier_life(&self, life: u64) -> Result<()> {
+        self.ownership().forget_earlier_life(life).await
     }
 
     async fn take(&self, slots: &SlotSet) -> Result<()> {

@@ -7,6 +7,7 @@
 //! | `generations` | where the next block of generations begins: see `generations.rs` |
 //! | `worker/{worker}` | [`WorkerRecord`](crate::worker_record::WorkerRecord): the lease of a worker, written with each of its transactions |
 //! | `member/{worker}` | [`MemberRecord`](crate::member_record::MemberRecord): where a worker is reached, written when it starts |
+//! | `leaving/{worker}` | [`LeavingRecord`](crate::leaving_record::LeavingRecord): the worker is draining or removed |
 //! | `stale-copies/{worker}` | there while the worker's disks may hold clean copies that are outdated |
 //! | `slot/{slot, five digits}` | [`SlotRecord`](crate::slot_record::SlotRecord): the home of a slot |
 //! | `catalog/{slot, five digits}/{key}` | a record of a path: see [`forebay_catalog::records`] |
@@ -70,6 +71,14 @@ pub(crate) fn parse_member_key(key: &[u8]) -> Option<WorkerId> {
     WorkerId::new(std::str::from_utf8(key).ok()?.strip_prefix("member/")?).ok()
 }
 
+pub(crate) fn leaving_key(worker: &WorkerId) -> Bytes {
+    format!("leaving/{worker}").into()
+}
+
+pub(crate) fn parse_leaving_key(key: &[u8]) -> Option<WorkerId> {
+    WorkerId::new(std::str::from_utf8(key).ok()?.strip_prefix("leaving/")?).ok()
+}
+
 pub(crate) fn stale_copies_key(worker: &WorkerId) -> Bytes {
     format!("stale-copies/{worker}").into()
 }
@@ -95,6 +104,7 @@ pub(crate) fn own_prefix(worker: &WorkerId) -> Bytes {
 pub(crate) const SHARED_PREFIX: &[u8] = b"shared/";
 /// Not in the range of that prefix.
 pub(crate) const SHARED_REVISION_KEY: &[u8] = b"shared-revision";
+pub(crate) const LEAVING_PREFIX: &[u8] = b"leaving/";
 pub(crate) const MEMBERS_PREFIX: &[u8] = b"member/";
 pub(crate) const WORKERS_PREFIX: &[u8] = b"worker/";
 pub(crate) const SLOTS_PREFIX: &[u8] = b"slot/";
@@ -138,7 +148,8 @@ mod tests {
     fn keys_are_read_back() {
         let worker = WorkerId::new("w-1").unwrap();
         assert_eq!(parse_worker_key(&worker_key(&worker)).as_ref(), Some(&worker));
-        assert_eq!(parse_member_key(&member_key(&worker)), Some(worker));
+        assert_eq!(parse_member_key(&member_key(&worker)).as_ref(), Some(&worker));
+        assert_eq!(parse_leaving_key(&leaving_key(&worker)), Some(worker));
         for slot in [Slot(0), Slot(77), Slot(u16::MAX)] {
             assert_eq!(parse_slot_key(&slot_key(slot)), Some(slot));
         }

@@ -4,7 +4,7 @@
 //! slot of a silent worker it writes that worker's record, so that nothing the worker has sent can be done any more
 //! (see `stream.rs`). Each transaction that takes slots checks that record, and those of the slots.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forebay_catalog::{Check, Engine, Error, ErrorKind, Result, Slot, SlotCount, SlotSet, Versioned, records};
@@ -13,6 +13,7 @@ use forebay_store::ValueWrite;
 
 use crate::ClusterSettings;
 use crate::layout::{self, WorkerId, slot_key, worker_key};
+use crate::leaving_record::{Leaving, LeavingRecord};
 use crate::member_record::MemberRecord;
 use crate::placement::Placement;
 use crate::silence::{START_MAX, Sign, Silences};
@@ -25,9 +26,19 @@ use crate::worker_record::{WorkerRecord, WorkerState};
 const SCANNED: usize = 1000;
 
 /// What the engine has of slots and workers.
-struct Seen {
+pub(crate) struct Seen {
     slots: BTreeMap<Slot, (SlotRecord, u64)>,
-    workers: BTreeMap<WorkerId, (WorkerRecord, u64)>,
+    pub(crate) workers: BTreeMap<WorkerId, (WorkerRecord, u64)>,
+    /// Only those that are about the processes that `workers` has.
+    pub(crate) leaving: BTreeMap<WorkerId, Leaving>,
+    /// The versions of all such records.
+    pub(crate) leaving_versions: BTreeMap<WorkerId, u64>,
+}
+
+/// All workers that were not removed, and those that were.
+pub(crate) struct Members {
+    pub(crate) members: BTreeMap<WorkerId, Member>,
+    pub(crate) removed: BTreeSet<WorkerId>,
 }
 
 /// Slots to take, and the worker that they were at home at.
@@ -69,13 +80,17 @@ impl Ownership<'_> {
         Ok(own)
     }
 
-    /// See [`crate::HomeCatalog::look`]. `owned` are those that are at home here by now.
+    /// See [`crate::HomeCatalog::look`]. `owned` are those that are at home here by now. Workers that are draining get
+    /// slots only when there are no others.
     pub(crate) async fn look(&self, owned: &SlotSet, place: impl Fn(&[WorkerId]) -> Placement) -> Result<View> {
         let seen = Seen::read(self.engine).await?;
-        let members = self.members(&seen).await?;
-        let lives = |worker: &WorkerId| *worker == *self.worker || members[worker].state == MemberState::Live;
+        let Members { members, removed } = self.members(&seen).await?;
+        let lives = |worker: &WorkerId| *worker == *self.worker || members[worker].state.lives();
         let workers: Vec<WorkerId> = members.keys().filter(|worker| lives(worker)).cloned().collect();
-        let placement = place(&workers);
+        let stays =
+            |worker: &&WorkerId| !matches!(members[*worker].state, MemberState::Draining | MemberState::Drained);
+        let staying: Vec<WorkerId> = workers.iter().filter(stays).cloned().collect();
+        let placement = place(if staying.is_empty() { &workers } else { &staying });
         let (mut release, mut take) = (SlotSet::none(self.cluster.slots), SlotSet::none(self.cluster.slots));
         for slot in self.cluster.slots.all() {
             let belongs_here = placement.home(slot) == Some(self.worker);
@@ -88,11 +103,11 @@ impl Ownership<'_> {
                 true | false => {}
             }
         }
-        Ok(View { moves: Moves { release, take }, homes: seen.homes(self.cluster.slots)?, members })
+        Ok(View { moves: Moves { release, take }, homes: seen.homes(self.cluster.slots)?, members, removed })
     }
 
     /// All workers that are seen, and where they are reached.
-    async fn members(&self, seen: &Seen) -> Result<BTreeMap<WorkerId, Member>> {
+    pub(crate) async fn members(&self, seen: &Seen) -> Result<Members> {
         let mut told = BTreeMap::new();
         for (key, found) in scan_all(self.engine, layout::MEMBERS_PREFIX).await? {
             let Some(worker) = layout::parse_member_key(&key) else { continue };
@@ -109,12 +124,21 @@ impl Ownership<'_> {
             WorkerState::Left => MemberState::Left,
             WorkerState::Lost => MemberState::Lost,
         };
-        let member = |(worker, (record, version)): (&WorkerId, &(WorkerRecord, u64))| {
-            let state = state(worker, record, *version);
+        let (mut members, mut removed) = (BTreeMap::new(), BTreeSet::new());
+        for (worker, (record, version)) in &seen.workers {
+            let state = match (state(worker, record, *version), seen.leaving.get(worker)) {
+                (MemberState::Left | MemberState::Lost, Some(Leaving::Removed)) => {
+                    removed.insert(worker.clone());
+                    continue;
+                }
+                (MemberState::Live, Some(Leaving::Draining)) => MemberState::Draining,
+                (MemberState::Live, Some(Leaving::Removed)) => MemberState::Drained,
+                (state, _) => state,
+            };
             let (addresses, version) = told.remove(worker).map(|told| (told.addresses, told.version)).unzip();
-            (worker.clone(), Member { state, addresses, version })
-        };
-        Ok(seen.workers.iter().map(member).collect())
+            members.insert(worker.clone(), Member { state, addresses, version });
+        }
+        Ok(Members { members, removed })
     }
 
     /// Makes the worker the home of these slots: of those of another one once that has left, or was silent for a lease.
@@ -206,17 +230,24 @@ impl Ownership<'_> {
     }
 }
 
-/// Puts an end to a worker whose lease is over.
-async fn end(stream: &Stream, worker: &WorkerId, record: WorkerRecord, version: u64) -> Result<()> {
+/// Puts an end to a worker whose lease is over. Returns the version of its record.
+pub(crate) async fn end(stream: &Stream, worker: &WorkerId, record: WorkerRecord, version: u64) -> Result<u64> {
     tracing::warn!(%worker, "the lease of a worker is over: its slots are taken");
     let check = Check { key: worker_key(worker), version: Some(version) };
     let record = WorkerRecord { state: WorkerState::Lost, ..record };
     let write = ValueWrite { key: worker_key(worker), value: Some(record.encode()) };
-    stream.commit_checked(vec![check], vec![write]).await.map(drop)
+    stream.commit_checked(vec![check], vec![write]).await
 }
 
 impl Seen {
-    async fn read(engine: &dyn Engine) -> Result<Self> {
+    pub(crate) async fn read(engine: &dyn Engine) -> Result<Self> {
+        // Before the workers: whoever has started since has a life that these are not about.
+        let mut leaving = BTreeMap::new();
+        for (key, found) in scan_all(engine, layout::LEAVING_PREFIX).await? {
+            let Some(worker) = layout::parse_leaving_key(&key) else { continue };
+            let record = LeavingRecord::decode(&worker, &found.value)?;
+            leaving.insert(worker, (record, found.version));
+        }
         let slots = scan_all(engine, layout::SLOTS_PREFIX).await?.into_iter().filter_map(|(key, found)| {
             let record = SlotRecord::decode(&found.value);
             layout::parse_slot_key(&key).map(|slot| record.map(|record| (slot, (record, found.version))))
@@ -226,7 +257,12 @@ impl Seen {
             let record = WorkerRecord::decode(&found.value);
             layout::parse_worker_key(&key).map(|worker| record.map(|record| (worker, (record, found.version))))
         });
-        Ok(Self { slots, workers: workers.collect::<Result<_>>()? })
+        let workers: BTreeMap<WorkerId, (WorkerRecord, u64)> = workers.collect::<Result<_>>()?;
+        let leaving_versions = leaving.iter().map(|(worker, (_, version))| (worker.clone(), *version)).collect();
+        let is_of = |worker: &WorkerId, life| workers.get(worker).is_some_and(|(record, _)| record.life == life);
+        let leaving = leaving.into_iter().filter(|(worker, (record, _))| is_of(worker, record.life));
+        let leaving = leaving.map(|(worker, (record, _))| (worker, record.state)).collect();
+        Ok(Self { slots, workers, leaving, leaving_versions })
     }
 
     fn home(&self, slot: Slot) -> Option<&str> {

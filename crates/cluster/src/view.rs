@@ -1,6 +1,6 @@
 //! The cluster as a worker has last seen it: what a router looks up in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_catalog::records::path_hash;
 use forebay_catalog::{Slot, SlotCount, SlotSet};
@@ -15,8 +15,10 @@ pub struct View {
     /// What this worker should do about its slots.
     pub moves: Moves,
     pub homes: Homes,
-    /// All workers that the cluster has ever had, by their names.
+    /// All workers that the cluster has ever had and that were not removed, by their names.
     pub members: BTreeMap<WorkerId, Member>,
+    /// Workers that will never come back: nobody waits for their bytes.
+    pub removed: BTreeSet<WorkerId>,
 }
 
 /// What a worker should do about its slots.
@@ -63,8 +65,22 @@ pub struct Member {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberState {
     Live,
+    /// It lives, and gets no slots: it stops when nobody needs its bytes.
+    Draining,
+    /// The same, when nobody does: it is about to stop.
+    Drained,
     /// It has stopped.
     Left,
     /// Its lease is over.
     Lost,
+}
+
+impl MemberState {
+    /// Whether it answers others.
+    pub fn lives(self) -> bool {
+        match self {
+            Self::Live | Self::Draining | Self::Drained => true,
+            Self::Left | Self::Lost => false,
+        }
+    }
 }

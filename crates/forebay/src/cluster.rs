@@ -3,6 +3,7 @@
 //! What is here wires parts: the engine (`forebay-etcd`), the catalog of a home (`forebay-cluster`) and the messages
 //! between workers (`forebay-peers`).
 
+mod drain;
 mod join;
 mod membership;
 mod requests;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use forebay_cache::{Cache, OtherWorkers};
 use forebay_catalog::Catalog;
-use forebay_cluster::HomeCatalog;
+use forebay_cluster::{HomeCatalog, WorkerId};
 use forebay_env::{Env, Task};
 use forebay_etcd::EtcdEngine;
 use forebay_peers::{Identity, PeerServer, Peers};
@@ -58,8 +59,8 @@ impl Joined {
     }
 
     /// For the S3 endpoint: where it passes requests on to.
-    pub(crate) fn homes(&self) -> Arc<dyn Homes> {
-        Arc::new(PassedOn::new(&self.env, Arc::clone(&self.router), self.peers.clone()))
+    pub(crate) fn homes(&self, cache: &Cache) -> Arc<dyn Homes> {
+        Arc::new(PassedOn::new(&self.env, Arc::clone(&self.router), self.peers.clone(), cache.clone()))
     }
 
     /// For the admin API: how the cluster stands.
@@ -71,23 +72,27 @@ impl Joined {
             router: Arc::clone(&self.router),
             peers: self.peers.clone(),
             cache: cache.clone(),
+            env: self.env.clone(),
+            catalog: Arc::clone(&self.catalog),
         })
     }
 
     /// Answers other workers, and takes slots that this one should have and nobody has. When it returns, requests of
     /// clients find their homes.
     pub(crate) async fn work(self, listener: TcpListener, cache: &Cache, service: &S3Service) -> Working {
-        let Self { name: _, env, engine, catalog, router, identity, peers: _ } = self;
+        let Self { name: _, env, engine, catalog, router, identity, peers } = self;
         let (stop, cut) = (CancellationToken::new(), CancellationToken::new());
         let (answers, requests) = (Arc::new(cache.clone()), Arc::new(ForwardedRequests::new(service.clone())));
         let server = PeerServer::new(env.clone(), identity, router.own(), answers, requests);
         let server = forebay_env::spawn(server.run(listener, stop.clone(), cut.clone()));
         let maintenance = forebay_env::spawn(async move { engine.maintain().await });
-        let stop_following = CancellationToken::new();
-        let membership = Membership::new(&env, Arc::clone(&catalog), cache.clone(), router, stop_following.clone());
+        let (stop_following, drained) = (CancellationToken::new(), CancellationToken::new());
+        let (followed, own) = (Arc::clone(&catalog), router.own().to_owned());
+        let (stop_of, drained_of) = (stop_following.clone(), drained.clone());
+        let membership = Membership::new(&env, followed, cache.clone(), router, peers, stop_of, drained_of);
         membership.begin().await;
         let following = forebay_env::spawn(membership.follow());
-        Working { env, catalog, server, stop, cut, following, stop_following, maintenance }
+        Working { env, catalog, own, server, stop, cut, following, stop_following, drained, maintenance }
     }
 }
 
@@ -95,11 +100,14 @@ impl Joined {
 pub(crate) struct Working {
     env: Env,
     catalog: Arc<HomeCatalog>,
+    /// The name of this worker.
+    own: String,
     server: Task<()>,
     stop: CancellationToken,
     cut: CancellationToken,
     following: Task<()>,
     stop_following: CancellationToken,
+    drained: CancellationToken,
     maintenance: Task<()>,
 }
 
@@ -120,9 +128,32 @@ impl Working {
         }
     }
 
+    /// Returns when this worker has been drained: nobody needs its bytes, and it takes no slots any more.
+    pub(crate) async fn drained(&self) {
+        self.drained.cancelled().await;
+    }
+
+    /// Drains this worker, unless there is no other one to take over.
+    ///
+    /// # Errors
+    /// Why it is not drained by the deadline.
+    pub(crate) async fn drain(&self, deadline: Duration) -> Result<(), String> {
+        let own = WorkerId::new(&*self.own).map_err(|error| error.to_string())?;
+        let drain = async {
+            self.catalog.drain(&own).await.map_err(|error| error.to_string())?;
+            self.drained().await;
+            Ok(())
+        };
+        tokio::select! {
+            drained = drain => drained,
+            reason = self.lost() => Err(reason),
+            () = self.env.clock.sleep(deadline) => Err("cluster.drain_deadline has passed".to_owned()),
+        }
+    }
+
     /// Ends what it does for others, which may take until `deadline` twice: changes of slots, and answers.
     pub(crate) async fn stop(self, deadline: Duration) -> Stopped {
-        let Self { env, catalog, server, stop, cut, following, stop_following, maintenance } = self;
+        let Self { env, catalog, server, stop, cut, following, stop_following, maintenance, .. } = self;
         stop_following.cancel();
         tokio::select! {
             () = following.join() => {}

@@ -39,6 +39,10 @@ use crate::{
 /// Connections that the kernel keeps while all permits are taken.
 const LISTEN_BACKLOG: u32 = 1024;
 
+/// A worker that was drained answers for so long before it stops: whoever waits for the end of the drain, and has asked
+/// this worker alone, sees it.
+const DRAINED_SHOWN: Duration = Duration::from_secs(2);
+
 /// How often to look whether background work still runs.
 const BACKGROUND_CHECK: Duration = Duration::from_secs(1);
 
@@ -198,7 +202,16 @@ async fn work(
 
     let ended = tokio::select! {
         () = signals.next() => {
+            drain_first(config, cluster.as_ref(), &mut signals).await;
             tracing::info!("stopping: no new requests");
+            Ended::Stopped
+        }
+        () = drained(cluster.as_ref()) => {
+            tokio::select! {
+                () = env.clock.sleep(DRAINED_SHOWN) => {}
+                () = signals.next() => {}
+            }
+            tracing::info!("stopping after the drain: no new requests");
             Ended::Stopped
         }
         reason = lost_slots(cluster.as_ref()) => {
@@ -242,6 +255,26 @@ fn reached_at(config: &Config, peers: &TcpListener, s3: &TcpSocket, admin: Socke
     let peers = peers.local_addr().map_err(|e| Failure::of("cluster.listen", &e))?;
     let s3 = s3.local_addr().map_err(|e| Failure::of("server.listen", &e))?;
     Ok(cluster::addresses(config, peers, s3, admin))
+}
+
+/// Drains a worker that is to stop, if the settings say so.
+async fn drain_first(config: &Config, cluster: Option<&Working>, signals: &mut Signals) {
+    let Some(cluster) = cluster.filter(|_| config.cluster.drain_on_stop) else { return };
+    tracing::info!("draining before the stop");
+    let drained = tokio::select! {
+        drained = cluster.drain(config.cluster.drain_deadline.0) => drained,
+        () = signals.next() => Err("a second signal has come".to_owned()),
+    };
+    if let Err(problem) = drained {
+        tracing::warn!(problem, "stopping before the end of the drain: keep the data directories, and start again");
+    }
+}
+
+async fn drained(cluster: Option<&Working>) {
+    match cluster {
+        Some(cluster) => cluster.drained().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn lost_slots(cluster: Option<&Working>) -> String {
@@ -367,7 +400,7 @@ impl Worker {
             );
         }
         let settings = s3_settings(config, connections_max, token_secret);
-        let homes = joined.as_ref().map(Joined::homes);
+        let homes = joined.as_ref().map(|joined| joined.homes(&cache));
         let service =
             S3Service::new(cache.clone(), users.clone(), settings, env.clone(), &mut registry, logs.clone(), homes);
         let users_watch = users.watch(env);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    ByteStream, Cache, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, PutObject,
-    RecordRange, Result, SlotSet, Status, Written,
+    ByteStream, Cache, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, Needs, ObjectBody, ObjectHead,
+    PutObject, RecordRange, Result, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -42,6 +42,8 @@ pub trait Answers: Send + Sync + 'static {
     async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet>;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
+    /// See [`Cache::needs`].
+    fn needs(&self) -> Result<Needs>;
 }
 
 #[async_trait]
@@ -81,6 +83,10 @@ impl Answers for Cache {
     fn status(&self) -> Status {
         Cache::status(self)
     }
+
+    fn needs(&self) -> Result<Needs> {
+        Cache::needs(self)
+    }
 }
 
 /// Answers a question of the worker `from`. `None`: it makes no sense.
@@ -113,6 +119,7 @@ pub(crate) async fn answer(
         Question::Tags(path) => say(answers.tags(&path).await, None),
         Question::Deletion { bucket, step } => say(answers.deletion_step(&bucket, step).await, None),
         Question::Status => say(Ok(answers.status()), None),
+        Question::Needs => say(answers.needs(), None),
     };
     answer.ok()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead, OtherWorkers,
-    PutObject, RecordRange, Result, SlotSet, Status, Written,
+    ByteStream, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, Needs, ObjectBody, ObjectHead,
+    OtherWorkers, PutObject, RecordRange, Result, SlotSet, Status, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -32,7 +32,7 @@ impl Peers {
         body: Option<(ByteStream, u64)>,
     ) -> Result<(A, ByteStream)> {
         let longest = match &question {
-            Question::Held { .. } | Question::Records(_) | Question::Status => LOCAL_MAX,
+            Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_) | Question::Head(_) | Question::Tags(_) | Question::Deletion { .. } => REMOTE_MAX,
         };
@@ -66,11 +66,22 @@ impl Peers {
     pub async fn status(&self, worker: &str) -> Result<Status> {
         Ok(self.ask(worker, Question::Status, None).await?.0)
     }
+
+    /// What another worker lacks of the keys that are at home there.
+    ///
+    /// # Errors
+    /// `Unavailable` without an answer, or when its slots change meanwhile.
+    pub async fn needs(&self, worker: &str) -> Result<Needs> {
+        Ok(self.ask(worker, Question::Needs, None).await?.0)
+    }
 }
 
 #[async_trait]
 impl OtherWorkers for Peers {
     async fn open(&self, worker: &str, key: &Bytes, generation: Generation) -> Result<Option<HeldBytes>> {
+        if self.members.is_removed(worker) {
+            return Ok(None);
+        }
         let question = Question::Held { key: key.to_vec(), generation };
         let (held, stream) = self.ask::<Option<Held>>(worker, question, None).await?;
         Ok(held.map(|held| held.with(stream)))
@@ -113,5 +124,9 @@ impl OtherWorkers for Peers {
 
     fn workers(&self) -> Vec<String> {
         self.members.others()
+    }
+
+    fn away(&self) -> Option<String> {
+        self.members.away()
     }
 }

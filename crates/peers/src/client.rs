@@ -31,6 +31,10 @@ pub trait Members: Send + Sync + 'static {
     fn home(&self, path: &ObjectPath) -> Option<String>;
     /// The workers that live, without this one.
     fn others(&self) -> Vec<String>;
+    /// Whether the worker was removed: it will never come back.
+    fn is_removed(&self, worker: &str) -> bool;
+    /// Why not everybody can be asked who may have bytes: a worker that does not live and was not removed.
+    fn away(&self) -> Option<String>;
     /// Returns when the worker does not live any more.
     async fn until_gone(&self, worker: &str);
 }

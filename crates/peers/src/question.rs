@@ -56,6 +56,8 @@ pub(crate) enum Question {
         bucket: BucketName,
         step: DeletionStep,
     },
+    /// Answer: [`forebay_cache::Needs`].
+    Needs,
 }
 
 /// Bytes that a worker has: see [`HeldBytes`].

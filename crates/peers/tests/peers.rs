@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     Attributes, Conditions, DeletionStep, Error as CacheError, ErrorKind, GetObject, HeldBytes, HomeRecords,
-    Incoming as Upload, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, SlotSet, Status, TagCondition,
-    Written,
+    Incoming as Upload, Needs, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, SlotCount, SlotSet,
+    Status, TagCondition, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
@@ -108,6 +108,10 @@ impl Answers for Worker {
         Status { dirty_objects: 7, ..Status::default() }
     }
 
+    fn needs(&self) -> forebay_cache::Result<Needs> {
+        Ok(Needs { slots: SlotSet::none(SlotCount::DEFAULT).others(), copies_wanted: 3 })
+    }
+
     async fn head(&self, request: GetObject) -> forebay_cache::Result<ObjectHead> {
         Err(CacheError::new(ErrorKind::NotFound, format!("no {}", request.path)))
     }
@@ -155,6 +159,14 @@ impl Members for Book {
 
     fn others(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    fn is_removed(&self, worker: &str) -> bool {
+        worker == "removed"
+    }
+
+    fn away(&self) -> Option<String> {
+        None
     }
 
     /// No worker lives any more when the token is cancelled.
@@ -234,6 +246,7 @@ async fn bytes_come_with_what_is_known_of_them() {
     let held = open(&peers, "b", "o/large").await.expect("an answer").expect("it is there");
     assert!(read(held).await.expect("bytes") == vec![7; 5 << 20]);
     assert!(open(&peers, "b", "o/other").await.expect("an answer").is_none());
+    assert!(open(&peers, "removed", "o/some").await.expect("it is known without a question").is_none());
 }
 
 /// `None` from a worker means that the bytes are lost: no other answer may look like it.
@@ -305,6 +318,8 @@ async fn a_worker_tells_how_it_stands() {
     let server = start().await;
     let peers = server.peer(&identity(KEY, "lake"));
     assert_eq!(peers.status("b").await.expect("a status").dirty_objects, 7);
+    let needs = peers.needs("b").await.expect("an answer");
+    assert!(needs.copies_wanted == 3 && needs.slots.others().is_empty(), "{needs:?}");
     let bucket = BucketName::new("photos").expect("a name");
     let refused = peers.deletion_step("b", &bucket, DeletionStep::Quiesce(5)).await.expect_err("it has objects");
     assert_eq!((refused.kind, &refused.context[..]), (ErrorKind::BucketNotEmpty, "Quiesce(5) of photos"));

@@ -57,14 +57,20 @@ impl S3Service {
         Ok(answer.map(BodyExt::boxed_unsync))
     }
 
-    /// The worker that answers a request instead of this one.
-    pub(crate) fn other_home(&self, request: &Request<Incoming>) -> Option<(Arc<dyn Homes>, Arc<str>, ObjectPath)> {
+    /// The worker that answers a request instead of this one. While the path moves to another home, this waits a
+    /// moment, so that few requests have to be sent again.
+    pub(crate) async fn other_home(
+        &self,
+        request: &Request<Incoming>,
+        may_pass_on: bool,
+    ) -> Option<(Arc<dyn Homes>, Arc<str>, ObjectPath)> {
         let homes = self.inner.homes.as_ref()?;
         let (bucket, key) = path_of(request, self.inner.domain.as_ref())?;
         let path = convert::path(&bucket, &key).ok()?;
+        homes.settled(&path, !may_pass_on).await;
         match homes.home(&path) {
-            Home::Here => None,
-            Home::At(worker) => Some((Arc::clone(homes), worker, path)),
+            Home::At(worker) if may_pass_on => Some((Arc::clone(homes), worker, path)),
+            Home::At(_) | Home::Here => None,
         }
     }
 

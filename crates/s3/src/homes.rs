@@ -36,6 +36,10 @@ pub trait Homes: Send + Sync + 'static {
     /// Known without asking anybody. Where it is outdated, the other worker refuses the request.
     fn home(&self, path: &ObjectPath) -> Home;
 
+    /// Returns when it is known who answers for a path, or after a moment: while a path moves, nobody does. Of a
+    /// request that another worker has passed on, this one alone can be the answerer.
+    async fn settled(&self, path: &ObjectPath, is_passed_on: bool);
+
     /// Has a worker answer a request of a client, by its [`S3Service::forwarded`].
     ///
     /// # Errors

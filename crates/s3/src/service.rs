@@ -147,7 +147,7 @@ impl S3Service {
         place: &Arc<Place>,
         may_pass_on: bool,
     ) -> io::Result<http::Response<SentBody>> {
-        if may_pass_on && let Some(home) = self.other_home(&request) {
+        if let Some(home) = self.other_home(&request, may_pass_on).await {
             // In a box, so that all other requests do not move its state about.
             return Ok(Box::pin(self.pass_on(request, home, connection, place)).await);
         }

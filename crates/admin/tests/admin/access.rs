@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{Keys, READER, ROOT, Server, TEAM};
 
 /// Every operation, as it may be asked for.
-const OPERATIONS: [(&str, &str, &str, &str); 33] = [
+const OPERATIONS: [(&str, &str, &str, &str); 35] = [
     ("GET", "/api/v1/status", "", ""),
     ("GET", "/api/v1/overview", "", ""),
     ("GET", "/api/v1/overview/history", "", ""),
@@ -39,6 +39,8 @@ const OPERATIONS: [(&str, &str, &str, &str); 33] = [
     ("DELETE", "/api/v1/objects/content", "?path=/a-bucket/key", ""),
     ("GET", "/api/v1/under-stores", "", ""),
     ("GET", "/api/v1/cluster", "", ""),
+    ("POST", "/api/v1/cluster/workers/{id}/drain", "", ""),
+    ("DELETE", "/api/v1/cluster/workers/{id}", "", ""),
     ("GET", "/api/v1/configuration", "", ""),
     ("GET", "/api/v1/notices", "", ""),
 ];

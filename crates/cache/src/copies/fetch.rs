@@ -12,10 +12,11 @@ use forebay_ufs::UploadSource;
 use futures::{StreamExt, TryStreamExt};
 
 use super::wanted::Ended;
+use crate::home::lost::not_all_at_home;
 use crate::persist::StoreSource;
 use crate::policies::groups::group_of;
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, HeldBytes, OtherWorkers, Result};
+use crate::{Error, ErrorKind, HeldBytes, Needs, OtherWorkers, Result};
 
 /// Objects that are fetched at once.
 pub(crate) const FETCHES_MAX: usize = 4;
@@ -86,7 +87,7 @@ impl Worker {
             };
             failed = Some(format!("worker {worker}: {error}"));
         }
-        if let Some(problem) = failed {
+        if let Some(problem) = failed.or_else(|| others.away()) {
             return Ok(Ended::Failed(problem));
         }
         // The key may have been written in the meantime.
@@ -169,9 +170,24 @@ impl Worker {
         Holders::of(self.catalog.worker().map(str::to_owned))
     }
 
-    /// Whether another worker may have the bytes that a record names.
+    /// Whether another worker may have the bytes that a record names. The record names the workers that had them when
+    /// they were written, and homes since then have fetched them.
     pub(crate) fn may_be_elsewhere(&self, holders: &Holders) -> bool {
-        self.others.is_some() && self.catalog.worker().is_some_and(|own| holders.has_others(own))
+        self.others.is_some() && holders.names().next().is_some()
+    }
+
+    /// See [`crate::Cache::needs`].
+    pub(crate) fn needs(&self) -> Result<Needs> {
+        let Some(slots) = self.catalog.slots() else {
+            return Err(Error::new(ErrorKind::Unavailable, "this worker is in no cluster"));
+        };
+        // What is lacking of a slot is known before its locks open, and forgotten when they are closed.
+        let open = self.home.locks.open_of(&slots);
+        let copies_wanted = self.home.copies.count() as u64;
+        match self.home.locks.open_of(&slots) == open {
+            true => Ok(Needs { slots: open, copies_wanted }),
+            false => Err(not_all_at_home()),
+        }
     }
 
     /// Waits until the bytes that the record under `key` names are here.

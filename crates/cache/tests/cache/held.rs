@@ -42,12 +42,14 @@ struct Others {
     permits: Arc<Semaphore>,
     /// How often one was asked.
     asked: Arc<AtomicU64>,
+    /// A worker that does not live and may come back.
+    away: Arc<Mutex<Option<String>>>,
 }
 
 impl Others {
     fn new() -> Self {
         let permits = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        Self { workers: Arc::default(), permits, asked: Arc::default() }
+        Self { workers: Arc::default(), permits, asked: Arc::default(), away: Arc::default() }
     }
 
     fn cache(&self, worker: &str) -> forebay_cache::Result<Cache> {
@@ -130,6 +132,10 @@ impl OtherWorkers for Others {
 
     fn workers(&self) -> Vec<String> {
         self.workers.lock().keys().cloned().collect()
+    }
+
+    fn away(&self) -> Option<String> {
+        self.away.lock().clone()
     }
 }
 
@@ -221,6 +227,36 @@ async fn bytes_that_no_worker_has_are_missing_until_the_object_is_written_again(
     assert_eq!((status.copies_wanted, status.missing_objects), (0, 1));
     here.put("key", "again").await.unwrap();
     assert_eq!((here.get("key").await.unwrap(), here.cache.status().missing_objects), ("again".into(), 0));
+}
+
+/// It may have fetched them as an earlier home.
+#[tokio::test]
+async fn bytes_are_not_missing_while_a_worker_is_away_that_no_record_names() {
+    let (there, others) = (writer("key", "written there").await, Others::new());
+    others.answer(THERE, Answer::Nothing);
+    *others.away.lock() = Some("worker third does not run".to_owned());
+    let here = new_home_of("key", &others, &there).await;
+    let error = here.get("key").await.unwrap_err();
+    assert!(error.context.contains("worker third does not run"), "{}", error.context);
+    let status = here.cache.status();
+    assert_eq!((status.copies_wanted, status.missing_objects), (1, 0));
+    *others.away.lock() = None;
+    here.advancing("nobody has them", || here.cache.status().missing_objects == 1).await;
+    assert_eq!(here.cache.status().copies_wanted, 0);
+}
+
+/// It was drained, has lost its disks, and is the home again of what it has written.
+#[tokio::test]
+async fn a_worker_fetches_what_it_has_written_from_a_home_in_between() {
+    let there = Setup { worker: Some((HERE, Arc::new(Others::new()))), ..Setup::new(WriteMode::WriteBack) };
+    let there = there.open().await;
+    there.background.set(Way::Closed);
+    there.put("key", "written here once").await.unwrap();
+    let others = Others::new();
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let here = new_home_of("key", &others, &there).await;
+    assert_eq!(here.get("key").await.unwrap(), "written here once");
+    assert_eq!((here.cache.status().copies_wanted, here.cache.status().missing_objects), (0, 0));
 }
 
 /// Such a delete waits until the version before it has reached the under store, which can never be.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_cache::ErrorKind;
+use forebay_cache::{ErrorKind, Needs};
 use forebay_catalog::{SlotCount, SlotSet};
 use forebay_env::Clock;
 use forebay_types::{BucketName, WriteMode};
 
 use crate::support::gate::Way;
-use crate::support::{BUCKET, Bench, kind, others_go_on, path, until};
+use crate::support::{BUCKET, Bench, Setup, kind, others_go_on, path, until};
 
 /// The slot of a key, and a key of another one.
 fn slot_of(key: &str) -> (SlotSet, String) {
@@ -88,4 +88,19 @@ async fn a_start_after_a_gain_waits_for_all() {
     let started = bench.clock.monotonic();
     bench.drain().await;
     assert!(bench.clock.monotonic() - started >= bench.setup.settings.settle_time.0);
+}
+
+/// What is lacking of it is not known yet.
+#[tokio::test]
+async fn a_slot_that_is_not_taken_up_yet_is_in_no_answer() {
+    let all = SlotSet::none(SlotCount::new(4).unwrap()).others();
+    let others = Some(Arc::default());
+    let bench = Setup { slots: Some(all.clone()), others, ..Setup::new(WriteMode::WriteBack) }.open().await;
+    let (slots, _) = slot_of("key");
+    let needs = |slots: SlotSet| Needs { slots, copies_wanted: 0 };
+    assert_eq!(bench.cache.needs().unwrap(), needs(all.clone()));
+    bench.cache.lose(&slots).await.unwrap();
+    assert_eq!(bench.cache.needs().unwrap(), needs(slots.others()), "the catalog has it already, or still");
+    bench.cache.gain(&slots).await.unwrap();
+    assert_eq!(bench.cache.needs().unwrap(), needs(all));
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::Cache;
-use forebay_cluster::{HomeCatalog, Moves, Placement};
+use forebay_cluster::{HomeCatalog, Moves, Placement, View};
 use forebay_env::{Clock, Env};
+use forebay_peers::Peers;
 use tokio_util::sync::CancellationToken;
 
+use super::drain::Drain;
 use super::router::Router;
 
 /// Between two looks at the engine. What one worker changes for all, such as path policies, is in force on the others
@@ -23,19 +25,26 @@ pub(super) struct Membership {
     catalog: Arc<HomeCatalog>,
     cache: Cache,
     router: Arc<Router>,
+    drain: Drain,
     stop: CancellationToken,
+    /// Cancelled when this worker has been drained.
+    drained: CancellationToken,
 }
 
 impl Membership {
-    /// It follows the cluster until `stop` is cancelled.
+    /// It follows the cluster until `stop` is cancelled, or cancels `drained`.
     pub(super) fn new(
         env: &Env,
         catalog: Arc<HomeCatalog>,
         cache: Cache,
         router: Arc<Router>,
+        peers: Peers,
         stop: CancellationToken,
+        drained: CancellationToken,
     ) -> Self {
-        Self { clock: Arc::clone(&env.clock), catalog, cache, router, stop }
+        let clock = Arc::clone(&env.clock);
+        let drain = Drain::new(Arc::clone(&clock), Arc::clone(&catalog), peers, router.own());
+        Self { clock, catalog, cache, router, drain, stop, drained }
     }
 
     /// Returns when it has seen the cluster, and has taken what it should have and nobody has.
@@ -49,7 +58,8 @@ impl Membership {
         }
     }
 
-    /// Until it is stopped, or the slots are lost, and then to the end of what has begun.
+    /// Until it is stopped or drained, or the slots are lost, and then to the end of what has begun. A worker that has
+    /// been drained takes no slots any more.
     pub(super) async fn follow(self) {
         let mut failed = false;
         while self.catalog.lost().is_none() {
@@ -63,7 +73,30 @@ impl Membership {
                 tracing::warn!(problem, "the cluster can't be followed");
             }
             failed = problem.is_some();
+            if !failed && self.is_drained().await {
+                self.drained.cancel();
+                return;
+            }
         }
+    }
+
+    /// Whether this worker is draining, and nobody needs it. Others know that then.
+    async fn is_drained(&self) -> bool {
+        let Some(view) = self.router.view().filter(|view| self.drain.is_wanted(view)) else { return false };
+        let checked = match self.stop.run_until_cancelled(self.drain.check(&view)).await {
+            Some(Ok(())) => self.catalog.retire().await.map_err(|error| error.to_string()),
+            Some(Err(needed)) => Err(needed),
+            None => return false,
+        };
+        match &checked {
+            Ok(()) => {
+                tracing::info!("this worker is drained: nobody needs its bytes");
+                // For whoever asks this worker how it stands.
+                let _ = self.look().await.map(|view| self.router.show(view));
+            }
+            Err(problem) => tracing::debug!(problem, "this worker is still needed"),
+        }
+        checked.is_ok()
     }
 
     async fn pass(&self) -> Result<(), String> {
@@ -74,8 +107,7 @@ impl Membership {
 
     /// Looks where the slots are, and gives up and takes what it should. Returns whether it has changed anything.
     async fn move_slots(&self) -> Result<bool, String> {
-        let place = |workers: &[_]| Placement::of(self.catalog.slot_count(), workers);
-        let view = self.catalog.look(place).await.map_err(|error| error.to_string())?;
+        let view = self.look().await?;
         let Moves { release, take } = view.moves.clone();
         self.router.show(view);
         if !release.is_empty() {
@@ -90,6 +122,11 @@ impl Membership {
             tracing::info!(slots = take.iter().count(), "this worker has got slots");
         }
         Ok(!release.is_empty() || !take.is_empty())
+    }
+
+    async fn look(&self) -> Result<View, String> {
+        let place = |workers: &[_]| Placement::of(self.catalog.slot_count(), workers);
+        self.catalog.look(place).await.map_err(|error| error.to_string())
     }
 
     /// Until it succeeds, or this worker gives up its slots anyway.

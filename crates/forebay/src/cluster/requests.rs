@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use forebay_cache::Cache;
 use forebay_env::{Clock, Env};
 use forebay_peers::{ClientRequests, Members, Origin, PeerBody, Peers};
 use forebay_s3::{Client, ForwardBody, Home, Homes, S3Service};
@@ -18,16 +19,23 @@ use super::router::Router;
 /// off.
 const MOVED_MAX: Duration = Duration::from_secs(5);
 
+/// For so long a request waits for a path to get a home. A planned move takes less, and so does a look at the cluster.
+const HOMELESS_MAX: Duration = Duration::from_millis(1500);
+
+/// Between two looks whether it has one.
+const HOMELESS_LOOK: Duration = Duration::from_millis(20);
+
 /// Passes requests on to the home of their path.
 pub(super) struct PassedOn {
     clock: Arc<dyn Clock>,
     router: Arc<Router>,
     peers: Peers,
+    cache: Cache,
 }
 
 impl PassedOn {
-    pub(super) fn new(env: &Env, router: Arc<Router>, peers: Peers) -> Self {
-        Self { clock: Arc::clone(&env.clock), router, peers }
+    pub(super) fn new(env: &Env, router: Arc<Router>, peers: Peers, cache: Cache) -> Self {
+        Self { clock: Arc::clone(&env.clock), router, peers, cache }
     }
 
     async fn given_up(&self, path: &ObjectPath, worker: &str) {
@@ -40,6 +48,15 @@ impl PassedOn {
 impl Homes for PassedOn {
     fn home(&self, path: &ObjectPath) -> Home {
         self.router.home(path).map_or(Home::Here, |worker| Home::At(worker.into()))
+    }
+
+    async fn settled(&self, path: &ObjectPath, is_passed_on: bool) {
+        let until = self.clock.monotonic() + HOMELESS_MAX;
+        // Whoever has passed it on sees in this time where the path is now, and does not do so again.
+        let is_known = || !is_passed_on && self.router.home(path).is_some();
+        while !self.cache.answers_for(path) && !is_known() && self.clock.monotonic() < until {
+            self.clock.sleep(HOMELESS_LOOK).await;
+        }
     }
 
     async fn forward(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use forebay_cluster::{Homes, Member, MemberState, View, WorkerId};
+use forebay_cluster::{Homes, Member, View, WorkerId};
 use forebay_peers::Members;
 use forebay_types::ObjectPath;
 use tokio::sync::watch;
@@ -35,6 +35,11 @@ impl Router {
         let _ = views.wait_for(|view| !view.as_ref().is_some_and(is_home)).await;
     }
 
+    /// What was seen last.
+    pub(crate) fn view(&self) -> Option<View> {
+        self.view.borrow().clone()
+    }
+
     /// All workers, and the homes of all slots once they are known.
     pub(crate) fn seen(&self) -> (BTreeMap<WorkerId, Member>, Option<Homes>) {
         self.with(|view| (view.members.clone(), Some(view.homes.clone()))).unwrap_or_default()
@@ -60,15 +65,28 @@ impl Members for Router {
     }
 
     fn others(&self) -> Vec<String> {
-        let is_other = |(name, member): &(&WorkerId, &Member)| **name != self.own && member.state == MemberState::Live;
+        let is_other = |(name, member): &(&WorkerId, &Member)| **name != self.own && member.state.lives();
         self.with(|view| view.members.iter().filter(is_other).map(|(name, _)| name.to_string()).collect())
             .unwrap_or_default()
+    }
+
+    fn is_removed(&self, worker: &str) -> bool {
+        self.with(|view| view.removed.iter().any(|name| name.as_str() == worker)).unwrap_or(false)
+    }
+
+    fn away(&self) -> Option<String> {
+        let is_away = |(name, member): &(&WorkerId, &Member)| **name != self.own && !member.state.lives();
+        let away = self.with(|view| view.members.iter().find(is_away).map(|(name, _)| name.to_string()));
+        match away {
+            None => Some("the other workers are not known yet".to_owned()),
+            Some(away) => away.map(|worker| format!("worker {worker} may have them, and does not run")),
+        }
     }
 
     async fn until_gone(&self, worker: &str) {
         let lives = |view: &View| {
             let mut members = view.members.iter();
-            members.any(|(name, member)| name.as_str() == worker && member.state == MemberState::Live)
+            members.any(|(name, member)| name.as_str() == worker && member.state.lives())
         };
         let mut views = self.view.subscribe();
         // The sender lives as long as this.

@@ -2,18 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_admin::Cluster;
 use forebay_admin::api::{ClusterStatus, ClusterWorker, EngineMember, WorkerState};
+use forebay_admin::{Cluster, LeavingRefused};
 use forebay_cache::Cache;
 use forebay_catalog::SlotCount;
-use forebay_cluster::{Addresses, Member, MemberState, WorkerId};
+use forebay_cluster::{Addresses, HomeCatalog, LeavingError, LeavingResult, Member, MemberState, WorkerId};
+use forebay_env::Env;
 use forebay_etcd::{EtcdEngine, MemberHealth};
 use forebay_peers::Peers;
 use futures::future::{join, join_all};
 
 use super::router::Router;
+
+/// For an engine that does not answer. What was asked for may be done later.
+const ENGINE_MAX: Duration = Duration::from_secs(10);
 
 pub(super) struct ClusterState {
     pub(super) name: String,
@@ -22,15 +27,17 @@ pub(super) struct ClusterState {
     pub(super) router: Arc<Router>,
     pub(super) peers: Peers,
     pub(super) cache: Cache,
+    pub(super) env: Env,
+    pub(super) catalog: Arc<HomeCatalog>,
 }
 
 impl ClusterState {
     async fn worker(&self, id: WorkerId, member: Member, slots: u32) -> ClusterWorker {
         let Member { state, addresses, version } = member;
         let status = match state {
-            MemberState::Live if id.as_str() == self.router.own() => Some(Ok(self.cache.status())),
-            MemberState::Live => Some(self.peers.status(id.as_str()).await.map_err(|error| error.to_string())),
             MemberState::Left | MemberState::Lost => None,
+            _ if id.as_str() == self.router.own() => Some(Ok(self.cache.status())),
+            _ => Some(self.peers.status(id.as_str()).await.map_err(|error| error.to_string())),
         };
         let (status, problem) = match status {
             None => (None, None),
@@ -47,6 +54,8 @@ impl ClusterState {
             id: id.to_string(),
             state: match state {
                 MemberState::Live => WorkerState::Live,
+                MemberState::Draining => WorkerState::Draining,
+                MemberState::Drained => WorkerState::Drained,
                 MemberState::Left => WorkerState::Left,
                 MemberState::Lost => WorkerState::Lost,
             },
@@ -61,8 +70,39 @@ impl ClusterState {
     }
 }
 
+/// What comes of it within [`ENGINE_MAX`].
+async fn leaving(env: &Env, result: impl Future<Output = LeavingResult>) -> Result<(), LeavingRefused> {
+    let result = tokio::select! {
+        biased;
+        result = result => result,
+        () = env.clock.sleep(ENGINE_MAX) => {
+            let late = "the engine of the cluster does not answer: it may be done later".to_owned();
+            return Err(LeavingRefused::Unavailable(late));
+        }
+    };
+    result.map_err(|error| match error {
+        LeavingError::NoSuchWorker(_) | LeavingError::Gone(_) => LeavingRefused::Absent(error.to_string()),
+        LeavingError::IsDead(_) | LeavingError::IsLast(_) | LeavingError::Lives(_) => {
+            LeavingRefused::Conflict(error.to_string())
+        }
+        LeavingError::Engine(_) => LeavingRefused::Unavailable(error.to_string()),
+    })
+}
+
+fn named(worker: &str) -> Result<WorkerId, LeavingRefused> {
+    WorkerId::new(worker).map_err(|error| LeavingRefused::Absent(error.to_string()))
+}
+
 #[async_trait]
 impl Cluster for ClusterState {
+    async fn drain(&self, worker: &str) -> Result<(), LeavingRefused> {
+        leaving(&self.env, self.catalog.drain(&named(worker)?)).await
+    }
+
+    async fn remove(&self, worker: &str) -> Result<(), LeavingRefused> {
+        leaving(&self.env, self.catalog.remove(&named(worker)?)).await
+    }
+
     async fn status(&self) -> ClusterStatus {
         let (members, homes) = self.router.seen();
         let mut slots = BTreeMap::<WorkerId, u32>::new();

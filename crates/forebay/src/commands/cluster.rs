@@ -1,7 +1,12 @@
 //! `forebay cluster`.
 
+mod drain;
+mod remove;
+mod seen;
+
 use clap::Subcommand;
 use forebay_admin::api::{ClusterStatus, ClusterWorker, WorkerState};
+use forebay_types::Period;
 
 use super::output::print;
 use super::status::pairs;
@@ -14,15 +19,39 @@ use crate::failure::Failure;
 pub(crate) enum ClusterCommand {
     /// Shows the workers, where the slots are, and how the engine does
     Status,
+    /// Takes a worker out: it gives its slots and bytes to the others, and stops when nobody needs it
+    Drain {
+        /// The name of the worker, as 'forebay cluster status' shows it
+        #[arg(value_name = "ID")]
+        worker: String,
+        /// Shows progress, and waits until the worker has stopped. Ctrl-C ends the wait, not the drain
+        #[arg(long)]
+        wait: bool,
+        /// Waits no longer than this, such as 10min, and ends with 1; the drain goes on
+        #[arg(long, value_name = "PERIOD", requires = "wait")]
+        timeout: Option<Period>,
+    },
+    /// Forgets a worker that does not run and will never come back: what only it had is missing from then on
+    Remove {
+        /// The name of the worker, as 'forebay cluster status' shows it
+        #[arg(value_name = "ID")]
+        worker: String,
+        /// Removes it even if others still look for bytes that it may have
+        #[arg(long, short)]
+        yes: bool,
+    },
 }
 
 pub(super) fn cluster(command: &ClusterCommand, target: &Target) -> Result<(), Failure> {
-    let ClusterCommand::Status = command;
-    let answer = target.client()?.call(Call::get("cluster"))?;
-    if target.is_json() {
-        return print(&answer.text);
+    let client = target.client()?;
+    match command {
+        ClusterCommand::Status => {
+            let answer = client.call(Call::get("cluster"))?;
+            if target.is_json() { print(&answer.text) } else { print(&text(&answer.read()?)) }
+        }
+        ClusterCommand::Drain { worker, wait, timeout } => drain::drain(&client, worker, *wait, *timeout),
+        ClusterCommand::Remove { worker, yes } => remove::remove(&client, worker, *yes),
     }
-    print(&text(&answer.read()?))
 }
 
 fn text(cluster: &ClusterStatus) -> String {
@@ -52,6 +81,8 @@ fn row(worker: &ClusterWorker) -> [String; 9] {
     let of_status = |show: fn(&forebay_cache::Status) -> String| worker.status.as_ref().map_or("-".to_owned(), show);
     let state = match worker.state {
         WorkerState::Live => "live",
+        WorkerState::Draining => "draining",
+        WorkerState::Drained => "drained",
         WorkerState::Left => "left",
         WorkerState::Lost => "lost",
     };

@@ -97,6 +97,8 @@ pub(crate) struct Cluster {
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) worker_id: Option<String>,
     pub(crate) lease: Period,
+    pub(crate) drain_on_stop: bool,
+    pub(crate) drain_deadline: Period,
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) etcd_user: Option<String>,
     pub(crate) etcd_password: Secret,

@@ -178,6 +178,9 @@ fn a_cluster_has_an_engine_an_address_and_root_keys() {
     check_refused(&with("name = \"\""), &["forebay.toml:6", "cluster.name", "must name the cluster"]);
     check_refused(&with("worker_id = \"a b\""), &["forebay.toml:6", "cluster.worker_id", "letters"]);
     check_refused("[cluster]\nengine = \"etcd://a:1\"\n", &["cluster.engine", "FOREBAY_ROOT_ACCESS_KEY"]);
+    check_refused(&with("drain_on_stop = \"maybe\""), &["forebay.toml:6", "cluster.drain_on_stop", "true"]);
+    let config = load(&with("drain_on_stop = true\ndrain_deadline = \"100 s\"")).unwrap();
+    assert!(config.cluster.drain_on_stop && config.cluster.drain_deadline.0.as_secs() == 100);
     // What is not used is not looked at.
     load("[cluster]\nlisten = \"0.0.0.0:1\"\n").unwrap();
 }

@@ -1,0 +1,198 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_catalog::{SlotSet, Versioned};
+use forebay_env::Clock;
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::ClusterSettings;
+use crate::placement::Placement;
+use crate::silence::Silences;
+use crate::stream::Stream;
+use crate::test_engine::Fate;
+use crate::test_ground::{Ground, LEASE};
+use crate::view::View;
+
+const CLUSTER: ClusterSettings = ClusterSettings { lease_ms: LEASE.as_millis() as u64, ..ClusterSettings::DEFAULT };
+
+/// A worker with a way of its own to the engine.
+struct Worker {
+    ground: Ground,
+    stream: Arc<Stream>,
+    silence: Silences,
+    id: WorkerId,
+}
+
+fn id(worker: &str) -> WorkerId {
+    WorkerId::new(worker).unwrap()
+}
+
+impl Worker {
+    async fn begin(ground: &Ground, worker: &str, life: u64) -> Self {
+        let ground = ground.beside();
+        let stream = ground.begin(worker, life, true).await.expect("nobody else has this name");
+        Self { ground, stream, silence: Silences::new(LEASE), id: WorkerId::new(worker).expect("a name") }
+    }
+
+    fn ownership(&self) -> Ownership<'_> {
+        let Self { ground, stream, silence, id, .. } = self;
+        Ownership { env: &ground.env, engine: ground.engine.as_ref(), stream, silence, worker: id, cluster: CLUSTER }
+    }
+
+    async fn view(&self) -> View {
+        let place = |workers: &[WorkerId]| Placement::of(CLUSTER.slots, workers);
+        let own = self.ownership().own().await.expect("the engine answers");
+        self.ownership().look(&own, place).await.expect("the engine answers")
+    }
+
+    async fn take_all(&self) {
+        self.ownership().take(&SlotSet::none(CLUSTER.slots).others()).await.expect("nobody else has slots");
+    }
+
+    async fn state_of(&self, worker: &str) -> Option<MemberState> {
+        self.view().await.members.get(&id(worker)).map(|member| member.state)
+    }
+
+    async fn found(&self, key: Bytes) -> Option<Versioned> {
+        self.ground.engine().get(&key).await.expect("the engine answers")
+    }
+}
+
+/// Two workers, the first one with all slots.
+async fn two() -> (Ground, Worker, Worker) {
+    let ground = Ground::new();
+    let (first, second) = (Worker::begin(&ground, "w1", 1).await, Worker::begin(&ground, "w2", 2).await);
+    first.take_all().await;
+    (ground, first, second)
+}
+
+#[tokio::test]
+async fn a_draining_worker_gives_up_all_slots_until_it_starts_again() {
+    let (ground, first, second) = two().await;
+    assert_eq!(first.view().await.moves.release.iter().count(), 512);
+    second.ownership().drain(&id("w1")).await.unwrap();
+    second.ownership().drain(&id("w1")).await.unwrap();
+    assert_eq!(second.state_of("w1").await, Some(MemberState::Draining));
+    let moves = first.view().await.moves;
+    assert!(moves.release.others().is_empty() && moves.take.is_empty());
+    first.ownership().release(&moves.release).await.unwrap();
+    let moves = second.view().await.moves;
+    assert!(moves.take.others().is_empty());
+    second.ownership().take(&moves.take).await.unwrap();
+    assert!(first.view().await.moves.take.is_empty());
+    // It is about to stop, and still gets no slots.
+    first.ownership().retire().await.unwrap();
+    assert_eq!(second.state_of("w1").await, Some(MemberState::Drained));
+    assert!(first.view().await.moves.take.is_empty() && second.view().await.removed.is_empty());
+    first.stream.leave().await.unwrap();
+    assert_eq!((second.state_of("w1").await, second.view().await.removed), (None, [id("w1")].into()));
+    let again = Worker::begin(&ground, "w1", 3).await;
+    assert_eq!(second.state_of("w1").await, Some(MemberState::Live), "even before it has cleared the record");
+    again.ownership().forget_earlier_life(3).await.unwrap();
+    assert_eq!(again.found(leaving_key(&id("w1"))).await, None);
+    assert_eq!(second.view().await.moves.release.iter().count(), 512);
+}
+
+/// Otherwise what is written meanwhile would be at home nowhere.
+#[tokio::test]
+async fn when_no_other_worker_is_left_a_draining_one_gets_its_slots_back() {
+    let (_ground, first, second) = two().await;
+    first.ownership().drain(&id("w1")).await.unwrap();
+    let moves = first.view().await.moves;
+    first.ownership().release(&moves.release).await.unwrap();
+    second.stream.leave().await.unwrap();
+    assert!(first.view().await.moves.take.others().is_empty());
+    assert_eq!(first.state_of("w1").await, Some(MemberState::Draining));
+}
+
+#[tokio::test]
+async fn the_last_worker_is_not_drained_and_neither_is_one_that_does_not_run() {
+    let (_ground, first, second) = two().await;
+    let is_last = |result| matches!(result, Err(LeavingError::IsLast(_)));
+    assert!(matches!(first.ownership().drain(&id("w9")).await, Err(LeavingError::NoSuchWorker(_))));
+    first.ownership().drain(&id("w2")).await.unwrap();
+    assert!(is_last(second.ownership().drain(&id("w1")).await));
+    second.stream.leave().await.unwrap();
+    assert!(matches!(first.ownership().drain(&id("w2")).await, Err(LeavingError::IsDead(_))));
+    assert!(is_last(first.ownership().drain(&id("w1")).await));
+}
+
+/// Each sees that the other one stays.
+#[tokio::test]
+async fn two_workers_that_are_drained_at_the_same_time_do_not_both_go() {
+    let (_ground, first, second) = two().await;
+    let all = second.ground.engine.gate.forget_permits(Semaphore::MAX_PERMITS);
+    let (of_first, of_second) = (id("w1"), id("w2"));
+    let waits = async { second.ownership().drain(&of_first).await };
+    let meanwhile = async {
+        while second.ground.engine.asked.load(forebay_env::sync::atomic::Ordering::SeqCst) < 3 {
+            tokio::task::yield_now().await;
+        }
+        first.ownership().drain(&of_second).await.expect("the other one stays");
+        second.ground.engine.gate.add_permits(all);
+    };
+    let (refused, ()) = tokio::join!(waits, meanwhile);
+    assert!(matches!(refused, Err(LeavingError::IsLast(_))), "{refused:?}");
+    assert_eq!(first.state_of("w1").await, Some(MemberState::Live));
+}
+
+#[tokio::test]
+async fn a_worker_that_has_left_is_removed_and_joins_again_as_any_other() {
+    let (ground, first, second) = two().await;
+    let address = ValueWrite { key: layout::member_key(&id("w1")), value: None };
+    first.stream.commit(vec![address.clone()]).await.unwrap();
+    assert!(matches!(second.ownership().remove(&id("w1")).await, Err(LeavingError::Lives(_))));
+    assert!(matches!(second.ownership().remove(&id("w2")).await, Err(LeavingError::Lives(_))));
+    assert!(matches!(second.ownership().remove(&id("w9")).await, Err(LeavingError::NoSuchWorker(_))));
+    first.stream.leave().await.unwrap();
+    let before = second.found(worker_key(&id("w1"))).await;
+    second.ownership().remove(&id("w1")).await.unwrap();
+    assert_eq!((second.state_of("w1").await, second.view().await.removed), (None, [id("w1")].into()));
+    assert_eq!(second.found(address.key).await, None);
+    assert_eq!(second.found(worker_key(&id("w1"))).await, before, "what is in flight still fails by it");
+    assert!(matches!(second.ownership().remove(&id("w1")).await, Err(LeavingError::Gone(_))));
+    assert!(matches!(second.ownership().drain(&id("w1")).await, Err(LeavingError::Gone(_))));
+    // Others take its slots as those of any worker that has left.
+    assert!(second.view().await.moves.take.others().is_empty());
+    Worker::begin(&ground, "w1", 3).await;
+    assert_eq!((second.state_of("w1").await, second.view().await.removed), (Some(MemberState::Live), [].into()));
+}
+
+/// Nobody has taken its slots yet, and a transaction of it is on its way.
+#[tokio::test]
+async fn a_silent_worker_that_is_removed_changes_nothing_more() {
+    let (ground, first, second) = two().await;
+    assert!(matches!(second.ownership().remove(&id("w1")).await, Err(LeavingError::Lives(_))));
+    [Fate::Late, Fate::Silence].into_iter().for_each(|fate| first.ground.engine.expect(fate));
+    let late = {
+        let (stream, write) = (Arc::clone(&first.stream), ValueWrite { key: "key".into(), value: Some("late".into()) });
+        forebay_env::spawn(async move { stream.commit(vec![write]).await })
+    };
+    let begun = ground.clock.monotonic();
+    while second.state_of("w1").await != Some(MemberState::Lost) {
+        ground.pass(Duration::from_millis(500)).await;
+        assert!(ground.clock.monotonic() < begun + 2 * LEASE);
+    }
+    second.ownership().remove(&id("w1")).await.unwrap();
+    assert_eq!(second.view().await.removed, [id("w1")].into());
+    let delivered = first.ground.engine.deliver().await;
+    assert!(matches!(delivered.as_slice(), [Err(error)] if error.kind == ErrorKind::Conflict), "{delivered:?}");
+    assert_eq!(second.found("key".into()).await, None);
+    first.ground.engine.hear_again();
+    assert!(ground.wait(late.join()).await.is_err());
+}
+
+/// What is marked is the process, not the name.
+#[tokio::test]
+async fn a_worker_that_has_started_again_is_not_draining_or_removed() {
+    let (ground, first, second) = two().await;
+    second.ownership().drain(&id("w1")).await.unwrap();
+    drop(first);
+    let again = Worker::begin(&ground, "w1", 3).await;
+    assert_eq!(second.state_of("w1").await, Some(MemberState::Live));
+    second.ownership().drain(&id("w1")).await.unwrap();
+    again.ownership().forget_earlier_life(3).await.unwrap();
+    assert_eq!(second.state_of("w1").await, Some(MemberState::Draining), "the mark is about this life");
+}

@@ -1,0 +1,192 @@
+//! `forebay cluster drain`.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use forebay_admin::api::{ClusterStatus, WorkerState};
+use forebay_types::Period;
+use indicatif::ProgressBar;
+use ureq::http::Method;
+
+use super::super::output::print;
+use super::super::units::{count, escaped};
+use super::super::waiting::{Patience, Pause};
+use super::seen::{look, page, wanted_elsewhere};
+use crate::client::{Call, CallError, Client};
+use crate::failure::Failure;
+
+/// Between two looks: a worker that is drained shows that for two seconds.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Between two lines of a log.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long the worker that is asked may be gone. It may have stopped because it is the one that is drained.
+const SERVER_GONE_MAX: Duration = Duration::from_secs(20);
+
+pub(super) fn drain(client: &Client, worker: &str, wait: bool, timeout: Option<Period>) -> Result<(), Failure> {
+    let page = page(worker)?;
+    // Ctrl-C is heard from here on, so that nothing begins without a word about it.
+    let patience = if wait { Some(Patience::new()?) } else { None };
+    client.call(Call::new(Method::POST, format!("{page}/drain")))?;
+    match patience {
+        None => print(&format!("draining: {worker}")),
+        Some(patience) => {
+            self::wait(client, worker, patience, timeout)?;
+            print(&format!("drained: {worker}"))
+        }
+    }
+}
+
+/// What a look at the cluster says of a drain.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// With what is left to do.
+    GoesOn(String),
+    /// Nobody needs the worker, which is about to stop.
+    Stops,
+    /// It has stopped.
+    Drained,
+    /// Why it will not end.
+    Failed(String),
+}
+
+fn step(cluster: &ClusterStatus, worker: &str) -> Step {
+    let Some(found) = cluster.workers.iter().find(|found| found.id == worker) else { return Step::Drained };
+    match found.state {
+        WorkerState::Draining => {
+            let (slots, wanted) = (count(u64::from(found.slots)), count(wanted_elsewhere(cluster, worker)));
+            Step::GoesOn(format!("{worker}: {slots} slots left; others still fetch {wanted} objects and parts"))
+        }
+        WorkerState::Drained => Step::Stops,
+        WorkerState::Live => Step::Failed("has started again, which ends the drain".to_owned()),
+        WorkerState::Left | WorkerState::Lost => {
+            Step::Failed("does not run, and was not drained: start it, and drain it again".to_owned())
+        }
+    }
+}
+
+/// Shows progress until the worker is drained.
+fn wait(client: &Client, worker: &str, mut patience: Patience, timeout: Option<Period>) -> Result<(), Failure> {
+    let goes_on = "the drain goes on; see 'forebay cluster status'";
+    let began = patience.now();
+    let mut progress = Progress::new(began);
+    let deadline = timeout.map(|timeout| began + timeout.0);
+    // The worker that is asked sees the mark at its next look.
+    let (mut seen, mut is_marked, mut stops) = (began, false, false);
+    loop {
+        let now = patience.now();
+        match look(client) {
+            Ok(cluster) => {
+                seen = now;
+                match step(&cluster, worker) {
+                    Step::Drained => return Ok(progress.end()),
+                    Step::Failed(why) if is_marked || now > began + SERVER_GONE_MAX => {
+                        progress.end();
+                        return Err(Failure::Failed(format!("worker {worker} {why}")));
+                    }
+                    Step::Failed(_) => {}
+                    Step::Stops => stops = true,
+                    Step::GoesOn(line) => {
+                        is_marked = true;
+                        progress.show(&line, now);
+                    }
+                }
+            }
+            // This worker was asked, and has stopped.
+            Err(CallError::Unreachable(_)) if stops => return Ok(progress.end()),
+            Err(error) if error.may_pass() && now < seen + SERVER_GONE_MAX => progress.show(&trouble(&error), now),
+            Err(error) => {
+                progress.end();
+                let why = format!("{error}; whether worker {worker} is drained is not known: ask another worker");
+                return Err(Failure::Failed(why));
+            }
+        }
+        let left = deadline.map_or(LOOK, |deadline| deadline.saturating_sub(now));
+        if left.is_zero() {
+            progress.end();
+            return Err(Failure::Failed(format!("worker {worker} is not drained within --timeout; {goes_on}")));
+        }
+        if patience.pause(LOOK.min(left)) == Pause::Interrupted {
+            progress.end();
+            return Err(Failure::Interrupted(goes_on.to_owned()));
+        }
+    }
+}
+
+fn trouble(error: &CallError) -> String {
+    format!("waiting for the server: {}", escaped(&error.to_string()))
+}
+
+/// On standard error: one line that changes on a terminal, a line every few seconds elsewhere.
+struct Progress {
+    bar: Option<ProgressBar>,
+    last_line: Duration,
+}
+
+impl Progress {
+    fn new(now: Duration) -> Self {
+        Self { bar: io::stderr().is_terminal().then(ProgressBar::new_spinner), last_line: now }
+    }
+
+    fn show(&mut self, line: &str, now: Duration) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(line.to_owned());
+                bar.tick();
+            }
+            None if now >= self.last_line + LINE_INTERVAL => {
+                self.last_line = now;
+                eprintln!("{line}");
+            }
+            None => {}
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_admin::api::ClusterWorker;
+    use forebay_cache::Status;
+
+    use super::*;
+
+    fn worker(id: &str, state: WorkerState, slots: u32, copies_wanted: u64) -> ClusterWorker {
+        ClusterWorker {
+            id: id.to_owned(),
+            state,
+            slots,
+            peer_address: None,
+            s3_address: None,
+            admin_address: None,
+            version: None,
+            status: Some(Status { copies_wanted, ..Status::default() }),
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn a_drain_ends_when_the_worker_says_so_or_is_gone() {
+        let seen = |state| ClusterStatus {
+            name: "lake".to_owned(),
+            worker: "w2".to_owned(),
+            slots: 1024,
+            slots_without_home: 0,
+            workers: vec![worker("w1", state, 5, 3), worker("w2", WorkerState::Live, 9, 2)],
+            engine: Vec::new(),
+        };
+        let line = "w1: 5 slots left; others still fetch 2 objects and parts";
+        assert_eq!(step(&seen(WorkerState::Draining), "w1"), Step::GoesOn(line.to_owned()));
+        assert_eq!(step(&seen(WorkerState::Drained), "w1"), Step::Stops);
+        assert_eq!(step(&seen(WorkerState::Live), "w3"), Step::Drained);
+        for state in [WorkerState::Live, WorkerState::Left, WorkerState::Lost] {
+            assert!(matches!(step(&seen(state), "w1"), Step::Failed(_)), "{state:?}");
+        }
+    }
+}

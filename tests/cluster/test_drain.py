@@ -1,0 +1,299 @@
+"""Workers that are taken out of a cluster: drained, with nothing lost, or removed, with what only they had."""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import threading
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+from harness.cluster import LEASE_SECONDS, answered, wait_until_shared
+from harness.command_line import CommandLine
+from harness.servers import REGION, eventually
+
+BUCKET = "cluster"
+# Nothing reaches the under store by itself: the only bytes are those of the workers.
+NOT_PERSISTED = {"FOREBAY_CACHE_PERSIST_DELAY": "1 h"}
+PART = os.urandom(5 << 20)
+
+
+def started(cluster, names=("w1", "w2", "w3"), **variables):
+    workers = [cluster.worker(name, variables=NOT_PERSISTED | variables) for name in names]
+    for worker in workers:
+        worker.start()
+    wait_until_shared(workers)
+    client = workers[0].s3()
+    client.create_bucket(Bucket=BUCKET)
+    CommandLine(workers[0]).text("policy", "set", f"/{BUCKET}/transient/", "--write-mode", "TRANSIENT")
+    for worker in workers:
+        eventually("the bucket", lambda: BUCKET in [b["Name"] for b in worker.s3().list_buckets()["Buckets"]])
+        eventually("the policy", lambda: CommandLine(worker).json("policy", "get"))
+    return workers
+
+
+def patient(worker):
+    """A client with the retries that boto3 has by default."""
+    keys = {"aws_access_key_id": worker.access_key, "aws_secret_access_key": worker.secret_key}
+    return boto3.client("s3", endpoint_url=worker.endpoint, region_name=REGION, config=Config(signature_version="s3v4"), **keys)
+
+
+def put_many(workers, prefix, count=24):
+    clients = itertools.cycle([worker.s3() for worker in workers])
+    written = {f"{prefix}/{number:03}": os.urandom(1000 + number) for number in range(count)}
+    for key, body in written.items():
+        answered(lambda: next(clients).put_object(Bucket=BUCKET, Key=key, Body=body))
+    return written
+
+
+def check(workers, written):
+    for worker in workers:
+        client = worker.s3()
+        for key, body in written.items():
+            assert answered(lambda: client.get_object(Bucket=BUCKET, Key=key)["Body"].read()) == body, key
+
+
+def states(worker):
+    return {found["id"]: found["state"] for found in worker.ask("cluster")["workers"]}
+
+
+def slots(worker):
+    seen = worker.ask("cluster")
+    return {found["id"]: found["slots"] for found in seen["workers"]} | {None: seen["slotsWithoutHome"]}
+
+
+def wanted(workers):
+    return sum(worker.status()["copiesWanted"] for worker in workers)
+
+
+def missing(workers):
+    return sum(worker.status()["missingObjects"] for worker in workers)
+
+
+def ended(worker):
+    """The exit code of a worker that stops by itself, and nothing is left of its disks."""
+    code = worker.process.wait(timeout=60)
+    shutil.rmtree(worker.data)
+    return code
+
+
+class Load:
+    """Writes new objects, overwrites one, and reads, until it is told to stop."""
+
+    def __init__(self, worker, is_leaving):
+        self.worker, self.is_leaving = worker, is_leaving
+        self.written, self.last, self.failures = {}, [], []
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        client, name = patient(self.worker), self.worker.name
+        for number in itertools.count():
+            if self.stop.is_set():
+                return
+            key, body = f"{('load', 'transient')[number % 2]}/{name}/{number}", os.urandom(5000)
+            self.last.append(body)
+            try:
+                client.put_object(Bucket=BUCKET, Key=f"load/{name}/last", Body=body)
+                self.last = [body]
+                client.put_object(Bucket=BUCKET, Key=key, Body=body)
+                self.written[key] = body
+                assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body
+            except (ConnectionError, HTTPClientError) as error:
+                # A load balancer would ask another one.
+                if not self.is_leaving:
+                    self.failures.append(error)
+                return
+            except Exception as error:
+                self.failures.append(error)
+                return
+
+    def end(self):
+        self.stop.set()
+        self.thread.join()
+        assert not self.failures, self.failures
+        assert self.written
+        return self.written
+
+
+def test_a_worker_that_is_drained_under_load_takes_nothing_with_it(cluster):
+    workers = started(cluster)
+    drained, rest = workers[0], workers[1:]
+    written = put_many(workers, "dirty") | put_many(workers, "transient")
+    uploads = []
+    for number in range(9):
+        name = {"Bucket": BUCKET, "Key": f"large/{number}"}
+        name["UploadId"] = answered(lambda: rest[0].s3().create_multipart_upload(**name))["UploadId"]
+        part = answered(lambda: drained.s3().upload_part(**name, PartNumber=1, Body=PART))
+        uploads.append((name, {"PartNumber": 1, "ETag": part["ETag"]}))
+    loads = [Load(worker, worker is drained) for worker in workers]
+    eventually("load", lambda: all(load.written for load in loads))
+    assert CommandLine(rest[0]).text("cluster", "drain", "w1", "--wait") == "drained: w1\n"
+    assert ended(drained) == 0, drained.log.read_text()[-4000:]
+    before = [len(load.written) for load in loads[1:]]
+    assert not any(load.failures for load in loads), [load.failures for load in loads]
+    eventually("load after it", lambda: all(len(load.written) > count for load, count in zip(loads[1:], before)))
+    for load in loads:
+        written |= load.end()
+        last = answered(lambda: rest[0].s3().get_object(Bucket=BUCKET, Key=f"load/{load.worker.name}/last")["Body"].read())
+        assert last in load.last
+    check(rest, written)
+    for (name, first), worker in zip(uploads, itertools.cycle(rest)):
+        client = worker.s3()
+        second = answered(lambda: client.upload_part(**name, PartNumber=2, Body=b"end"))
+        parts = [first, {"PartNumber": 2, "ETag": second["ETag"]}]
+        answered(lambda: client.complete_multipart_upload(**name, MultipartUpload={"Parts": parts}))
+        assert answered(lambda: client.get_object(Bucket=BUCKET, Key=name["Key"])["Body"].read()) == PART + b"end"
+    for worker in rest:
+        assert states(worker) == {"w2": "live", "w3": "live"}
+    assert (wanted(rest), missing(rest)) == (0, 0)
+
+
+def test_a_worker_tells_of_its_own_drain_and_comes_back_empty(cluster):
+    workers = started(cluster, ("w1", "w2"))
+    drained, rest = workers[0], workers[1]
+    written = put_many(workers, "transient")
+    assert CommandLine(drained).text("cluster", "drain", "w1", "--wait") == "drained: w1\n"
+    assert ended(drained) == 0
+    check([rest], written)
+    # It has lost what it wrote once, and is the home of some of it again.
+    drained.start()
+    wait_until_shared(workers)
+    check(workers, written)
+    assert missing(workers) == 0
+
+
+def test_what_can_not_be_taken_out_is_refused_with_one_line(cluster):
+    workers = started(cluster, ("w1", "w2"))
+    one, other = (CommandLine(worker) for worker in workers)
+    assert "no worker w9" in one.refused("cluster", "drain", "w9")
+    assert "no worker w9" in one.refused("cluster", "remove", "w9")
+    assert "no name of a worker" in one.refused("cluster", "remove", "a/b")
+    assert "drain it instead" in one.refused("cluster", "remove", "w2", "--yes")
+    assert "drain it instead" in one.refused("cluster", "remove", "w1", "--yes")
+    assert workers[1].stop() == 0
+    eventually("a stop that is seen", lambda: states(workers[0]) == {"w1": "live", "w2": "left"})
+    assert "remove it" in one.refused("cluster", "drain", "w2")
+    assert "no other worker" in one.refused("cluster", "drain", "w1")
+    workers[1].start()
+    wait_until_shared(workers)
+    # Twice is as good as once.
+    for _ in range(2):
+        assert other.text("cluster", "drain", "w1") == "draining: w1\n"
+    assert "no other worker" in other.refused("cluster", "drain", "w2")
+    assert workers[0].process.wait(timeout=60) == 0
+    eventually("one worker", lambda: states(workers[1]) == {"w2": "live"})
+    assert "gone already" in other.refused("cluster", "drain", "w1")
+    assert "gone already" in other.refused("cluster", "remove", "w1")
+    cluster.etcd.pause()
+    assert "the engine of the cluster" in other.refused("cluster", "drain", "w2", code=1)
+    cluster.etcd.resume()
+
+
+def killed(workers):
+    """The last one is killed, and others look for what only it has."""
+    workers[-1].kill()
+    rest = workers[:-1]
+    for worker in rest:
+        eventually("its slots at others", lambda: slots(worker)["w3"] == 0 and states(worker)["w3"] == "lost", LEASE_SECONDS + 25)
+    eventually("bytes that are lacking", lambda: wanted(rest))
+
+
+def test_what_only_a_removed_worker_had_is_missing_until_it_is_back(cluster):
+    workers = started(cluster)
+    written = put_many(workers, "transient") | put_many(workers, "dirty")
+    lost, rest = workers[2], workers[:2]
+    killed(workers)
+    one = CommandLine(rest[0])
+    assert "start it to drain it, or remove it" in one.refused("cluster", "drain", "w3")
+    assert "objects and parts that only worker w3 may have" in one.refused("cluster", "remove", "w3")
+    assert one.text("cluster", "remove", "w3", "--yes") == "removed: w3\n"
+    for worker in rest:
+        eventually("one worker less", lambda: states(worker) == {"w1": "live", "w2": "live"})
+    eventually("missing objects", lambda: missing(rest) and not wanted(rest))
+    assert "of an acknowledged object are lost" in rest[0].log.read_text() + rest[1].log.read_text()
+    gone, client = [], rest[0].s3()
+    for key, body in written.items():
+        try:
+            assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body
+        except ClientError as error:
+            assert error.response["Error"]["Code"] == "ServiceUnavailable", error
+            gone.append(key)
+    assert len(gone) > 2
+    eventually("the number of missing objects", lambda: (missing(rest), wanted(rest)) == (len(gone), 0))
+    # What was written or deleted meanwhile stays so when it comes back all the same.
+    written[gone[0]] = b"again"
+    answered(lambda: client.put_object(Bucket=BUCKET, Key=gone[0], Body=b"again"))
+    answered(lambda: client.delete_object(Bucket=BUCKET, Key=gone[1]))
+    del written[gone[1]]
+    lost.start()
+    wait_until_shared(workers)
+    check(workers, written)
+    for worker in workers:
+        with pytest.raises(ClientError) as caught:
+            answered(lambda: worker.s3().get_object(Bucket=BUCKET, Key=gone[1]))
+        assert caught.value.response["Error"]["Code"] == "NoSuchKey"
+
+
+def test_a_drain_that_can_not_end_goes_on_when_nobody_waits(cluster):
+    workers = started(cluster)
+    put_many(workers, "transient")
+    rest = workers[:2]
+    killed(workers)
+    waiting = CommandLine(rest[1])
+    assert "not drained within --timeout" in waiting.refused("cluster", "drain", "w1", "--wait", "--timeout", "1s", code=1)
+    assert states(rest[1])["w1"] == "draining"
+    command = [str(rest[1].binary), "cluster", "drain", "w1", "--wait"]
+    with subprocess.Popen(command, env=waiting.environment(), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert "objects and parts" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(timeout=60), process.stderr.read()) == (130, "forebay: the drain goes on; see 'forebay cluster status'\n")
+    eventually("its slots at the other one", lambda: slots(rest[1])["w1"] == 0)
+    assert states(rest[1])["w1"] == "draining" and rest[0].process.poll() is None
+    # The worker that everybody waits for is back, and brings what is lacking.
+    workers[2].start()
+    assert waiting.text("cluster", "drain", "w1", "--wait") == "drained: w1\n"
+    assert ended(rest[0]) == 0
+
+
+def test_a_stop_drains_first_when_the_settings_say_so(cluster):
+    workers = started(cluster, FOREBAY_CLUSTER_DRAIN_ON_STOP="true")
+    written = put_many(workers, "transient")
+    assert workers[0].stop() == 0
+    shutil.rmtree(workers[0].data)
+    check(workers[1:], written)
+    assert states(workers[1]) == {"w2": "live", "w3": "live"}
+    assert workers[1].stop() == 0
+    shutil.rmtree(workers[1].data)
+    check(workers[2:], written)
+    # Nobody would take over.
+    assert workers[2].stop() == 0
+    assert "no other worker would take over" in workers[2].log.read_text()
+    for worker in workers:
+        worker.start()
+    wait_until_shared(workers)
+    check(workers, written)
+
+
+@pytest.mark.parametrize("deadline", ["1 s", "1 h"])
+def test_a_stop_does_not_wait_for_a_drain_for_ever(cluster, deadline):
+    workers = started(cluster, FOREBAY_CLUSTER_DRAIN_ON_STOP="true", FOREBAY_CLUSTER_DRAIN_DEADLINE=deadline)
+    put_many(workers, "transient")
+    killed(workers)
+    workers[0].process.terminate()
+    eventually("the drain", lambda: states(workers[1])["w1"] in ("draining", "left"))
+    if deadline == "1 h":
+        workers[0].process.terminate()
+    assert workers[0].process.wait(timeout=60) == 0
+    log = workers[0].log.read_text()
+    assert "stopping before the end of the drain" in log and "this worker is drained" not in log
+    eventually("a stop", lambda: states(workers[1])["w1"] == "left")
+    # A new start ends the drain.
+    workers[0].start()
+    workers[2].start()
+    wait_until_shared(workers)
