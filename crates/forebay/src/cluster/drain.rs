@@ -59,7 +59,7 @@ impl Drain {
         for (worker, answer) in others.iter().zip(answers) {
             let needs = answer.map_err(|error| format!("worker {worker}: {error}"))?;
             if needs.copies_wanted > 0 {
-                return Err(format!("worker {worker} fetches {} objects and parts", needs.copies_wanted));
+                return Err(format!("worker {worker} has not fetched all bytes yet"));
             }
             if needs.slots.count() != slots {
                 return Err(format!("worker {worker} has another number of slots"));

@@ -61,7 +61,7 @@ impl Membership {
     /// Until it is stopped or drained, or the slots are lost, and then to the end of what has begun. A worker that has
     /// been drained takes no slots any more.
     pub(super) async fn follow(self) {
-        let mut failed = false;
+        let (mut failed, mut told) = (false, None);
         while self.catalog.lost().is_none() {
             let pause = self.stop.run_until_cancelled(self.clock.sleep(LOOK)).await;
             if pause.is_none() {
@@ -73,7 +73,7 @@ impl Membership {
                 tracing::warn!(problem, "the cluster can't be followed");
             }
             failed = problem.is_some();
-            if !failed && self.is_drained().await {
+            if !failed && self.is_drained(&mut told).await {
                 self.drained.cancel();
                 return;
             }
@@ -81,22 +81,28 @@ impl Membership {
     }
 
     /// Whether this worker is draining, and nobody needs it. Others know that then.
-    async fn is_drained(&self) -> bool {
+    async fn is_drained(&self, told: &mut Option<String>) -> bool {
         let Some(view) = self.router.view().filter(|view| self.drain.is_wanted(view)) else { return false };
         let checked = match self.stop.run_until_cancelled(self.drain.check(&view)).await {
             Some(Ok(())) => self.catalog.retire().await.map_err(|error| error.to_string()),
-            Some(Err(needed)) => Err(needed),
+            Some(Err(problem)) => Err(problem),
             None => return false,
         };
-        match &checked {
+        match checked {
             Ok(()) => {
                 tracing::info!("this worker is drained: nobody needs its bytes");
-                // For whoever asks this worker how it stands.
+                // For clients that ask this worker how it stands.
                 let _ = self.look().await.map(|view| self.router.show(view));
+                true
             }
-            Err(problem) => tracing::debug!(problem, "this worker is still needed"),
+            Err(problem) => {
+                if told.as_ref() != Some(&problem) {
+                    tracing::info!(problem, "draining: this worker is still needed");
+                }
+                *told = Some(problem);
+                false
+            }
         }
-        checked.is_ok()
     }
 
     async fn pass(&self) -> Result<(), String> {

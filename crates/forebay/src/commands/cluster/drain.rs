@@ -80,9 +80,8 @@ fn wait(client: &Client, worker: &str, mut patience: Patience, timeout: Option<P
             Ok(cluster) => {
                 seen = now;
                 match step(&cluster, worker) {
-                    Step::Drained => return Ok(progress.end()),
+                    Step::Drained => return Ok(()),
                     Step::Failed(why) if is_marked || now > began + SERVER_GONE_MAX => {
-                        progress.end();
                         return Err(Failure::Failed(format!("worker {worker} {why}")));
                     }
                     Step::Failed(_) => {}
@@ -94,21 +93,18 @@ fn wait(client: &Client, worker: &str, mut patience: Patience, timeout: Option<P
                 }
             }
             // This worker was asked, and has stopped.
-            Err(CallError::Unreachable(_)) if stops => return Ok(progress.end()),
+            Err(CallError::Unreachable(_)) if stops => return Ok(()),
             Err(error) if error.may_pass() && now < seen + SERVER_GONE_MAX => progress.show(&trouble(&error), now),
             Err(error) => {
-                progress.end();
                 let why = format!("{error}; whether worker {worker} is drained is not known: ask another worker");
                 return Err(Failure::Failed(why));
             }
         }
         let left = deadline.map_or(LOOK, |deadline| deadline.saturating_sub(now));
         if left.is_zero() {
-            progress.end();
             return Err(Failure::Failed(format!("worker {worker} is not drained within --timeout; {goes_on}")));
         }
         if patience.pause(LOOK.min(left)) == Pause::Interrupted {
-            progress.end();
             return Err(Failure::Interrupted(goes_on.to_owned()));
         }
     }
@@ -142,8 +138,11 @@ impl Progress {
             None => {}
         }
     }
+}
 
-    fn end(&self) {
+/// Makes way for what is printed next.
+impl Drop for Progress {
+    fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
