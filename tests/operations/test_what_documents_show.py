@@ -65,7 +65,8 @@ def test_every_setting_takes_the_value_that_it_is_shown_with(tmp_path):
         file = tmp_path / "shown.toml"
         file.write_text(f"[{section}]\n{key} = {value}\n" if section else f'[[policy]]\npath = "/b/"\n{key} = {value}\n')
         done = run("config", "show", "--config", file)
-        if done.returncode != 0 and "needs server.tls_cert" not in done.stderr:
+        is_alone = "needs server.tls_cert" in done.stderr or "this is a single worker" in done.stderr
+        if done.returncode != 0 and not is_alone:
             refused.append((name, value, done.stderr))
     assert refused == []
 

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use forebay_types::policy::WRITE_REPLICAS_MAX;
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi, RefOr};
@@ -102,13 +103,13 @@ const WRITTEN: [Written; 15] = [
     ("PolicyRule", "cacheQuota", byte_size),
     ("PolicyRule", "memoryQuota", byte_size),
     ("PolicyRule", "metadataTtl", period),
-    ("PolicyRule", "writeReplicas", one),
+    ("PolicyRule", "writeReplicas", replicas),
     ("RuleSettings", "writeBackMaxSize", byte_size),
     ("RuleSettings", "readCacheMaxSize", byte_size),
     ("RuleSettings", "cacheQuota", byte_size),
     ("RuleSettings", "memoryQuota", byte_size),
     ("RuleSettings", "metadataTtl", period),
-    ("RuleSettings", "writeReplicas", one),
+    ("RuleSettings", "writeReplicas", replicas),
 ];
 
 fn text(format: &str, description: &str) -> ObjectBuilder {
@@ -137,9 +138,8 @@ fn period() -> Schema {
     OneOfBuilder::new().item(item).item(ObjectBuilder::new().schema_type(Type::Null)).into()
 }
 
-/// Replicas on a single worker.
-fn one() -> Schema {
-    let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(1));
+fn replicas() -> Schema {
+    let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(WRITE_REPLICAS_MAX));
     OneOfBuilder::new().item(number).item(ObjectBuilder::new().schema_type(Type::Null)).into()
 }
 

@@ -60,8 +60,10 @@ pub(crate) async fn check_policies(
     Parameters(Nothing {}): Parameters<Nothing>,
     JsonBody(rules): JsonBody<Vec<PolicyRule>>,
 ) -> Answer<Json<PolicyCheck>> {
-    let (present, version) = caller.may_administer("/")?.cache.policies();
-    let changes = present.changes_to(&check(&rules)?);
+    let cache = &caller.may_administer("/")?.cache;
+    let (present, version) = cache.policies();
+    let checked = cache.check_policies(rules).map_err(|error| Problem::bad(error.to_string()))?;
+    let changes = present.changes_to(&checked);
     Ok(Json(PolicyCheck { version, changes }))
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_catalog::records::path_hash;
 use forebay_types::{ObjectPath, Tags};
 
 use crate::others::OtherWorkers;
@@ -20,10 +21,15 @@ impl Worker {
         self.others.is_none() || self.catalog.slots().is_none_or(|slots| slots.has_path(path))
     }
 
+    /// Whether this worker is the home of the paths with this hash.
+    pub(crate) fn is_home_of(&self, hash: u64) -> bool {
+        self.others.is_none() || self.catalog.slots().is_none_or(|slots| slots.has_hash(hash))
+    }
+
     /// `None` when the home is this worker, or nobody: it refuses requests for the path then.
     pub(crate) fn other_home(&self, path: &ObjectPath) -> Option<OtherHome> {
         let others = self.others.as_ref().filter(|_| !self.is_at_home(path))?;
-        Some(OtherHome { worker: others.home(path)?, others: Arc::clone(others) })
+        Some(OtherHome { worker: others.home(path_hash(path))?, others: Arc::clone(others) })
     }
 
     /// Reads an object wherever its home is.

@@ -14,7 +14,7 @@ use forebay_env::{Env, HashState};
 use forebay_store::Store;
 use forebay_types::{BucketName, ObjectPath};
 
-use crate::copies::WantedCopies;
+use crate::copies::{SentCopies, WantedCopies};
 use crate::list::positions::Positions;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::metrics::Metrics;
@@ -53,6 +53,8 @@ pub(crate) struct Home {
     pub(crate) missing: Missing,
     /// Bytes of keys at home here that are still at other workers.
     pub(crate) copies: WantedCopies,
+    /// Copies of writes at other workers.
+    pub(crate) sent: Arc<SentCopies>,
     /// How often slots were lost.
     pub(crate) losses: AtomicU64,
 }
@@ -104,6 +106,7 @@ impl Home {
             doubt: Doubt::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
             copies: WantedCopies::new(env.clone()),
+            sent: SentCopies::new(env.clone()),
             losses: AtomicU64::new(0),
         })
     }

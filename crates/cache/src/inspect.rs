@@ -200,6 +200,7 @@ impl Worker {
 
     async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
         let Seen { info, state, object, dirty_since_ms, remote_etag } = self.see(path).await?;
+        let holders = self.current(path).await?.record.map(|record| record.holders);
         let next_try = if state == CacheState::Dirty { self.home.queue.next_try(path) } else { None };
         Ok(ObjectDetail {
             path: format!("/{path}"),
@@ -212,7 +213,7 @@ impl Worker {
             cached_bytes: object.as_ref().map_or(0, Object::cached_bytes),
             cached_ranges: object.as_ref().map_or_else(Vec::new, cached_ranges),
             page_size: self.settings.page_size.0,
-            replicas: 1,
+            replicas: holders.map_or(1, |holders| holders.names().count().max(1) as u32),
             generation: object.as_ref().map(|object| object.generation().0),
             remote_etag: remote_etag.map(|etag| etag.as_str().to_owned()),
             dirty_since_ms,

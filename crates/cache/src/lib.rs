@@ -38,6 +38,7 @@ use forebay_types::{BucketName, Generation, ObjectPath, PathPolicy, PolicyRule, 
 use forebay_ufs::S3Target;
 use tracing::Instrument;
 
+pub use copies::CopyId;
 pub use error::{Error, ErrorKind, LostPart, Result};
 pub use forebay_catalog::{SlotCount, SlotSet};
 pub use forebay_ufs::s3::is_about_credentials;
@@ -45,7 +46,7 @@ pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
 pub use others::home_records::{HomeRecords, RecordRange};
-pub use others::{DeletionStep, HeldBytes, Needs, OtherWorkers};
+pub use others::{DeletionStep, Fate, HeldBytes, Needs, NewCopy, OtherWorkers};
 
 pub use policies::{PolicyVersion, ReplacedRules};
 
@@ -130,6 +131,12 @@ impl Cache {
         self.worker.is_at_home(path)
     }
 
+    /// Whether this worker is the home of the paths with this hash
+    /// ([`path_hash`](forebay_catalog::records::path_hash)).
+    pub fn is_home_of(&self, hash: u64) -> bool {
+        self.worker.is_home_of(hash)
+    }
+
     /// Whether this worker is the home of a path, and has taken it up.
     pub fn answers_for(&self, path: &ObjectPath) -> bool {
         self.worker.home.locks.has(path)
@@ -139,6 +146,22 @@ impl Cache {
     /// does not have all of them.
     pub async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
         self.worker.held(key, generation).await
+    }
+
+    /// Takes a copy of a generation that another worker is about to commit. When this returns, the copy is on stable
+    /// storage here, and stays until no record names it any more. `false`: this worker lacks a piece.
+    ///
+    /// # Errors
+    /// `SlowDown` and `InsufficientStorage` when there is no room for it, `Unavailable` when its key is at home here;
+    /// whatever the store answers.
+    pub async fn take_copy(&self, copy: NewCopy) -> Result<bool> {
+        self.worker.take_copy(copy).await
+    }
+
+    /// What has become of generations that other workers have copies of. `Undecided` where this worker is not the home
+    /// of the key.
+    pub async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
+        self.worker.fates(copies).await
     }
 
     /// Catalog records of the keys that are at home here, for a listing at another worker.
@@ -270,6 +293,14 @@ impl Cache {
     pub async fn begin_passing_change(&self, path: &ObjectPath) -> Result<Option<PassingChange>> {
         let (worker, path) = (Arc::clone(&self.worker), path.clone());
         self.worker.unless_stalled(worker.begin_passing_change(path)).await
+    }
+
+    /// Checks rules as [`Cache::set_policies`] does.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for rules that can't hold.
+    pub fn check_policies(&self, rules: Vec<PolicyRule>) -> Result<PolicySet> {
+        self.worker.check_policies(rules)
     }
 
     /// All rules, and the version that [`Cache::set_policies`] expects.

@@ -76,6 +76,7 @@ pub(crate) struct Metrics {
     pub(crate) leftovers_removed: Counter,
     pub(crate) rejected_pinned_full: Counter,
     pub(crate) rejected_disk_stalled: Counter,
+    pub(crate) replicas_missing: Counter,
     pub(crate) jobs_running: Gauge,
     pub(crate) jobs_queued: Gauge,
     pub(crate) jobs_ended: Family<JobLabels, Counter>,
@@ -122,6 +123,7 @@ impl Metrics {
             leftovers_removed: Counter::default(),
             rejected_pinned_full: Counter::default(),
             rejected_disk_stalled: Counter::default(),
+            replicas_missing: Counter::default(),
             jobs_running: Gauge::default(),
             jobs_queued: Gauge::default(),
             jobs_ended: Family::default(),
@@ -224,6 +226,11 @@ impl Metrics {
             "forebay_rejected_disk_stalled",
             "Changes answered with 503 because a disk did not answer",
             self.rejected_disk_stalled.clone(),
+        );
+        r.register(
+            "forebay_replicas_missing",
+            "Writes that met fewer workers than writeReplicas asks for: refused or written through",
+            self.replicas_missing.clone(),
         );
     }
 

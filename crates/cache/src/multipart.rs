@@ -12,7 +12,10 @@ use forebay_catalog::records::{self, CompletedUpload, PartRecord, UploadRecord};
 use forebay_catalog::{Check, LocalChange, Transaction};
 use forebay_store::ValueWrite;
 use forebay_types::limits::PART_NUMBER_MAX;
-use forebay_types::{Algorithm, BucketName, ChecksumKind, Checksums, ETag, ObjectKey, ObjectPath, WriteMode};
+use forebay_types::{
+    Algorithm, BucketName, ChecksumKind, Checksums, ETag, ObjectKey, ObjectPath, PathPolicy, WriteMode,
+};
+use futures::FutureExt;
 
 use crate::locks::KeyGuard;
 use crate::metadata::Annex;
@@ -85,9 +88,13 @@ impl Worker {
         }
         self.check_disks()?;
         let open = self.open_upload(upload).await?;
-        if self.policies.resolve(&upload.path).write_mode == WriteMode::ReadOnly {
+        let policy = self.policies.resolve(&upload.path);
+        if policy.write_mode == WriteMode::ReadOnly {
             return Err(Error::read_only(&upload.path));
         }
+        let mode = self.mode_with_copies(&policy, policy.write_mode, &upload.path)?;
+        // Without copies if its object is to be written through.
+        let policy = PathPolicy { write_mode: mode, ..policy };
         let active = self.home.activity.begin(&upload.upload_id);
         let Some(reservation) = self.space.reserve(&self.store, &upload.path.bucket, body.size) else {
             return Err(self.pinned_full(&upload.path, body.size));
@@ -97,16 +104,23 @@ impl Worker {
         let (worker, upload) = (Arc::clone(self), upload.clone());
         self.unless_stalled(async move {
             let _held = (reservation, active);
-            worker.commit_part(&upload, &open, number, received).await
+            worker.commit_part(&upload, &policy, &open, number, received).await
         })
         .await
     }
 
-    async fn commit_part(&self, upload: &UploadRef, open: &Upload, number: u32, received: Received) -> Result<Written> {
+    async fn commit_part(
+        &self,
+        upload: &UploadRef,
+        policy: &PathPolicy,
+        open: &Upload,
+        number: u32,
+        received: Received,
+    ) -> Result<Written> {
         let key = records::part_key(&upload.upload_id, number);
         let _lock = self.lock_part(upload, number).await?;
         let generation = self.next_generation();
-        let record = PartRecord {
+        let mut record = PartRecord {
             generation,
             size: received.size,
             etag: ETag::from_md5(received.md5),
@@ -123,7 +137,13 @@ impl Worker {
             group: 0,
             size: received.size,
         };
-        let staged = received.writer.finish(object).await?;
+        let mut staged = received.writer.finish(object).await?;
+        // To the end of the commit.
+        let mut _undecided = None;
+        if policy.write_replicas > 1 {
+            let replicated = self.replicate(&upload.path, policy, staged, Vec::new()).boxed().await?;
+            (staged, record.holders, _undecided) = (replicated.staged, replicated.holders, replicated.undecided);
+        }
         let replaced = match self.catalog.get(&key).await? {
             Some(found) => Some(PartRecord::decode(&found.value)?.size),
             None => None,
@@ -132,7 +152,7 @@ impl Worker {
             checks: vec![self.still_open(upload, open)],
             writes: vec![ValueWrite { key, value: Some(record.encode()) }],
             local: LocalChange { publish: vec![staged], ..LocalChange::default() },
-            durability: self.policies.resolve(&upload.path).durability,
+            durability: policy.durability,
             ..Transaction::default()
         };
         self.space.add_part(&upload.upload_id, &upload.path.bucket, record.size);

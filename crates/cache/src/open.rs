@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::{Buckets, stranded};
-use crate::copies::FETCHES_MAX;
+use crate::copies::{FETCHES_MAX, KeptCopies};
 use crate::home::{Ground, Home};
 use crate::jobs::{JOBS_RUNNING_MAX, Jobs};
 use crate::metrics::Metrics;
@@ -87,7 +87,8 @@ impl Cache {
         let home = home.await?;
         let worker = Arc::new(Worker {
             buckets: Buckets::load(env.clone(), Arc::clone(&catalog), mounts).await?,
-            policies: Policies::load(&env, catalog.as_ref(), policies).await?,
+            policies: Policies::load(&env, catalog.as_ref(), policies, others.is_some()).await?,
+            kept: KeptCopies::new(env.clone()),
             memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
             space: Space::new(settings.pinned_ratio),
             jobs: Jobs::load(catalog.as_ref()).await?,
@@ -112,6 +113,7 @@ impl Cache {
             }
         }
         worker.gain_all().await?;
+        worker.catalog.take_unnamed().into_iter().for_each(|staged| worker.kept.add(staged, None));
         worker.apply_policies(&worker.policies.present().0);
         worker.store.set_retention(Arc::new(Keeper { worker: Arc::downgrade(&worker) }));
         let tasks = Arc::new(Tasks { running: Mutex::new(start_tasks(&worker)) });
@@ -126,6 +128,9 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
     let others = worker.others.iter().flat_map(|others| (0..FETCHES_MAX).map(|_| Arc::clone(others)));
     tasks.extend(others.map(|others| forebay_env::spawn(Arc::clone(worker).fetch_loop(others))));
+    if worker.others.is_some() {
+        tasks.push(forebay_env::spawn(Arc::clone(worker).copies_loop()));
+    }
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).settle_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));

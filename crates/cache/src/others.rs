@@ -8,6 +8,7 @@ use forebay_catalog::SlotSet;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use serde::{Deserialize, Serialize};
 
+use crate::copies::CopyId;
 use crate::{ByteStream, Conditions, GetObject, ObjectBody, ObjectHead, PutObject, Result, Written};
 use home_records::{HomeRecords, RecordRange};
 
@@ -19,6 +20,26 @@ pub struct HeldBytes {
     /// As the store keeps it in memory.
     pub annex: Bytes,
     pub stream: ByteStream,
+}
+
+/// A copy of a generation that its home is about to commit.
+pub struct NewCopy {
+    pub id: CopyId,
+    pub path: ObjectPath,
+    /// Copies at the same worker, whose bytes in this order are those of the new one. Empty: the bytes are given.
+    pub pieces: Vec<CopyId>,
+    pub bytes: HeldBytes,
+}
+
+/// What has become of a generation that other workers have copies of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// Nobody knows yet.
+    Undecided,
+    /// The record of its key names it.
+    Named,
+    /// No record names it, and none will.
+    Gone,
 }
 
 /// What a worker lacks of the keys that are at home there.
@@ -92,11 +113,29 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// Those of the worker; `Unavailable` when it does not answer.
     async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet>;
 
-    /// The worker that is the home of a path, as far as this one knows. `None`: nobody else.
-    fn home(&self, path: &ObjectPath) -> Option<String>;
+    /// Has a worker take a copy: see [`Cache::take_copy`](crate::Cache::take_copy).
+    ///
+    /// # Errors
+    /// Those of the worker; `Unavailable` when it does not answer, and it may have the copy then.
+    async fn take_copy(&self, worker: &str, copy: NewCopy) -> Result<bool>;
+
+    /// Asks the home of keys what has become of copies: see [`Cache::fates`](crate::Cache::fates).
+    ///
+    /// # Errors
+    /// `Unavailable` when the worker does not answer.
+    async fn fates(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<Fate>>;
+
+    /// The worker that is the home of the paths with this hash ([`path_hash`](forebay_catalog::records::path_hash)), as
+    /// far as this one knows. `None`: nobody else.
+    fn home(&self, hash: u64) -> Option<String>;
 
     /// The other workers that live.
     fn workers(&self) -> Vec<String>;
+
+    /// Those of them that stay, and may take copies.
+    fn takers(&self) -> Vec<String> {
+        self.workers()
+    }
 
     /// Why not everybody can be asked who may have bytes: a worker that does not live, and may come back with them.
     fn away(&self) -> Option<String> {

@@ -12,6 +12,7 @@ use forebay_env::Env;
 use forebay_env::sync::RwLock;
 use forebay_env::sync::atomic::{AtomicBool, Ordering};
 use forebay_store::ValueWrite;
+use forebay_types::policy::InvalidPolicy;
 use forebay_types::{Durability, ObjectPath, PathPolicy, PolicyChange, PolicyRule, PolicySet};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex as AsyncMutex;
@@ -51,7 +52,17 @@ pub struct ReplacedRules {
 }
 
 fn check(rules: Vec<PolicyRule>) -> Result<PolicySet> {
-    PolicySet::new(rules).map_err(|error| Error::new(ErrorKind::InvalidArgument, error.to_string()))
+    PolicySet::new(rules).map_err(invalid)
+}
+
+fn invalid(error: InvalidPolicy) -> Error {
+    Error::new(ErrorKind::InvalidArgument, error.to_string())
+}
+
+/// Of new rules. `has_others`: this worker is one of a cluster.
+fn check_new(rules: Vec<PolicyRule>, has_others: bool) -> Result<PolicySet> {
+    let set = check(rules)?;
+    if has_others { Ok(set) } else { set.check_alone().map(|()| set).map_err(invalid) }
 }
 
 /// Commits rules, if the catalog's version of the rules is still `expected`. If they form a new version, their entry in
@@ -123,8 +134,13 @@ impl Policies {
     /// Loads the catalog's rules. The configuration's rules replace them when there are none yet, or when the
     /// configuration differs from that of the last start. So an edit of the file takes effect, and a change at run time
     /// survives a restart. Of several workers with the same configuration, the first one stores it.
-    pub(crate) async fn load(env: &Env, catalog: &dyn Catalog, configured: Vec<PolicyRule>) -> Result<Self> {
-        let configured = check(configured)?;
+    pub(crate) async fn load(
+        env: &Env,
+        catalog: &dyn Catalog,
+        configured: Vec<PolicyRule>,
+        has_others: bool,
+    ) -> Result<Self> {
+        let configured = check_new(configured, has_others)?;
         let mut tries = 0;
         loop {
             tries += 1;

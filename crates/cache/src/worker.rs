@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::buckets::Buckets;
+use crate::copies::KeptCopies;
 use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::metadata::{Annex, decode_info};
@@ -53,6 +54,8 @@ pub(crate) struct Worker {
     /// Wakes waiting changes when some disk does not answer.
     pub(crate) disk_stalled: Notify,
     pub(crate) home: Home,
+    /// Copies of keys that are at home elsewhere.
+    pub(crate) kept: KeptCopies,
     /// Of [`Catalog::shared_changes`], those that policies and buckets know.
     pub(crate) known_changes: AtomicU64,
     pub(crate) stop: CancellationToken,

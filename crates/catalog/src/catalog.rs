@@ -72,10 +72,6 @@ pub trait Catalog: Send + Sync + 'static {
     async fn last_write(&self) -> Result<Option<Bytes>> {
         Ok(self.get(records::LAST_WRITE_KEY).await?.map(|found| found.value))
     }
-    /// Like `get`, but for a key that may be at home at another worker.
-    async fn get_of_any(&self, key: &[u8]) -> Result<Option<Versioned>> {
-        self.get(key).await
-    }
     /// Counts what other workers have changed of the records that all of them share, as far as this worker has heard:
     /// once the count is higher, readers see the changes.
     fn shared_changes(&self) -> u64 {
@@ -84,6 +80,11 @@ pub trait Catalog: Send + Sync + 'static {
     /// Takes over what other workers have changed of these records until now.
     async fn follow_shared(&self) -> Result<()> {
         Ok(())
+    }
+    /// Objects that earlier processes have prepared, of keys that are at home elsewhere, which no record named at the
+    /// start. One may be a copy of a write that its home has not committed yet. Returned once.
+    fn take_unnamed(&self) -> Vec<Staged> {
+        Vec::new()
     }
     /// The name of this worker among those that hold bytes ([`records::Holders`]); `None` when there are no others.
     fn worker(&self) -> Option<&str> {

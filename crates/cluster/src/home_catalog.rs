@@ -96,6 +96,8 @@ struct Inner {
     shared_changes: AtomicU64,
     /// Prepared for commits of which it is not known what became, and kept until the next start.
     undecided: Mutex<Vec<Staged>>,
+    /// See [`Catalog::take_unnamed`].
+    unnamed: Mutex<Vec<Staged>>,
 }
 
 impl HomeCatalog {
@@ -113,7 +115,8 @@ impl HomeCatalog {
         let lease = Duration::from_millis(cluster.lease_ms);
         let stream =
             Stream::begin(&env, Arc::clone(&engine), &worker, lives.own, lease, |life| lives.had(life)).await?;
-        let (locks, watchers, undecided) = (Arc::default(), Watchers::default(), Mutex::default());
+        let (locks, watchers) = (Arc::default(), Watchers::default());
+        let (undecided, unnamed) = (Mutex::default(), Mutex::default());
         let owned = RwLock::new(SlotSet::none(cluster.slots));
         let commits = AsyncRwLock::default();
         let silence = Silences::new(lease);
@@ -133,6 +136,7 @@ impl HomeCatalog {
             shared,
             shared_changes,
             undecided,
+            unnamed,
         };
         tried(&inner.env, || inner.forget_earlier_life(lives.own)).await?;
         inner.tell_addresses(addresses).await?;
@@ -547,16 +551,17 @@ impl Inner {
     }
 
     /// What the engine names of the prepared objects was acknowledged, or may have been. No transaction can name the
-    /// others any more.
+    /// others any more, unless their keys are at home elsewhere.
     async fn publish_prepared(&self) -> Result<()> {
         for staged in self.store.take_prepared() {
-            let found = match records::scope(staged.key()) {
-                Scope::Path(hash) if !self.owned.read().has_hash(hash) => {
-                    // Another worker is the home of the key, and the bytes may be here alone.
-                    let key = self.engine_key(staged.key());
-                    tried(&self.env, || self.engine.get(&key)).await?
-                }
-                Scope::Path(_) | Scope::Worker | Scope::Cluster => self.store.value(staged.key()),
+            let is_elsewhere =
+                matches!(records::scope(staged.key()), Scope::Path(hash) if !self.owned.read().has_hash(hash));
+            let found = if is_elsewhere {
+                // Another worker is the home of the key, and the bytes may be here alone.
+                let key = self.engine_key(staged.key());
+                tried(&self.env, || self.engine.get(&key)).await?
+            } else {
+                self.store.value(staged.key())
             };
             let wanted = match found {
                 Some(found) => records::wanted_bytes(staged.key(), &found.value)?,
@@ -564,6 +569,8 @@ impl Inner {
             };
             if wanted.is_some_and(|wanted| wanted.generation == staged.generation()) {
                 self.apply(Commit { publish: vec![staged], ..Commit::default() }).await;
+            } else if is_elsewhere {
+                self.unnamed.lock().push(staged);
             }
         }
         Ok(())
@@ -670,8 +677,8 @@ impl Catalog for HomeCatalog {
         self.inner.last_write_of_all().await
     }
 
-    async fn get_of_any(&self, key: &[u8]) -> Result<Option<Versioned>> {
-        self.inner.engine.get(&self.inner.engine_key(key)).await
+    fn take_unnamed(&self) -> Vec<Staged> {
+        std::mem::take(&mut *self.inner.unnamed.lock())
     }
 
     fn shared_changes(&self) -> u64 {

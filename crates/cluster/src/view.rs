@@ -48,7 +48,12 @@ impl Homes {
     }
 
     pub fn home_of(&self, path: &ObjectPath) -> Option<&WorkerId> {
-        self.home(self.slots.slot_of(path_hash(path)))
+        self.home_of_hash(path_hash(path))
+    }
+
+    /// Of the paths with this hash.
+    pub fn home_of_hash(&self, hash: u64) -> Option<&WorkerId> {
+        self.home(self.slots.slot_of(hash))
     }
 }
 

@@ -82,7 +82,7 @@ impl Config {
             limits: sources.section("under_store_limits")?,
             s3: sources.section("under_store_s3")?,
             cluster: sources.section("cluster")?,
-            policies: policy::rules(&sources.policies, mode)?,
+            policies: policy::rules(&sources.policies, mode, sources.has_cluster())?,
             warnings: sources.warnings.clone(),
             effective: effective::entries(&sources, mode),
             origins: sources.settings.iter().map(|(name, sourced)| (*name, sourced.origin.clone())).collect(),
@@ -132,6 +132,11 @@ fn parse_mode(text: &str) -> Result<WriteMode, Problem> {
 }
 
 impl Sources {
+    /// Whether the worker is one of a cluster.
+    fn has_cluster(&self) -> bool {
+        self.get("cluster", "engine").value.as_str().is_some_and(|engine| !engine.is_empty())
+    }
+
     fn section<'de, T: Deserialize<'de>>(&self, section: &str) -> Result<T, Problem> {
         let values = self.settings.iter().filter(|((of, _), _)| *of == section);
         let values = values.map(|((_, key), sourced)| ((*key).to_owned(), sourced.value.clone()));

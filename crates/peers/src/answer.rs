@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    ByteStream, Cache, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, Needs, ObjectBody, ObjectHead,
-    PutObject, RecordRange, Result, SlotSet, Status, Written,
+    ByteStream, Cache, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs, NewCopy,
+    ObjectBody, ObjectHead, PutObject, RecordRange, Result, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use serde::Serialize;
 
 use crate::message::{PeerBody, value};
-use crate::question::{self, Held, Question, Refusal};
+use crate::question::{self, Held, Question, Refusal, copy_id};
 
 /// Between two pieces of a question's body: the other worker may wait for a slow client, or a slow under store.
 const BODY_PIECE_MAX: Duration = Duration::from_secs(120);
@@ -40,6 +40,10 @@ pub trait Answers: Send + Sync + 'static {
     async fn tags(&self, path: &ObjectPath) -> Result<Tags>;
     /// See [`Cache::deletion_step`].
     async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet>;
+    /// See [`Cache::take_copy`].
+    async fn take_copy(&self, copy: NewCopy) -> Result<bool>;
+    /// See [`Cache::fates`].
+    async fn fates(&self, copies: &[CopyId]) -> Vec<Fate>;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
     /// See [`Cache::needs`].
@@ -78,6 +82,14 @@ impl Answers for Cache {
 
     async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
         Cache::deletion_step(self, bucket, step).await
+    }
+
+    async fn take_copy(&self, copy: NewCopy) -> Result<bool> {
+        Cache::take_copy(self, copy).await
+    }
+
+    async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
+        Cache::fates(self, copies).await
     }
 
     fn status(&self) -> Status {
@@ -120,6 +132,11 @@ pub(crate) async fn answer(
         Question::Deletion { bucket, step } => say(answers.deletion_step(&bucket, step).await, None),
         Question::Status => say(Ok(answers.status()), None),
         Question::Needs => say(answers.needs(), None),
+        Question::TakeCopy(copy) => say(answers.take_copy(copy.with(body)).await, None),
+        Question::Fates(copies) => {
+            let copies: Vec<_> = copies.into_iter().map(copy_id).collect();
+            say(Ok(answers.fates(&copies).await), None)
+        }
     };
     answer.ok()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Conditions, DeletionStep, GetObject, HeldBytes, HomeRecords, Needs, ObjectBody, ObjectHead,
-    OtherWorkers, PutObject, RecordRange, Result, SlotSet, Status, Written,
+    ByteStream, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs, NewCopy, ObjectBody,
+    ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Status, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -15,13 +15,16 @@ use serde::de::DeserializeOwned;
 
 use crate::client::Peers;
 use crate::message::{ASK, KIND, value};
-use crate::question::{self, Held, Put, Question, Refusal, unavailable};
+use crate::question::{self, Copy, Held, Put, Question, Refusal, of_copy, unavailable};
 
 /// For an answer from memory and from local disks, and between two pieces of its body.
 const LOCAL_MAX: Duration = Duration::from_secs(10);
 
 /// For an answer that may need the under store, or a body of the question; and between two pieces of its body.
 const REMOTE_MAX: Duration = Duration::from_secs(120);
+
+/// Bytes of a copy that a worker takes in a second at least.
+const COPIED_PER_SECOND: u64 = 8 << 20;
 
 impl Peers {
     /// The answer of a worker, and the bytes behind it.
@@ -32,7 +35,10 @@ impl Peers {
         body: Option<(ByteStream, u64)>,
     ) -> Result<(A, ByteStream)> {
         let longest = match &question {
-            Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
+            Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs | Question::Fates(_) => {
+                LOCAL_MAX
+            }
+            Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_) | Question::Head(_) | Question::Tags(_) | Question::Deletion { .. } => REMOTE_MAX,
         };
@@ -118,12 +124,25 @@ impl OtherWorkers for Peers {
         Ok(self.ask(worker, Question::Deletion { bucket: bucket.clone(), step }, None).await?.0)
     }
 
-    fn home(&self, path: &ObjectPath) -> Option<String> {
-        self.members.home(path)
+    async fn take_copy(&self, worker: &str, copy: NewCopy) -> Result<bool> {
+        let (copy, bytes) = Copy::of(copy);
+        Ok(self.ask(worker, Question::TakeCopy(Box::new(copy)), bytes).await?.0)
+    }
+
+    async fn fates(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<Fate>> {
+        Ok(self.ask(worker, Question::Fates(copies.iter().map(of_copy).collect()), None).await?.0)
+    }
+
+    fn home(&self, hash: u64) -> Option<String> {
+        self.members.home(hash)
     }
 
     fn workers(&self) -> Vec<String> {
         self.members.others()
+    }
+
+    fn takers(&self) -> Vec<String> {
+        self.members.takers()
     }
 
     fn away(&self) -> Option<String> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_env::{Clock, Env};
-use forebay_types::ObjectPath;
 use http::uri::PathAndQuery;
 use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -27,10 +26,12 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 pub trait Members: Send + Sync + 'static {
     /// Where a worker listens for others, as `host:port`. `None`: there is no such worker.
     fn address(&self, worker: &str) -> Option<String>;
-    /// The worker that is the home of a path, as far as is known without asking. `None`: nobody else.
-    fn home(&self, path: &ObjectPath) -> Option<String>;
+    /// The worker that is the home of the paths with this hash, as far as is known without asking. `None`: nobody else.
+    fn home(&self, hash: u64) -> Option<String>;
     /// The workers that live, without this one.
     fn others(&self) -> Vec<String>;
+    /// Those of them that stay: they are not draining.
+    fn takers(&self) -> Vec<String>;
     /// Whether the worker was removed: it will never come back.
     fn is_removed(&self, worker: &str) -> bool;
     /// Why not everybody can be asked who may have bytes: a worker that does not live and was not removed.

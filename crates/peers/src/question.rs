@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_cache::{
-    Attributes, ByteStream, Conditions, DeletionStep, Error, ErrorKind, GetObject, HeldBytes, Incoming as Upload,
-    PutObject, RecordRange, Result,
+    Attributes, ByteStream, Conditions, CopyId, DeletionStep, Error, ErrorKind, GetObject, HeldBytes,
+    Incoming as Upload, NewCopy, PutObject, RecordRange, Result,
 };
 use forebay_env::Clock;
 use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath};
@@ -58,6 +58,19 @@ pub(crate) enum Question {
     },
     /// Answer: [`forebay_cache::Needs`].
     Needs,
+    /// The bytes follow, unless there are pieces. Answer: whether the copy is taken.
+    TakeCopy(Box<Copy>),
+    /// Answer: a [`forebay_cache::Fate`] for each.
+    Fates(Vec<(Vec<u8>, Generation)>),
+}
+
+/// A copy without its bytes: see [`NewCopy`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Copy {
+    id: (Vec<u8>, Generation),
+    path: ObjectPath,
+    pieces: Vec<(Vec<u8>, Generation)>,
+    bytes: Held,
 }
 
 /// Bytes that a worker has: see [`HeldBytes`].
@@ -99,6 +112,36 @@ impl Held {
     pub(crate) fn with(self, stream: ByteStream) -> HeldBytes {
         HeldBytes { size: self.size, metadata: self.metadata.into(), annex: self.annex.into(), stream }
     }
+}
+
+impl Copy {
+    /// And the bytes that follow.
+    pub(crate) fn of(copy: NewCopy) -> (Self, Option<(ByteStream, u64)>) {
+        let NewCopy { id, path, pieces, bytes } = copy;
+        let follow = pieces.is_empty();
+        let (bytes, stream, size) = Held::of(bytes);
+        let copy = Self { id: of_copy(&id), path, pieces: pieces.iter().map(of_copy).collect(), bytes };
+        (copy, follow.then_some((stream, size)))
+    }
+
+    pub(crate) fn with(self, stream: ByteStream) -> NewCopy {
+        let Self { id, path, pieces, bytes } = self;
+        let pieces = pieces.into_iter().map(copy_id).collect();
+        NewCopy { id: copy_id(id), path, pieces, bytes: bytes.with(stream) }
+    }
+
+    /// Of the bytes that follow.
+    pub(crate) fn size(&self) -> u64 {
+        if self.pieces.is_empty() { self.bytes.size } else { 0 }
+    }
+}
+
+pub(crate) fn of_copy(id: &CopyId) -> (Vec<u8>, Generation) {
+    (id.key.to_vec(), id.generation)
+}
+
+pub(crate) fn copy_id((key, generation): (Vec<u8>, Generation)) -> CopyId {
+    CopyId { key: key.into(), generation }
 }
 
 impl Put {

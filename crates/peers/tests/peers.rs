@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, Conditions, DeletionStep, Error as CacheError, ErrorKind, GetObject, HeldBytes, HomeRecords,
-    Incoming as Upload, Needs, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, SlotCount, SlotSet,
-    Status, TagCondition, Written,
+    Attributes, Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes,
+    HomeRecords, Incoming as Upload, Needs, NewCopy, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange,
+    SlotCount, SlotSet, Status, TagCondition, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
@@ -41,6 +41,8 @@ struct Worker {
     seen: Mutex<Vec<Seen>>,
     /// Writes and deletes, as text.
     done: Mutex<Vec<String>>,
+    /// Copies that it has taken, and their bytes.
+    copies: Mutex<Vec<(CopyId, ObjectPath, Vec<u8>)>>,
 }
 
 #[derive(Clone)]
@@ -104,6 +106,21 @@ impl Answers for Worker {
         Err(CacheError::new(ErrorKind::BucketNotEmpty, format!("{step:?} of {bucket}")))
     }
 
+    async fn take_copy(&self, copy: NewCopy) -> forebay_cache::Result<bool> {
+        if !copy.pieces.is_empty() {
+            return Ok(false);
+        }
+        let bytes: Vec<Bytes> = copy.bytes.stream.try_collect().await?;
+        self.copies.lock().expect("no panic").push((copy.id, copy.path, bytes.concat()));
+        Ok(true)
+    }
+
+    async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
+        let known = self.copies.lock().expect("no panic");
+        let fate = |id| if known.iter().any(|(known, ..)| known == id) { Fate::Named } else { Fate::Gone };
+        copies.iter().map(fate).collect()
+    }
+
     fn status(&self) -> Status {
         Status { dirty_objects: 7, ..Status::default() }
     }
@@ -153,12 +170,16 @@ impl Members for Book {
         self.0.iter().find(|(name, _)| *name == worker).map(|(_, address)| address.to_string())
     }
 
-    fn home(&self, _path: &ObjectPath) -> Option<String> {
+    fn home(&self, _hash: u64) -> Option<String> {
         Some("b".to_owned())
     }
 
     fn others(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    fn takers(&self) -> Vec<String> {
+        self.others()
     }
 
     fn is_removed(&self, worker: &str) -> bool {
@@ -324,6 +345,36 @@ async fn a_worker_tells_how_it_stands() {
     let refused = peers.deletion_step("b", &bucket, DeletionStep::Quiesce(5)).await.expect_err("it has objects");
     assert_eq!((refused.kind, &refused.context[..]), (ErrorKind::BucketNotEmpty, "Quiesce(5) of photos"));
     assert_eq!(peers.status("c").await.expect_err("another worker answers there").kind, ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn a_worker_takes_copies_and_is_asked_for_them() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    let id = |key: &'static [u8]| CopyId { key: Bytes::from_static(key), generation: Generation(7) };
+    let copy = |pieces, text: &'static [u8], size| NewCopy {
+        id: id(b"o/a/key"),
+        path: path(),
+        pieces,
+        bytes: HeldBytes {
+            size,
+            metadata: Bytes::from_static(b"metadata"),
+            annex: Bytes::from_static(b"annex"),
+            stream: futures::stream::once(async move { Ok(Bytes::from_static(text)) }).boxed(),
+        },
+    };
+    // Bytes that the worker has are not sent.
+    assert!(!peers.take_copy("b", copy(vec![id(b"p/1")], b"", 9)).await.expect("an answer"));
+    let error = peers.take_copy("b", copy(Vec::new(), b"some", 9)).await.expect_err("it is cut off");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(peers.take_copy("b", copy(Vec::new(), b"some text", 9)).await.expect("an answer"));
+    let taken = server.answers.copies.lock().expect("no panic").clone();
+    assert_eq!(taken, [(id(b"o/a/key"), path(), b"some text".to_vec())]);
+    let fates = peers.fates("b", &[id(b"o/other"), id(b"o/a/key")]).await.expect("an answer");
+    assert_eq!(fates, [Fate::Gone, Fate::Named]);
+    let error =
+        peers.take_copy("c", copy(Vec::new(), b"some text", 9)).await.expect_err("another worker answers there");
+    assert_eq!(error.kind, ErrorKind::Unavailable);
 }
 
 #[tokio::test]

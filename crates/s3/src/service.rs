@@ -13,6 +13,7 @@ use forebay_env::rest::{self, Rest};
 use forebay_env::{Env, Requester};
 use forebay_logs::Logs;
 use futures::StreamExt;
+use futures::future::Either;
 use http::header::{CONNECTION, CONTENT_TYPE, DATE, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
@@ -140,17 +141,39 @@ impl S3Service {
     }
 
     /// Answers one request, or has another worker answer it if that is allowed. The error ends the connection.
-    pub(crate) async fn answer(
+    pub(crate) fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+        place: &Arc<Place>,
+        may_pass_on: bool,
+    ) -> impl Future<Output = io::Result<http::Response<SentBody>>> {
+        // No other await around a request that is answered here: it would move the state of all of them about.
+        match self.inner.homes.is_some() {
+            false => Either::Left(self.answer_here(request, connection, place)),
+            true => Either::Right(Box::pin(self.answer_in_cluster(request, connection, place, may_pass_on))),
+        }
+    }
+
+    async fn answer_in_cluster(
         &self,
         request: Request<Incoming>,
         connection: &Arc<Connection>,
         place: &Arc<Place>,
         may_pass_on: bool,
     ) -> io::Result<http::Response<SentBody>> {
-        if let Some(home) = self.other_home(&request, may_pass_on).await {
-            // In a box, so that all other requests do not move its state about.
-            return Ok(Box::pin(self.pass_on(request, home, connection, place)).await);
+        match self.other_home(&request, may_pass_on).await {
+            Some(home) => Ok(self.pass_on(request, home, connection, place).await),
+            None => self.answer_here(request, connection, place).await,
         }
+    }
+
+    async fn answer_here(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<Connection>,
+        place: &Arc<Place>,
+    ) -> io::Result<http::Response<SentBody>> {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
         let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), connection.scheme));

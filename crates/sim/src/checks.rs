@@ -384,6 +384,10 @@ pub(crate) fn check_space(machine: &Machine, store: &Store) {
 
 /// A write is not refused for want of room while there is data that may leave.
 async fn check_takes_writes(machine: &Machine, cache: &Cache) {
+    // Where writes need a second machine, that one has left.
+    if machine.config.write_replicas > 1 {
+        return;
+    }
     let bytes = Body { seed: 1 << 29, size: 300 }.bytes();
     for prefix in PREFIXES {
         let path = path(&format!("{BUCKET}/{prefix}last"));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Cache, Conditions, DeletionStep, Error, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody,
-    ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Written,
+    ByteStream, Cache, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
+    NewCopy, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Written,
 };
 use forebay_env::{Clock, Process};
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -26,6 +26,9 @@ const MACHINES: usize = 2;
 
 /// One request in so many gets no answer, and one answer in so many is cut off.
 const LOSS_RUNS: u64 = 10;
+
+/// Of those that are about copies of writes: after one, a worker takes no copies for a while.
+const COPY_LOSS_RUNS: u64 = 40;
 
 /// A worker that runs, as the others see it.
 #[derive(Clone)]
@@ -66,12 +69,13 @@ impl SimCopies {
         }
     }
 
-    fn is_lossy(&self) -> bool {
-        !self.world.is_calm() && self.world.once_in(LOSS_RUNS)
+    /// Once in so many runs.
+    fn is_lost(&self, runs: u64) -> bool {
+        !self.world.is_calm() && self.world.once_in(runs)
     }
 
-    /// A body that comes slowly, and perhaps not to its end.
-    fn sent(&self, stream: ByteStream, size: u64, peer: &Peer) -> ByteStream {
+    /// A body that comes slowly. Of so many, one does not come to its end.
+    fn sent(&self, loss_runs: u64, stream: ByteStream, size: u64, peer: &Peer) -> ByteStream {
         let (world, ended) = (Arc::clone(&self.world), peer.ended.clone());
         let read = futures::stream::unfold((stream, peer.process.clone()), |(mut stream, process)| async move {
             let data = process.run(stream.next()).await?;
@@ -84,7 +88,7 @@ impl SimCopies {
                 data
             }
         };
-        let pieces = if self.is_lossy() { self.world.below(2) as usize } else { usize::MAX };
+        let pieces = if self.is_lost(loss_runs) { self.world.below(2) as usize } else { usize::MAX };
         let stream = read.then(slow).take(pieces).take_until(ended.cancelled_owned());
         // HTTP tells a body that is cut from a whole one.
         let whole = futures::stream::try_unfold((stream.boxed(), size), |(mut stream, left)| async move {
@@ -107,9 +111,19 @@ impl SimCopies {
         worker: &str,
         question: impl FnOnce(Cache) -> F,
     ) -> Result<(Peer, T)> {
+        self.ask_over(LOSS_RUNS, worker, question).await
+    }
+
+    /// Of so many requests, one is lost.
+    async fn ask_over<T, F: Future<Output = Result<T>>>(
+        &self,
+        loss_runs: u64,
+        worker: &str,
+        question: impl FnOnce(Cache) -> F,
+    ) -> Result<(Peer, T)> {
         self.world.clock.sleep(Duration::from_micros(200 + self.world.below(2_000))).await;
         let Some(peer) = self.peer(worker) else { return Err(unavailable("there is no such worker")) };
-        if self.is_lossy() {
+        if self.is_lost(loss_runs) {
             self.world.clock.sleep(TIMEOUT).await;
             return Err(unavailable("the simulated network has lost it"));
         }
@@ -149,7 +163,7 @@ impl OtherWorkers for SimCopies {
         let bytes = answer.as_ref().map(|held| held.size);
         self.world.note(format_args!("worker {worker} has {generation} of {}: {bytes:?}", key.escape_ascii()));
         Ok(answer.map(|HeldBytes { size, metadata, annex, stream }| {
-            let stream = self.sent(stream, size, &peer);
+            let stream = self.sent(LOSS_RUNS, stream, size, &peer);
             HeldBytes { size, metadata, annex, stream }
         }))
     }
@@ -172,7 +186,7 @@ impl OtherWorkers for SimCopies {
     async fn get(&self, worker: &str, request: GetObject) -> Result<ObjectBody> {
         let (peer, ObjectBody { head, stream }) =
             self.ask(worker, |cache| async move { cache.get(request).await }).await?;
-        let stream = self.sent(stream, head.range.len(), &peer);
+        let stream = self.sent(LOSS_RUNS, stream, head.range.len(), &peer);
         Ok(ObjectBody { head, stream })
     }
 
@@ -191,10 +205,35 @@ impl OtherWorkers for SimCopies {
         Ok(slots)
     }
 
-    fn home(&self, path: &ObjectPath) -> Option<String> {
+    async fn take_copy(&self, worker: &str, copy: NewCopy) -> Result<bool> {
+        let own = self.peers.lock().get(&self.machine).map(|(_, peer)| peer.clone());
+        let Some(own) = own else { return Err(unavailable("this worker has ended")) };
+        let NewCopy { id, path, pieces, bytes: HeldBytes { size, metadata, annex, stream } } = copy;
+        let name = format!("{} of {}", id.generation, id.key.escape_ascii());
+        let size_sent = if pieces.is_empty() { size } else { 0 };
+        let stream = self.sent(COPY_LOSS_RUNS, stream, size_sent, &own);
+        let copy = NewCopy { id, path, pieces, bytes: HeldBytes { size, metadata, annex, stream } };
+        let taken = self.ask_over(COPY_LOSS_RUNS, worker, |cache| async move { cache.take_copy(copy).await }).await;
+        let taken = taken.map(|(_, taken)| taken);
+        self.world.note(format_args!("worker {worker} takes {name}: {:?}", taken.as_ref().map_err(|error| error.kind)));
+        if self.is_lost(COPY_LOSS_RUNS) {
+            self.world.clock.sleep(TIMEOUT).await;
+            return Err(unavailable("the simulated network has lost the answer"));
+        }
+        taken
+    }
+
+    async fn fates(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<Fate>> {
+        let (_, fates) = self.ask(worker, |cache| async move { Ok(cache.fates(copies).await) }).await?;
+        // It may have been stopped with the answer in its hands.
+        self.world.clock.sleep(Duration::from_micros(self.world.below(5_000))).await;
+        Ok(fates)
+    }
+
+    fn home(&self, hash: u64) -> Option<String> {
         let peers = self.peers.lock();
         let mut others = peers.iter().filter(|(machine, _)| **machine != self.machine);
-        let home = others.find(|(_, (_, peer))| peer.cache.is_at_home(path));
+        let home = others.find(|(_, (_, peer))| peer.cache.is_home_of(hash));
         home.map(|(_, (name, _))| name.clone())
     }
 

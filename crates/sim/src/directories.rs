@@ -39,6 +39,7 @@ impl Machine {
                 Change::Return => self.bring_back().await,
                 Change::OlderCopy { disk } => self.put_back_older_copy(&self.disk(*disk)).await,
                 Change::Remove { disk, file } => self.remove(&self.disk(*disk), *file).await,
+                Change::Replace => self.replace(),
                 Change::Resize(sizes) => *self.sizes.lock() = sizes.clone(),
                 Change::SpoilSector { disk, file, sector } => {
                     self.spoil_sector(&self.disk(*disk), *file, *sector).await
@@ -56,6 +57,18 @@ impl Machine {
     fn new_disk(&self) -> SimDisk {
         let number = self.disks_made.fetch_add(1, Ordering::Relaxed);
         SimDisk::new(Arc::clone(&self.world), number, self.config.file_system)
+    }
+
+    fn replace(&self) {
+        self.world.note(format_args!("all disks of machine {} are lost", self.number));
+        self.world.replaced.store(true, Ordering::Relaxed);
+        let disks: Vec<_> = self.disks.lock().iter().map(|_| self.new_disk()).collect();
+        *self.disks.lock() = disks;
+        self.forget.lock().clear();
+        self.forgotten.lock().clear();
+        self.older_copy.lock().take();
+        self.counter.store(0, Ordering::Relaxed);
+        self.has_closed.store(false, Ordering::Relaxed);
     }
 
     /// Whether the last start came to its end: then each directory knows of all others.

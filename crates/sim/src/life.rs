@@ -127,6 +127,8 @@ impl Machine {
             return std::future::pending().await;
         }
         let (pause_max, lasts_max) = match self.config.is_shared {
+            // Both machines must live for a write to have two copies.
+            true if self.config.write_replicas > 1 => (60_000, self.config.lease_ms + self.config.settle_s * 1000),
             true => (15_000, 2 * (self.config.lease_ms + self.config.settle_s * 1000)),
             false => (60_000, 2 * self.config.lease_ms),
         };

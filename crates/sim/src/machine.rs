@@ -220,6 +220,8 @@ impl Machine {
             metadata_ttl: Some(Period::from_secs(config.ttl_s)),
             cache_reads: Some(config.cache_reads),
             pinned_full: Some(config.pinned_full),
+            write_replicas: (config.write_replicas > 1).then_some(config.write_replicas),
+            when_replicas_missing: (config.write_replicas > 1).then_some(config.when_replicas_missing),
             durability: Some(durability),
             ..PolicyRule::for_path("/")
         };

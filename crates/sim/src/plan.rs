@@ -7,7 +7,7 @@ use std::fmt;
 use forebay_cache::JobKind;
 use forebay_env::Random;
 use forebay_env::random::SeededRandom;
-use forebay_types::{BucketName, EvictionOrder, PinnedFull, WriteMode};
+use forebay_types::{BucketName, EvictionOrder, PinnedFull, ReplicasMissing, WriteMode};
 
 use crate::content::{Body, TagsId};
 use crate::under_store::Weather;
@@ -102,6 +102,9 @@ pub struct Config {
     pub lease_ms: u64,
     /// Whether two machines share the keys.
     pub is_shared: bool,
+    /// `writeReplicas`.
+    pub write_replicas: u32,
+    pub when_replicas_missing: ReplicasMissing,
 }
 
 /// Where the catalog stands.
@@ -266,6 +269,8 @@ pub enum Change {
     Remove { disk: usize, file: usize },
     /// The settings give the store other sizes.
     Resize(Sizes),
+    /// A machine with empty disks stands for one whose disks are all lost. Each write is on two machines.
+    Replace,
 }
 
 /// How a process ends.
@@ -374,6 +379,14 @@ impl Plan {
             (0..1 + dice.below(3)).map(life).collect()
         };
         config.is_shared = is_shared(seed) && lives.len() <= SHARED_LIVES_MAX;
+        if config.is_shared && is_replicated(seed) {
+            config.write_replicas = 2;
+            [config.modes[0], config.modes[1], config.modes[2]] =
+                [WriteMode::WriteBack, WriteMode::WriteBack, WriteMode::Transient];
+            let through = (seed / 24).is_multiple_of(2);
+            config.when_replicas_missing =
+                if through { ReplicasMissing::WriteThrough } else { ReplicasMissing::Reject };
+        }
         let lives = match config.is_shared {
             true => shared_lives(&Dice(SeededRandom::new(!seed)), &config, &keys),
             false => lives,
@@ -444,6 +457,8 @@ fn config(dice: &Dice, seed: u64) -> Config {
         engine: EngineKind::of(seed),
         lease_ms: if seed.is_multiple_of(5) { 10_000 } else { 2_000 },
         is_shared: false,
+        write_replicas: 1,
+        when_replicas_missing: ReplicasMissing::Reject,
     }
 }
 
@@ -490,19 +505,53 @@ fn is_shared(seed: u64) -> bool {
 
 /// Lives of two machines, some of which are beside each other.
 fn shared_lives(dice: &Dice, config: &Config, keys: &[String]) -> Vec<Life> {
-    let lives = |machine| (0..1 + dice.below(4)).map(move |_| Life { machine, ..shared_life(dice, config, keys) });
-    lives(0).chain(lives(1)).collect()
+    let least = if config.write_replicas > 1 { 2 } else { 1 };
+    let lives = |machine| (0..least + dice.below(4)).map(move |_| Life { machine, ..shared_life(dice, config, keys) });
+    let lives: Vec<_> = lives(0).chain(lives(1)).collect();
+    if config.write_replicas > 1 { with_a_lost_machine(dice, lives) } else { lives }
+}
+
+/// Whether each write is on both machines. No draw of its own: seeds on record mean what they did.
+fn is_replicated(seed: u64) -> bool {
+    (seed / 12).is_multiple_of(2)
+}
+
+/// All disks of one machine are lost between two of its lives, and no disk of the other.
+fn with_a_lost_machine(dice: &Dice, mut lives: Vec<Life>) -> Vec<Life> {
+    for life in &mut lives {
+        life.changes.retain(|change| !loses_bytes(change));
+    }
+    let later = (1..lives.len()).filter(|life| lives[*life].machine == lives[*life - 1].machine);
+    let later: Vec<_> = later.collect();
+    if !later.is_empty() {
+        lives[dice.one_of(&later)].changes.push(Change::Replace);
+    }
+    lives
+}
+
+fn loses_bytes(change: &Change) -> bool {
+    match change {
+        Change::Lose { .. } | Change::SpoilSector { .. } | Change::Remove { .. } | Change::Replace => true,
+        Change::Rotate { .. }
+        | Change::Add
+        | Change::Miss { .. }
+        | Change::Return
+        | Change::OlderCopy { .. }
+        | Change::Resize(_) => false,
+    }
 }
 
 /// Long enough for slots to move a few times. Many requests are for keys that are at home at the other machine.
 fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     let Life { machine, changes, faults, end, .. } = life(dice, config, keys, true, false);
     let hurry = dice.one_of(&[300, 1500]);
+    let is_replicated = config.write_replicas > 1;
     let client = |_| {
         let step = |_| {
-            let op = op(dice, config, keys);
+            let op = if is_replicated && !dice.once_in(3) { write(dice, config, keys) } else { op(dice, config, keys) };
             // Now and then both machines change what they share.
-            let mode = dice.one_of(&[WriteMode::WriteBack, WriteMode::WriteThrough, WriteMode::NoCache]);
+            let other = if is_replicated { WriteMode::Transient } else { WriteMode::WriteThrough };
+            let mode = dice.one_of(&[WriteMode::WriteBack, other, WriteMode::NoCache]);
             let policy = Op::Policy { prefix: dice.below(4) as usize, mode };
             let op = if dice.once_in(20) { policy } else { op };
             // And both create, fill and delete a bucket.
@@ -529,7 +578,7 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
         (0..20 + dice.below(30)).map(step).collect()
     };
     let clients = (0..2 + dice.below(2)).map(client).collect();
-    let after_ms = dice.below(hurry * 30);
+    let after_ms = if is_replicated { hurry * (10 + dice.below(30)) } else { dice.below(hurry * 30) };
     let end = match end {
         End::PowerCut { .. } => End::PowerCut { after_ms },
         End::Kill { .. } => End::Kill { after_ms },
@@ -538,6 +587,16 @@ fn shared_life(dice: &Dice, config: &Config, keys: &[String]) -> Life {
     // Every machine of a cluster can hold the largest object.
     let changes = changes.into_iter().filter(|change| !matches!(change, Change::Resize(_))).collect();
     Life { machine, changes, clients, faults, end }
+}
+
+/// One of the operations that leave bytes here.
+fn write(dice: &Dice, config: &Config, keys: &[String]) -> Op {
+    loop {
+        let op = op(dice, config, keys);
+        if matches!(op, Op::Put { .. } | Op::Multipart { .. } | Op::SetTags { .. } | Op::Copy { .. }) {
+            return op;
+        }
+    }
 }
 
 /// A store that is soon full: it is small, or its file system is, whatever the settings say.

@@ -54,6 +54,8 @@ pub(crate) struct World {
     pub(crate) unreadable: AtomicBool,
     /// Whether a directory is gone for good: what only it held is missing.
     pub(crate) lost: AtomicBool,
+    /// Whether all disks of a machine were lost. What is only acknowledged with copies at others is not.
+    pub(crate) replaced: AtomicBool,
     /// A store was so full that reclaim gave segments back.
     pub(crate) reclaimed: AtomicBool,
     /// Whether that was after an end that was not clean: older versions may be back, and what was deleted.
@@ -89,6 +91,7 @@ impl World {
             flipped: AtomicBool::new(false),
             unreadable: AtomicBool::new(false),
             lost: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
             reclaimed: AtomicBool::new(false),
             reverted: AtomicBool::new(false),
             spoiled: AtomicBool::new(false),

@@ -15,7 +15,8 @@ pub use etag::ETag;
 pub use names::{BucketName, Generation, InvalidName, ObjectKey, ObjectPath};
 pub use object::{ObjectInfo, PartInfo, StorageState, SystemHeaders, Tags, UserMetadata, header_bytes, sent_bytes};
 pub use policy::{
-    Durability, EvictionOrder, ExplainedSetting, PathPolicy, PinnedFull, PolicyChange, PolicyRule, PolicySet, WriteMode,
+    Durability, EvictionOrder, ExplainedSetting, PathPolicy, PinnedFull, PolicyChange, PolicyRule, PolicySet,
+    ReplicasMissing, WriteMode,
 };
 pub use range::ByteRange;
 pub use units::{ByteSize, Period};

@@ -52,6 +52,20 @@ pub enum PinnedFull {
     WriteThrough,
 }
 
+/// What a write meets when fewer workers can take a copy than `writeReplicas` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicasMissing {
+    /// 503 SlowDown, which SDKs retry.
+    #[default]
+    Reject,
+    /// The write is done as WRITE_THROUGH.
+    WriteThrough,
+}
+
+/// The largest `writeReplicas`.
+pub const WRITE_REPLICAS_MAX: u32 = 8;
+
 /// When a write counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -76,8 +90,11 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub write_back_max_size: Option<ByteSize>,
+    /// The workers that have a write on stable storage before it is acknowledged, and until the under store has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_replicas: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_replicas_missing: Option<ReplicasMissing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionOrder>,
     /// Most bytes of the cache that objects under this path may take.
@@ -112,6 +129,7 @@ impl PolicyRule {
             write_mode: None,
             write_back_max_size: None,
             write_replicas: None,
+            when_replicas_missing: None,
             eviction: None,
             cache_quota: None,
             memory_quota: None,
@@ -134,6 +152,7 @@ pub struct PathPolicy {
     /// As in [`PolicyRule`]; `None`: no limit.
     pub write_back_max_size: Option<ByteSize>,
     pub write_replicas: u32,
+    pub when_replicas_missing: ReplicasMissing,
     pub eviction: EvictionOrder,
     /// Quota and the rule path that sets it: all objects under that path share it.
     pub cache_quota: Option<(String, ByteSize)>,
@@ -159,6 +178,7 @@ impl Default for PathPolicy {
             write_mode: WriteMode::default(),
             write_back_max_size: None,
             write_replicas: 1,
+            when_replicas_missing: ReplicasMissing::default(),
             eviction: EvictionOrder::default(),
             cache_quota: None,
             memory_quota: None,
@@ -220,29 +240,57 @@ impl PolicySet {
         &self.rules
     }
 
+    /// # Errors
+    /// The first rule that a worker can't follow that is in no cluster.
+    pub fn check_alone(&self) -> Result<(), InvalidPolicy> {
+        match self.rules.iter().find_map(|rule| Some((rule, rule.write_replicas.filter(|count| *count > 1)?))) {
+            None => Ok(()),
+            Some((rule, n)) => {
+                Err(invalid(rule, &format!("writeReplicas = {n} needs {n} workers, and this is a single worker")))
+            }
+        }
+    }
+
     /// The effective settings of an object: each setting comes from the longest rule that gives it.
     pub fn resolve(&self, path: &ObjectPath) -> PathPolicy {
-        let bucket = path.bucket.as_str();
-        let key = path.key.as_str();
-        let matching = || self.rules.iter().filter(|rule| rule_matches(&rule.path, bucket, key));
-        let longest = self.rules.iter().position(|rule| rule_matches(&rule.path, bucket, key));
+        let (bucket, key) = (path.bucket.as_str(), path.key.as_str());
+        let (mut longest, mut found) = (None, PolicyRule::for_path(""));
+        let (mut cache_quota, mut memory_quota) = (None, None);
+        // One pass: every request resolves a policy, and there may be many rules.
+        for (rule, shared) in self.rules.iter().zip(&self.paths) {
+            if !rule_matches(&rule.path, bucket, key) {
+                continue;
+            }
+            longest = longest.or(Some(shared));
+            found.write_mode = found.write_mode.or(rule.write_mode);
+            found.write_back_max_size = found.write_back_max_size.or(rule.write_back_max_size);
+            found.write_replicas = found.write_replicas.or(rule.write_replicas);
+            found.when_replicas_missing = found.when_replicas_missing.or(rule.when_replicas_missing);
+            found.eviction = found.eviction.or(rule.eviction);
+            found.metadata_ttl = found.metadata_ttl.or(rule.metadata_ttl);
+            found.cache_reads = found.cache_reads.or(rule.cache_reads);
+            found.read_cache_max_size = found.read_cache_max_size.or(rule.read_cache_max_size);
+            found.pinned_full = found.pinned_full.or(rule.pinned_full);
+            found.durability = found.durability.or(rule.durability);
+            let quota = |size: Option<ByteSize>| size.map(|size| (rule.path.clone(), size));
+            cache_quota = cache_quota.or_else(|| quota(rule.cache_quota));
+            memory_quota = memory_quota.or_else(|| quota(rule.memory_quota));
+        }
         let base = PathPolicy::default();
-        let quota = |get: fn(&PolicyRule) -> Option<ByteSize>| {
-            matching().find_map(|rule| get(rule).map(|size| (rule.path.clone(), size)))
-        };
         PathPolicy {
-            rule: longest.map_or(base.rule, |index| Arc::clone(&self.paths[index])),
-            write_mode: matching().find_map(|r| r.write_mode).unwrap_or(base.write_mode),
-            write_back_max_size: matching().find_map(|r| r.write_back_max_size),
-            write_replicas: matching().find_map(|r| r.write_replicas).unwrap_or(base.write_replicas),
-            eviction: matching().find_map(|r| r.eviction).unwrap_or(base.eviction),
-            cache_quota: quota(|r| r.cache_quota),
-            memory_quota: quota(|r| r.memory_quota),
-            metadata_ttl: matching().find_map(|r| r.metadata_ttl).unwrap_or(base.metadata_ttl),
-            cache_reads: matching().find_map(|r| r.cache_reads).unwrap_or(base.cache_reads),
-            read_cache_max_size: matching().find_map(|r| r.read_cache_max_size),
-            pinned_full: matching().find_map(|r| r.pinned_full).unwrap_or(base.pinned_full),
-            durability: matching().find_map(|r| r.durability).unwrap_or(base.durability),
+            rule: longest.map_or(base.rule, Arc::clone),
+            write_mode: found.write_mode.unwrap_or(base.write_mode),
+            write_back_max_size: found.write_back_max_size,
+            write_replicas: found.write_replicas.unwrap_or(base.write_replicas),
+            when_replicas_missing: found.when_replicas_missing.unwrap_or(base.when_replicas_missing),
+            eviction: found.eviction.unwrap_or(base.eviction),
+            cache_quota,
+            memory_quota,
+            metadata_ttl: found.metadata_ttl.unwrap_or(base.metadata_ttl),
+            cache_reads: found.cache_reads.unwrap_or(base.cache_reads),
+            read_cache_max_size: found.read_cache_max_size,
+            pinned_full: found.pinned_full.unwrap_or(base.pinned_full),
+            durability: found.durability.unwrap_or(base.durability),
         }
     }
 }
@@ -273,9 +321,8 @@ fn check_rule(rule: &PolicyRule) -> Result<(), InvalidPolicy> {
         return Err(invalid(rule, &problem));
     }
     match rule.write_replicas {
-        None | Some(1) => Ok(()),
-        Some(0) => Err(invalid(rule, "writeReplicas must be at least 1")),
-        Some(n) => Err(invalid(rule, &format!("writeReplicas = {n} needs {n} workers, and this is a single worker"))),
+        None | Some(1..=WRITE_REPLICAS_MAX) => Ok(()),
+        Some(n) => Err(invalid(rule, &format!("writeReplicas = {n} is not in 1..{WRITE_REPLICAS_MAX}"))),
     }
 }
 
@@ -398,7 +445,7 @@ mod tests {
             (vec![rule("data", None)], "begin with '/'"),
             (vec![rule("/a", None), rule("/a", None)], "twice"),
             (vec![PolicyRule { write_replicas: Some(0), ..rule("/a", None) }], "writeReplicas"),
-            (vec![PolicyRule { write_replicas: Some(3), ..rule("/a", None) }], "single worker"),
+            (vec![PolicyRule { write_replicas: Some(9), ..rule("/a", None) }], "1..8"),
             (vec![limited("/a", Some(WriteMode::WriteThrough))], "writeBackMaxSize"),
             (vec![limited("/a", Some(WriteMode::Transient))], "TRANSIENT"),
             (vec![limited("/a", Some(WriteMode::ReadOnly))], "READ_ONLY"),
@@ -407,6 +454,15 @@ mod tests {
             let error = PolicySet::new(rules).expect_err(word).to_string();
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn a_single_worker_keeps_one_copy() {
+        let with = |count| PolicyRule { write_replicas: Some(count), ..rule("/a", None) };
+        let set = |count| PolicySet::new(vec![rule("/", None), with(count)]).expect("valid rules");
+        assert_eq!(set(1).check_alone(), Ok(()));
+        let problem = set(8).check_alone().expect_err("eight workers").to_string();
+        assert!(problem.contains("\"/a\"") && problem.contains("single worker"), "{problem}");
     }
 
     #[test]

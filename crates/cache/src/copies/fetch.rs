@@ -1,4 +1,4 @@
-//! Fetches bytes from other workers, and serves them.
+//! Fetches bytes from other workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_catalog::records::{self, Holders, WantedBytes};
 use forebay_catalog::{Check, ErrorKind as CatalogErrorKind, LocalChange, Transaction};
-use forebay_store::{Class, NewObject, Object};
-use forebay_types::{ByteRange, Generation, ObjectPath};
-use forebay_ufs::UploadSource;
-use futures::{StreamExt, TryStreamExt};
+use forebay_store::{Class, NewObject};
+use forebay_types::ObjectPath;
 
+use super::append::append_all;
 use super::wanted::Ended;
 use crate::home::lost::not_all_at_home;
-use crate::persist::StoreSource;
 use crate::policies::groups::group_of;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, HeldBytes, Needs, OtherWorkers, Result};
@@ -111,26 +109,13 @@ impl Worker {
         wanted: &WantedBytes,
         held: HeldBytes,
     ) -> Result<bool> {
-        let HeldBytes { size, metadata, annex, mut stream } = held;
-        let differs = |size| {
-            let context = format!("it has {size} bytes of generation {}, not {}", wanted.generation, wanted.size);
-            Err(Error::new(ErrorKind::Unavailable, context))
-        };
+        let HeldBytes { size, metadata, annex, stream } = held;
         if size != wanted.size {
-            return differs(size);
+            let context = format!("it has {size} bytes of generation {}, not {}", wanted.generation, wanted.size);
+            return Err(Error::new(ErrorKind::Unavailable, context));
         }
-        let (mut writer, mut bytes) = (self.store.writer(Class::Durable, size).await?, 0);
-        while let Some(data) = stream.next().await {
-            let data = data?;
-            bytes += data.len() as u64;
-            if bytes > size {
-                break;
-            }
-            writer.append(data).await?;
-        }
-        if bytes != size {
-            return differs(bytes);
-        }
+        let mut writer = self.store.writer(Class::Durable, size).await?;
+        append_all(&mut writer, stream, size).await?;
         let is_part = records::parse_object_key(key).is_none();
         let group = if is_part { 0 } else { group_of(&self.policies.resolve(path)) };
         let (key, generation) = (key.clone(), wanted.generation);
@@ -207,61 +192,6 @@ impl Worker {
         };
         let context = format!("the bytes of {path} are at another worker: {problem}");
         Err(Error { retry_after: Some(RETRY_AFTER), ..Error::new(ErrorKind::Unavailable, context) })
-    }
-
-    fn held_object(&self, key: &[u8], generation: Generation) -> Option<Object> {
-        let object = self.store.peek(key).filter(|object| object.generation() == generation)?;
-        object.is_whole().then_some(object)
-    }
-
-    /// What another worker may fetch.
-    pub(crate) async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
-        let Some(object) = self.held_object(key, generation) else {
-            // It may have bytes of which it has not heard yet that the catalog names them.
-            return match self.is_cut_off() {
-                true => Err(Error::new(ErrorKind::Unavailable, "this worker is cut off from the engine")),
-                false => Ok(None),
-            };
-        };
-        let (size, annex) = (object.size(), Bytes::copy_from_slice(object.annex()));
-        let metadata = object.metadata().await?;
-        let stream = StoreSource::new(object).stream(ByteRange::of_size(size)).map_err(Error::from).boxed();
-        Ok(Some(HeldBytes { size, metadata, annex, stream }))
-    }
-
-    /// Unpins bytes of keys that are at home elsewhere, once no record names them: the under store has them, or they
-    /// were replaced.
-    pub(crate) async fn sweep_held(&self) -> Result<()> {
-        let Some(slots) = self.catalog.slots() else { return Ok(()) };
-        let mut pinned = Vec::new();
-        self.store.for_each_object(&mut |key, generation, is_pinned| {
-            let is_elsewhere = |hash| !slots.has_hash(hash);
-            if is_pinned && matches!(records::scope(key), records::Scope::Path(hash) if is_elsewhere(hash)) {
-                pinned.push((Bytes::copy_from_slice(key), generation));
-            }
-        });
-        pinned.sort_unstable();
-        for (key, generation) in pinned {
-            let found = self.catalog.get_of_any(&key).await?;
-            let wanted = found.map(|found| records::wanted_bytes(&key, &found.value)).transpose()?.flatten();
-            // A generation that no record names is never named again.
-            if wanted.is_none_or(|wanted| wanted.generation != generation) {
-                self.unpin(key, generation).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn unpin(&self, key: Bytes, generation: Generation) -> Result<()> {
-        let Some(object) = self.store.peek(&key).filter(|object| object.generation() == generation) else {
-            return Ok(());
-        };
-        let annex = Bytes::copy_from_slice(object.annex());
-        let annotation = forebay_store::Annotation { key, generation, annex, pinned: false };
-        let commit = forebay_store::Commit { annotate: vec![annotation], ..forebay_store::Commit::default() };
-        // Not through the catalog, which changes nothing of keys that are at home elsewhere.
-        self.store.commit(commit, forebay_types::Durability::Os).await?;
-        Ok(())
     }
 }
 

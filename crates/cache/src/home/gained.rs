@@ -56,6 +56,7 @@ impl Worker {
         self.home.write_times.reload().await?;
         self.generations.renew().await?;
         self.forget_settled().await?;
+        self.show_copies(slots).await?;
         self.forget_parts(slots).await?;
         self.sweep_orphans(|hash| slots.has_hash(hash)).await?;
         let (mut records, mut requests) = (Vec::new(), Vec::new());

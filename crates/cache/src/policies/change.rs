@@ -7,11 +7,15 @@ use forebay_env::sync::atomic::Ordering;
 use forebay_types::{Durability, PolicyRule, PolicySet};
 
 use super::groups::group_of;
-use super::{TRIES_MAX, check, store};
+use super::{TRIES_MAX, check, check_new, store};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
 
 impl Worker {
+    pub(crate) fn check_policies(&self, rules: Vec<PolicyRule>) -> Result<PolicySet> {
+        check_new(rules, self.others.is_some())
+    }
+
     pub(crate) async fn set_policies(
         &self,
         rules: Vec<PolicyRule>,
@@ -19,7 +23,7 @@ impl Worker {
         by: &str,
         reason: &str,
     ) -> Result<u64> {
-        let set = check(rules)?;
+        let set = self.check_policies(rules)?;
         let _changing = self.policies.changing.lock().await;
         let mut tries = 0;
         loop {

@@ -203,7 +203,8 @@ impl Worker {
     }
 
     /// The generation whose bytes the catalog needs under a key of the store.
-    async fn wanted_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
+    /// The generation whose bytes the record under this key names.
+    pub(crate) async fn wanted_generation(&self, key: &[u8]) -> Result<Option<Generation>> {
         let Some(found) = self.catalog.get(key).await? else { return Ok(None) };
         Ok(records::wanted_bytes(key, &found.value)?.map(|wanted| wanted.generation))
     }

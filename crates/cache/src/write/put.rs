@@ -13,6 +13,7 @@ use forebay_ufs::{Condition, Upload};
 use futures::FutureExt;
 use futures::future::join;
 
+use crate::copies::CopyId;
 use crate::list::positions;
 use crate::metadata::{Annex, new_object};
 use crate::persist::{Entry, Left, StoreSource};
@@ -63,6 +64,14 @@ impl Admission {
 }
 
 impl Source {
+    /// Copies that hold the same bytes.
+    fn pieces(&self) -> Vec<CopyId> {
+        match self {
+            Self::Written(_) => Vec::new(),
+            Self::Parts(parts) => parts.iter().map(CopyId::of).collect(),
+        }
+    }
+
     async fn stage(self, store: &Store, object: NewObject) -> Result<Staged> {
         match self {
             Self::Written(writer) => Ok(writer.finish(object).await?),
@@ -92,10 +101,11 @@ impl Worker {
     /// The mode of an object of `size` bytes, with the space that it needs.
     ///
     /// # Errors
-    /// `AccessDenied` on a READ_ONLY path. `SlowDown` when pinned data fills its share or the bucket's part of it, and
-    /// the policy rejects writes then. `InsufficientStorage` when the object alone exceeds that share.
+    /// `AccessDenied` on a READ_ONLY path. `SlowDown` when too few workers can have a copy, or when pinned data fills
+    /// its share or the bucket's part of it, and the policy rejects writes then. `InsufficientStorage` when the object
+    /// alone exceeds that share.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
-        match policy.write_mode_of(size) {
+        match self.mode_with_copies(policy, policy.write_mode_of(size), path)? {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
             mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
@@ -109,7 +119,7 @@ impl Worker {
 
     /// For bytes that are already pinned: refusing them would free nothing.
     pub(crate) fn admit_pinned(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
-        match policy.write_mode_of(size) {
+        match self.mode_with_copies(policy, policy.write_mode_of(size), path)? {
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => Ok(Admission { mode, _reservation: None }),
             WriteMode::ReadOnly | WriteMode::WriteThrough | WriteMode::NoCache => self.admit(policy, path, size),
         }
@@ -158,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// Acknowledged when data and record are durable here.
+    /// Acknowledged when data and record are durable here, and the data at as many other workers as the policy says.
     async fn write_back(&self, pending: Pending, mount: &Mount, state: State) -> Result<Written> {
         let Pending { path, policy, source, mut info, conditions, small, with } = pending;
         let _lock = self.home.locks.lock(&path).await?;
@@ -166,9 +176,17 @@ impl Worker {
         self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();
         info.last_modified_ms = self.home.write_times.next();
-        let record = self.record_of_write(&path, &policy, &current, state, generation, &info);
+        let mut record = self.record_of_write(&path, &policy, &current, state, generation, &info);
         let object = new_object(&path, &policy, generation, &info, true);
-        let staged = source.stage(&self.store, object).await?;
+        let pieces = source.pieces();
+        let mut staged = source.stage(&self.store, object).await?;
+        // To the end of the commit.
+        let mut _undecided = None;
+        if policy.write_replicas > 1 {
+            // Boxed: it would make the future of every write larger.
+            let replicated = self.replicate(&path, &policy, staged, pieces).boxed().await?;
+            (staged, record.holders, _undecided) = (replicated.staged, replicated.holders, replicated.undecided);
+        }
         let mut transaction = Transaction { durability: policy.durability, ..with };
         transaction.local.publish.push(staged);
         // Both share one group commit.

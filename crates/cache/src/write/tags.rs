@@ -6,8 +6,9 @@ use forebay_catalog::records::{ObjectRecord, State};
 use forebay_catalog::{LocalChange, Transaction};
 use forebay_store::Object;
 use forebay_types::limits::{ATTRIBUTES_BYTES_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX};
-use forebay_types::{ObjectInfo, ObjectPath, Tags, WriteMode, header_bytes};
+use forebay_types::{ObjectInfo, ObjectPath, PathPolicy, Tags, WriteMode, header_bytes};
 
+use crate::copies::{CopyId, Replicated};
 use crate::metadata::new_object;
 use crate::persist::Entry;
 use crate::read::memory_tier::MemoryObject;
@@ -95,7 +96,12 @@ impl Worker {
         let generation = self.next_generation();
         let new = new_object(path, &policy, generation, &info, true);
         let staged = self.store.concatenate(std::slice::from_ref(object), new).await?;
-        let after = ObjectRecord { generation, holders: self.holders(), ..record };
+        // Whatever the mode is by now: the under store does not have the object.
+        let policy = PathPolicy { write_mode: WriteMode::WriteBack, ..policy };
+        let replicated = self.replicate(path, &policy, staged, vec![CopyId::of(object)]).await?;
+        // To the end of the commit.
+        let Replicated { staged, holders, undecided: _undecided } = replicated;
+        let after = ObjectRecord { generation, holders, ..record };
         let local = LocalChange { publish: vec![staged], ..LocalChange::default() };
         let transaction = Transaction { local, durability: policy.durability, ..Transaction::default() };
         self.change_record(path, current, Some(&after), transaction).await?;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Cache, Conditions, DeletionStep, ErrorKind, GetObject, HeldBytes, HomeRecords, ObjectBody, ObjectHead,
-    OtherWorkers, PutObject, RecordRange, Written,
+    Cache, Conditions, CopyId, DeletionStep, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, NewCopy, ObjectBody,
+    ObjectHead, OtherWorkers, PutObject, RecordRange, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -21,33 +21,35 @@ use crate::multipart::{PART, complete, create, put_part, small_parts};
 use crate::support::gate::Way;
 use crate::support::{Bench, HERE, Setup, kind, path, until};
 
-const THERE: &str = "there";
+pub(crate) const THERE: &str = "there";
 
 /// How another worker answers.
 #[derive(Clone)]
-enum Answer {
+pub(crate) enum Answer {
     Nothing,
     From(Cache),
     /// With so few of the bytes.
     Cut(Cache, usize),
     /// Its disks don't read them.
     Damaged(Cache),
+    /// It is the home of all keys, and wants every copy.
+    Naming,
 }
 
 /// The other workers that live.
 #[derive(Clone)]
-struct Others {
-    workers: Arc<Mutex<BTreeMap<String, Answer>>>,
-    /// An answer takes one to begin.
-    permits: Arc<Semaphore>,
+pub(crate) struct Others {
+    pub(crate) workers: Arc<Mutex<BTreeMap<String, Answer>>>,
+    /// An answer takes one to begin; that of a worker that takes a copy, to end.
+    pub(crate) permits: Arc<Semaphore>,
     /// How often one was asked.
-    asked: Arc<AtomicU64>,
+    pub(crate) asked: Arc<AtomicU64>,
     /// A worker that does not live and may come back.
     away: Arc<Mutex<Option<String>>>,
 }
 
 impl Others {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let permits = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
         Self { workers: Arc::default(), permits, asked: Arc::default(), away: Arc::default() }
     }
@@ -55,11 +57,13 @@ impl Others {
     fn cache(&self, worker: &str) -> forebay_cache::Result<Cache> {
         match self.workers.lock().get(worker) {
             Some(Answer::From(cache) | Answer::Cut(cache, _) | Answer::Damaged(cache)) => Ok(cache.clone()),
-            Some(Answer::Nothing) | None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
+            Some(Answer::Nothing | Answer::Naming) | None => {
+                Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away"))
+            }
         }
     }
 
-    fn answer(&self, worker: &str, answer: Answer) {
+    pub(crate) fn answer(&self, worker: &str, answer: Answer) {
         self.workers.lock().insert(worker.to_owned(), answer);
     }
 }
@@ -77,7 +81,7 @@ impl OtherWorkers for Others {
         let _permit = self.permits.acquire().await.expect("never closed");
         match answer {
             None => Err(forebay_cache::Error::new(ErrorKind::Unavailable, "it is away")),
-            Some(Answer::Nothing) => Ok(None),
+            Some(Answer::Nothing | Answer::Naming) => Ok(None),
             Some(Answer::From(cache)) => cache.held(key, generation).await,
             Some(Answer::Damaged(cache)) => Ok(cache.held(key, generation).await?.map(|held| {
                 let unread = async { Err(forebay_cache::Error::new(ErrorKind::Corrupt, "a sector can't be read")) };
@@ -124,9 +128,27 @@ impl OtherWorkers for Others {
         self.cache(worker)?.deletion_step(bucket, step).await
     }
 
-    fn home(&self, path: &ObjectPath) -> Option<String> {
+    async fn take_copy(&self, worker: &str, copy: NewCopy) -> forebay_cache::Result<bool> {
+        let taken = self.cache(worker)?.take_copy(copy).await;
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let _permit = self.permits.acquire().await.expect("never closed");
+        taken
+    }
+
+    async fn fates(&self, worker: &str, copies: &[CopyId]) -> forebay_cache::Result<Vec<Fate>> {
+        if matches!(self.workers.lock().get(worker), Some(Answer::Naming)) {
+            return Ok(vec![Fate::Named; copies.len()]);
+        }
+        Ok(self.cache(worker)?.fates(copies).await)
+    }
+
+    fn home(&self, hash: u64) -> Option<String> {
         let workers = self.workers.lock();
-        let is_home = |answer: &Answer| matches!(answer, Answer::From(cache) if cache.is_at_home(path));
+        let is_home = |answer: &Answer| match answer {
+            Answer::From(cache) => cache.is_home_of(hash),
+            Answer::Naming => true,
+            Answer::Nothing | Answer::Cut(..) | Answer::Damaged(_) => false,
+        };
         workers.iter().find(|(_, answer)| is_home(answer)).map(|(name, _)| name.clone())
     }
 
@@ -354,20 +376,27 @@ async fn an_upload_is_completed_with_parts_that_another_worker_has() {
 }
 
 #[tokio::test]
-async fn bytes_of_keys_at_home_elsewhere_stay_pinned_until_no_record_names_them() {
-    let mut bench = writer("key", "the only copy").await;
-    bench.close().await;
-    bench.setup.slots = Some(SlotSet::none(SlotCount::new(8).unwrap()));
-    bench.reopen().await;
-    let interval = bench.setup.settings.leftover_interval.0.as_secs();
-    let pinned = bench.cache.status().pinned_bytes;
-    bench.pass_seconds(2 * interval).await;
-    assert_eq!(bench.cache.status().pinned_bytes, pinned);
-    bench.close().await;
-    bench.remove_record(records::object_key(&path("key"))).await;
-    bench.reopen().await;
-    assert_eq!(bench.cache.status().pinned_bytes, pinned);
-    bench.advancing("they are unpinned", || bench.cache.status().pinned_bytes == 0).await;
+async fn bytes_of_keys_at_home_elsewhere_stay_until_no_record_names_them() {
+    let (others, homes) = (Others::new(), Others::new());
+    let setup = Setup { worker: Some((THERE, Arc::new(homes.clone()))), ..Setup::new(WriteMode::WriteBack) };
+    let mut there = setup.open().await;
+    there.background.set(Way::Closed);
+    there.put("key", "the only copy").await.unwrap();
+    let here = new_home_of("key", &others, &there).await;
+    there.close().await;
+    there.setup.slots = Some(SlotSet::none(SlotCount::new(8).unwrap()));
+    there.reopen().await;
+    let interval = there.setup.settings.leftover_interval.0.as_secs();
+    let pinned = there.cache.status().pinned_bytes;
+    assert!(pinned > 0);
+    there.pass_seconds(2 * interval).await;
+    assert_eq!(there.cache.status().pinned_bytes, pinned, "nobody says what has become of them");
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    there.pass_seconds(2 * interval).await;
+    assert_eq!(there.cache.status().pinned_bytes, pinned, "the home wants them");
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    here.drain().await;
+    there.advancing("they are dropped", || there.cache.status().pinned_bytes == 0).await;
 }
 
 /// Whoever asks with another generation gets nothing.

@@ -23,6 +23,7 @@ mod passing;
 mod persistence;
 mod policies;
 mod reads;
+mod replicas;
 mod restart;
 mod scrapes;
 mod shared;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::Cache;
+use forebay_catalog::records::path_hash;
 use forebay_env::{Clock, Env};
 use forebay_peers::{ClientRequests, Members, Origin, PeerBody, Peers};
 use forebay_s3::{Client, ForwardBody, Home, Homes, S3Service};
@@ -47,13 +48,13 @@ impl PassedOn {
 #[async_trait]
 impl Homes for PassedOn {
     fn home(&self, path: &ObjectPath) -> Home {
-        self.router.home(path).map_or(Home::Here, |worker| Home::At(worker.into()))
+        self.router.home(path_hash(path)).map_or(Home::Here, |worker| Home::At(worker.into()))
     }
 
     async fn settled(&self, path: &ObjectPath, is_passed_on: bool) {
         let until = self.clock.monotonic() + HOMELESS_MAX;
         // Whoever has passed it on sees in this time where the path is now, and does not do so again.
-        let is_known = || !is_passed_on && self.router.home(path).is_some();
+        let is_known = || !is_passed_on && self.router.home(path_hash(path)).is_some();
         while !self.cache.answers_for(path) && !is_known() && self.clock.monotonic() < until {
             self.clock.sleep(HOMELESS_LOOK).await;
         }

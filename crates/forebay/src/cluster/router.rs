@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use forebay_cluster::{Homes, Member, View, WorkerId};
+use forebay_cluster::{Homes, Member, MemberState, View, WorkerId};
 use forebay_peers::Members;
 use forebay_types::ObjectPath;
 use tokio::sync::watch;
@@ -45,6 +45,12 @@ impl Router {
         self.with(|view| (view.members.clone(), Some(view.homes.clone()))).unwrap_or_default()
     }
 
+    fn others_that(&self, is_meant: impl Fn(MemberState) -> bool) -> Vec<String> {
+        let is_meant = |(name, member): &(&WorkerId, &Member)| **name != self.own && is_meant(member.state);
+        self.with(|view| view.members.iter().filter(is_meant).map(|(name, _)| name.to_string()).collect())
+            .unwrap_or_default()
+    }
+
     fn with<T>(&self, look: impl FnOnce(&View) -> T) -> Option<T> {
         self.view.borrow().as_ref().map(look)
     }
@@ -60,14 +66,17 @@ impl Members for Router {
         .flatten()
     }
 
-    fn home(&self, path: &ObjectPath) -> Option<String> {
-        self.with(|view| view.homes.home_of(path).filter(|home| **home != self.own).map(WorkerId::to_string)).flatten()
+    fn home(&self, hash: u64) -> Option<String> {
+        self.with(|view| view.homes.home_of_hash(hash).filter(|home| **home != self.own).map(WorkerId::to_string))
+            .flatten()
     }
 
     fn others(&self) -> Vec<String> {
-        let is_other = |(name, member): &(&WorkerId, &Member)| **name != self.own && member.state.lives();
-        self.with(|view| view.members.iter().filter(is_other).map(|(name, _)| name.to_string()).collect())
-            .unwrap_or_default()
+        self.others_that(MemberState::lives)
+    }
+
+    fn takers(&self) -> Vec<String> {
+        self.others_that(|state| state == MemberState::Live)
     }
 
     fn is_removed(&self, worker: &str) -> bool {

@@ -17,11 +17,12 @@ const fn key(name: &'static str, values: &'static str, about: &'static str) -> P
 }
 
 #[rustfmt::skip]
-pub(crate) const POLICY_KEYS: [PolicyKey; 12] = [
+pub(crate) const POLICY_KEYS: [PolicyKey; 13] = [
     key("path", "`/`, `/bucket`, `/bucket/prefix`", "The path that the policy holds for. A longer path wins over a shorter one."),
     key("writeMode", "`WRITE_THROUGH`, `WRITE_BACK`, `TRANSIENT`, `READ_ONLY`, `NO_CACHE`", "What happens to a write. Default `WRITE_THROUGH`."),
     key("writeBackMaxSize", "size", "Under `WRITE_BACK`: a larger object is acknowledged when the under store has it. Without it, no limit."),
-    key("writeReplicas", "number", "Workers that hold a write before it is acknowledged. A single worker can only do 1."),
+    key("writeReplicas", "number", "Workers of a cluster that hold a write before it is acknowledged, and until the under store has it: 1 to 8. Default 1."),
+    key("whenReplicasMissing", "`reject`, `write-through`", "What a write meets when fewer workers can hold it: 503 SlowDown, or a write to the under store. Default `reject`."),
     key("eviction", "`LRU`, `FIFO`, `S3-FIFO`", "The order in which clean data leaves the cache. Default `LRU`."),
     key("cacheQuota", "size", "Most bytes of the cache that objects under the path may take."),
     key("memoryQuota", "size", "Memory tier set aside for the path."),
@@ -32,8 +33,8 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 12] = [
     key("durability", "`fsync`, `os`", "When a write counts as durable: after `fdatasync`, or when the operating system has it. Default `fsync`."),
 ];
 
-/// Reads the rules and lays `mode` over the rule of `/`.
-pub(crate) fn rules(tables: &[Sourced], mode: Option<WriteMode>) -> Result<Vec<PolicyRule>, Problem> {
+/// Reads the rules and lays `mode` over the rule of `/`. `has_others`: the worker is one of a cluster.
+pub(crate) fn rules(tables: &[Sourced], mode: Option<WriteMode>, has_others: bool) -> Result<Vec<PolicyRule>, Problem> {
     let mut rules = tables.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
     if let Some(mode) = mode {
         match rules.iter_mut().find(|rule| rule.path == "/") {
@@ -41,7 +42,8 @@ pub(crate) fn rules(tables: &[Sourced], mode: Option<WriteMode>) -> Result<Vec<P
             None => rules.push(PolicyRule { write_mode: Some(mode), ..PolicyRule::for_path("/") }),
         }
     }
-    if let Err(invalid) = PolicySet::new(rules.clone()) {
+    let checked = PolicySet::new(rules.clone());
+    if let Err(invalid) = checked.and_then(|set| if has_others { Ok(()) } else { set.check_alone() }) {
         let at = tables.iter().rev().find(|table| path_of(table) == Some(invalid.path.as_str()));
         return Err(Problem(format!("{}{invalid}", at.map(|table| table.origin.to_string()).unwrap_or_default())));
     }

@@ -60,6 +60,7 @@ fn every_setting_of_a_policy_is_in_the_reference() {
         write_mode: Some(WriteMode::default()),
         write_back_max_size: Some(ByteSize(1)),
         write_replicas: Some(1),
+        when_replicas_missing: Some(forebay_types::ReplicasMissing::default()),
         eviction: Some(forebay_types::EvictionOrder::default()),
         cache_quota: Some(ByteSize(1)),
         memory_quota: Some(ByteSize(1)),

@@ -9,10 +9,11 @@ use super::{PathPolicy, PolicyRule, PolicySet, rule_matches};
 use crate::ObjectPath;
 
 /// The settings of a rule, as rules name them, in the order in which they are told.
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 12] = [
     "writeMode",
     "writeBackMaxSize",
     "writeReplicas",
+    "whenReplicasMissing",
     "eviction",
     "cacheQuota",
     "memoryQuota",
@@ -67,6 +68,7 @@ fn defaults() -> PolicyRule {
     PolicyRule {
         write_mode: Some(base.write_mode),
         write_replicas: Some(base.write_replicas),
+        when_replicas_missing: Some(base.when_replicas_missing),
         eviction: Some(base.eviction),
         metadata_ttl: Some(base.metadata_ttl),
         cache_reads: Some(base.cache_reads),
@@ -138,7 +140,7 @@ impl PolicySet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ByteSize, Durability, EvictionOrder, Period, PinnedFull, WriteMode};
+    use crate::{ByteSize, Durability, EvictionOrder, Period, PinnedFull, ReplicasMissing, WriteMode};
 
     fn full() -> PolicyRule {
         PolicyRule {
@@ -146,6 +148,7 @@ mod tests {
             write_mode: Some(WriteMode::WriteBack),
             write_back_max_size: Some(ByteSize(8 << 20)),
             write_replicas: Some(1),
+            when_replicas_missing: Some(ReplicasMissing::WriteThrough),
             eviction: Some(EvictionOrder::Fifo),
             cache_quota: Some(ByteSize(64 << 20)),
             memory_quota: Some(ByteSize(1 << 20)),

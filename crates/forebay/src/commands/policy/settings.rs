@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use forebay_types::{ByteSize, Durability, EvictionOrder, Period, PinnedFull, PolicyRule, WriteMode};
+use forebay_types::{ByteSize, Durability, EvictionOrder, Period, PinnedFull, PolicyRule, ReplicasMissing, WriteMode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -11,10 +11,11 @@ use crate::commands::escaped;
 use crate::failure::Failure;
 
 /// The settings as flags name them, without the dashes in front, and as rules do.
-const SETTINGS: [(&str, &str); 11] = [
+const SETTINGS: [(&str, &str); 12] = [
     ("write-mode", "writeMode"),
     ("write-back-max-size", "writeBackMaxSize"),
     ("write-replicas", "writeReplicas"),
+    ("when-replicas-missing", "whenReplicasMissing"),
     ("eviction", "eviction"),
     ("cache-quota", "cacheQuota"),
     ("memory-quota", "memoryQuota"),
@@ -28,6 +29,7 @@ const SETTINGS: [(&str, &str); 11] = [
 const WRITE_MODES: [&str; 5] = ["WRITE_THROUGH", "WRITE_BACK", "TRANSIENT", "READ_ONLY", "NO_CACHE"];
 const EVICTION_ORDERS: [&str; 3] = ["LRU", "FIFO", "S3-FIFO"];
 const PINNED_FULL: [&str; 2] = ["reject", "write-through"];
+const REPLICAS_MISSING: [&str; 2] = ["reject", "write-through"];
 const DURABILITIES: [&str; 2] = ["fsync", "os"];
 
 #[derive(Debug, Args)]
@@ -56,6 +58,10 @@ struct Given {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     write_replicas: Option<u32>,
+    /// What a write meets when fewer workers than that can hold it
+    #[arg(long, value_name = "ANSWER", value_parser = words::<ReplicasMissing>(&REPLICAS_MISSING))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    when_replicas_missing: Option<ReplicasMissing>,
     /// Order in which clean data leaves the cache
     #[arg(long, value_name = "ORDER", value_parser = words::<EvictionOrder>(&EVICTION_ORDERS))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,8 +178,20 @@ mod tests {
         rule
     }
 
-    const VALUES: [&str; 11] =
-        ["WRITE_BACK", "8MiB", "1", "S3-FIFO", "1GiB", "1MiB", "10s", "false", "2GiB", "write-through", "os"];
+    const VALUES: [&str; 12] = [
+        "WRITE_BACK",
+        "8MiB",
+        "2",
+        "write-through",
+        "S3-FIFO",
+        "1GiB",
+        "1MiB",
+        "10s",
+        "false",
+        "2GiB",
+        "write-through",
+        "os",
+    ];
 
     #[test]
     fn every_setting_of_a_rule_has_a_flag_and_can_be_unset() {
@@ -183,7 +201,8 @@ mod tests {
             path: _,
             write_mode: Some(WriteMode::WriteBack),
             write_back_max_size: Some(ByteSize(0x80_0000)),
-            write_replicas: Some(1),
+            write_replicas: Some(2),
+            when_replicas_missing: Some(ReplicasMissing::WriteThrough),
             eviction: Some(EvictionOrder::S3Fifo),
             cache_quota: Some(ByteSize(0x4000_0000)),
             memory_quota: Some(ByteSize(0x10_0000)),
@@ -238,6 +257,7 @@ mod tests {
         check::<WriteMode>(&WRITE_MODES);
         check::<EvictionOrder>(&EVICTION_ORDERS);
         check::<PinnedFull>(&PINNED_FULL);
+        check::<ReplicasMissing>(&REPLICAS_MISSING);
         check::<Durability>(&DURABILITIES);
     }
 }

@@ -1,0 +1,234 @@
+//! Copies of keys that are at home elsewhere. A copy of a write is *prepared*: it is on stable storage, and nobody sees
+//! it. From time to time this worker asks the home of the key for the fate of the write. Then it *shows* the copy,
+//! which keeps it pinned, and drops it when no record names it any more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_catalog::SlotSet;
+use forebay_catalog::records::{self, Scope, parse_object_key};
+use forebay_store::{Class, Commit, NewObject, Object};
+use forebay_types::{ByteRange, Durability, Generation};
+use forebay_ufs::UploadSource;
+use futures::{StreamExt, TryStreamExt};
+
+use super::CopyId;
+use super::append::append_all;
+use super::kept::PAUSES;
+use crate::persist::StoreSource;
+use crate::policies::groups::group_of;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Fate, HeldBytes, NewCopy, Result};
+
+/// The most copies that one question is about.
+const ASKED_MAX: usize = 1000;
+
+impl Worker {
+    /// Takes a copy of a generation that its home is about to commit. When this returns `true`, it is on stable
+    /// storage. `false`: the copy is to be made of pieces that are not here.
+    pub(crate) async fn take_copy(&self, copy: NewCopy) -> Result<bool> {
+        let NewCopy { id: CopyId { key, generation }, path, pieces, bytes } = copy;
+        let HeldBytes { size, metadata, annex, stream } = bytes;
+        self.check_disks()?;
+        if self.is_at_home(&path) {
+            return Err(Error::new(ErrorKind::Unavailable, format!("{path} is at home here")));
+        }
+        let group = if parse_object_key(&key).is_some() { group_of(&self.policies.resolve(&path)) } else { 0 };
+        let object = NewObject { key, generation, metadata, annex, pinned: true, group, size };
+        let (staged, reservation) = if pieces.is_empty() {
+            let Some(reservation) = self.space.reserve(&self.store, &path.bucket, size) else {
+                self.kept.hurry();
+                return Err(self.pinned_full(&path, size));
+            };
+            let mut writer = self.store.writer(Class::Durable, size).await?;
+            append_all(&mut writer, stream, size).await?;
+            (writer.finish(object).await?, Some(reservation))
+        } else {
+            let Some(pieces) = pieces.iter().map(|piece| self.copy_of(piece)).collect::<Option<Vec<_>>>() else {
+                return Ok(false);
+            };
+            if pieces.iter().map(Object::size).sum::<u64>() != size {
+                return Ok(false);
+            }
+            (self.store.concatenate(&pieces, object).await?, None)
+        };
+        let staged = self.store.prepare(staged).await?;
+        self.kept.add(staged, reservation);
+        Ok(true)
+    }
+
+    /// A whole copy, also when nobody sees it yet.
+    pub(super) fn copy_of(&self, id: &CopyId) -> Option<Object> {
+        self.kept.object(id).or_else(|| self.held_object(&id.key, id.generation))
+    }
+
+    pub(super) fn held_object(&self, key: &[u8], generation: Generation) -> Option<Object> {
+        let object = self.store.peek(key).filter(|object| object.generation() == generation)?;
+        object.is_whole().then_some(object)
+    }
+
+    /// What another worker may fetch.
+    pub(crate) async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
+        let id = CopyId { key: Bytes::copy_from_slice(key), generation };
+        let Some(object) = self.copy_of(&id) else {
+            // It may have bytes of which it has not heard yet that the catalog names them.
+            return match self.is_cut_off() {
+                true => Err(Error::new(ErrorKind::Unavailable, "this worker is cut off from the engine")),
+                false => Ok(None),
+            };
+        };
+        let (size, annex) = (object.size(), Bytes::copy_from_slice(object.annex()));
+        let metadata = object.metadata().await?;
+        let stream = StoreSource::new(object).stream(ByteRange::of_size(size)).map_err(Error::from).boxed();
+        Ok(Some(HeldBytes { size, metadata, annex, stream }))
+    }
+
+    /// Asks for copies when they are due, until the worker stops.
+    pub(crate) async fn copies_loop(self: Arc<Self>) {
+        loop {
+            let due = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.kept.hurried.notified() => {
+                    if let Err(error) = self.sweep_held().await {
+                        tracing::warn!(%error, "copies that nobody wants could not be dropped");
+                    }
+                    continue;
+                }
+                due = self.kept.due() => due,
+            };
+            let pauses: BTreeMap<CopyId, usize> = due.into_iter().collect();
+            let fates = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                fates = self.fates_of(pauses.keys().cloned().collect()) => fates,
+            };
+            for (id, fate) in fates {
+                let was_prepared = self.kept.is_prepared(&id);
+                if let Err(error) = self.follow_fate(&id, fate).await {
+                    tracing::warn!(%error, "a copy stays as it is");
+                }
+                let pause = pauses[&id] + 1;
+                let is_prepared = self.kept.is_prepared(&id);
+                if is_prepared {
+                    self.kept.ask_later(id, pause.min(PAUSES.len() - 1));
+                } else if fate != Fate::Gone && (was_prepared || pause < PAUSES.len()) {
+                    self.kept.ask_later(id, if was_prepared { 1 } else { pause });
+                }
+            }
+        }
+    }
+
+    /// What has become of these copies, as the homes of their keys say.
+    async fn fates_of(&self, copies: Vec<CopyId>) -> Vec<(CopyId, Fate)> {
+        let (Some(others), Some(slots)) = (&self.others, self.catalog.slots()) else { return Vec::new() };
+        let mut by_home: BTreeMap<Option<String>, Vec<CopyId>> = BTreeMap::new();
+        let mut fates = Vec::with_capacity(copies.len());
+        for id in copies {
+            let Some(hash) = id.hash() else { continue };
+            if slots.has_hash(hash) {
+                by_home.entry(None).or_default().push(id);
+            } else if let Some(home) = others.home(hash) {
+                by_home.entry(Some(home)).or_default().push(id);
+            } else {
+                fates.push((id, Fate::Undecided));
+            }
+        }
+        for (home, copies) in by_home {
+            for copies in copies.chunks(ASKED_MAX) {
+                let told = match &home {
+                    None => Ok(self.fates(copies).await),
+                    Some(home) => others.fates(home, copies).await,
+                };
+                let told = told.ok().filter(|told| told.len() == copies.len());
+                let told = told.unwrap_or_else(|| vec![Fate::Undecided; copies.len()]);
+                fates.extend(copies.iter().cloned().zip(told));
+            }
+        }
+        fates
+    }
+
+    /// # Errors
+    /// Those of the store. The copy stays then.
+    async fn follow_fate(&self, id: &CopyId, fate: Fate) -> Result<()> {
+        let _showing = self.kept.showing.lock().await;
+        let is_home = id.hash().is_some_and(|hash| self.is_home_of(hash));
+        match fate {
+            Fate::Gone if self.kept.drop_prepared(id) => Ok(()),
+            // What it has of its own keys was settled when it got them.
+            Fate::Named | Fate::Gone if is_home => Ok(()),
+            Fate::Undecided => Ok(()),
+            Fate::Named => self.show(id).await,
+            Fate::Gone => self.forget(id).await,
+        }
+    }
+
+    /// Shows a prepared copy whose generation a record names. `showing` is held.
+    async fn show(&self, id: &CopyId) -> Result<()> {
+        // The answer may be late.
+        if self.store.peek(&id.key).is_some_and(|shown| shown.generation() >= id.generation) {
+            self.kept.drop_prepared(id);
+            return Ok(());
+        }
+        let Some((staged, reservation)) = self.kept.begin_to_show(id) else { return Ok(()) };
+        // Not through the catalog, which changes nothing of keys that are at home elsewhere.
+        let mut commit = Commit { publish: vec![staged], ..Commit::default() };
+        let Err(error) = self.store.commit_or_keep(&mut commit, Durability::Os).await else {
+            self.kept.drop_prepared(id);
+            return Ok(());
+        };
+        if let Some(staged) = commit.publish.pop() {
+            self.kept.put_back(id, staged, reservation);
+        }
+        Err(error.into())
+    }
+
+    /// Drops a copy that no record names. `showing` is held, so it stays the one that is shown.
+    async fn forget(&self, id: &CopyId) -> Result<()> {
+        if self.store.peek(&id.key).is_some_and(|shown| shown.generation() == id.generation) {
+            let commit = Commit { forget: vec![id.key.clone()], ..Commit::default() };
+            // Not through the catalog, which changes nothing of keys that are at home elsewhere.
+            self.store.commit(commit, Durability::Os).await?;
+        }
+        Ok(())
+    }
+
+    /// Shows the prepared copies in slots that this worker has just got, as far as records name them. Nothing of a
+    /// former home can name the others any more.
+    ///
+    /// # Errors
+    /// Those of the catalog and of the store. A retry is safe.
+    pub(crate) async fn show_copies(&self, slots: &SlotSet) -> Result<()> {
+        // From here on, nothing is shown or dropped because of what a former home has said.
+        let _showing = self.kept.showing.lock().await;
+        for id in self.kept.all_prepared(slots) {
+            if self.wanted_generation(&id.key).await? == Some(id.generation) {
+                self.show(&id).await?;
+            } else {
+                self.kept.drop_prepared(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops bytes of keys that are at home elsewhere, once no record names them: the under store has them, or they
+    /// were replaced.
+    pub(crate) async fn sweep_held(&self) -> Result<()> {
+        let Some(slots) = self.catalog.slots() else { return Ok(()) };
+        let mut pinned = Vec::new();
+        self.store.for_each_object(&mut |key, generation, is_pinned| {
+            let is_elsewhere = |hash| !slots.has_hash(hash);
+            if is_pinned && matches!(records::scope(key), Scope::Path(hash) if is_elsewhere(hash)) {
+                pinned.push(CopyId { key: Bytes::copy_from_slice(key), generation });
+            }
+        });
+        pinned.sort_unstable();
+        let mut result = Ok(());
+        for (id, fate) in self.fates_of(pinned).await {
+            // A generation that no record names is never named again.
+            result = result.and(self.follow_fate(&id, fate).await);
+        }
+        result
+    }
+}

@@ -1,0 +1,204 @@
+//! Copies of a write at other workers, before it is acknowledged: `writeReplicas`.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_catalog::records::{self, Holders, path_hash};
+use forebay_store::{Object, Staged};
+use forebay_types::policy::ReplicasMissing;
+use forebay_types::{ByteRange, ObjectPath, PathPolicy, WriteMode};
+use forebay_ufs::UploadSource;
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, TryStreamExt};
+
+use super::CopyId;
+use super::sent::Undecided;
+use crate::persist::StoreSource;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, Fate, HeldBytes, NewCopy, OtherWorkers, Result};
+
+/// After this time a client should try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A new object that is on stable storage here and at as many other workers as its policy asks for.
+pub(crate) struct Replicated {
+    pub(crate) staged: Staged,
+    pub(crate) holders: Holders,
+    /// To be kept until the commit has ended. `None` when nothing was sent.
+    pub(crate) undecided: Option<Undecided>,
+}
+
+/// The other workers that have a write in this mode before it is acknowledged.
+fn copies_of(policy: &PathPolicy, mode: WriteMode) -> usize {
+    match mode {
+        WriteMode::WriteBack | WriteMode::Transient => policy.write_replicas.saturating_sub(1) as usize,
+        WriteMode::WriteThrough | WriteMode::ReadOnly | WriteMode::NoCache => 0,
+    }
+}
+
+impl Worker {
+    /// The mode of a write, when so many workers can have it as the policy asks for. Otherwise the policy decides.
+    ///
+    /// # Errors
+    /// `SlowDown` when there are too few.
+    pub(crate) fn mode_with_copies(
+        &self,
+        policy: &PathPolicy,
+        mode: WriteMode,
+        path: &ObjectPath,
+    ) -> Result<WriteMode> {
+        let copies = copies_of(policy, mode);
+        if copies == 0 {
+            return Ok(mode);
+        }
+        let found = self.takers(path).len();
+        match (policy.when_replicas_missing, mode) {
+            _ if found >= copies => Ok(mode),
+            (ReplicasMissing::WriteThrough, WriteMode::WriteBack) => {
+                self.metrics.replicas_missing.inc();
+                Ok(WriteMode::WriteThrough)
+            }
+            (ReplicasMissing::Reject | ReplicasMissing::WriteThrough, _) => Err(self.too_few(path, copies, found)),
+        }
+    }
+
+    /// The workers that may take a copy, best first. For one path the order is always the same, so that the parts of an
+    /// upload and its object are at the same workers.
+    fn takers(&self, path: &ObjectPath) -> Vec<String> {
+        let Some(others) = &self.others else { return Vec::new() };
+        let mut workers = others.takers();
+        workers.retain(|worker| !self.home.sent.is_avoided(worker));
+        let hash = path_hash(path);
+        workers.sort_by_cached_key(|worker| Reverse(records::stable_hash(format!("{worker}/{hash}").as_bytes())));
+        workers
+    }
+
+    /// Puts a new object on stable storage here and at other workers. `pieces`: other copies, whose bytes in this order
+    /// are those of the object.
+    ///
+    /// # Errors
+    /// `SlowDown` when too few workers take it; those of the store.
+    pub(crate) async fn replicate(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        staged: Staged,
+        pieces: Vec<CopyId>,
+    ) -> Result<Replicated> {
+        let copies = copies_of(policy, policy.write_mode);
+        let Some(others) = self.others.as_ref().filter(|_| copies > 0) else {
+            return Ok(Replicated { staged, holders: self.holders(), undecided: None });
+        };
+        let id = CopyId { key: staged.key().clone(), generation: staged.generation() };
+        let undecided = self.home.sent.begin(id.clone());
+        let object = staged.object();
+        let sent = self.send(others.as_ref(), path, copies, &id, &object, &pieces);
+        // Both run to their ends: they sync at the same time.
+        let (staged, workers) = futures::future::join(self.store.prepare(staged), sent).await;
+        let (staged, workers) = (staged?, workers?);
+        let holders = Holders::of(self.catalog.worker().map(str::to_owned).into_iter().chain(workers));
+        Ok(Replicated { staged, holders, undecided: Some(undecided) })
+    }
+
+    /// Returns the workers that have taken a copy.
+    async fn send(
+        &self,
+        others: &dyn OtherWorkers,
+        path: &ObjectPath,
+        copies: usize,
+        id: &CopyId,
+        object: &Object,
+        pieces: &[CopyId],
+    ) -> Result<Vec<String>> {
+        let metadata = object.metadata().await?;
+        let mut takers = self.takers(path).into_iter();
+        let (mut sending, mut taken, mut problem) = (FuturesUnordered::new(), Vec::new(), None);
+        while taken.len() < copies {
+            while sending.len() + taken.len() < copies
+                && let Some(worker) = takers.next()
+            {
+                let metadata = metadata.clone();
+                sending.push(async move {
+                    let sent = send_to(others, &worker, path, id, object, metadata, pieces).await;
+                    (worker, sent)
+                });
+            }
+            match sending.next().await {
+                Some((worker, Ok(()))) => taken.push(worker),
+                Some((worker, Err(error))) => {
+                    tracing::warn!(worker, %path, %error, "a worker takes no copy");
+                    self.home.sent.avoid(&worker);
+                    problem = Some(error);
+                }
+                None => {
+                    let too_few = self.too_few(path, copies, taken.len());
+                    return Err(match problem {
+                        Some(problem) => Error { source: Some(problem.into()), ..too_few },
+                        None => too_few,
+                    });
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    fn too_few(&self, path: &ObjectPath, copies: usize, found: usize) -> Error {
+        self.metrics.replicas_missing.inc();
+        if self.space.is_rejection_told(self.env.clock.monotonic()) {
+            tracing::warn!(%path, copies, found, "a write is refused: writeReplicas asks for more workers than can take a copy");
+        }
+        let context = format!(
+            "{path}: writeReplicas asks for copies at {copies} other workers, and {found} can take one at the moment"
+        );
+        Error { retry_after: Some(RETRY_AFTER), ..Error::new(ErrorKind::SlowDown, context) }
+    }
+
+    /// What has become of generations that other workers may have copies of.
+    pub(crate) async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
+        let losses = self.losses();
+        let mut fates = Vec::with_capacity(copies.len());
+        for copy in copies {
+            // Before its record is read: a write that ends in between has changed that.
+            let is_undecided = self.home.sent.is_undecided(copy);
+            fates.push(match (is_undecided, self.wanted_generation(&copy.key).await) {
+                (false, Ok(Some(generation))) if generation == copy.generation => Fate::Named,
+                (false, Ok(_)) => Fate::Gone,
+                // This worker is not the home of the key, or not sure of that.
+                (true, _) | (false, Err(_)) => Fate::Undecided,
+            });
+        }
+        // The records of slots that were given up meanwhile are not here any more.
+        if self.losses() == losses { fates } else { vec![Fate::Undecided; copies.len()] }
+    }
+}
+
+async fn send_to(
+    others: &dyn OtherWorkers,
+    worker: &str,
+    path: &ObjectPath,
+    id: &CopyId,
+    object: &Object,
+    metadata: Bytes,
+    pieces: &[CopyId],
+) -> Result<()> {
+    let copy = |pieces, stream| NewCopy {
+        id: id.clone(),
+        path: path.clone(),
+        pieces,
+        bytes: HeldBytes {
+            size: object.size(),
+            metadata: metadata.clone(),
+            annex: Bytes::copy_from_slice(object.annex()),
+            stream,
+        },
+    };
+    if !pieces.is_empty() && others.take_copy(worker, copy(pieces.to_vec(), futures::stream::empty().boxed())).await? {
+        return Ok(());
+    }
+    let stream = StoreSource::new(object.clone()).stream(ByteRange::of_size(object.size()));
+    match others.take_copy(worker, copy(Vec::new(), stream.map_err(Error::from).boxed())).await? {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Unavailable, format!("worker {worker} has not taken the bytes"))),
+    }
+}

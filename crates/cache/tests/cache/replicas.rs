@@ -1,0 +1,323 @@
+//! Copies of writes at other workers: `writeReplicas`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use forebay_cache::{Cache, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PutObject};
+use forebay_catalog::records::{self, ObjectRecord, PartRecord};
+use forebay_catalog::{SlotCount, SlotSet};
+use forebay_store::ValueWrite;
+use forebay_types::{ByteSize, Generation, PolicyRule, ReplicasMissing, Tags, WriteMode};
+use futures::StreamExt;
+
+use crate::held::{Answer, Others, THERE};
+use crate::multipart::{PART, complete, create, put_part, small_parts};
+use crate::support::gate::Way;
+use crate::support::{self, Bench, HERE, Setup, collect, kind, path, until};
+
+/// A worker that is the home of all keys and another one that is the home of none.
+struct Pair {
+    here: Bench,
+    there: Bench,
+    /// Whom the home asks.
+    others: Others,
+}
+
+fn two(rule: &mut PolicyRule) {
+    rule.write_replicas = Some(2);
+}
+
+/// Without a home.
+async fn holder(name: &'static str, others: &Others, setup: Setup) -> Bench {
+    let slots = Some(SlotSet::none(SlotCount::new(8).expect("slots")));
+    Setup { worker: Some((name, Arc::new(others.clone()))), slots, ..setup }.open().await
+}
+
+/// The under store takes nothing.
+async fn pair_of(setup: Setup, holders: Setup) -> Pair {
+    let (others, homes) = (Others::new(), Others::new());
+    let there = holder(THERE, &homes, holders).await;
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let here = Setup { worker: Some((HERE, Arc::new(others.clone()))), ..setup }.policy(two).open().await;
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    here.background.set(Way::Closed);
+    Pair { here, there, others }
+}
+
+async fn pair() -> Pair {
+    pair_of(Setup::new(WriteMode::WriteBack), Setup::new(WriteMode::WriteBack)).await
+}
+
+fn record(bench: &Bench, key: &str) -> ObjectRecord {
+    let found = bench.store.value(&records::object_key(&path(key))).expect("a record");
+    ObjectRecord::decode(&found.value).expect("a record")
+}
+
+fn copy_of(key: &str, generation: Generation) -> CopyId {
+    CopyId { key: records::object_key(&path(key)), generation }
+}
+
+/// What a worker gives to others that ask for this copy.
+async fn given(cache: &Cache, id: &CopyId) -> Option<Bytes> {
+    let held = cache.held(&id.key, id.generation).await.expect("an answer")?;
+    Some(collect(held.stream).await.expect("the bytes"))
+}
+
+#[tokio::test]
+async fn a_write_is_on_two_workers_before_it_is_acknowledged() {
+    let Pair { here, there, .. } = pair().await;
+    here.put("key", "on both").await.unwrap();
+    let written = record(&here, "key");
+    assert_eq!(written.holders.names().collect::<Vec<_>>(), [HERE, THERE]);
+    let id = copy_of("key", written.generation);
+    assert_eq!(given(&there.cache, &id).await.unwrap(), "on both");
+    let detail = here.cache.object_detail(&path("key")).await.unwrap();
+    assert_eq!(detail.replicas, 2);
+    // Nobody sees it before the home has committed it.
+    assert!(there.store.peek(&id.key).is_none());
+    there.advancing("the copy is shown", || there.store.peek(&id.key).is_some()).await;
+    assert!(there.cache.status().pinned_bytes > 0);
+    assert_eq!(given(&there.cache, &id).await.unwrap(), "on both");
+    here.background.set(Way::Open);
+    here.drain().await;
+    there.advancing("nobody wants it any more", || there.cache.status().pinned_bytes == 0).await;
+}
+
+#[tokio::test]
+async fn a_version_takes_the_place_of_the_one_before_it() {
+    let Pair { here, there, .. } = pair().await;
+    here.put("key", "first").await.unwrap();
+    let first = copy_of("key", record(&here, "key").generation);
+    there.advancing("the first is shown", || there.store.peek(&first.key).is_some()).await;
+    here.put("key", "second").await.unwrap();
+    let second = copy_of("key", record(&here, "key").generation);
+    let shown = || there.store.peek(&second.key).map(|object| object.generation());
+    // As long as the second is not shown, the first stays.
+    assert_eq!(shown(), Some(first.generation));
+    assert_eq!(given(&there.cache, &second).await.unwrap(), "second");
+    there.advancing("the second is shown", || shown() == Some(second.generation)).await;
+    assert_eq!(given(&there.cache, &first).await, None);
+    here.delete("key").await.unwrap();
+    there.advancing("nobody wants it any more", || there.cache.status().pinned_bytes == 0).await;
+}
+
+#[tokio::test]
+async fn too_few_workers_take_no_write_unless_it_goes_through() {
+    let Pair { here, others, .. } = pair().await;
+    others.workers.lock().clear();
+    let error = here.put("key", "alone").await.unwrap_err();
+    assert_eq!((error.kind, error.retry_after.is_some()), (ErrorKind::SlowDown, true));
+    assert!(error.context.contains("writeReplicas"), "{}", error.context);
+    assert_eq!(kind(here.get("key").await), Some(ErrorKind::NotFound));
+    assert_eq!(kind(here.cache.create_upload(support::create_upload(path("key"))).await), Some(ErrorKind::SlowDown));
+    let through = |mode| PolicyRule {
+        write_replicas: Some(2),
+        when_replicas_missing: Some(ReplicasMissing::WriteThrough),
+        ..support::rule("/", mode)
+    };
+    here.cache.set_policies(vec![through(WriteMode::WriteBack)], None, "test", "test").await.unwrap();
+    here.put("key", "through").await.unwrap();
+    assert_eq!(here.under("key").unwrap(), "through");
+    assert!(here.is_drained());
+    here.cache.set_policies(vec![through(WriteMode::Transient)], None, "test", "test").await.unwrap();
+    assert_eq!(kind(here.put("key", "nowhere").await), Some(ErrorKind::SlowDown));
+    assert_eq!(here.metric("forebay_replicas_missing_total"), 4.0);
+}
+
+#[tokio::test]
+async fn a_worker_that_takes_no_copy_is_passed_over_for_a_while() {
+    let Pair { here, there, others } = pair().await;
+    let homes = Others::new();
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    let third = holder("third", &homes, Setup::new(WriteMode::WriteBack)).await;
+    others.answer("third", Answer::From(third.cache.clone()));
+    here.put("key", "on two").await.unwrap();
+    let first = record(&here, "key").holders.names().nth(1).unwrap().to_owned();
+    let (gone, left) = if first == THERE { (THERE, "third") } else { ("third", THERE) };
+    others.answer(gone, Answer::Nothing);
+    here.put("key", "on two others").await.unwrap();
+    assert_eq!(record(&here, "key").holders.names().collect::<Vec<_>>(), [HERE, left]);
+    // It is not asked again for some seconds.
+    others.answer(gone, Answer::From(if gone == THERE { there.cache.clone() } else { third.cache.clone() }));
+    here.put("key", "again").await.unwrap();
+    assert_eq!(record(&here, "key").holders.names().nth(1), Some(left));
+    here.clock.advance(std::time::Duration::from_secs(6));
+    here.put("key", "at last").await.unwrap();
+    assert_eq!(record(&here, "key").holders.names().nth(1), Some(gone));
+}
+
+#[tokio::test]
+async fn parts_objects_and_tags_have_copies() {
+    let Pair { here, there, .. } = pair_of(small_parts(WriteMode::WriteBack), small_parts(WriteMode::WriteBack)).await;
+    let upload = create(&here, "key").await;
+    let parts = [put_part(&here, &upload, 1, PART).await, put_part(&here, &upload, 2, PART).await];
+    let part = records::part_key(&upload.upload_id, 2);
+    let part_record = PartRecord::decode(&here.store.value(&part).unwrap().value).unwrap();
+    assert_eq!(part_record.holders.names().collect::<Vec<_>>(), [HERE, THERE]);
+    there.advancing("the part is shown", || there.store.peek(&part).is_some()).await;
+    complete(&here, &upload, &parts).await.unwrap();
+    let whole = copy_of("key", record(&here, "key").generation);
+    assert_eq!(given(&there.cache, &whole).await.unwrap(), here.get("key").await.unwrap());
+    let tags = Tags::from([("is".to_owned(), "new".to_owned())]);
+    here.cache.set_tags(&path("key"), tags).await.unwrap();
+    let tagged = record(&here, "key");
+    assert_eq!(tagged.holders.names().collect::<Vec<_>>(), [HERE, THERE]);
+    let tagged = copy_of("key", tagged.generation);
+    assert!(tagged.generation > whole.generation);
+    assert_eq!(given(&there.cache, &tagged).await.unwrap().len(), 2 * PART);
+    there
+        .advancing("the parts are given up", || there.store.peek(&part).is_none_or(|object| !object.is_pinned()))
+        .await;
+}
+
+/// A worker that has no piece of an object gets the bytes.
+#[tokio::test]
+async fn what_can_not_be_made_of_pieces_is_sent_whole() {
+    let Pair { here, there, others } =
+        pair_of(small_parts(WriteMode::WriteBack), small_parts(WriteMode::WriteBack)).await;
+    let upload = create(&here, "key").await;
+    let parts = [put_part(&here, &upload, 1, PART).await, put_part(&here, &upload, 2, PART).await];
+    let homes = Others::new();
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    let third = holder("third", &homes, small_parts(WriteMode::WriteBack)).await;
+    others.workers.lock().remove(THERE);
+    others.answer("third", Answer::From(third.cache.clone()));
+    complete(&here, &upload, &parts).await.unwrap();
+    let whole = copy_of("key", record(&here, "key").generation);
+    assert_eq!(given(&third.cache, &whole).await.unwrap().len(), 2 * PART);
+    assert_eq!(given(&there.cache, &whole).await, None);
+}
+
+#[tokio::test]
+async fn a_copy_of_a_write_that_fails_is_dropped() {
+    let setup = Setup { others: Some(Arc::default()), ..Setup::new(WriteMode::WriteBack) };
+    let changed = setup.others.clone().expect("it was set");
+    let Pair { here, there, .. } = pair_of(setup, Setup::new(WriteMode::WriteBack)).await;
+    here.put("key", "stays").await.unwrap();
+    let stays = record(&here, "key");
+    // As if another worker were the home by now.
+    let key = records::object_key(&path("key"));
+    changed.ahead.lock().push(ValueWrite { key: key.clone(), value: Some(stays.encode()) });
+    here.put("key", "fails").await.unwrap_err();
+    let named = copy_of("key", stays.generation);
+    there.advancing("the first is shown", || there.store.peek(&key).is_some()).await;
+    there.pass_seconds(5).await;
+    assert_eq!(there.store.peek(&key).unwrap().generation(), stays.generation);
+    assert_eq!(given(&there.cache, &named).await.unwrap(), "stays");
+    assert_eq!(here.cache.fates(&[named]).await, [Fate::Named]);
+}
+
+/// A copy for `key`, which claims to have `size` bytes.
+fn copy(generation: Generation, bytes: &'static [u8], size: u64) -> NewCopy {
+    let stream = futures::stream::once(async move { Ok(Bytes::from_static(bytes)) }).boxed();
+    let bytes = HeldBytes { size, metadata: Bytes::new(), annex: Bytes::new(), stream };
+    NewCopy { id: copy_of("key", generation), path: path("key"), pieces: Vec::new(), bytes }
+}
+
+#[tokio::test]
+async fn a_worker_takes_no_copy_of_what_is_at_home_there_or_has_no_room() {
+    let Pair { here, there, .. } = pair().await;
+    let copy = |size| copy(Generation(7), b"7 bytes", size);
+    assert_eq!(kind(here.cache.take_copy(copy(7)).await), Some(ErrorKind::Unavailable));
+    assert_eq!(kind(there.cache.take_copy(copy(1 << 40)).await), Some(ErrorKind::InsufficientStorage));
+    assert_eq!(kind(there.cache.take_copy(copy(8)).await), Some(ErrorKind::Unavailable));
+    assert!(there.cache.take_copy(copy(7)).await.unwrap());
+    // The home has never heard of it.
+    let id = copy_of("key", Generation(7));
+    assert_eq!(given(&there.cache, &id).await.unwrap(), "7 bytes");
+    assert_eq!(here.cache.fates(std::slice::from_ref(&id)).await, [Fate::Gone]);
+    there.pass_seconds(3).await;
+    assert_eq!(given(&there.cache, &id).await, None);
+}
+
+/// A home that does not answer may yet commit what it has sent.
+#[tokio::test]
+async fn copies_stay_while_the_home_does_not_answer() {
+    let (others, homes) = (Others::new(), Others::new());
+    let there = holder(THERE, &homes, Setup::new(WriteMode::WriteBack)).await;
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    let here = Setup { worker: Some((HERE, Arc::new(others.clone()))), ..Setup::new(WriteMode::WriteBack) };
+    let here = here.policy(two).open().await;
+    here.background.set(Way::Closed);
+    here.put("key", "on both").await.unwrap();
+    let id = copy_of("key", record(&here, "key").generation);
+    there.pass_seconds(600).await;
+    assert!(there.store.peek(&id.key).is_none());
+    assert_eq!(given(&there.cache, &id).await.unwrap(), "on both");
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    there.advancing("the copy is shown", || there.store.peek(&id.key).is_some()).await;
+}
+
+#[tokio::test]
+async fn a_single_worker_refuses_rules_that_need_others() {
+    let here = Bench::new(WriteMode::WriteBack).await;
+    let mut rule = support::rule("/", WriteMode::WriteBack);
+    two(&mut rule);
+    let error = here.cache.set_policies(vec![rule], None, "test", "test").await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::InvalidArgument);
+    assert!(error.context.contains("single worker"), "{}", error.context);
+}
+
+/// A copy takes room before it is shown.
+#[tokio::test]
+async fn a_full_worker_refuses_copies_until_others_are_given_up() {
+    let setup = || Setup::new(WriteMode::WriteBack);
+    let small = setup().settings(|settings| settings.pinned_ratio = 0.001);
+    let Pair { here, there, .. } = pair_of(setup(), small).await;
+    let size = there.cache.status().pinned_bytes_max / 4;
+    let body = || Bytes::from(vec![1; size as usize]);
+    let mut written = 0;
+    while written < 10 && here.put(&format!("key-{written}"), body()).await.is_ok() {
+        written += 1;
+    }
+    assert!((1..=4).contains(&written), "{written} of {} bytes", ByteSize(size));
+    let error = here.put("more", body()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::SlowDown);
+    here.background.set(Way::Open);
+    here.drain().await;
+    there.pass_seconds(5).await;
+    assert_eq!(there.cache.status().pinned_bytes, 0);
+    here.clock.advance(std::time::Duration::from_secs(6));
+    here.put("more", body()).await.unwrap();
+}
+
+/// Until its commit has ended, the home does not know whether a copy is wanted.
+#[tokio::test]
+async fn a_copy_stays_while_its_write_is_in_flight() {
+    let Pair { here, there, others } = pair().await;
+    here.put("key", "before").await.unwrap();
+    let before = record(&here, "key").generation;
+    let all = others.permits.forget_permits(usize::MAX);
+    let asked = others.asked.load(Ordering::Relaxed);
+    let cache = here.cache.clone();
+    let put = forebay_env::spawn(async move {
+        let body = support::incoming(Bytes::from_static(b"in flight"));
+        let (attributes, conditions) = Default::default();
+        cache.put(PutObject { path: path("key"), body, attributes, conditions }).await
+    });
+    until("the copy is taken", || others.asked.load(Ordering::Relaxed) > asked).await;
+    there.pass_seconds(30).await;
+    let key = records::object_key(&path("key"));
+    assert_eq!(there.store.peek(&key).unwrap().generation(), before, "the write may fail");
+    others.permits.add_permits(all);
+    put.join().await.unwrap();
+    let id = copy_of("key", record(&here, "key").generation);
+    assert_eq!(given(&there.cache, &id).await.unwrap(), "in flight");
+}
+
+#[tokio::test]
+async fn an_older_copy_does_not_come_back() {
+    let homes = Others::new();
+    let there = holder(THERE, &homes, Setup::new(WriteMode::WriteBack)).await;
+    homes.answer(HERE, Answer::Naming);
+    let key = records::object_key(&path("key"));
+    let shown = || there.store.peek(&key).map(|object| object.generation());
+    assert!(there.cache.take_copy(copy(Generation(8), b"newer", 5)).await.unwrap());
+    there.advancing("the newer one is shown", || shown() == Some(Generation(8))).await;
+    // It was long on its way.
+    assert!(there.cache.take_copy(copy(Generation(7), b"older", 5)).await.unwrap());
+    there.pass_seconds(5).await;
+    assert_eq!(shown(), Some(Generation(8)));
+    assert_eq!(given(&there.cache, &copy_of("key", Generation(7))).await, None);
+}
