@@ -7,8 +7,8 @@ use bytes::Bytes;
 use forebay_cache::{Cache, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PutObject};
 use forebay_catalog::records::{self, ObjectRecord, PartRecord};
 use forebay_catalog::{SlotCount, SlotSet};
-use forebay_store::ValueWrite;
-use forebay_types::{ByteSize, Generation, PolicyRule, ReplicasMissing, Tags, WriteMode};
+use forebay_store::{Commit, ValueWrite};
+use forebay_types::{ByteSize, Durability, Generation, PolicyRule, ReplicasMissing, Tags, WriteMode};
 use futures::StreamExt;
 
 use crate::held::{Answer, Others, THERE};
@@ -320,4 +320,21 @@ async fn an_older_copy_does_not_come_back() {
     there.pass_seconds(5).await;
     assert_eq!(shown(), Some(Generation(8)));
     assert_eq!(given(&there.cache, &copy_of("key", Generation(7))).await, None);
+}
+
+#[tokio::test]
+async fn a_worker_that_gains_slots_shows_the_copies_that_records_name() {
+    let Pair { here, there, .. } = pair().await;
+    here.put("key", "named").await.unwrap();
+    here.put("other", "not named").await.unwrap();
+    // Of the first, the former home has committed the record before it was gone.
+    let (key, other) = (records::object_key(&path("key")), copy_of("other", record(&here, "other").generation));
+    let writes = vec![ValueWrite { key: key.clone(), value: here.store.value(&key).map(|found| found.value) }];
+    let commit = Commit { writes, ..Commit::default() };
+    there.store.commit(commit, Durability::Fsync).await.unwrap();
+    assert!(there.store.peek(&key).is_none());
+    there.cache.gain(&SlotSet::none(SlotCount::new(8).unwrap()).others()).await.unwrap();
+    assert!(there.store.peek(&key).unwrap().is_pinned());
+    assert_eq!(there.get("key").await.unwrap(), "named");
+    assert_eq!(given(&there.cache, &other).await, None);
 }

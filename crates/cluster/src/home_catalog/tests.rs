@@ -416,6 +416,24 @@ async fn a_start_has_the_slots_that_were_its_own_and_the_bytes_of_others() {
     assert_eq!(read(&store).await.unwrap(), "prepared");
 }
 
+/// Its home may be about to name it.
+#[tokio::test]
+async fn what_was_prepared_for_a_home_elsewhere_is_kept_at_a_start() {
+    let (disk, engine) = (MemoryDisk::default(), memory());
+    let (first, store) = open_beside("w1", &disk, &engine).await;
+    first.take(&SlotSet::none(first.slot_count()).others()).await.unwrap();
+    let mut slots = SlotSet::none(first.slot_count());
+    slots.insert(first.slot_count().slot_of(records::path_hash(&path())));
+    drop(store.prepare(stage(&store, "prepared").await).await.unwrap());
+    first.release(&slots).await.unwrap();
+    disk.kill();
+    let (first, store) = open_beside("w1", &disk, &engine).await;
+    let kept = first.take_unnamed();
+    assert_eq!(kept.iter().map(|staged| staged.key().clone()).collect::<Vec<_>>(), [records::object_key(&path())]);
+    assert!(store.peek(kept[0].key()).is_none(), "nobody sees it");
+    assert!(first.take_unnamed().is_empty());
+}
+
 #[tokio::test]
 async fn a_check_that_fails_reaches_no_engine() {
     let engine = Arc::new(TestEngine::new(&[]));
