@@ -202,8 +202,8 @@ impl HomeCatalog {
         self.inner.ownership().drain(worker).await
     }
 
-    /// Notes that a worker which does not live will never come back: nobody waits for its bytes. If it starts again
-    /// all the same, it joins as any worker does.
+    /// Notes that a worker which does not live will never come back: nobody waits for its bytes. If it starts again,
+    /// it joins as any worker does.
     ///
     /// # Errors
     /// All but [`LeavingError::IsDead`](crate::LeavingError::IsDead) and

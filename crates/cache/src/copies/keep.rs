@@ -104,10 +104,11 @@ impl Worker {
                 () = self.stop.cancelled() => return,
                 fates = self.fates_of(pauses.keys().cloned().collect()) => fates,
             };
+            let mut problem = None;
             for (id, fate) in fates {
                 let was_prepared = self.kept.is_prepared(&id);
                 if let Err(error) = self.follow_fate(&id, fate).await {
-                    tracing::warn!(%error, "a copy stays as it is");
+                    problem = Some(error);
                 }
                 let pause = pauses[&id] + 1;
                 let is_prepared = self.kept.is_prepared(&id);
@@ -116,6 +117,10 @@ impl Worker {
                 } else if fate != Fate::Gone && (was_prepared || pause < PAUSES.len()) {
                     self.kept.ask_later(id, if was_prepared { 1 } else { pause });
                 }
+            }
+            // Once for all of them: a disk that takes no writes fails each.
+            if let Some(error) = problem {
+                tracing::warn!(%error, "some copies of other workers' keys stay as they are");
             }
         }
     }
