@@ -15,9 +15,12 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 # Amazon S3 Standard in us-east-1, US$ for 1,000 requests: https://aws.amazon.com/s3/pricing/, "Requests & data retrievals".
 PRICE_READ, PRICE_WRITE = "0.0004", "0.005"
 SECONDS_OF_30_DAYS = 30 * 24 * 3600
+# Without data where no worker belongs to a cluster.
+CLUSTER_ROW = "Cluster"
 # Labels.
 UNDER_STORE = 'tier="under_store"'
 FIRST_BYTE = 'until="first_byte"'
+FORWARDED = 'operation="Forwarded"'
 CLASS_READ, CLASS_WRITE = 'class="read"', 'class=~"list|write"'
 
 
@@ -137,6 +140,19 @@ BOARD = [
         ],
     ),
     (
+        CLUSTER_ROW,
+        [
+            ("lines", "Workers by state", "none", 6, [(now("forebay_cluster_workers", by="cluster, state", how="max"), "{{cluster}} {{state}}")], "As one of them sees it that has its lease."),
+            ("stack", "Slots", "none", 6, [(now("forebay_cluster_slots", by="instance"), "{{instance}}"), (now("forebay_cluster_slots_without_home", by="cluster", how="max"), "without a home, {{cluster}}")], "Shards of the keys, by the worker that answers for them."),
+            ("lines", "Slots that have moved", "none", 6, [(rate("forebay_cluster_slots_taken_total", by="instance"), "taken {{instance}}"), (rate("forebay_cluster_slots_released_total", by="instance"), "released {{instance}}")], "Per second."),
+            ("lines", "Lease", "s", 6, [(now("forebay_cluster_lease_seconds", by="instance", how="min"), "{{instance}}")], "What is left of it; at 0, keys at home there get 503."),
+            ("lines", "Bytes elsewhere", "none", 6, [(now("forebay_cluster_copies_wanted", by="instance"), "wanted {{instance}}"), (now("forebay_cluster_copies_unavailable", by="instance"), "unavailable {{instance}}")], "Objects and parts that a home has to fetch from other workers, and those that none gives."),
+            ("lines", "Requests passed on", "reqps", 6, [(rate("forebay_requests_total", FORWARDED, "code"), "{{code}}")], "To the home of their key."),
+            ("lines", "Time of calls to the engine, p99", "s", 6, [(f"histogram_quantile(0.99, {rate('forebay_cluster_engine_call_duration_seconds_bucket', by='operation, le')})", "{{operation}}"), (rate("forebay_cluster_engine_errors_total", by="kind"), "errors per second: {{kind}}")], "Each write waits for a commit."),
+            ("lines", "Engine", "percentunit", 6, [(f"max by (member) (forebay_cluster_engine_database_bytes{{{HERE}}} / forebay_cluster_engine_quota_bytes{{{HERE}}})", "of the quota, {{member}}"), (now("forebay_cluster_engine_up", by="member", how="min"), "answers all, {{member}}")], ""),
+        ],
+    ),
+    (
         "Requests avoided",
         [
             ("lines", "Avoided", "reqps", 8, [(rate("forebay_requests_avoided_total", by="operation"), "{{operation}}")], "Reads that took no request to the under store."),
@@ -236,7 +252,7 @@ def dashboard():
     return {
         "uid": "forebay",
         "title": "Forebay",
-        "description": "The S3 cache: reads, requests, backlog, disks and under stores. docs/monitoring.md explains it.",
+        "description": "The S3 cache: reads, requests, backlog, disks, under stores and cluster. docs/monitoring.md explains it.",
         "tags": ["forebay", "s3"],
         "schemaVersion": SCHEMA_VERSION,
         "version": 1,

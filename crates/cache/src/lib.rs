@@ -404,6 +404,18 @@ impl Cache {
     }
 }
 
+/// An object, or a part of an open upload, whose bytes no worker gives.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnavailableBytes {
+    /// Of the object.
+    #[schema(example = "/bucket/key")]
+    pub path: String,
+    pub since_ms: u64,
+    /// Which worker is missing, or what it answers.
+    pub problem: String,
+}
+
 /// The result of [`Cache::status`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -420,6 +432,12 @@ pub struct Status {
     /// Objects and parts of keys at home here whose bytes are still to be fetched from other workers.
     #[serde(default)]
     pub copies_wanted: u64,
+    /// Of these, those that no worker gave at the last try: requests for them get 503.
+    #[serde(default)]
+    pub copies_unavailable: u64,
+    /// Some of those, ten at most.
+    #[serde(default)]
+    pub unavailable: Vec<UnavailableBytes>,
     /// Acknowledged objects whose bytes the start found missing, because a directory was forgotten or a file is gone.
     #[serde(default)]
     pub missing_objects: u64,

@@ -142,6 +142,7 @@ impl Worker {
     pub(crate) fn status(&self) -> Status {
         let counts = self.home.backlog.counts();
         let usage = self.store.usage();
+        let (copies_unavailable, unavailable) = self.home.copies.unavailable();
         let failed = self.store.health().into_iter().filter_map(|directory| {
             let label = directory.label;
             directory.failed.map(|reason| format!("{label}: {reason}"))
@@ -154,6 +155,8 @@ impl Worker {
             conflicts: counts.conflicts,
             undeliverable: self.home.refusals.undeliverable(),
             copies_wanted: self.home.copies.count() as u64,
+            copies_unavailable: copies_unavailable as u64,
+            unavailable,
             missing_objects: self.home.missing.count() as u64,
             missing_parts: self.home.missing.parts_count() as u64,
             pinned_bytes: usage.pinned_bytes,

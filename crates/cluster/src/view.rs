@@ -21,6 +21,14 @@ pub struct View {
     pub removed: BTreeSet<WorkerId>,
 }
 
+impl View {
+    /// How many slots are at home at no worker that lives: nobody answers for their keys.
+    pub fn slots_without_home(&self, slots: SlotCount) -> u32 {
+        let lives = |home: &WorkerId| self.members.get(home).is_some_and(|member| member.state.lives());
+        slots.all().filter(|slot| !self.homes.home(*slot).is_some_and(lives)).count() as u32
+    }
+}
+
 /// What a worker should do about its slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moves {
@@ -87,5 +95,31 @@ impl MemberState {
             Self::Live | Self::Draining | Self::Drained => true,
             Self::Left | Self::Lost => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_workers_that_do_not_live_have_no_home() {
+        let slots = SlotCount::new(6).expect("a number of slots");
+        let worker = |name: &str| WorkerId::new(name).expect("a name");
+        let member = |state| Member { state, addresses: None, version: None };
+        let states = [
+            ("live", MemberState::Live),
+            ("draining", MemberState::Draining),
+            ("left", MemberState::Left),
+            ("lost", MemberState::Lost),
+        ];
+        let homes = ["live", "draining", "left", "lost", "removed"].into_iter().map(worker);
+        let view = View {
+            moves: Moves { release: SlotSet::none(slots), take: SlotSet::none(slots) },
+            homes: Homes::new(slots, slots.all().zip(homes).collect()),
+            members: states.map(|(name, state)| (worker(name), member(state))).into(),
+            removed: BTreeSet::new(),
+        };
+        assert_eq!(view.slots_without_home(slots), 4, "one is at home nowhere");
     }
 }

@@ -5,11 +5,14 @@
 
 mod drain;
 mod join;
+mod measured;
 mod membership;
+mod metrics;
 mod requests;
 mod router;
 mod state;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +23,14 @@ use forebay_env::{Env, Task};
 use forebay_etcd::EtcdEngine;
 use forebay_peers::{Identity, PeerServer, Peers};
 use forebay_s3::{Homes, S3Service};
+use futures::future::join as both;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use drain::Drain;
 use membership::Membership;
+use metrics::{ClusterMetrics, EngineHealth, SlotMoves};
 use requests::{ForwardedRequests, PassedOn};
 use router::Router;
 use state::ClusterState;
@@ -46,6 +53,13 @@ pub(crate) struct Joined {
     router: Arc<Router>,
     identity: Identity,
     peers: Peers,
+    health: Arc<EngineHealth>,
+    moves: SlotMoves,
+}
+
+/// The metrics of a cluster, which its name is a label of.
+fn metrics_of<'a>(registry: &'a mut Registry, cluster: &str) -> &'a mut Registry {
+    registry.sub_registry_with_label((Cow::Borrowed("cluster"), Cow::Owned(cluster.to_owned())))
 }
 
 impl Joined {
@@ -77,19 +91,41 @@ impl Joined {
         })
     }
 
+    /// For Prometheus: the same.
+    pub(crate) fn register(&self, cache: &Cache, registry: &mut Registry) {
+        let metrics = ClusterMetrics {
+            catalog: Arc::clone(&self.catalog),
+            router: Arc::clone(&self.router),
+            cache: cache.clone(),
+            engine: Arc::clone(&self.health),
+        };
+        metrics.register(&self.moves, metrics_of(registry, &self.name));
+    }
+
     /// Answers other workers, and takes slots that this one should have and nobody has. When it returns, requests of
     /// clients find their homes.
     pub(crate) async fn work(self, listener: TcpListener, cache: &Cache, service: &S3Service) -> Working {
-        let Self { name: _, env, engine, catalog, router, identity, peers } = self;
+        let Self { name: _, env, engine, catalog, router, identity, peers, health, moves } = self;
         let (stop, cut) = (CancellationToken::new(), CancellationToken::new());
         let (answers, requests) = (Arc::new(cache.clone()), Arc::new(ForwardedRequests::new(service.clone())));
         let server = PeerServer::new(env.clone(), identity, router.own(), answers, requests);
         let server = forebay_env::spawn(server.run(listener, stop.clone(), cut.clone()));
-        let maintenance = forebay_env::spawn(async move { engine.maintain().await });
+        let clock = Arc::clone(&env.clock);
+        let maintenance = forebay_env::spawn(async move {
+            both(engine.maintain(), health.follow(&engine, clock.as_ref())).await;
+        });
         let (stop_following, drained) = (CancellationToken::new(), CancellationToken::new());
-        let (followed, own) = (Arc::clone(&catalog), router.own().to_owned());
-        let (stop_of, drained_of) = (stop_following.clone(), drained.clone());
-        let membership = Membership::new(&env, followed, cache.clone(), router, peers, stop_of, drained_of);
+        let own = router.own().to_owned();
+        let membership = Membership {
+            clock: Arc::clone(&env.clock),
+            drain: Drain::new(Arc::clone(&env.clock), Arc::clone(&catalog), peers, &own),
+            catalog: Arc::clone(&catalog),
+            cache: cache.clone(),
+            router,
+            moves,
+            stop: stop_following.clone(),
+            drained: drained.clone(),
+        };
         membership.begin().await;
         let following = forebay_env::spawn(membership.follow());
         Working { env, catalog, own, server, stop, cut, following, stop_following, drained, maintenance }

@@ -16,7 +16,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 /// One number without labels, read when a scrape asks for it.
-fn encode_number(
+pub(crate) fn encode_number(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

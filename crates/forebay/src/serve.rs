@@ -374,7 +374,7 @@ impl Worker {
         UnderStoreMetrics::register(&mut registry, &places);
         let (store, syncs) = open_store(env, disks, store_settings, &mut registry).await?;
         let joined = match addresses {
-            Some(addresses) => Some(cluster::join(config, env, &store, addresses).await?),
+            Some(addresses) => Some(cluster::join(config, env, &store, addresses, &mut registry).await?),
             None => None,
         };
         let catalog = match &joined {
@@ -392,6 +392,9 @@ impl Worker {
             others: joined.as_ref().map(Joined::others),
         };
         let cache = Cache::open(parts, &mut registry).await.map_err(not_opened)?;
+        if let Some(joined) = &joined {
+            joined.register(&cache, &mut registry);
+        }
         let connections_max = limits::connections_max(config, segments, limits::open_files());
         if connections_max < config.server.connections_max {
             tracing::warn!(

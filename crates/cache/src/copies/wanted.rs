@@ -11,8 +11,13 @@ use futures::FutureExt;
 use futures::future::Shared;
 use tokio::sync::{Notify, oneshot};
 
+use crate::UnavailableBytes;
+
 /// Before what could not be fetched is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Of so many keys whose bytes nobody gives, operators see the names.
+const NAMED_MAX: usize = 10;
 
 /// Why bytes did not come.
 pub(super) type Problem = String;
@@ -44,6 +49,11 @@ struct State {
     ready: VecDeque<Bytes>,
     /// After a failure: when their time comes.
     later: VecDeque<(Duration, Bytes)>,
+    /// How many could not be fetched at the last try.
+    failed: usize,
+    /// Some of these, so that memory is bounded. Others follow at their next try when one of them is not wanted any
+    /// more.
+    named: BTreeMap<Bytes, UnavailableBytes>,
 }
 
 struct Wanted {
@@ -53,6 +63,8 @@ struct Wanted {
     is_in_flight: bool,
     /// After a failure. What `later` has of another time is of a failure before.
     retry_at: Option<Duration>,
+    /// Since the first failure, in milliseconds since 1970.
+    failed_since_ms: Option<u64>,
 }
 
 impl WantedCopies {
@@ -118,14 +130,15 @@ impl WantedCopies {
                 let retry_at = self.env.clock.monotonic() + PAUSE;
                 wanted.retry_at = Some(retry_at);
                 state.later.push_back((retry_at, key.clone()));
+                state.note_failure(key, &problem, self.env.clock.unix_ms());
                 Err(problem)
             }
             Ended::Done => {
-                state.wanted.remove(key);
+                state.forget(key);
                 Ok(())
             }
             Ended::Lost(problem) => {
-                state.wanted.remove(key);
+                state.forget(key);
                 Err(problem)
             }
         };
@@ -137,19 +150,54 @@ impl WantedCopies {
 
     /// What belongs to these paths is not wanted any more.
     pub(crate) fn drop_all(&self, is_lost: impl Fn(&ObjectPath) -> bool) {
-        self.state.lock().wanted.retain(|_, wanted| !is_lost(&wanted.path));
+        let state = &mut *self.state.lock();
+        state.wanted.retain(|key, wanted| {
+            let stays = !is_lost(&wanted.path);
+            if !stays && wanted.failed_since_ms.is_some() {
+                state.failed -= 1;
+                state.named.remove(key);
+            }
+            stays
+        });
     }
 
     /// Objects and parts.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().wanted.len()
     }
+
+    /// Of these, how many no worker gave at the last try, and some of them.
+    pub(crate) fn unavailable(&self) -> (usize, Vec<UnavailableBytes>) {
+        let state = self.state.lock();
+        (state.failed, state.named.values().cloned().collect())
+    }
 }
 
 impl State {
     fn want(&mut self, key: &Bytes, path: &ObjectPath) -> &mut Wanted {
-        let new = || Wanted { path: path.clone(), waiting: None, is_in_flight: false, retry_at: None };
+        let new =
+            || Wanted { path: path.clone(), waiting: None, is_in_flight: false, retry_at: None, failed_since_ms: None };
         self.wanted.entry(key.clone()).or_insert_with(new)
+    }
+
+    fn note_failure(&mut self, key: &Bytes, problem: &str, now_ms: u64) {
+        let Some(wanted) = self.wanted.get_mut(key) else { return };
+        if wanted.failed_since_ms.is_none() {
+            self.failed += 1;
+        }
+        let since_ms = *wanted.failed_since_ms.get_or_insert(now_ms);
+        if self.named.len() < NAMED_MAX || self.named.contains_key(key) {
+            let named = UnavailableBytes { path: format!("/{}", wanted.path), since_ms, problem: problem.to_owned() };
+            self.named.insert(key.clone(), named);
+        }
+    }
+
+    /// It is not wanted any more.
+    fn forget(&mut self, key: &Bytes) {
+        if self.wanted.remove(key).is_some_and(|wanted| wanted.failed_since_ms.is_some()) {
+            self.failed -= 1;
+            self.named.remove(key);
+        }
     }
 
     /// The next key and, if there is none, when the next one's time comes.
@@ -166,5 +214,56 @@ impl State {
             }
         }
         (None, self.later.front().map(|(at, _)| *at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_env::Clock;
+
+    use super::*;
+
+    fn path_of(number: usize) -> ObjectPath {
+        ObjectPath::parse("b", &format!("{number:02}")).expect("a path")
+    }
+
+    fn key_of(number: usize) -> Bytes {
+        format!("key {number:02}").into()
+    }
+
+    #[tokio::test]
+    async fn what_nobody_gives_is_counted_once_and_some_of_it_is_named() {
+        let (env, clock) = Env::simulated(0);
+        let copies = WantedCopies::new(env);
+        for number in 0..NAMED_MAX + 5 {
+            copies.add(key_of(number), &path_of(number));
+        }
+        let fail = async |problem: &str| {
+            for _ in 0..copies.count() {
+                let (key, _) = copies.next().await;
+                copies.end(&key, Ended::Failed(problem.to_owned()));
+            }
+        };
+        assert_eq!(copies.unavailable(), (0, Vec::new()));
+        let began_ms = clock.unix_ms();
+        fail("w1 is silent").await;
+        clock.advance(PAUSE);
+        fail("w1 does not run").await;
+        let (failed, named) = copies.unavailable();
+        assert_eq!((failed, named.len()), (NAMED_MAX + 5, NAMED_MAX));
+        let first = UnavailableBytes { path: "/b/00".into(), since_ms: began_ms, problem: "w1 does not run".into() };
+        assert_eq!(named.first(), Some(&first));
+
+        copies.end(&key_of(0), Ended::Done);
+        copies.end(&key_of(1), Ended::Lost("it is gone".to_owned()));
+        copies.drop_all(|path| *path == path_of(2));
+        let (failed, named) = copies.unavailable();
+        assert_eq!((failed, named.len()), (NAMED_MAX + 2, NAMED_MAX - 3));
+        clock.advance(PAUSE);
+        fail("w1 does not run").await;
+        let (failed, named) = copies.unavailable();
+        assert_eq!((failed, named.len()), (NAMED_MAX + 2, NAMED_MAX), "others are named in their place");
+        copies.drop_all(|_| true);
+        assert_eq!(copies.unavailable(), (0, Vec::new()));
     }
 }

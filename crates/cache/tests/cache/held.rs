@@ -223,8 +223,11 @@ async fn while_the_worker_is_away_reads_get_a_retryable_error_and_the_bytes_come
     here.pass_seconds(60).await;
     let status = here.cache.status();
     assert_eq!((status.copies_wanted, status.missing_objects, here.background.puts()), (1, 0, 0));
+    assert_eq!((status.copies_unavailable, status.unavailable[0].path.as_str()), (1, &*format!("/{}", path("key"))));
+    assert!(status.unavailable[0].problem.contains("worker there"), "{:?}", status.unavailable);
     others.answer(THERE, Answer::From(there.cache.clone()));
     here.drain().await;
+    assert_eq!((here.cache.status().copies_unavailable, here.cache.status().unavailable), (0, Vec::new()));
     assert_eq!(here.under("key").unwrap(), "written there");
     assert_eq!(here.get("key").await.unwrap(), "written there");
 }

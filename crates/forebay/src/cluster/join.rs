@@ -5,15 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_catalog::{Engine, ErrorKind};
+use forebay_catalog::ErrorKind;
 use forebay_cluster::{Addresses, ClusterIdentity, ClusterSettings, HomeCatalog, HomeSettings, WorkerId, has_joined};
 use forebay_env::Env;
 use forebay_etcd::{EtcdEngine, EtcdSettings, EtcdUser};
 use forebay_peers::{ClusterKey, Identity, Members, Peers};
 use forebay_store::Store;
+use prometheus_client::registry::Registry;
 
-use super::Joined;
+use super::measured::MeasuredEngine;
+use super::metrics::SlotMoves;
 use super::router::Router;
+use super::{Joined, metrics_of};
 use crate::config::{Cluster, Config, etcd_endpoints};
 use crate::failure::Failure;
 
@@ -37,7 +40,13 @@ pub(crate) fn addresses(config: &Config, peers: SocketAddr, s3: SocketAddr, admi
 /// # Errors
 /// Bad settings, an engine that does not answer, the key or the data directories of another cluster, and another
 /// process with this worker's name.
-pub(crate) async fn join(config: &Config, env: &Env, store: &Store, addresses: Addresses) -> Result<Joined, Failure> {
+pub(crate) async fn join(
+    config: &Config,
+    env: &Env,
+    store: &Store,
+    addresses: Addresses,
+    registry: &mut Registry,
+) -> Result<Joined, Failure> {
     let cluster = &config.cluster;
     let engine = Arc::new(engine(cluster, env)?);
     let worker = worker_id(cluster)?;
@@ -52,13 +61,24 @@ pub(crate) async fn join(config: &Config, env: &Env, store: &Store, addresses: A
         cluster: ClusterSettings { lease_ms: cluster.lease.0.as_millis() as u64, ..ClusterSettings::DEFAULT },
         addresses: Some(addresses),
     };
-    let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::clone(&engine) as Arc<dyn Engine>, settings).await;
+    let registry = metrics_of(registry, &cluster.name);
+    let measured = MeasuredEngine::register(Arc::clone(&engine) as _, Arc::clone(&env.clock), registry);
+    let catalog = HomeCatalog::open(env.clone(), store.clone(), Arc::new(measured), settings).await;
     let catalog = catalog.map_err(|error| Failure::Failed(format!("the cluster {}: {error}", cluster.name)))?;
     let router = Arc::new(Router::new(worker));
     let peers = Peers::new(env, &keys, router.own(), Arc::clone(&router) as Arc<dyn Members>);
     tracing::info!(worker = router.own(), cluster = cluster.name, "joined the cluster");
-    let (name, env) = (cluster.name.clone(), env.clone());
-    Ok(Joined { name, env, engine, catalog: Arc::new(catalog), router, identity: keys, peers })
+    Ok(Joined {
+        name: cluster.name.clone(),
+        env: env.clone(),
+        engine,
+        catalog: Arc::new(catalog),
+        router,
+        identity: keys,
+        peers,
+        health: Arc::default(),
+        moves: SlotMoves::default(),
+    })
 }
 
 fn engine(cluster: &Cluster, env: &Env) -> Result<EtcdEngine, Failure> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use forebay_cache::Cache;
 use forebay_cluster::{HomeCatalog, Moves, Placement, View};
-use forebay_env::{Clock, Env};
-use forebay_peers::Peers;
+use forebay_env::Clock;
 use tokio_util::sync::CancellationToken;
 
 use super::drain::Drain;
+use super::metrics::SlotMoves;
 use super::router::Router;
 
 /// Between two looks at the engine. What one worker changes for all, such as path policies, is in force on the others
@@ -20,33 +20,20 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Before what has failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// It follows the cluster until `stop` is cancelled, or cancels `drained`.
 pub(super) struct Membership {
-    clock: Arc<dyn Clock>,
-    catalog: Arc<HomeCatalog>,
-    cache: Cache,
-    router: Arc<Router>,
-    drain: Drain,
-    stop: CancellationToken,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) catalog: Arc<HomeCatalog>,
+    pub(super) cache: Cache,
+    pub(super) router: Arc<Router>,
+    pub(super) drain: Drain,
+    pub(super) moves: SlotMoves,
+    pub(super) stop: CancellationToken,
     /// Cancelled when this worker has been drained.
-    drained: CancellationToken,
+    pub(super) drained: CancellationToken,
 }
 
 impl Membership {
-    /// It follows the cluster until `stop` is cancelled, or cancels `drained`.
-    pub(super) fn new(
-        env: &Env,
-        catalog: Arc<HomeCatalog>,
-        cache: Cache,
-        router: Arc<Router>,
-        peers: Peers,
-        stop: CancellationToken,
-        drained: CancellationToken,
-    ) -> Self {
-        let clock = Arc::clone(&env.clock);
-        let drain = Drain::new(Arc::clone(&clock), Arc::clone(&catalog), peers, router.own());
-        Self { clock, catalog, cache, router, drain, stop, drained }
-    }
-
     /// Returns when it has seen the cluster, and has taken what it should have and nobody has.
     pub(super) async fn begin(&self) {
         while self.catalog.lost().is_none() {
@@ -119,13 +106,17 @@ impl Membership {
         if !release.is_empty() {
             self.done("keys are not given up", || self.cache.lose(&release)).await;
             self.done("slots are not given up", || self.catalog.release(&release)).await;
-            tracing::info!(slots = release.iter().count(), "other workers have got slots of this one");
+            let slots = release.iter().count();
+            self.moves.released.inc_by(slots as u64);
+            tracing::info!(slots, "other workers have got slots of this one");
         }
         if !take.is_empty() {
             // Another worker may be quicker.
             self.catalog.take(&take).await.map_err(|error| error.to_string())?;
             self.done("keys are not taken up", || self.cache.gain(&take)).await;
-            tracing::info!(slots = take.iter().count(), "this worker has got slots");
+            let slots = take.iter().count();
+            self.moves.taken.inc_by(slots as u64);
+            tracing::info!(slots, "this worker has got slots");
         }
         Ok(!release.is_empty() || !take.is_empty())
     }

@@ -1,9 +1,7 @@
 //! Who is the home of a path, as this worker has last seen it.
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
-use forebay_cluster::{Homes, Member, MemberState, View, WorkerId};
+use forebay_cluster::{Member, MemberState, View, WorkerId};
 use forebay_peers::Members;
 use forebay_types::ObjectPath;
 use tokio::sync::watch;
@@ -38,11 +36,6 @@ impl Router {
     /// What was seen last.
     pub(crate) fn view(&self) -> Option<View> {
         self.view.borrow().clone()
-    }
-
-    /// All workers, and the homes of all slots once they are known.
-    pub(crate) fn seen(&self) -> (BTreeMap<WorkerId, Member>, Option<Homes>) {
-        self.with(|view| (view.members.clone(), Some(view.homes.clone()))).unwrap_or_default()
     }
 
     fn others_that(&self, is_meant: impl Fn(MemberState) -> bool) -> Vec<String> {

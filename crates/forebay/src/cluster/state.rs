@@ -104,13 +104,14 @@ impl Cluster for ClusterState {
     }
 
     async fn status(&self) -> ClusterStatus {
-        let (members, homes) = self.router.seen();
+        let view = self.router.view();
+        let count = self.slots.all().count() as u32;
+        let without_home = view.as_ref().map_or(count, |view| view.slots_without_home(self.slots));
         let mut slots = BTreeMap::<WorkerId, u32>::new();
-        for home in self.slots.all().filter_map(|slot| homes.as_ref()?.home(slot)) {
+        for home in self.slots.all().filter_map(|slot| view.as_ref()?.homes.home(slot)) {
             *slots.entry(home.clone()).or_default() += 1;
         }
-        let count = self.slots.all().count() as u32;
-        let without_home = count - slots.values().sum::<u32>();
+        let members = view.map(|view| view.members).unwrap_or_default();
         let workers = members.into_iter().map(|(id, member)| {
             let slots = slots.get(&id).copied().unwrap_or_default();
             self.worker(id, member, slots)

@@ -6,11 +6,12 @@ mod seen;
 
 use clap::Subcommand;
 use forebay_admin::api::{ClusterStatus, ClusterWorker, WorkerState};
+use forebay_cache::UnavailableBytes;
 use forebay_types::Period;
 
 use super::output::print;
 use super::status::pairs;
-use super::units::{count, escaped, size};
+use super::units::{count, escaped, moment, size};
 use super::{Table, Target};
 use crate::client::Call;
 use crate::failure::Failure;
@@ -58,8 +59,18 @@ fn text(cluster: &ClusterStatus) -> String {
     let ClusterStatus { name, worker, slots, slots_without_home, workers, engine } = cluster;
     let slots = format!("{}, {} without a home", count(u64::from(*slots)), count(u64::from(*slots_without_home)));
     let facts = pairs(&[("cluster", escaped(name)), ("seen by", escaped(worker)), ("slots", slots)]);
-    let mut table =
-        Table::new(&["WORKER", "STATE", ">SLOTS", ">DIRTY", ">FREE", ">BYTES ELSEWHERE", "S3", "VERSION", "PROBLEM"]);
+    let mut table = Table::new(&[
+        "WORKER",
+        "STATE",
+        ">SLOTS",
+        ">DIRTY",
+        ">FREE",
+        ">BYTES ELSEWHERE",
+        ">UNAVAILABLE",
+        "S3",
+        "VERSION",
+        "PROBLEM",
+    ]);
     for worker in workers {
         table.row(row(worker));
     }
@@ -74,25 +85,41 @@ fn text(cluster: &ClusterStatus) -> String {
             text_or_dash(member.problem.as_deref()),
         ]);
     }
-    format!("{facts}\n{}\n{}", table.text(), members.text())
+    let mut unavailable = Table::new(&["UNAVAILABLE", "HOME", "SINCE (UTC)", "BECAUSE"]);
+    for (home, found) in unavailable_of(cluster) {
+        unavailable.row([escaped(&found.path), escaped(home), moment(found.since_ms), escaped(&found.problem)]);
+    }
+    let unavailable = Some(unavailable.text()).filter(|text| !text.is_empty());
+    let tables = [facts, table.text(), members.text()].into_iter().chain(unavailable);
+    tables.collect::<Vec<_>>().join("\n")
 }
 
-fn row(worker: &ClusterWorker) -> [String; 9] {
-    let of_status = |show: fn(&forebay_cache::Status) -> String| worker.status.as_ref().map_or("-".to_owned(), show);
-    let state = match worker.state {
+/// What the workers name of the bytes that no worker gives, with the home of each.
+pub(crate) fn unavailable_of(cluster: &ClusterStatus) -> impl Iterator<Item = (&str, &UnavailableBytes)> {
+    let told = cluster.workers.iter().filter_map(|worker| Some((worker.id.as_str(), worker.status.as_ref()?)));
+    told.flat_map(|(id, status)| status.unavailable.iter().map(move |found| (id, found)))
+}
+
+pub(crate) fn worker_state(state: WorkerState) -> &'static str {
+    match state {
         WorkerState::Live => "live",
         WorkerState::Draining => "draining",
         WorkerState::Drained => "drained",
         WorkerState::Left => "left",
         WorkerState::Lost => "lost",
-    };
+    }
+}
+
+fn row(worker: &ClusterWorker) -> [String; 10] {
+    let of_status = |show: fn(&forebay_cache::Status) -> String| worker.status.as_ref().map_or("-".to_owned(), show);
     [
         escaped(&worker.id),
-        state.to_owned(),
+        worker_state(worker.state).to_owned(),
         count(u64::from(worker.slots)),
         of_status(|status| size(status.dirty_bytes)),
         of_status(|status| size(status.free_bytes)),
         of_status(|status| count(status.copies_wanted)),
+        of_status(|status| count(status.copies_unavailable)),
         text_or_dash(worker.s3_address.as_deref()),
         text_or_dash(worker.version.as_deref()),
         text_or_dash(worker.problem.as_deref()),

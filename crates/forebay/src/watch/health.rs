@@ -100,6 +100,7 @@ pub(super) fn conditions(facts: &Facts) -> Vec<Condition> {
         undeliverable(status),
         missing(status),
         missing_parts(status),
+        bytes_unavailable(status),
         writes_rejected(facts),
         users_file(facts),
         policies_replaced(facts.replaced_rules),
@@ -277,6 +278,21 @@ fn missing(status: &Status) -> Condition {
         subject: String::new(),
         title: (count > 0).then(|| format!("the bytes of {count} acknowledged objects are missing")),
         cure: "The log of the start names them. Write or delete each of them again, without conditions: reads of them fail until then",
+    }
+}
+
+/// The path stays out of the title: it may be long.
+fn bytes_unavailable(status: &Status) -> Condition {
+    let count = status.copies_unavailable;
+    let why = status.unavailable.first().map(|first| format!(" ({})", first.problem)).unwrap_or_default();
+    Condition {
+        id: "bytes-unavailable",
+        severity: Severity::Critical,
+        subject: String::new(),
+        title: (count > 0).then(|| {
+            format!("no worker of the cluster gives the bytes of {count} objects and parts, which get 503{why}")
+        }),
+        cure: "`forebay cluster status` names some of them, with the worker that is missing: start it with its data directories. If it will never come back, `forebay cluster remove` gives it up; then write or delete these objects",
     }
 }
 

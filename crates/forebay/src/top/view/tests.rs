@@ -94,6 +94,8 @@ pub(in super::super) fn snapshot() -> Snapshot {
         missing_objects: 0,
         missing_parts: 0,
         copies_wanted: 0,
+        copies_unavailable: 0,
+        unavailable: Vec::new(),
         pinned_bytes: 5 << 30,
         pinned_bytes_max: 6 << 30,
         unavailable_bytes: 0,

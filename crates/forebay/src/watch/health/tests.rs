@@ -11,6 +11,8 @@ fn facts() -> Facts {
         missing_objects: 0,
         missing_parts: 0,
         copies_wanted: 0,
+        copies_unavailable: 0,
+        unavailable: Vec::new(),
         pinned_bytes: 50,
         pinned_bytes_max: 100,
         evictable_bytes: 0,
@@ -86,6 +88,7 @@ fn a_healthy_worker_has_no_notice_and_every_condition_is_cleared() {
             "undeliverable",
             "objects-missing",
             "parts-missing",
+            "bytes-unavailable",
             "writes-rejected",
             "users-file-refused",
             "policies-replaced",
@@ -149,6 +152,17 @@ fn each_trouble_has_its_notice_with_the_figures() {
         "cluster-cut-off",
         "",
         "the engine of the cluster does not answer: all keys get 503",
+    );
+    check(
+        |facts| {
+            let problem = "worker w3 does not run".into();
+            facts.status.copies_unavailable = 4;
+            facts.status.unavailable =
+                vec![forebay_cache::UnavailableBytes { path: "/b/k".into(), since_ms: 1, problem }];
+        },
+        "bytes-unavailable",
+        "",
+        "no worker of the cluster gives the bytes of 4 objects and parts, which get 503 (worker w3 does not run)",
     );
     check(|facts| facts.status.missing_parts = 2, "parts-missing", "", "2 parts of open multipart uploads are lost");
     check(
