@@ -121,6 +121,8 @@ def test_what_only_a_lost_worker_has_is_named_by_all(cluster):
         assert all("worker w3" in found["problem"] and found["sinceMs"] > 1e12 for found in named.values()), named
         shown = CommandLine(worker).text("cluster", "status")
         assert all(path in shown for path in named), shown
+        top = CommandLine(worker).text("top", "--once")
+        assert "2 of 3 workers live, 0 of 1,024 slots without a home" in top and f"{len(keys)} unavailable" in top, top
 
     released = total(rest, "slots_released_total")
     lost.start()
@@ -158,5 +160,6 @@ def alone(tmp_path):
     assert forebay.stop() == 0
 
 
-def test_a_worker_that_is_alone_has_no_metrics_of_a_cluster(alone):
+def test_a_worker_that_is_alone_shows_nothing_of_a_cluster(alone):
     assert not [name for name in alone.metrics() if name.startswith(PREFIX)]
+    assert "Cluster" not in CommandLine(alone).text("top", "--once")

@@ -25,6 +25,7 @@ use forebay_cache::JobKind;
 use crate::failure::Failure;
 use crate::top::{self, TopOptions};
 
+pub(crate) use cluster::{unavailable_of, worker_state};
 pub(crate) use jobs::{kind as job_kind, state as job_state};
 pub(crate) use output::{Format, OutputOptions, is_colourful, print};
 pub(crate) use status::severity;

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use feed::Feed;
 use state::App;
 
-/// Shortest time between two looks: a look is four requests, and the worker samples itself every five seconds.
+/// Shortest time between two looks: a look is five requests, and the worker samples itself every five seconds.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// Size of the frame of `--once`: all panels with room for some lines, and few enough columns for a mail.

@@ -1,7 +1,8 @@
 //! What is shown, from the admin API.
 
-use forebay_admin::api::{Overview, Sample, UnderStoreStatus};
+use forebay_admin::api::{ClusterStatus, Overview, Sample, UnderStoreStatus};
 use forebay_cache::Job;
+use ureq::http::StatusCode;
 
 use crate::client::{Call, CallError, Client};
 
@@ -17,6 +18,8 @@ pub(super) struct Snapshot {
     pub(super) under_stores: Vec<UnderStoreStatus>,
     /// The newest first.
     pub(super) jobs: Vec<Job>,
+    /// `None` for a worker that is alone.
+    pub(super) cluster: Option<ClusterStatus>,
 }
 
 pub(super) struct Feed {
@@ -38,6 +41,13 @@ impl Feed {
         self.history.drain(..surplus);
         let under_stores = self.client.read(Call::get("under-stores"))?;
         let jobs = self.client.read(Call::get("jobs"))?;
-        Ok(Snapshot { overview, history: self.history.clone(), under_stores, jobs })
+        Ok(Snapshot { overview, history: self.history.clone(), under_stores, jobs, cluster: self.cluster()? })
+    }
+
+    fn cluster(&self) -> Result<Option<ClusterStatus>, CallError> {
+        match self.client.read(Call::get("cluster")) {
+            Err(error) if error.is_status(StatusCode::NOT_FOUND) => Ok(None),
+            cluster => cluster.map(Some),
+        }
     }
 }

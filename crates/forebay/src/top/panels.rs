@@ -1,13 +1,19 @@
 //! What each panel says, line by line.
 
-use forebay_admin::api::{CircuitState, DiskSample, OperationSample, Sample, Severity, UnderStoreStatus};
+use forebay_admin::api::{
+    CircuitState, ClusterStatus, ClusterWorker, DiskSample, EngineMember, OperationSample, Sample, Severity,
+    UnderStoreStatus, WorkerState,
+};
 use forebay_cache::{Job, JobState};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
 use super::feed::Snapshot;
 use super::state::Panel;
-use crate::commands::{age, count, escaped, fitted, job_kind, job_state, rate, seconds, severity, share, size};
+use crate::commands::{
+    age, count, escaped, fitted, job_kind, job_state, rate, seconds, severity, share, size, unavailable_of,
+    worker_state,
+};
 
 const BAD: Style = Style::new().fg(Color::Red);
 const WARN: Style = Style::new().fg(Color::Yellow);
@@ -26,6 +32,7 @@ pub(super) fn title(panel: Panel) -> &'static str {
         Panel::Reads => "Hit ratio",
         Panel::Backlog => "Backlog",
         Panel::Disks => "Disks",
+        Panel::Cluster => "Cluster",
         Panel::UnderStores => "Under stores",
         Panel::Jobs => "Jobs",
         Panel::Notices => "Notices",
@@ -39,6 +46,7 @@ pub(super) fn lines(panel: Panel, snapshot: &Snapshot, width: usize) -> Vec<Line
         Panel::Reads => sampled(sample, |sample| reads(sample, width)),
         Panel::Backlog => backlog(snapshot, width),
         Panel::Disks => disks(snapshot, width),
+        Panel::Cluster => some(snapshot.cluster.iter().flat_map(|all| cluster(all, snapshot, width)).collect()),
         Panel::UnderStores => some(snapshot.under_stores.iter().map(|store| under_store(store, width)).collect()),
         Panel::Jobs => some(snapshot.jobs.iter().map(|job| line_of_job(job, width)).collect()),
         Panel::Notices => notices(snapshot),
@@ -193,6 +201,73 @@ fn space_bar(status: &forebay_cache::Status, width: usize) -> Line<'static> {
         Span::styled("▒".repeat(evictable), GOOD),
         Span::styled("·".repeat(width - pinned - evictable), DIM),
     ])
+}
+
+/// First of all what is wrong: a small screen shows no more.
+fn cluster(cluster: &ClusterStatus, snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![of_all(cluster)];
+    let head =
+        format!("{:>8} {:>6} {:>9} {:>9} {:>9} {:>11}", "state", "slots", "dirty", "free", "elsewhere", "unavailable");
+    lines.push(Line::styled(name("", width, head.len()) + &head, DIM));
+    lines.extend(cluster.workers.iter().flat_map(|worker| line_of_worker(worker, width)));
+    lines.extend(cluster.engine.iter().map(line_of_member));
+    lines.extend(unavailable_of(cluster).map(|(_, found)| {
+        let since = age(snapshot.overview.now_ms.saturating_sub(found.since_ms));
+        Line::styled(format!("{}: {} ({since})", escaped(&found.path), escaped(&found.problem)), BAD)
+    }));
+    lines
+}
+
+/// The cluster in one line.
+fn of_all(cluster: &ClusterStatus) -> Line<'static> {
+    let live = cluster.workers.iter().filter(|worker| worker.state == WorkerState::Live).count();
+    let answering = cluster.engine.iter().filter(|member| member.problem.is_none()).count();
+    let statuses = cluster.workers.iter().filter_map(|worker| worker.status.as_ref());
+    let unavailable: u64 = statuses.map(|status| status.copies_unavailable).sum();
+    let part = |text: String, is_bad: bool| Span::styled(text, if is_bad { BAD } else { Style::new() });
+    Line::from(vec![
+        part(format!("{live} of {} workers live, ", cluster.workers.len()), live < cluster.workers.len()),
+        part(
+            format!(
+                "{} of {} slots without a home, ",
+                count(cluster.slots_without_home.into()),
+                count(cluster.slots.into())
+            ),
+            cluster.slots_without_home > 0,
+        ),
+        part(format!("{} unavailable, ", count(unavailable)), unavailable > 0),
+        part(format!("engine {answering}/{}", cluster.engine.len()), answering < cluster.engine.len()),
+    ])
+}
+
+fn line_of_worker(worker: &ClusterWorker, width: usize) -> Vec<Line<'static>> {
+    let of_status = |show: fn(&forebay_cache::Status) -> String| worker.status.as_ref().map_or("-".to_owned(), show);
+    let numbers = format!(
+        "{:>8} {:>6} {:>9} {:>9} {:>9} {:>11}",
+        worker_state(worker.state),
+        count(worker.slots.into()),
+        of_status(|status| size(status.dirty_bytes)),
+        of_status(|status| size(status.free_bytes)),
+        of_status(|status| count(status.copies_wanted)),
+        of_status(|status| count(status.copies_unavailable)),
+    );
+    let style = match worker.state {
+        WorkerState::Live => Style::new(),
+        WorkerState::Draining | WorkerState::Drained => WARN,
+        WorkerState::Left | WorkerState::Lost => BAD,
+    };
+    let line = Line::styled(name(&worker.id, width, numbers.len()) + &numbers, style);
+    let problem = worker.problem.as_ref().map(|problem| Line::styled(format!("  {}", escaped(problem)), BAD));
+    [line].into_iter().chain(problem).collect()
+}
+
+fn line_of_member(member: &EngineMember) -> Line<'static> {
+    let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), size);
+    let (text, style) = match &member.problem {
+        Some(problem) => (escaped(problem), BAD),
+        None => (format!("{} of {}", bytes(member.database_bytes), bytes(member.quota_bytes)), Style::new()),
+    };
+    Line::styled(format!("engine {}: {text}", escaped(&member.endpoint)), style)
 }
 
 fn under_store(store: &UnderStoreStatus, width: usize) -> Line<'static> {

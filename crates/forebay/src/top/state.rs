@@ -10,19 +10,30 @@ pub(super) enum Panel {
     Reads,
     Backlog,
     Disks,
+    /// Of a worker of a cluster alone.
+    Cluster,
     UnderStores,
     Jobs,
     Notices,
 }
 
 impl Panel {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Requests, Self::Reads, Self::Backlog, Self::Disks, Self::UnderStores, Self::Jobs, Self::Notices];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Requests,
+        Self::Reads,
+        Self::Backlog,
+        Self::Disks,
+        Self::Cluster,
+        Self::UnderStores,
+        Self::Jobs,
+        Self::Notices,
+    ];
 
     /// The panel so many places further, around the ends.
-    fn step(self, places: isize) -> Self {
-        let here = Self::ALL.iter().position(|panel| *panel == self).unwrap_or_default() as isize;
-        Self::ALL[(here + places).rem_euclid(Self::ALL.len() as isize) as usize]
+    fn step(self, places: isize, is_in_cluster: bool) -> Self {
+        let shown: Vec<_> = Self::ALL.into_iter().filter(|panel| is_in_cluster || *panel != Self::Cluster).collect();
+        let here = shown.iter().position(|panel| *panel == self).unwrap_or_default() as isize;
+        shown[(here + places).rem_euclid(shown.len() as isize) as usize]
     }
 }
 
@@ -88,14 +99,15 @@ impl App {
     }
 
     fn select(&mut self, places: isize) {
-        self.panel = self.panel.step(places);
+        let is_in_cluster = self.snapshot.as_ref().is_some_and(|snapshot| snapshot.cluster.is_some());
+        self.panel = self.panel.step(places, is_in_cluster);
         self.scroll = 0;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::tests::snapshot;
+    use super::super::view::tests::{in_cluster, snapshot};
     use super::*;
 
     fn press(app: &mut App, codes: &[KeyCode]) {
@@ -113,6 +125,17 @@ mod tests {
         assert_eq!(app.panel, Panel::Reads);
         press(&mut app, &[KeyCode::BackTab, KeyCode::Up]);
         assert_eq!((app.panel, app.scroll), (Panel::Requests, 0));
+    }
+
+    #[test]
+    fn keys_pass_over_the_panel_of_a_cluster_where_there_is_none() {
+        let mut app = App::new("");
+        for (snapshot, next) in [(snapshot(), Panel::UnderStores), (in_cluster(), Panel::Cluster)] {
+            app.arrived(Ok(snapshot));
+            app.panel = Panel::Disks;
+            press(&mut app, &[KeyCode::Tab]);
+            assert_eq!(app.panel, next);
+        }
     }
 
     #[test]

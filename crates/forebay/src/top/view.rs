@@ -31,11 +31,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(area);
     frame.render_widget(Paragraph::new(headline(app)).style(emphasis()), head);
-    if app.snapshot.is_some() && (area.width < WHOLE.0 || area.height < WHOLE.1) {
-        draw_panel(frame, app, app.panel, body);
-    } else if app.snapshot.is_some() {
-        for (panel, place) in places(body) {
-            draw_panel(frame, app, panel, place);
+    if let Some(is_in_cluster) = app.snapshot.as_ref().map(|snapshot| snapshot.cluster.is_some()) {
+        if area.width < WHOLE.0 || area.height < WHOLE.1 {
+            draw_panel(frame, app, app.panel, body);
+        } else {
+            for (panel, place) in places(body, is_in_cluster) {
+                draw_panel(frame, app, panel, place);
+            }
         }
     }
     frame.render_widget(Paragraph::new("q end  tab ←→ panel  ↑↓ scroll  p pause  ? help"), foot);
@@ -78,23 +80,19 @@ fn headline(app: &App) -> String {
     parts.join("  ")
 }
 
-fn places(body: Rect) -> [(Panel, Rect); 7] {
-    // Exact on the smallest screen, in proportion on larger ones. Lines of the last three are long: they lie above each
+fn places(body: Rect, is_in_cluster: bool) -> Vec<(Panel, Rect)> {
+    // Exact on the smallest screen, in proportion on larger ones. Lines of the last ones are long: they lie above each
     // other.
-    let [first, second, under_stores, jobs, notices] =
-        Layout::vertical([7, 6, 3, 3, 3].map(Constraint::Fill)).areas(body);
+    let (heights, long): (&[u16], &[Panel]) = match is_in_cluster {
+        true => (&[5, 4, 4, 3, 3, 3], &[Panel::Cluster, Panel::UnderStores, Panel::Jobs, Panel::Notices]),
+        false => (&[7, 6, 3, 3, 3], &[Panel::UnderStores, Panel::Jobs, Panel::Notices]),
+    };
+    let rows = Layout::vertical(heights.iter().copied().map(Constraint::Fill)).split(body);
     let halves = |row: Rect| Layout::horizontal([Constraint::Fill(1); 2]).areas::<2>(row);
-    let [requests, reads] = halves(first);
-    let [backlog, disks] = halves(second);
-    [
-        (Panel::Requests, requests),
-        (Panel::Reads, reads),
-        (Panel::Backlog, backlog),
-        (Panel::Disks, disks),
-        (Panel::UnderStores, under_stores),
-        (Panel::Jobs, jobs),
-        (Panel::Notices, notices),
-    ]
+    let [requests, reads] = halves(rows[0]);
+    let [backlog, disks] = halves(rows[1]);
+    let short = [(Panel::Requests, requests), (Panel::Reads, reads), (Panel::Backlog, backlog), (Panel::Disks, disks)];
+    short.into_iter().chain(long.iter().copied().zip(rows[2..].iter().copied())).collect()
 }
 
 fn draw_panel(frame: &mut Frame<'_>, app: &mut App, panel: Panel, place: Rect) {

@@ -1,7 +1,8 @@
 use forebay_admin::api::{
-    CircuitState, DiskSample, Notice, OperationSample, Overview, ReadSample, Sample, Severity, UnderStoreStatus,
+    CircuitState, ClusterStatus, ClusterWorker, DiskSample, EngineMember, Notice, OperationSample, Overview,
+    ReadSample, Sample, Severity, UnderStoreStatus, WorkerState,
 };
-use forebay_cache::{Job, JobKind, JobProgress, JobRequest, JobState, Status};
+use forebay_cache::{Job, JobKind, JobProgress, JobRequest, JobState, Status, UnavailableBytes};
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use super::super::feed::Snapshot;
@@ -128,7 +129,54 @@ pub(in super::super) fn snapshot() -> Snapshot {
         history: vec![Sample { dirty_bytes: 1, ..sample() }, Sample { dirty_bytes: 7, ..sample() }],
         under_stores: vec![under_store()],
         jobs: vec![job("/b/数据")],
+        cluster: None,
     }
+}
+
+fn worker(id: &str, state: WorkerState, status: Option<Status>) -> ClusterWorker {
+    let problem = (state == WorkerState::Draining).then(|| "worker w2 does not answer".to_owned());
+    ClusterWorker {
+        id: id.into(),
+        state,
+        slots: 341,
+        peer_address: None,
+        s3_address: None,
+        admin_address: None,
+        version: None,
+        status,
+        problem,
+    }
+}
+
+fn member(endpoint: &str, problem: Option<&str>) -> EngineMember {
+    EngineMember {
+        endpoint: endpoint.into(),
+        version: Some("3.7.3".into()),
+        database_bytes: Some(5 << 20),
+        quota_bytes: Some(2 << 30),
+        problem: problem.map(str::to_owned),
+    }
+}
+
+pub(in super::super) fn in_cluster() -> Snapshot {
+    let mut snapshot = snapshot();
+    let unavailable =
+        UnavailableBytes { path: "/b/only\x1b[2J".into(), since_ms: 940_000, problem: "worker w3 does not run".into() };
+    let mut status = snapshot.overview.status.clone();
+    (status.copies_wanted, status.copies_unavailable, status.unavailable) = (20, 17, vec![unavailable]);
+    snapshot.cluster = Some(ClusterStatus {
+        name: "lake".into(),
+        worker: "w1".into(),
+        slots: 1024,
+        slots_without_home: 342,
+        workers: vec![
+            worker("w1", WorkerState::Live, Some(status)),
+            worker("w2", WorkerState::Draining, None),
+            worker("w3", WorkerState::Lost, None),
+        ],
+        engine: vec![member("http://etcd1:2379", None), member("http://etcd2:2379", Some("no answer"))],
+    });
+    snapshot
 }
 
 fn app() -> App {
@@ -197,6 +245,37 @@ fn the_usual_screen_shows_the_beginning_of_every_panel() {
 }
 
 #[test]
+fn a_worker_of_a_cluster_shows_all_of_it() {
+    let mut app = app();
+    let text = text(&mut app, (120, 56));
+    assert!(!text.contains("Cluster"), "a worker that is alone\n{text}");
+    app.arrived(Ok(in_cluster()));
+    let text = check(
+        &mut app,
+        (120, 70),
+        &[
+            "1 of 3 workers live, 342 of 1,024 slots without a home, 17 unavailable, engine 1/2",
+            "live    341   5.0 GiB   2.0 GiB        20          17",
+            "draining    341         -         -         -           -",
+            "worker w2 does not answer",
+            "lost    341",
+            "engine http://etcd1:2379",
+            "5.0 MiB of 2.0 GiB",
+            "no answer",
+            r"/b/only\u{1b}[2J: worker w3 does not run (1 m)",
+            "Notices",
+        ],
+    );
+    assert_eq!(text.matches("Under stores").count(), 1);
+    app.panel = Panel::Cluster;
+    let parts = ["Requests", "PutObject", "Backlog", "Disks", "1 of 3 workers live", "Under stores", "Jobs", "Notices"];
+    check(&mut app, (80, 24), &parts);
+    check(&mut app, (50, 12), &["Cluster", "1 of 3 workers live"]);
+    app.scroll = 1000;
+    check(&mut app, (80, 12), &["worker w3 does not run"]);
+}
+
+#[test]
 fn a_small_screen_shows_the_selected_panel() {
     let mut app = app();
     let text = check(&mut app, (40, 12), &["Requests", "PutObject"]);
@@ -208,6 +287,7 @@ fn a_small_screen_shows_the_selected_panel() {
 #[test]
 fn no_size_of_a_screen_is_too_small() {
     let mut app = app();
+    app.arrived(Ok(in_cluster()));
     app.shows_help = true;
     for width in [0, 1, 2, 3, 7, 20, 79, 80, 300] {
         for height in [0, 1, 2, 3, 5, 23, 24, 100] {
