@@ -19,6 +19,9 @@ export interface Status {
   tombstones: number;
   oldestDirtyAgeMs: number;
   conflicts: number;
+  copiesWanted: number;
+  copiesUnavailable: number;
+  unavailable: UnavailableBytes[];
   pinnedBytes: number;
   evictableBytes: number;
   freeBytes: number;
@@ -112,6 +115,42 @@ export interface UnderStoreStatus {
   problem?: string | null;
   requestsPerSecondMax: number;
   uploadBandwidthMax: number;
+}
+
+/** What no worker of the cluster gives. */
+export interface UnavailableBytes {
+  path: string;
+  sinceMs: number;
+  problem: string;
+}
+
+export interface ClusterWorker {
+  id: string;
+  state: "live" | "draining" | "drained" | "left" | "lost";
+  slots: number;
+  s3Address?: string | null;
+  version?: string | null;
+  /** What it says of itself; absent when it does not answer. */
+  status?: Status | null;
+  problem?: string | null;
+}
+
+export interface EngineMember {
+  endpoint: string;
+  version?: string | null;
+  databaseBytes?: number | null;
+  quotaBytes?: number | null;
+  problem?: string | null;
+}
+
+export interface ClusterStatus {
+  name: string;
+  /** The worker that is asked. */
+  worker: string;
+  slots: number;
+  slotsWithoutHome: number;
+  workers: ClusterWorker[];
+  engine: EngineMember[];
 }
 
 export interface Bucket {
@@ -287,6 +326,7 @@ export const overview = (signal?: AbortSignal) => get<Overview>("overview", sign
 export const history = (sinceMs: number | undefined, signal?: AbortSignal) =>
   get<Sample[]>(`overview/history${query({ sinceMs })}`, signal);
 export const underStores = (signal?: AbortSignal) => get<UnderStoreStatus[]>("under-stores", signal);
+export const cluster = (signal?: AbortSignal) => get<ClusterStatus>("cluster", signal);
 export const configuration = (signal?: AbortSignal) => get<ConfigurationEntry[]>("configuration", signal);
 
 export const buckets = (signal?: AbortSignal) => get<Bucket[]>("buckets", signal);

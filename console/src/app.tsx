@@ -2,8 +2,10 @@
 
 import type { ComponentType } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import * as api from "./api";
 import { loadSession, logOut, session, unreachableSince } from "./client";
 import { clock } from "./format";
+import { ClusterPage } from "./pages/cluster";
 import { Configuration } from "./pages/configuration";
 import { JobsPage } from "./pages/jobs";
 import { Login } from "./pages/login";
@@ -13,15 +15,17 @@ import { Policies } from "./pages/policies";
 import { UnderStores } from "./pages/under-stores";
 import { ThemeSwitch } from "./parts/theme-switch";
 import { Toasts } from "./parts/toast";
-import { useAction } from "./poll";
+import { useAction, usePoll } from "./poll";
 import { hrefOf, route, type Route } from "./route";
 import { useStore } from "./store";
 
+const CLUSTER = "cluster";
 const PAGES: { name: string; title: string; page: ComponentType }[] = [
   { name: "overview", title: "Overview", page: OverviewPage },
   { name: "objects", title: "Objects", page: ObjectsPage },
   { name: "policies", title: "Path policies", page: Policies },
   { name: "jobs", title: "Jobs", page: JobsPage },
+  { name: CLUSTER, title: "Cluster", page: ClusterPage },
   { name: "under-stores", title: "Under stores", page: UnderStores },
   { name: "configuration", title: "Configuration", page: Configuration },
 ];
@@ -71,10 +75,17 @@ function Unreachable() {
   );
 }
 
+/** Those that this server has something to show on. Whether it belongs to a cluster stays as it is until the session ends. */
+function usePages() {
+  const cluster = usePoll("in a cluster", api.cluster, 0);
+  return PAGES.filter(({ name }) => name !== CLUSTER || cluster.data !== undefined);
+}
+
 function Frame({ user }: { user: string }) {
   const where = useStore(route);
   const { page } = where;
   const main = useRef<HTMLElement>(null);
+  const pages = usePages();
   const found = PAGES.find(({ name }) => name === page);
   useTitle(found?.title ?? "No such page");
   useFocusOnChange(where, main);
@@ -92,7 +103,7 @@ function Frame({ user }: { user: string }) {
           <span>Forebay</span>
         </div>
         <nav aria-label="Pages">
-          {PAGES.map(({ name, title }) => (
+          {pages.map(({ name, title }) => (
             <a key={name} href={hrefOf(name)} aria-current={name === page ? "page" : undefined}>
               {title}
             </a>

@@ -5,10 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from harness.console import DESKTOP, PHONE
-from harness.servers import ROOT
+from harness.console import DESKTOP, PHONE, complaints, settled
 
-AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 PLACES = {
     "overview": "#/overview",
     "buckets": "#/objects",
@@ -22,20 +20,6 @@ PLACES = {
 }
 # More than any page has stops.
 STOPS_MAX = 150
-
-
-def settled(page):
-    """Waits until what was asked for is there."""
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    expect(page.get_by_text("Loading", exact=True)).to_have_count(0)
-    return page
-
-
-def complaints(page):
-    """What axe finds against WCAG 2.2 AA and good practice, in a line each."""
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
-    return [f"{v['id']} ({v['impact']}): {node['target']} {node['failureSummary']}" for v in found for node in v["nodes"]]
 
 
 OTHER_VIEW = pytest.mark.slow("each theme and each size is looked at in another view")

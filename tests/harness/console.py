@@ -1,5 +1,11 @@
 """A browser window with the console in it."""
 
+from playwright.sync_api import expect
+
+from harness.servers import ROOT
+
+AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
+
 # The system's: Playwright's own would be a download of its own kind.
 CHROMIUM = "/usr/bin/chromium"
 # Nothing but what the page asks for goes anywhere; a container has no sandbox of its own.
@@ -63,3 +69,17 @@ class Console:
 
     def end_session(self):
         assert self.api("DELETE", "session").status == 204
+
+
+def settled(page):
+    """Waits until what was asked for is there."""
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.get_by_text("Loading", exact=True)).to_have_count(0)
+    return page
+
+
+def complaints(page):
+    """What axe finds against WCAG 2.2 AA and good practice, in a line each."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+    return [f"{v['id']} ({v['impact']}): {node['target']} {node['failureSummary']}" for v in found for node in v["nodes"]]
