@@ -244,6 +244,13 @@ for _grant in ("ACL", "GrantFullControl", "GrantRead", "GrantReadACP", "GrantWri
     EXCEPTIONS["CreateBucket", _grant] = refused("InvalidBucketAclWithObjectOwnership", PARAMETERS[_grant].value)
 
 
+# Beside the canned list that the smallest request has.
+for _operation in ("PutBucketAcl", "PutObjectAcl"):
+    EXCEPTIONS[_operation, "AccessControlPolicy"] = refused("UnexpectedContent", PARAMETERS["AccessControlPolicy"].value)
+    for _grant in ("GrantFullControl", "GrantRead", "GrantReadACP", "GrantWrite", "GrantWriteACP"):
+        EXCEPTIONS[_operation, _grant] = refused("InvalidRequest", PARAMETERS[_grant].value)
+
+
 def line(operation, parameter):
     """What becomes of a parameter of an operation; a KeyError for one that nobody has decided on."""
     return EXCEPTIONS.get((operation, parameter)) or PARAMETERS[parameter]

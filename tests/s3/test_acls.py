@@ -83,9 +83,9 @@ def test_what_has_no_list(server, s3, bucket):
     refused("NoSuchKey", s3.put_object_acl, Bucket=bucket, Key="absent", ACL="bucket-owner-full-control")
     for call in (s3.get_bucket_acl, s3.get_bucket_ownership_controls):
         refused("NoSuchBucket", call, Bucket="no-such-bucket-here")
-    refused(NOT_SUPPORTED, s3.put_bucket_acl, Bucket=bucket)
+    refused("MissingSecurityHeader", s3.put_bucket_acl, Bucket=bucket)
     answer = send_signed(server, "PUT", f"/{bucket}?acl", {"Content-MD5": md5_base64(b"<x/>")}, b"<x/>")
-    assert answer.status == 400 and b"<Code>MalformedXML<" in answer.body, answer
+    assert answer.status == 400 and b"<Code>MalformedACLError<" in answer.body, answer
 
 
 def test_the_owner_of_the_bucket_owns_what_is_in_it(s3, bucket):

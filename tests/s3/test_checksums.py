@@ -343,11 +343,57 @@ def test_a_composite_upload_is_completed_with_the_checksums_of_its_parts(s3, buc
     end(s3, bucket, upload_id, [listed | {f"Checksum{algorithm}": checksum(algorithm, b"part")}])
 
 
+SAME_MODE = "The upload was created using the {} checksum mode. The complete request must use the same checksum mode."
+
+
+@pytest.mark.beyond_reference("its words differ")
+@pytest.mark.parametrize(("algorithm", "kind", "other"), [("CRC32C", "FULL_OBJECT", "COMPOSITE"), ("CRC32", "COMPOSITE", "FULL_OBJECT")])
+def test_a_completion_with_other_checksums_than_its_upload(s3, bucket, algorithm, kind, other):
+    """localstack/localstack, `test_multipart_parts_checksum_exceptions_full_object` and `..._composite`, recorded from Amazon S3."""
+    upload_id = begin(s3, bucket, ChecksumAlgorithm=algorithm, ChecksumType=kind)
+    tag = part(s3, bucket, upload_id, ChecksumAlgorithm=algorithm)["ETag"]
+    right = {"PartNumber": 1, "ETag": tag, f"Checksum{algorithm}": checksum(algorithm, b"part")}
+
+    def told(code, message, parts, **options):
+        assert refused(code, end, s3, bucket, upload_id, parts, **options)["Error"]["Message"] == message
+
+    told("InvalidRequest", SAME_MODE.format(kind), [right], ChecksumType=other)
+    mismatch = f"The {algorithm.lower()} you specified did not match the calculated checksum."
+    told("BadDigest", mismatch, [right], ChecksumCRC64NVME=checksum("CRC64NVME", b"part"))
+    told("BadDigest", mismatch, [right], **{f"Checksum{algorithm}": checksum(algorithm, b"other")})
+    part_of_other = {"PartNumber": 1, "ETag": tag, "ChecksumSHA256": checksum("SHA256", b"part")}
+    told("BadDigest", "The sha256 you specified for part 1 did not match what we received.", [part_of_other])
+    wrong = "Invalid Base64 or multiple checksums present in request"
+    told("InvalidArgument", wrong, [right | {f"Checksum{algorithm}": "invalid_checksum"}])
+    told("InvalidRequest", "The provided 'x-amz-mp-object-size' header value 5 does not match what was computed: 4", [right], MpuObjectSize=5)
+    told("InvalidRequest", "Value for x-amz-mp-object-size header is less than zero: '-1'", [right], MpuObjectSize=-1)
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+    end(s3, bucket, upload_id, [right], ChecksumType=kind, MpuObjectSize=4)
+
+
+@pytest.mark.beyond_reference("its words differ")
+def test_a_completion_of_an_upload_without_an_algorithm(server, s3, bucket):
+    """localstack/localstack, `test_complete_multipart_parts_checksum_default`. Amazon S3 ignores a checksum of another algorithm; here it is refused."""
+    plain = boto(server, request_checksum_calculation="when_required")
+    upload_id = begin(plain, bucket)
+    listed = [{"PartNumber": 1, "ETag": part(plain, bucket, upload_id)["ETag"]}]
+    for kind in ("FULL_OBJECT", "COMPOSITE"):
+        error = refused("InvalidRequest", end, plain, bucket, upload_id, listed, ChecksumType=kind)
+        assert error["Error"]["Message"] == SAME_MODE.format("null")
+    refused("BadDigest", end, plain, bucket, upload_id, listed, ChecksumCRC64NVME=checksum("CRC64NVME", b"other"))
+    error = refused("InvalidRequest", end, plain, bucket, upload_id, listed, ChecksumCRC32C=checksum("CRC32C", b"part"))
+    assert error["Error"]["Message"].endswith("expected checksum Type: crc64nvme, actual checksum Type: crc32c")
+    done = end(plain, bucket, upload_id, listed)
+    assert done["ChecksumCRC64NVME"] == checksum("CRC64NVME", b"part")
+
+
 def test_a_part_with_another_algorithm_is_refused(s3, bucket):
     for options in ({"ChecksumAlgorithm": "SHA256"}, {"ChecksumAlgorithm": "CRC64NVME", "ChecksumType": "FULL_OBJECT"}):
         upload_id = begin(s3, bucket, **options)
         error = refused("InvalidRequest", part, s3, bucket, upload_id, ChecksumAlgorithm="CRC32C")
-        assert "Checksum Type mismatch" in error["Error"]["Message"]
+        expected = options["ChecksumAlgorithm"].lower()
+        told = f"Checksum Type mismatch occurred, expected checksum Type: {expected}, actual checksum Type: crc32c"
+        assert error["Error"]["Message"] == told
         refused("InvalidRequest", part, s3, bucket, upload_id, ChecksumCRC32=checksum("CRC32", b"part"))
         assert "Parts" not in s3.list_parts(Bucket=bucket, Key="object", UploadId=upload_id)
 
@@ -374,7 +420,7 @@ def test_the_checksum_at_the_end_is_of_the_upload(s3, bucket):
         upload_id = begin(s3, bucket, **created)
         written = part(s3, bucket, upload_id, ChecksumAlgorithm="CRC32")
         parts = [{"PartNumber": 1, "ETag": written["ETag"], "ChecksumCRC32": written["ChecksumCRC32"]}]
-        refused("InvalidRequest", end, s3, bucket, upload_id, parts, **given)
+        refused("BadDigest" if created else "InvalidRequest", end, s3, bucket, upload_id, parts, **given)
     refused("404", s3.head_object, Bucket=bucket, Key="object")
     whole = checksum("CRC32", base64.b64decode(checksum("CRC32", b"part")))
     refused("InvalidRequest", end, s3, bucket, upload_id, parts, ChecksumCRC32=f"{whole}-7")

@@ -133,3 +133,41 @@ def test_parts_are_shown_with_checksums_of_their_own(server, s3, bucket):
         assert found["Checksum"]["ChecksumType"] == kind
         part = s3.head_object(**key, PartNumber=2, ChecksumMode="ENABLED")
         assert ("ChecksumCRC32" in part) == parts_shown, (kind, part)
+
+
+def test_pages_of_uploads_and_parts_say_where_they_end(server, s3, bucket):
+    """localstack/localstack, `test_list_multiparts_next_marker` and `test_list_parts_pagination`: also when nothing follows."""
+    empty = s3.list_multipart_uploads(Bucket=bucket)
+    assert (empty["NextKeyMarker"], empty["NextUploadIdMarker"], empty["UploadIdMarker"]) == ("", "", "")
+    uploads = [s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in ("a", "b")]
+    page = s3.list_multipart_uploads(Bucket=bucket)
+    assert (page["IsTruncated"], page["NextKeyMarker"], page["NextUploadIdMarker"]) == (False, "b", uploads[1])
+    page = s3.list_multipart_uploads(Bucket=bucket, MaxUploads=1, UploadIdMarker=uploads[0])
+    assert (page["IsTruncated"], page["NextKeyMarker"], page["UploadIdMarker"]) == (True, "a", "")
+    call = {"Bucket": bucket, "Key": "a", "UploadId": uploads[0]}
+    assert s3.list_parts(**call)["NextPartNumberMarker"] == 0
+    s3.upload_part(PartNumber=3, Body=b"x", **call)
+    assert s3.list_parts(**call)["NextPartNumberMarker"] == 3
+    assert s3.list_parts(PartNumberMarker=10, **call)["NextPartNumberMarker"] == 0
+
+
+def test_a_range_of_a_copy_that_begins_behind_the_source(server, s3, bucket):
+    """localstack/localstack, `test_upload_part_copy_range`."""
+    s3.put_object(Bucket=bucket, Key="source", Body=b"0123456789")
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="upload")["UploadId"]
+    target = f"/{bucket}/upload?partNumber=1&uploadId={upload}"
+    for text, code, message in (
+        ("bytes=0-100", "InvalidArgument", "Range specified is not valid for source object of size: 10"),
+        ("bytes=100-200", "InvalidRequest", "The specified copy range is invalid for the source object size"),
+    ):
+        headers = {"x-amz-copy-source": f"/{bucket}/source", "x-amz-copy-source-range": text}
+        is_error(send_signed(server, "PUT", target, headers), 400, code, message)
+
+
+def test_parts_without_checksums_of_their_own_are_counted(server, s3, bucket):
+    """localstack/localstack, `test_get_object_attributes`."""
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]
+    etag = s3.upload_part(Bucket=bucket, Key="object", UploadId=upload, PartNumber=1, Body=b"x")["ETag"]
+    s3.complete_multipart_upload(Bucket=bucket, Key="object", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+    found = s3.get_object_attributes(Bucket=bucket, Key="object", ObjectAttributes=["ObjectParts"], MaxParts=1)
+    assert found["ObjectParts"] == {"TotalPartsCount": 1}

@@ -151,8 +151,10 @@ def test_no_secret_is_told_anywhere(busy):
     assert len(made) > 20 and len(answers) > 90
     secrets = busy.secrets()
     for answer in answers:
+        # A signature that does not match is shown to who has sent it.
+        repeated = re.sub(rb"<SignatureProvided>[^<]*</SignatureProvided>", b"", answer if isinstance(answer, bytes) else answer.encode())
         for secret in secrets + made:
-            assert secret.encode() not in answer, (secret, answer)
+            assert secret.encode() not in repeated, (secret, answer)
     configuration = json.loads(admin.ask(busy, "GET", "/api/v1/configuration", admin.basic(busy.access_key, busy.secret_key))[1])
     shown = {entry["name"]: entry["value"] for entry in configuration}
     assert shown["server.root_secret_key"] == shown["trace.headers"] == "…"

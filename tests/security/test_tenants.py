@@ -366,5 +366,7 @@ def test_a_wrong_secret_gets_one_answer_whoever_is_meant(worker):
             for keys in group:
                 signed = sign(worker, signing.Request("GET", "/bucket/object", {}, b""), *keys)
                 answer = send(worker, "GET", signed.target, signed.headers)
-                said.append((answer.status, answer.body.partition(b"<RequestId>")[0], sorted(answer.headers)))
+                # What the client has sent is repeated to it.
+                told = re.sub(rb"<(AWSAccessKeyId|SignatureProvided|StringToSign|CanonicalRequest)(Bytes)?>[^<]*<", b"<\\1\\2><", answer.body)
+                said.append((answer.status, told.partition(b"<RequestId>")[0], sorted(answer.headers)))
             assert len({str(one) for one in said}) == 1 and said[0][0] == 403 and b"<Code>" + code in said[0][1], (way, said)

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_types::{Algorithm, ObjectInfo, ObjectPath};
+use forebay_types::{Algorithm, ETag, ObjectInfo, ObjectPath};
 use serde::{Deserialize, Serialize};
 
 /// What happened. The `s3` crate maps each kind to one S3 error code.
@@ -74,8 +74,23 @@ pub struct Error {
     pub object: Option<Box<ObjectInfo>>,
     /// The time after which a retry may succeed, as far as is known.
     pub retry_after: Option<Duration>,
+    /// What the client may be told beside the kind.
+    pub detail: Option<Box<Detail>>,
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What an error is about, for clients that ask why. Sizes are in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Detail {
+    /// Of `BadDigest`: the MD5 that the client gave, and the one of the bytes.
+    Md5 { given: [u8; 16], calculated: [u8; 16] },
+    /// Of `EntityTooLarge`.
+    AboveLimit { size: u64, limit: u64 },
+    /// Of `EntityTooSmall`: a part that is not the last one.
+    SmallPart { number: u32, etag: ETag, size: u64, limit: u64 },
+    /// Of `InvalidPart`: the part as the completion names it.
+    Part { number: u32, etag: ETag },
 }
 
 /// The cause of an `InvalidPart` that is not the client's mistake: the part was uploaded, and its bytes are lost. The
@@ -104,7 +119,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), object: None, retry_after: None, source: None }
+        Self { kind, context: context.into(), object: None, retry_after: None, detail: None, source: None }
+    }
+
+    /// The same error with what it is about.
+    pub(crate) fn with(self, detail: Detail) -> Self {
+        Self { detail: Some(Box::new(detail)), ..self }
     }
 
     /// An error of the protocol layer, which gets it back as the source.
@@ -140,6 +160,13 @@ impl Error {
     /// In S3's words, because clients see it.
     pub(crate) fn checksum_mismatch(algorithm: Algorithm) -> Self {
         let context = format!("The {} you specified did not match the calculated checksum.", algorithm.name());
+        Self::new(ErrorKind::ChecksumMismatch, context)
+    }
+
+    /// The same of a completion, where S3 writes the name of the algorithm in small letters.
+    pub(crate) fn completion_mismatch(algorithm: Algorithm) -> Self {
+        let name = algorithm.name().to_ascii_lowercase();
+        let context = format!("The {name} you specified did not match the calculated checksum.");
         Self::new(ErrorKind::ChecksumMismatch, context)
     }
 

@@ -39,7 +39,7 @@ use forebay_ufs::S3Target;
 use tracing::Instrument;
 
 pub use copies::CopyId;
-pub use error::{Error, ErrorKind, LostPart, Result};
+pub use error::{Detail, Error, ErrorKind, LostPart, Result};
 pub use forebay_catalog::{SlotCount, SlotSet};
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;

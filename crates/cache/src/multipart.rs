@@ -321,11 +321,11 @@ fn check_part_algorithm(upload: &UploadRecord, body: &Incoming) -> Result<()> {
     let Some(expected) = upload.checksum_algorithm else { return Ok(()) };
     let given = || body.checksums.iter().map(|checksum| checksum.algorithm).chain(body.compute.iter().copied());
     let wrong = match given().find(|algorithm| *algorithm != expected) {
-        Some(other) => other.name(),
-        None if given().next().is_none() && upload.checksum_kind == Some(ChecksumKind::Composite) => "null",
+        Some(other) => other.name().to_ascii_lowercase(),
+        None if given().next().is_none() && upload.checksum_kind == Some(ChecksumKind::Composite) => "null".to_owned(),
         None => return Ok(()),
     };
-    let expected = expected.name();
+    let expected = expected.name().to_ascii_lowercase();
     let context =
         format!("Checksum Type mismatch occurred, expected checksum Type: {expected}, actual checksum Type: {wrong}");
     Err(Error::new(ErrorKind::InvalidRequest, context))

@@ -91,7 +91,7 @@ pub(crate) struct Authentication {
 #[async_trait]
 impl S3Auth for Authentication {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let user = self.users.find(access_key).ok_or_else(unknown_access_key)?;
+        let user = self.users.find(access_key).ok_or_else(|| unknown_access_key(access_key))?;
         Ok(user.secret.expose().into())
     }
 }
@@ -203,8 +203,13 @@ pub(crate) const EXPECTED_OWNERS: [&str; 2] = ["x-amz-expected-bucket-owner", "x
 /// a safeguard that is misspelt guards nothing.
 pub(crate) fn check_expected_owner(headers: &HeaderMap, account_id: Option<&str>) -> S3Result<()> {
     let is_account = |owner: &[u8]| owner.len() == 12 && owner.iter().all(u8::is_ascii_digit);
-    if EXPECTED_OWNERS.iter().filter_map(|name| headers.get(*name)).any(|owner| !is_account(owner.as_bytes())) {
-        let message = "The value of the expected bucket owner parameter must be an AWS account ID.";
+    let mut given = EXPECTED_OWNERS.iter().filter_map(|name| headers.get(*name));
+    if let Some(owner) = given.find(|owner| !is_account(owner.as_bytes())) {
+        // localstack/localstack, `test_get_bucket_policy_invalid_account_id`.
+        let message = format!(
+            "The value of the expected bucket owner parameter must be an AWS Account ID... [{}]",
+            String::from_utf8_lossy(owner.as_bytes())
+        );
         return Err(error_with_status("InvalidBucketOwnerAWSAccountID", StatusCode::BAD_REQUEST, message));
     }
     let Some(account_id) = account_id else { return Ok(()) };

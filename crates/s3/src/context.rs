@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use forebay_auth::User;
 use forebay_types::Algorithm;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use parking_lot::{Mutex, MutexGuard};
 use s3s::{S3Request, S3Result, TrailingHeaders};
 
 use crate::buffers::Held;
-use crate::s3s_fixes::BodyError;
+use crate::s3s_fixes::Refused;
 
 /// The identity of one request, made before it is looked at.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct RequestContext {
     /// What its document takes, until it is answered.
     pub(crate) document: OnceLock<Held>,
     /// Why its document could not be believed.
-    pub(crate) refused: OnceLock<BodyError>,
+    pub(crate) refused: OnceLock<Refused>,
     /// Who sent it, once the signature has shown it.
     pub(crate) requester: OnceLock<Arc<User>>,
     /// The key that a form gives its object.
@@ -120,6 +120,14 @@ impl RequestContext {
             "If-Unmodified-Since",
             "If-Modified-Since",
         ];
+        // Most requests have none, and to look for eight names is dearer than to look at the beginnings of all.
+        let is_condition = |name: &HeaderName| {
+            let name = name.as_str();
+            name.starts_with("if-") || name.starts_with("x-amz-copy-source-if-")
+        };
+        if !headers.keys().any(is_condition) {
+            return;
+        }
         if let Some(condition) = CONDITIONS.into_iter().find(|name| headers.contains_key(*name)) {
             let _ = self.condition.set(condition);
         }

@@ -8,12 +8,12 @@ use forebay_types::{ETag, ObjectPath, SystemHeaders, Tags, UserMetadata, header_
 use http::header::IF_RANGE;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 use s3s::dto::{self, Timestamp};
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Error, S3Result};
 use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::context::Verified;
-use crate::s3_error::{error_with_status, wrong_argument};
+use crate::s3_error::{above_limit, error_with_status, invalid_bucket_name, with_details, wrong_argument};
 
 /// A time as S3 shows it: whole seconds.
 pub(crate) fn timestamp(unix_ms: u64) -> Timestamp {
@@ -43,14 +43,16 @@ fn unix_ms(time: Timestamp) -> u64 {
 pub(crate) fn path(bucket: &str, key: &str) -> S3Result<ObjectPath> {
     use forebay_types::InvalidName;
     ObjectPath::parse(bucket, key).map_err(|error| match error {
-        InvalidName::Bucket(_) => s3_error!(InvalidBucketName, "The specified bucket is not valid."),
-        InvalidName::LongKey(_) => s3_error!(KeyTooLongError, "Your key is too long"),
+        InvalidName::Bucket(_) => invalid_bucket_name(bucket),
+        InvalidName::LongKey(_) => {
+            above_limit("KeyTooLongError", "Your key is too long", key.len(), limits::KEY_BYTES_MAX)
+        }
         InvalidName::EmptyKey | InvalidName::NulInKey => invalid_argument(error.to_string()),
     })
 }
 
 pub(crate) fn bucket(name: &str) -> S3Result<forebay_types::BucketName> {
-    forebay_types::BucketName::new(name).map_err(|_| s3_error!(InvalidBucketName, "The specified bucket is not valid."))
+    forebay_types::BucketName::new(name).map_err(|_| invalid_bucket_name(name))
 }
 
 pub(crate) fn invalid_argument(message: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
@@ -137,7 +139,7 @@ pub(crate) fn user_metadata(metadata: Option<dto::Metadata>) -> S3Result<UserMet
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + sent_bytes(value)).sum();
     if bytes > limits::USER_METADATA_BYTES_MAX {
         let message = "Your metadata headers exceed the maximum allowed metadata size";
-        return Err(s3_error!(MetadataTooLarge, "{}", message));
+        return Err(above_limit("MetadataTooLarge", message, bytes, limits::USER_METADATA_BYTES_MAX));
     }
     Ok(metadata)
 }
@@ -182,7 +184,11 @@ pub(crate) fn storage_class(class: Option<dto::StorageClass>) -> S3Result<Option
     match class.as_ref().map(dto::StorageClass::as_str) {
         None | Some("STANDARD") => Ok(None),
         Some(class) if STORAGE_CLASSES.contains(&class) => Ok(Some(class.to_owned())),
-        Some(_) => Err(s3_error!(InvalidStorageClass, "The storage class you specified is not valid")),
+        Some(class) => {
+            let message = "The storage class you specified is not valid";
+            let error = error_with_status("InvalidStorageClass", StatusCode::BAD_REQUEST, message);
+            Err(with_details(error, &[("StorageClassRequested", class)]))
+        }
     }
 }
 
@@ -254,19 +260,26 @@ pub(crate) fn tags(pairs: Vec<(String, String)>) -> S3Result<Tags> {
     Ok(pairs.into_iter().collect())
 }
 
-/// Of objects and buckets.
+/// Of objects and buckets. Sources: localstack/localstack, `test_tagging_validation` and `test_object_tagging_exc`.
 pub(crate) fn check_tags(pairs: &[(String, String)]) -> S3Result<()> {
+    let wrong = |message: &'static str, details: &[(&str, &str)]| {
+        Err(with_details(error_with_status("InvalidTag", StatusCode::BAD_REQUEST, message), details))
+    };
+    let mut keys = HashSet::new();
     for (key, value) in pairs {
         let is_length = (1..=limits::TAG_KEY_CHARS_MAX).contains(&key.chars().count());
-        if !is_length || !key.chars().all(is_tag_char) || key.starts_with("aws:") {
-            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
+        if key.starts_with("aws:") {
+            return wrong("Your TagKey cannot be prefixed with aws:", &[("TagKey", key)]);
+        }
+        if !is_length || !key.chars().all(is_tag_char) {
+            return wrong("The TagKey you have provided is invalid", &[("TagKey", key)]);
         }
         if value.chars().count() > limits::TAG_VALUE_CHARS_MAX || !value.chars().all(is_tag_char) {
-            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+            return wrong("The TagValue you have provided is invalid", &[("TagKey", key), ("TagValue", value)]);
         }
-    }
-    if !has_each_key_once(pairs) {
-        return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
+        if !keys.insert(key.as_str()) {
+            return wrong("Cannot provide multiple Tags with the same key", &[("TagKey", key)]);
+        }
     }
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! The cache's errors as S3's: one table.
 
-use forebay_cache::{Error, ErrorKind, LostPart};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use forebay_cache::{Detail, Error, ErrorKind, LostPart};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use s3s::S3Error;
 
 use crate::convert;
-use crate::s3_error::error_with_status;
+use crate::s3_error::{error_with_status, with_details};
 use crate::s3s_fixes::BodyError;
 
 /// One row of the table.
@@ -109,7 +111,34 @@ pub(crate) fn from_cache(error: Error, request_id: &str, operation: &'static str
     if let Some(headers) = headers(&error) {
         answer.set_headers(headers);
     }
-    answer
+    match error.detail.as_deref() {
+        Some(detail) => with_details(answer, &elements(detail, operation)),
+        None => answer,
+    }
+}
+
+/// The elements in which S3 tells a detail: localstack/localstack, `test_s3_invalid_content_md5`,
+/// `test_multipart_complete_multipart_too_small` and `test_multipart_complete_multipart_wrong_part`.
+fn elements(detail: &Detail, operation: &str) -> Vec<(&'static str, String)> {
+    match detail {
+        Detail::Md5 { given, calculated } => {
+            // Amazon S3 writes the one that PutObject was given in hex, and that of any other in base64.
+            let given = if operation == "PutObject" { hex::encode(given) } else { STANDARD.encode(given) };
+            vec![("ExpectedDigest", given), ("CalculatedDigest", STANDARD.encode(calculated))]
+        }
+        Detail::AboveLimit { size, limit } => {
+            vec![("ProposedSize", size.to_string()), ("MaxSizeAllowed", limit.to_string())]
+        }
+        Detail::SmallPart { number, etag, size, limit } => vec![
+            ("ProposedSize", size.to_string()),
+            ("MinSizeAllowed", limit.to_string()),
+            ("PartNumber", number.to_string()),
+            ("ETag", etag.as_str().to_owned()),
+        ],
+        Detail::Part { number, etag } => {
+            vec![("PartNumber", number.to_string()), ("ETag", etag.as_str().to_owned())]
+        }
+    }
 }
 
 /// Our own words for what the client did wrong, when no other system had a say in them.

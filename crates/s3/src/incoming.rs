@@ -1,6 +1,6 @@
 //! Bodies on their way into the cache.
 
-use forebay_cache::{Error, Incoming};
+use forebay_cache::{Error, ErrorKind, Incoming};
 use forebay_types::{Algorithm, Checksum, limits};
 use futures::StreamExt;
 use http::HeaderMap;
@@ -11,8 +11,9 @@ use s3s::{S3Result, s3_error};
 
 use crate::checksums;
 use crate::context::Trailing;
-use crate::s3_error::{invalid_request, missing_length};
+use crate::s3_error::{invalid_digest, invalid_request, missing_length, too_large};
 use crate::s3s_fixes::BodyError;
+use crate::s3s_fixes::chunks::NO_TRAILER;
 
 /// What a request says of its body.
 pub(crate) struct Announced {
@@ -53,7 +54,7 @@ pub(crate) fn incoming(body: Option<StreamingBlob>, headers: &HeaderMap, announc
         sha256: if announced.signed { None } else { payload_hash(headers) },
         checksums: announced.checksums,
         compute,
-        trailers: (!trailer_names.is_empty())
+        trailers: (!trailer_names.is_empty() || announces_none(headers))
             .then(|| -> forebay_cache::Trailers { Box::new(move || read_trailers(trailing, &trailer_names)) }),
     })
 }
@@ -82,7 +83,7 @@ fn size(body: Option<&StreamingBlob>, headers: &HeaderMap, announced: &Announced
         return Err(missing_length());
     };
     if size > limits::PUT_BYTES_MAX {
-        return Err(s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size"));
+        return Err(too_large(size, limits::PUT_BYTES_MAX));
     }
     Ok(size)
 }
@@ -91,7 +92,7 @@ pub(crate) fn md5(base64: &str) -> S3Result<[u8; 16]> {
     use base64::Engine as _;
     let bytes = base64::engine::general_purpose::STANDARD.decode(base64).ok();
     let md5 = bytes.and_then(|bytes| bytes.try_into().ok());
-    md5.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."))
+    md5.ok_or_else(|| invalid_digest(base64))
 }
 
 pub(crate) fn payload_hash(headers: &HeaderMap) -> Option<[u8; 32]> {
@@ -100,9 +101,14 @@ pub(crate) fn payload_hash(headers: &HeaderMap) -> Option<[u8; 32]> {
     Some(hash)
 }
 
+/// Whether a body may have a trailer, and the request announces none: then none may come.
+fn announces_none(headers: &HeaderMap) -> bool {
+    headers.get("x-amz-trailer").is_some_and(|names| names == NO_TRAILER)
+}
+
 /// The trailing checksums that the request announces.
 fn trailer_names(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, String)>> {
-    let Some(value) = headers.get("x-amz-trailer") else { return Ok(Vec::new()) };
+    let Some(value) = headers.get("x-amz-trailer").filter(|names| *names != NO_TRAILER) else { return Ok(Vec::new()) };
     let names = value.to_str().unwrap_or_default().split(',').map(|name| name.trim().to_ascii_lowercase());
     let known = |name: String| {
         let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.header() == name);
@@ -115,15 +121,21 @@ fn trailer_names(headers: &HeaderMap) -> S3Result<Vec<(Algorithm, String)>> {
 /// The checksums behind the body: exactly those announced.
 fn read_trailers(trailing: Option<Trailing>, names: &[(Algorithm, String)]) -> forebay_cache::Result<Vec<Checksum>> {
     let refuse = || Error::body(BodyError::Trailers);
-    let headers = trailing.and_then(|trailing| trailing.take()).ok_or_else(refuse)?;
+    let headers = match trailing.and_then(|trailing| trailing.take()) {
+        Some(headers) => headers,
+        // A body without a trailer leaves nothing.
+        None if names.is_empty() => return Ok(Vec::new()),
+        None => return Err(refuse()),
+    };
     if headers.len() != names.len() {
         return Err(refuse());
     }
     let checksum = |(algorithm, name): &(Algorithm, String)| {
-        let value = headers.get(name.as_str())?.to_str().ok()?;
-        Checksum::parse(*algorithm, value)
+        let value = headers.get(name.as_str()).ok_or_else(refuse)?.to_str().unwrap_or_default();
+        let wrong = || Error::new(ErrorKind::InvalidRequest, format!("Value for {name} trailing header is invalid."));
+        Checksum::parse(*algorithm, value).ok_or_else(wrong)
     };
-    names.iter().map(|name| checksum(name).ok_or_else(refuse)).collect()
+    names.iter().map(checksum).collect()
 }
 
 #[cfg(test)]

@@ -26,10 +26,10 @@ use crate::authorize::{access_denied, refuse_token};
 use crate::context::{RequestContext, Verified};
 use crate::misplaced;
 use crate::pass_through::{PassThrough, without_signature};
-use crate::s3_error::{HideSource, error_with_status};
-use crate::s3s_fixes::BodyError;
+use crate::s3_error::HideSource;
 use crate::s3s_fixes::checksums::without_others;
 use crate::s3s_fixes::documents::{IsDocument, plain_references};
+use crate::s3s_fixes::{BodyError, Refused};
 
 const COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 const COPY_SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
@@ -89,10 +89,7 @@ impl S3Route for Routes {
                 let read = request.input.collect().await;
                 // `s3s` compares the hash of the payload, and when no byte is to come does so without asking for the
                 // body.
-                let document = read.map_err(|error| {
-                    let wrong = BodyError::from_stream(&*error);
-                    error_with_status(wrong.code(), wrong.status(), wrong.message())
-                })?;
+                let document = read.map_err(|error| Refused::from(BodyError::from_stream(&*error)).answer())?;
                 request.input = Body::from(put_right(&document.to_bytes()));
                 request.headers.remove(CONTENT_LENGTH);
             } else {

@@ -25,14 +25,14 @@ pub(crate) fn refusal(method: &Method, uri: &Uri, path: &S3Path) -> Option<S3Err
     let has = |wanted: &str| names(uri).any(|name| name == wanted);
     match (path, method) {
         (S3Path::Root, &Method::GET) => None,
-        (S3Path::Root, _) => Some(method_not_allowed()),
+        (S3Path::Root, method) => Some(method_not_allowed(method, "SERVICE")),
         (S3Path::Bucket { .. }, &Method::POST) => {
             let message = "At least one of the pre-conditions you specified did not hold";
             let error = error_with_status("PreconditionFailed", StatusCode::PRECONDITION_FAILED, message);
             let condition = "Bucket POST must be of the enclosure-type multipart/form-data";
             Some(with_details(error, &[("Condition", condition)]))
         }
-        (S3Path::Object { .. }, &Method::POST) => Some(method_not_allowed()),
+        (S3Path::Object { .. }, &Method::POST) => Some(method_not_allowed(method, "OBJECT")),
         (S3Path::Object { .. }, &Method::GET) if has("versions") => {
             Some(invalid_request("There is no such thing as the ?versions sub-resource for a key"))
         }

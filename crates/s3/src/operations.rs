@@ -16,7 +16,7 @@ use forebay_auth::{Action, User};
 use forebay_cache::{Cache, Conditions, TagCondition};
 use forebay_types::ObjectPath;
 use http::header::{IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
@@ -73,16 +73,29 @@ fn put_conditions<T>(request: &S3Request<T>, path: &ObjectPath) -> S3Result<Cond
 }
 
 /// Refuses conditions on a new object that S3 does not have: whoever sends them relies on them. Of Amazon S3:
-/// aws/aws-sdk-ruby#3144, versity/versitygw#1708 and #2108.
+/// aws/aws-sdk-ruby#3144, versity/versitygw#1708 and #2108; localstack/localstack,
+/// `test_put_object_if_match_validation` and `test_copy_object_precondition_write_validation`.
 fn refuse_conditions(headers: &HeaderMap) -> S3Result<()> {
-    let refused = match (headers.contains_key(IF_MATCH), headers.get(IF_NONE_MATCH)) {
-        (true, Some(_)) => "If-Match,If-None-Match",
-        (false, Some(tag)) if tag.as_bytes().trim_ascii() != b"*" => "If-None-Match",
+    let is_any = |tag: &HeaderValue| tag.as_bytes().trim_ascii() == b"*";
+    let (header, why) = match (headers.get(IF_MATCH), headers.get(IF_NONE_MATCH)) {
+        (Some(_), Some(_)) => {
+            ("If-Match,If-None-Match", "Multiple conditional request headers present in the request".to_owned())
+        }
+        (Some(tag), None) if is_any(tag) => ("If-Match", not_for_this("If-Match")),
+        (None, Some(tag)) if !is_any(tag) => ("If-None-Match", not_for_this("If-None-Match")),
         _ => return Ok(()),
     };
+    Err(with_details(header_not_implemented(header), &[("additionalMessage", why)]))
+}
+
+fn not_for_this(header: &str) -> String {
+    format!("We don't accept the provided value of {header} header for this API")
+}
+
+fn header_not_implemented(header: &str) -> S3Error {
     let message = "A header you provided implies functionality that is not implemented";
     let error = error_with_status("NotImplemented", StatusCode::NOT_IMPLEMENTED, message);
-    Err(with_details(error, &[("Header", refused)]))
+    with_details(error, &[("Header", header)])
 }
 
 /// Whether an object has a tag is for those who may read it: most tags are the MD5 of the content.

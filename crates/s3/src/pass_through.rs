@@ -32,9 +32,9 @@ use crate::host::Domain;
 use crate::incoming::payload_hash;
 use crate::object_url::PATH_ENCODE_SET;
 use crate::query;
-use crate::s3_error::{HideSource, error_with_status};
+use crate::s3_error::{HideSource, error_with_status, no_streaming};
 use crate::s3s_fixes::documents::Expectations;
-use crate::s3s_fixes::{BodyError, XML_BYTES_MAX, signature_2};
+use crate::s3s_fixes::{BodyError, Refused, XML_BYTES_MAX, signature_2};
 use crate::trace;
 
 /// What of S3 is configuration of buckets or state of objects that only the under store has.
@@ -194,9 +194,9 @@ async fn verified_document(
     headers: &HeaderMap,
     mut hold: impl FnMut(usize) -> Result<(), BodyError>,
 ) -> S3Result<Bytes> {
-    let refuse = |wrong: BodyError| error_with_status(wrong.code(), wrong.status(), wrong.message());
+    let refuse = |wrong: BodyError| Refused::from(wrong).answer();
     if headers.get("x-amz-content-sha256").is_some_and(|kind| kind.as_bytes().starts_with(b"STREAMING-")) {
-        return Err(s3_error!(NotImplemented, "A document in a streaming payload is not implemented."));
+        return Err(no_streaming());
     }
     if headers.contains_key("x-amz-trailer") {
         return Err(s3_error!(InvalidRequest, "x-amz-trailer was given without a streaming payload."));
@@ -214,7 +214,7 @@ async fn verified_document(
     if payload_hash(headers).is_some_and(|sha256| sha256 != *Sha256::digest(&document)) {
         return Err(refuse(BodyError::PayloadHash));
     }
-    expected.compare(&document).map_err(refuse)?;
+    expected.compare(&document).map_err(|refused| refused.answer())?;
     Ok(document.freeze())
 }
 

@@ -19,7 +19,7 @@ use crate::context::{Deletion, RequestContext};
 use crate::host::Domain;
 use claims::Claims;
 use names::Place;
-pub(crate) use names::{makes_bucket, path_of};
+pub(crate) use names::{makes_bucket, named_in, path_of};
 
 /// The status of a request whose connection ended before there was an answer, as nginx and others write it. What it
 /// asked for may have been done.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use s3s::{S3Error, S3ErrorCode};
 
@@ -24,16 +24,26 @@ pub(crate) const MALFORMED_XML: &str =
 /// Holds the elements of an error's document that `s3s` cannot write, until the answer has them.
 pub(crate) const DETAILS: HeaderName = HeaderName::from_static("x-forebay-error-details");
 
-/// The error with more elements in its document.
-pub(crate) fn with_details(mut error: S3Error, details: &[(&str, &str)]) -> S3Error {
-    let encoded = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
-    let details = details.iter().map(encoded).collect::<Vec<_>>().join("&");
+/// The error with more elements in its document, behind those that it has.
+pub(crate) fn with_details<T: AsRef<str>>(mut error: S3Error, details: &[(&str, T)]) -> S3Error {
+    if details.is_empty() {
+        return error;
+    }
     let mut headers = error.headers().cloned().unwrap_or_default();
     // `s3s` replaces all headers by these, its own Content-Type among them.
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    headers.insert(DETAILS, HeaderValue::try_from(details).expect("what is percent-encoded makes a header"));
+    add_details(&mut headers, details);
     error.set_headers(headers);
     error
+}
+
+/// Writes elements for [`read_details`].
+pub(crate) fn add_details<T: AsRef<str>>(headers: &mut HeaderMap, details: &[(&str, T)]) {
+    let encoded =
+        |(name, value): &(&str, T)| format!("{name}={}", utf8_percent_encode(value.as_ref(), NON_ALPHANUMERIC));
+    let before = headers.get(DETAILS).and_then(|details| details.to_str().ok()).map(str::to_owned);
+    let all: Vec<_> = before.into_iter().chain(details.iter().map(encoded)).collect();
+    headers.insert(DETAILS, HeaderValue::try_from(all.join("&")).expect("what is percent-encoded makes a header"));
 }
 
 /// What [`with_details`] has written.
@@ -48,9 +58,40 @@ pub(crate) fn wrong_argument(name: &str, value: &str, message: impl Into<Cow<'st
     with_details(error, &[("ArgumentName", name), ("ArgumentValue", value)])
 }
 
-pub(crate) fn method_not_allowed() -> S3Error {
+/// `resource` is `SERVICE`, `BUCKET` or `OBJECT`.
+pub(crate) fn method_not_allowed(method: &Method, resource: &str) -> S3Error {
     let message = "The specified method is not allowed against this resource.";
-    error_with_status("MethodNotAllowed", StatusCode::METHOD_NOT_ALLOWED, message)
+    let error = error_with_status("MethodNotAllowed", StatusCode::METHOD_NOT_ALLOWED, message);
+    with_details(error, &[("Method", method.as_str()), ("ResourceType", resource)])
+}
+
+pub(crate) fn too_large(size: u64, limit: u64) -> S3Error {
+    let message = "Your proposed upload exceeds the maximum allowed size";
+    let error = error_with_status("EntityTooLarge", StatusCode::BAD_REQUEST, message);
+    with_details(error, &[("ProposedSize", size.to_string()), ("MaxSizeAllowed", limit.to_string())])
+}
+
+/// A name or attributes of so many bytes.
+pub(crate) fn above_limit(code: &str, message: &'static str, bytes: usize, limit: usize) -> S3Error {
+    let error = error_with_status(code, StatusCode::BAD_REQUEST, message);
+    with_details(error, &[("Size", bytes.to_string()), ("MaxSizeAllowed", limit.to_string())])
+}
+
+pub(crate) fn invalid_bucket_name(name: &str) -> S3Error {
+    let error = error_with_status("InvalidBucketName", StatusCode::BAD_REQUEST, "The specified bucket is not valid.");
+    with_details(error, &[("BucketName", name)])
+}
+
+pub(crate) fn invalid_digest(given: &str) -> S3Error {
+    let message = "The Content-MD5 you specified was invalid.";
+    let error = error_with_status("InvalidDigest", StatusCode::BAD_REQUEST, message);
+    with_details(error, &[("Content-MD5", given)])
+}
+
+/// A streaming payload of a request that is no PutObject and no UploadPart: versity/versitygw,
+/// `UnsignedStreamingPayloadTrailer_not_allowed`.
+pub(crate) fn no_streaming() -> S3Error {
+    invalid_request("The value of x-amz-content-sha256 header is invalid.")
 }
 
 pub(crate) fn missing_length() -> S3Error {
@@ -68,13 +109,37 @@ pub(crate) fn invalid_token() -> S3Error {
     error_with_status("InvalidToken", StatusCode::BAD_REQUEST, message)
 }
 
-pub(crate) fn unknown_access_key() -> S3Error {
+pub(crate) fn unknown_access_key(access_key: &str) -> S3Error {
     let message = "The AWS Access Key Id you provided does not exist in our records.";
-    error_with_status("InvalidAccessKeyId", StatusCode::FORBIDDEN, message)
+    let error = error_with_status("InvalidAccessKeyId", StatusCode::FORBIDDEN, message);
+    with_details(error, &[("AWSAccessKeyId", access_key)])
 }
 
 pub(crate) fn invalid_request(message: impl Into<Cow<'static, str>>) -> S3Error {
     error_with_status("InvalidRequest", StatusCode::BAD_REQUEST, message)
+}
+
+/// Longest text that is repeated, in bytes: in S3, the headers of a request have 8 KB. It is written twice, once with
+/// three characters for each byte.
+pub(crate) const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// The elements for a text that was to be signed: the policy of a form, for one.
+pub(crate) fn signed_text(access_key: &str, text: &str, signature: &str) -> Vec<(&'static str, String)> {
+    let mut elements = vec![
+        ("AWSAccessKeyId", access_key.to_owned()),
+        ("StringToSign", text.to_owned()),
+        ("SignatureProvided", signature.to_owned()),
+        ("StringToSignBytes", in_bytes(text)),
+    ];
+    if text.len() > TEXT_BYTES_MAX {
+        elements.retain(|(name, _)| !name.starts_with("StringToSign"));
+    }
+    elements
+}
+
+/// The bytes of a text as S3 writes them.
+pub(crate) fn in_bytes(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Keeps a cause for the log.

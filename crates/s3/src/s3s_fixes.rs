@@ -30,6 +30,9 @@
 //!   routed by its query, without a look at its policy.
 //! - [`keep_alive`]: its `KeepAliveBody` sends 200 before an error can be known, with a second XML declaration in front
 //!   of an error, and drops the work when the client goes away.
+//! - [`policies`]: a policy that is none is told in words of its own, and one that has the range of sizes in strings
+//!   is refused.
+//! - [`request_echo`]: the errors of a signature do not tell what was signed, nor those of a time which times.
 //! - [`answer`]: a 304 carries an XML body; errors lack the request's id, and some of them words; unknown methods are
 //!   501, not 405; a list in several headers of one name is refused ([`checks`] joins them); a POST form that breaks
 //!   its policy is answered with InvalidPolicyDocument instead of AccessDenied; the answer to a form has the ETag
@@ -55,10 +58,12 @@ pub(crate) mod documents;
 pub(crate) mod forms;
 pub(crate) mod keep_alive;
 pub(crate) mod parser_words;
+pub(crate) mod policies;
 pub(crate) mod query_string;
+pub(crate) mod request_echo;
 pub(crate) mod signature_2;
 
-pub(crate) use body_error::BodyError;
+pub(crate) use body_error::{BodyError, Refused};
 
 /// Largest file in a POST form, in bytes: forms are read into memory.
 pub(crate) const FORM_FILE_BYTES_MAX: u64 = 64 << 20;

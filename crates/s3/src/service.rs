@@ -40,6 +40,7 @@ use crate::pass_through::PassThrough;
 use crate::record::{Record, Recorder, makes_bucket};
 use crate::s3s_fixes::chunks::Framing;
 use crate::s3s_fixes::documents::{Expected, IsDocument, Kind};
+use crate::s3s_fixes::request_echo::RequestEcho;
 use crate::s3s_fixes::{
     FORM_FILE_BYTES_MAX, XML_BYTES_MAX, answer, checks, checksums, chunks, documents, forms, keep_alive, signature_2,
 };
@@ -238,10 +239,13 @@ impl S3Service {
             Err(error) => {
                 tracing::debug!(request_id = context.id, %error, "request refused before its body was looked at");
                 let (_, rest) = self.body(body, Watched::Plain, context);
-                return Ok(self.inner.end_body(answer::refuse(error, &context.id), rest, waits, place).await);
+                let mut response = answer::refuse(error, &context.id);
+                self.inner.explain(&RequestEcho::of(&parts), &mut response);
+                return Ok(self.inner.end_body(response, rest, waits, place).await);
             }
         };
         context.note_condition(&parts.headers);
+        let echo = RequestEcho::of(&parts);
         parts.extensions.insert(Arc::clone(context));
         parts.extensions.insert(Arc::clone(place));
         let is_form = matches!(watched, Watched::Form(_));
@@ -254,12 +258,14 @@ impl S3Service {
             let work = async move {
                 let response = call(&inner, request).await?;
                 let response = documents::refused(&context).unwrap_or(response);
-                let response = checksums::name_others(response, context.operation()).await?;
+                let mut response = checksums::name_others(response, context.operation()).await?;
+                inner.explain(&echo, &mut response);
                 Ok(inner.end_body(response, rest, waits, &place).await)
             };
             return keep_alive::answer(Arc::clone(&self.inner.env.clock), work).await;
         }
-        let response = self.respond(request, context, is_form).await?;
+        let mut response = self.respond(request, context, is_form).await?;
+        self.inner.explain(&echo, &mut response);
         Ok(self.inner.end_body(response, rest, waits, place).await)
     }
 
@@ -347,6 +353,13 @@ impl Inner {
             (None, None, Some(framing)) => Watched::Chunks(framing),
             (None, None, None) => Watched::Plain,
         })
+    }
+
+    /// Tells in an error what of the request it is about.
+    fn explain(&self, echo: &RequestEcho, response: &mut HttpResponse) {
+        if response.status().is_client_error() {
+            echo.explain(response, self.env.clock.unix_ms(), self.domain.as_ref());
+        }
     }
 
     /// Reads what is left of a body, or says that the connection ends with this answer. `waits`: the client wanted to

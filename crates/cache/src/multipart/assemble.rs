@@ -11,7 +11,7 @@ use crate::worker::Worker;
 use crate::write::digests::{combine, composite, md5_of_md5s};
 use crate::write::put::described;
 use crate::write::receive::ALGORITHM_DEFAULT;
-use crate::{Attributes, CompletePart, CompleteUpload, Error, ErrorKind, LostPart, Result};
+use crate::{Attributes, CompletePart, CompleteUpload, Detail, Error, ErrorKind, LostPart, Result};
 
 /// The new object.
 pub(crate) struct Assembled {
@@ -56,19 +56,25 @@ impl Worker {
 
     fn check_sizes(&self, parts: &[(u32, &PartRecord)], expected: Option<u64>) -> Result<()> {
         let smallest = self.settings.part_size_min.0;
-        if let Some((number, _)) = parts[..parts.len() - 1].iter().find(|(_, part)| part.size < smallest) {
+        if let Some((number, part)) = parts[..parts.len() - 1].iter().find(|(_, part)| part.size < smallest) {
             let context = format!("part {number} is smaller than {smallest} bytes and not the last");
-            return Err(Error::new(ErrorKind::EntityTooSmall, context));
+            let (etag, size) = (part.etag.clone(), part.size);
+            let detail = Detail::SmallPart { number: *number, etag, size, limit: smallest };
+            return Err(Error::new(ErrorKind::EntityTooSmall, context).with(detail));
         }
         let size: u64 = parts.iter().map(|(_, part)| part.size).sum();
         if size > OBJECT_BYTES_MAX {
-            return Err(Error::new(ErrorKind::EntityTooLarge, format!("an object of {size} bytes is above 5 TiB")));
+            let context = format!("an object of {size} bytes is above 5 TiB");
+            let detail = Detail::AboveLimit { size, limit: OBJECT_BYTES_MAX };
+            return Err(Error::new(ErrorKind::EntityTooLarge, context).with(detail));
         }
         match expected {
-            Some(expected) if expected != size => {
-                let context = format!("x-amz-mp-object-size says {expected} and the parts have {size} bytes");
-                Err(Error::new(ErrorKind::InvalidRequest, context))
-            }
+            Some(expected) if expected != size => Err(Error::new(
+                ErrorKind::InvalidRequest,
+                format!(
+                    "The provided 'x-amz-mp-object-size' header value {expected} does not match what was computed: {size}"
+                ),
+            )),
             Some(_) | None => Ok(()),
         }
     }
@@ -105,27 +111,45 @@ impl Worker {
     }
 }
 
-/// A completion must match the parameters with which its upload was created.
+/// A completion must match the parameters with which its upload was created. What Amazon S3 answers is recorded in
+/// localstack/localstack, `test_multipart_parts_checksum_exceptions_*` and `test_complete_multipart_parts_checksum_*`.
 fn check_checksums(request: &CompleteUpload, upload: &UploadRecord) -> Result<()> {
     let invalid = |context| Err(Error::new(ErrorKind::InvalidRequest, context));
-    let created = upload.checksum_kind.unwrap_or(ChecksumKind::FullObject);
-    if request.checksum_kind.is_some_and(|kind| kind != created) {
+    let created = upload.checksum_algorithm.map(|_| upload.checksum_kind.unwrap_or(ChecksumKind::FullObject));
+    if request.checksum_kind.is_some() && request.checksum_kind != created {
         return invalid(format!(
             "The upload was created using the {} checksum mode. The complete request must use the same checksum mode.",
-            created.name()
+            created.map_or("null", ChecksumKind::name)
         ));
     }
-    let whole = upload.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
-    if let Some(other) = request.checksums.iter().find(|checksum| checksum.algorithm != whole) {
-        return invalid(format!(
-            "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
-            whole.name(),
-            other.algorithm.name()
-        ));
+    let Some(algorithm) = upload.checksum_algorithm else {
+        // Amazon S3 ignores one of another algorithm. Here it is refused: it would be compared with nothing.
+        let other = request.checksums.iter().find(|checksum| checksum.algorithm != ALGORITHM_DEFAULT);
+        return other.map_or(Ok(()), |other| {
+            invalid(format!(
+                "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+                ALGORITHM_DEFAULT.name().to_ascii_lowercase(),
+                other.algorithm.name().to_ascii_lowercase()
+            ))
+        });
+    };
+    if request.checksums.iter().any(|checksum| checksum.algorithm != algorithm) {
+        return Err(Error::completion_mismatch(algorithm));
     }
-    let (Some(algorithm), ChecksumKind::Composite) = (upload.checksum_algorithm, created) else { return Ok(()) };
-    let is_missing = |part: &&CompletePart| !part.checksums.iter().any(|checksum| checksum.algorithm == algorithm);
-    match request.parts.iter().find(is_missing) {
+    let lacks = |part: &CompletePart| !part.checksums.iter().any(|checksum| checksum.algorithm == algorithm);
+    let of_other = |part: &CompletePart| {
+        let first = part.checksums.first().filter(|_| lacks(part))?;
+        Some((first.algorithm, part.number))
+    };
+    if let Some((other, number)) = request.parts.iter().find_map(of_other) {
+        let other = other.name().to_ascii_lowercase();
+        let context = format!("The {other} you specified for part {number} did not match what we received.");
+        return Err(Error::new(ErrorKind::ChecksumMismatch, context));
+    }
+    if created != Some(ChecksumKind::Composite) {
+        return Ok(());
+    }
+    match request.parts.iter().find(|part| lacks(part)) {
         None => Ok(()),
         Some(part) => invalid(format!(
             "The upload was created using a {} checksum. The complete request must include the checksum for each part. \
@@ -147,7 +171,8 @@ fn matches(wanted: &CompletePart, record: &PartRecord) -> bool {
 
 fn invalid_part(wanted: &CompletePart) -> Error {
     let context = format!("part {} was not uploaded, or has another tag or checksum", wanted.number);
-    Error::new(ErrorKind::InvalidPart, context)
+    let detail = Detail::Part { number: wanted.number, etag: wanted.etag.clone() };
+    Error::new(ErrorKind::InvalidPart, context).with(detail)
 }
 
 fn describe(request: &CompleteUpload, found: &Upload, parts: &[(u32, &PartRecord)]) -> Result<ObjectInfo> {
@@ -165,7 +190,7 @@ fn describe(request: &CompleteUpload, found: &Upload, parts: &[(u32, &PartRecord
     let checksums = Checksums { kind, values: whole.into_iter().collect() };
     let differs = |given: &Checksum| checksums.get(given.algorithm).is_some_and(|computed| computed != given);
     if let Some(wrong) = request.checksums.iter().find(|given| differs(given)) {
-        return Err(Error::checksum_mismatch(wrong.algorithm));
+        return Err(Error::completion_mismatch(wrong.algorithm));
     }
     let size = parts.iter().map(|(_, part)| part.size).sum();
     let attributes =

@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use crate::worker::Worker;
 use crate::write::digests::{Digested, Digests};
-use crate::{Error, ErrorKind, Incoming, Result};
+use crate::{Detail, Error, ErrorKind, Incoming, Result};
 
 /// A verified body. Its bytes are in the store, and not visible yet.
 pub(crate) struct Received {
@@ -31,7 +31,9 @@ impl Worker {
     /// `EntityTooLarge`, `Body`.
     pub(crate) async fn receive(&self, mut body: Incoming, also: Option<Algorithm>) -> Result<Received> {
         if body.size > PUT_BYTES_MAX {
-            return Err(Error::new(ErrorKind::EntityTooLarge, format!("a body of {} bytes is above 5 GiB", body.size)));
+            let context = format!("a body of {} bytes is above 5 GiB", body.size);
+            let detail = Detail::AboveLimit { size: body.size, limit: PUT_BYTES_MAX };
+            return Err(Error::new(ErrorKind::EntityTooLarge, context).with(detail));
         }
         let mut writer = self.store.writer(Class::Durable, body.size).await?;
         let mut digests = Digests::new(&algorithms(&body, also), body.sha256.is_some());
@@ -83,8 +85,9 @@ fn verify(body: Incoming, digested: &Digested) -> Result<()> {
 }
 
 fn compare(digested: &Digested, md5: Option<[u8; 16]>, checksums: &[Checksum]) -> Result<()> {
-    if md5.is_some_and(|md5| md5 != digested.md5) {
-        return Err(Error::new(ErrorKind::BadDigest, "the body does not match Content-MD5"));
+    if let Some(given) = md5.filter(|md5| *md5 != digested.md5) {
+        let detail = Detail::Md5 { given, calculated: digested.md5 };
+        return Err(Error::new(ErrorKind::BadDigest, "the body does not match Content-MD5").with(detail));
     }
     match checksums.iter().find(|checksum| !digested.checksums.contains(checksum)) {
         None => Ok(()),

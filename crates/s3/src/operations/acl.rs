@@ -13,7 +13,7 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::read::hide;
 use super::{Failure, Operations, not_implemented, only_null_version};
-use crate::access_list::{FULL_CONTROL_OF_THE_OWNER, check_name, has_grants, not_supported};
+use crate::access_list::{FULL_CONTROL_OF_THE_OWNER, check_headers, check_place, has_grants, not_supported};
 use crate::context::caller;
 use crate::convert;
 
@@ -40,7 +40,8 @@ impl Operations {
         document: Option<&AccessControlPolicy>,
         headers: &HeaderMap,
     ) -> S3Result<()> {
-        check_name(acl)?;
+        check_headers(acl, headers)?;
+        check_place(acl.is_some() || has_grants(headers), document.is_some())?;
         let is_so_already = |list: &AccessControlPolicy| {
             let grants = list.grants.as_deref().unwrap_or_default();
             let is_owners = |grant: &Grant| {

@@ -7,14 +7,14 @@ use s3s::dto::{
     GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
     ListBucketsOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::list::owner_of;
 use super::{Failure, Operations, not_implemented};
 use crate::access_list::check_new_bucket;
 use crate::context::caller;
 use crate::convert;
-use crate::s3_error::{error_with_status, wrong_argument};
+use crate::s3_error::{error_with_status, invalid_bucket_name, with_details, wrong_argument};
 
 /// Scope of continuation tokens for buckets; no bucket has this name.
 const TOKEN_SCOPE: &str = "*";
@@ -33,10 +33,7 @@ impl Operations {
         let input = request.input;
         let after = match input.continuation_token.as_deref() {
             None => String::new(),
-            Some(token) => self
-                .tokens
-                .open(TOKEN_SCOPE, token)
-                .ok_or_else(|| convert::invalid_argument("The continuation token provided is incorrect"))?,
+            Some(token) => self.tokens.open(TOKEN_SCOPE, token).ok_or_else(wrong_token)?,
         };
         let max = input.max_buckets.unwrap_or(BUCKETS_MAX);
         if !(1..=BUCKETS_MAX).contains(&max) {
@@ -120,7 +117,7 @@ impl Operations {
         check_location(wanted, &self.region)?;
         let name = convert::bucket(&input.bucket)?;
         if is_reserved(name.as_str()) {
-            return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
+            return Err(invalid_bucket_name(name.as_str()));
         }
         if let Err(error) = self.cache.create_bucket(&name).await {
             // There, and nowhere else, it succeeds once more: "Errors" of CreateBucket, Amazon S3 API Reference. A name
@@ -170,7 +167,8 @@ fn check_location(wanted: &str, region: &str) -> S3Result<()> {
                 "The {wanted} location constraint is incompatible for the region specific endpoint this request was sent to."
             ),
         ),
-        false => refuse("InvalidLocationConstraint", "The specified location-constraint is not valid".to_owned()),
+        false => refuse("InvalidLocationConstraint", "The specified location-constraint is not valid".to_owned())
+            .map_err(|error| with_details(error, &[("LocationConstraint", wanted)])),
     }
 }
 
@@ -198,8 +196,14 @@ impl Operations {
     /// A token that was not made here is the client's mistake.
     pub(super) fn open_token(&self, bucket: &str, token: &str) -> S3Result<String> {
         let position = self.tokens.open(bucket, token);
-        position.ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))
+        position.ok_or_else(wrong_token)
     }
+}
+
+/// Amazon S3 does not repeat the token: localstack/localstack, `test_list_objects_v2_continuation_start_after`.
+fn wrong_token() -> S3Error {
+    let error = convert::invalid_argument("The continuation token provided is incorrect");
+    with_details(error, &[("ArgumentName", "continuation-token")])
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! CopyObject.
 
 use forebay_auth::{Action, User};
-use forebay_cache::CopyObject;
+use forebay_cache::{CopyObject, Error, ErrorKind};
 use forebay_types::ObjectPath;
 use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource};
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::read::hide;
 use super::{
@@ -14,6 +14,7 @@ use crate::authorize::require;
 use crate::checksums::{self, set_checksums_and_type};
 use crate::context::caller;
 use crate::convert;
+use crate::s3_error::{with_details, wrong_argument};
 
 impl Operations {
     pub(super) async fn copy_whole_object(
@@ -29,7 +30,10 @@ impl Operations {
         let replaces = |directive: Option<&str>, name: &str| match directive {
             None | Some("COPY") => Ok(false),
             Some("REPLACE") => Ok(true),
-            Some(_) => Err(convert::invalid_argument(format!("Unknown {name} directive."))),
+            Some(unknown) => {
+                let header = format!("x-amz-{name}-directive");
+                Err(wrong_argument(&header, unknown, format!("Unknown {name} directive.")))
+            }
         };
         let replace_metadata = replaces(input.metadata_directive.as_ref().map(|d| d.as_str()), "metadata")?;
         let replace_tags = replaces(input.tagging_directive.as_ref().map(|d| d.as_str()), "tagging")?;
@@ -63,7 +67,12 @@ impl Operations {
             source: source.clone(),
             target,
         };
-        let written = self.cache.copy(copy).await.map_err(|error| hide(error, &user, &source, &failure))?;
+        // With a condition on the target, what is not there may be that.
+        let names_source = copy.conditions.if_match.is_none();
+        let written = match self.cache.copy(copy).await {
+            Ok(written) => written,
+            Err(error) => return Err(self.answer_copy(error, &user, &source, names_source, &failure).await),
+        };
         let mut result = CopyObjectResult {
             e_tag: Some(convert::etag(&written.etag)),
             last_modified: Some(convert::timestamp(written.last_modified_ms)),
@@ -71,6 +80,31 @@ impl Operations {
         };
         set_checksums_and_type!(result, &written.checksums, 0);
         Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..CopyObjectOutput::default() }))
+    }
+}
+
+impl Operations {
+    /// The answer for a failed copy, of which a key that is not there is the source's if `names_source`. A bucket that
+    /// is not there is looked for. Source: localstack/localstack, `test_s3_copy_object_src_not_exists`.
+    pub(super) async fn answer_copy(
+        &self,
+        error: Error,
+        user: &User,
+        source: &ObjectPath,
+        names_source: bool,
+        failure: &Failure,
+    ) -> S3Error {
+        let kind = error.kind;
+        let answer = hide(error, user, source, failure);
+        match kind {
+            ErrorKind::NotFound if names_source && answer.code().as_str() == "NoSuchKey" => {
+                with_details(answer, &[("Key", source.key.as_str())])
+            }
+            ErrorKind::NoSuchBucket if matches!(self.cache.bucket_exists(&source.bucket).await, Ok(false)) => {
+                with_details(answer, &[("BucketName", source.bucket.as_str())])
+            }
+            _ => answer,
+        }
     }
 }
 

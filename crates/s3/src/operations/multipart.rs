@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_cache::{
     Attributes, CompletePart, CompleteUpload, CopyPart, CreateUpload, Error, ErrorKind, ListUploads, UploadRef,
 };
-use forebay_types::{Algorithm, ETag, limits};
+use forebay_types::{Algorithm, Checksum, ETag, limits};
 use http::HeaderMap;
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput, CompleteMultipartUploadOutput,
@@ -15,14 +15,14 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::copy::readable_source;
-use super::read::{hide, part_number};
+use super::read::part_number;
 use super::{Failure, Operations, put_conditions, refuse_unsupported, system_headers};
-use crate::checksums::{self, given_checksums, set_checksums, set_checksums_and_type};
+use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{RequestContext, caller, is_signed, take_trailing};
 use crate::convert;
 use crate::incoming::{Announced, incoming};
 use crate::object_url::location;
-use crate::s3_error::{MALFORMED_XML, wrong_argument};
+use crate::s3_error::{MALFORMED_XML, invalid_request, with_details, wrong_argument};
 use crate::s3s_fixes::checksums::Texts;
 
 pub(super) fn upload(bucket: &str, key: &str, upload_id: String) -> S3Result<UploadRef> {
@@ -36,7 +36,11 @@ impl Operations {
         if is_absent && matches!(self.cache.bucket_exists(&upload.path.bucket).await, Ok(false)) {
             return failure.answer(Error::new(ErrorKind::NoSuchBucket, error.context));
         }
-        failure.answer(error)
+        // localstack/localstack, `test_multipart_no_such_upload` and `test_complete_multipart_parts_order`.
+        let is_about_upload =
+            matches!(error.kind, ErrorKind::NoSuchUpload | ErrorKind::InvalidPart | ErrorKind::InvalidPartOrder);
+        let answer = failure.answer(error);
+        if is_about_upload { with_details(answer, &[("UploadId", upload.upload_id.as_str())]) } else { answer }
     }
 
     pub(super) async fn begin_upload(
@@ -130,7 +134,7 @@ impl Operations {
                 let range = request.input.copy_source_range.as_deref().unwrap_or_default();
                 return Err(outside_of_source(range, found.size));
             }
-            Err(error) => return Err(hide(error, &user, &source, &failure)),
+            Err(error) => return Err(self.answer_copy(error, &user, &source, true, &failure).await),
         };
         let mut result = CopyPartResult {
             e_tag: Some(convert::etag(&written.etag)),
@@ -157,13 +161,13 @@ impl Operations {
             return Err(s3_error!(MalformedXML, "{MALFORMED_XML}"));
         }
         check_part_count(&headers, given.len())?;
-        let size = input.mpu_object_size.map(u64::try_from).transpose();
+        let size = input.mpu_object_size.map(object_size).transpose()?;
         let complete = CompleteUpload {
             upload: upload(&input.bucket, &input.key, input.upload_id)?,
             parts: given.into_iter().zip(kept).map(complete_part).collect::<S3Result<_>>()?,
             checksums,
             checksum_kind: checksums::checksum_kind(input.checksum_type.as_ref())?,
-            size: size.map_err(|_| convert::invalid_argument("x-amz-mp-object-size must be 0 or more"))?,
+            size,
             conditions,
         };
         let parts = complete.parts.len();
@@ -225,15 +229,21 @@ impl Operations {
     }
 }
 
+fn object_size(given: i64) -> S3Result<u64> {
+    // versity/versitygw, `CompleteMultipartUpload_mpu_object_size`.
+    let wrong = |_| invalid_request(format!("Value for x-amz-mp-object-size header is less than zero: '{given}'"));
+    u64::try_from(given).map_err(wrong)
+}
+
 /// A composite checksum ends with the number of parts.
 fn check_part_count(headers: &HeaderMap, parts: usize) -> S3Result<()> {
     let is_wrong = |algorithm: Algorithm| {
         let text = headers.get(algorithm.header()).and_then(|value| value.to_str().ok());
         text.and_then(|text| text.rsplit_once('-')).is_some_and(|(_, count)| count.parse() != Ok(parts))
     };
-    match Algorithm::ALL.into_iter().any(is_wrong) {
-        false => Ok(()),
-        true => Err(s3_error!(InvalidRequest, "The checksum is of another number of parts.")),
+    match Algorithm::ALL.into_iter().find(|algorithm| is_wrong(*algorithm)) {
+        None => Ok(()),
+        Some(wrong) => Err(invalid_request(format!("Value for {} header is invalid.", wrong.header()))),
     }
 }
 
@@ -244,13 +254,27 @@ fn kept_checksums<T>(request: &S3Request<T>) -> impl Iterator<Item = Texts> + us
     kept.into_iter().chain(std::iter::repeat_with(Texts::new))
 }
 
+/// What is wrong with the checksum of a part: versity/versitygw, `CompleteMultipartUpload_invalid_checksum_part`.
+/// Several are taken: SDKs repeat all that UploadPart has told them.
 fn complete_part((part, kept): (CompletedPart, Texts)) -> S3Result<CompletePart> {
-    let mut checksums = given_checksums!(part)?;
-    for (algorithm, text) in kept {
-        checksums.extend(checksums::given_checksum(algorithm, Some(&text))?);
-    }
+    let known = [
+        (Algorithm::Crc32, &part.checksum_crc32),
+        (Algorithm::Crc32C, &part.checksum_crc32c),
+        (Algorithm::Crc64Nvme, &part.checksum_crc64nvme),
+        (Algorithm::Sha1, &part.checksum_sha1),
+        (Algorithm::Sha256, &part.checksum_sha256),
+    ];
+    let mut given: Texts = known.into_iter().filter_map(|(algorithm, text)| Some((algorithm, text.clone()?))).collect();
+    given.extend(kept);
+    let wrong =
+        |value: &str| wrong_argument("Checksum", value, "Invalid Base64 or multiple checksums present in request");
+    let parsed = given.iter().map(|(algorithm, text)| Checksum::parse(*algorithm, text).ok_or_else(|| wrong(text)));
+    let checksums = parsed.collect::<S3Result<Vec<_>>>()?;
     let number = part.part_number.ok_or_else(|| s3_error!(MalformedXML, "{MALFORMED_XML}"))?;
     let etag = part.e_tag.ok_or_else(|| s3_error!(MalformedXML, "{MALFORMED_XML}"))?;
+    if number < 1 {
+        return Err(wrong_argument("PartNumber", &number.to_string(), "PartNumber must be >= 1"));
+    }
     Ok(CompletePart { number: part_number(number)?, etag: ETag::new(etag.value()), checksums })
 }
 
@@ -269,8 +293,12 @@ fn copy_range(text: &str) -> S3Result<(u64, u64)> {
 
 const COPY_RANGE: &str = "x-amz-copy-source-range";
 
-/// versity/versitygw#610.
+/// versity/versitygw#610; localstack/localstack, `test_upload_part_copy_range`: a range that begins behind the end is
+/// told apart.
 fn outside_of_source(range: &str, size: u64) -> S3Error {
+    if copy_range(range).is_ok_and(|(first, _)| first >= size) {
+        return invalid_request("The specified copy range is invalid for the source object size");
+    }
     let message = format!("Range specified is not valid for source object of size: {size}");
     wrong_argument(COPY_RANGE, range, message)
 }

@@ -1,7 +1,7 @@
 //! GetObject, HeadObject, GetObjectAttributes.
 
 use forebay_auth::{Action, User};
-use forebay_cache::{ErrorKind, GetObject, ObjectHead, RangeRequest};
+use forebay_cache::{Error, ErrorKind, GetObject, ObjectHead, RangeRequest};
 use forebay_types::{ChecksumKind, Checksums, ObjectInfo};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use http::header::{
@@ -20,7 +20,7 @@ use super::{Failure, Operations, only_null_version};
 use crate::checksums::{self, set_checksums, set_checksums_and_type};
 use crate::context::{caller, is_signed};
 use crate::convert;
-use crate::s3_error::wrong_argument;
+use crate::s3_error::{with_details, wrong_argument};
 
 /// What S3 calls an object that came without a type.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
@@ -117,8 +117,8 @@ impl Operations {
         failure: Failure,
         checksum_mode: bool,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        let (path, part) = (get.path.clone(), get.part_number);
-        let body = self.cache.get(get).await.map_err(|error| hide(error, user, &path, &failure))?;
+        let (path, part, range) = (get.path.clone(), get.part_number, get.range);
+        let body = self.cache.get(get).await.map_err(|error| refuse(error, range, part, user, &path, &failure))?;
         let mut output = describe!(GetObjectOutput, &body.head, part);
         output.content_range = content_range(&body.head);
         output.tag_count = (!body.head.info.tags.is_empty()).then(|| body.head.info.tags.len() as i32);
@@ -148,9 +148,9 @@ impl Operations {
         let user = caller(&request)?;
         let overrides = overrides!(request);
         refuse_anonymous(!is_signed(&request), &overrides)?;
-        let (path, part) = (get.path.clone(), get.part_number);
+        let (path, part, range) = (get.path.clone(), get.part_number, get.range);
         let failure = Failure::of(&request, "HeadObject");
-        let head = self.cache.head(get).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let head = self.cache.head(get).await.map_err(|error| refuse(error, range, part, &user, &path, &failure))?;
         let checksum_mode = request.input.checksum_mode.is_some();
         let mut output = describe!(HeadObjectOutput, &head, part);
         output.content_range = content_range(&head);
@@ -170,8 +170,8 @@ impl Operations {
         only_null_version(input.version_id.as_deref())?;
         // One header with commas, or one for each.
         let named = || input.object_attributes.iter().flat_map(|header| header.as_str().split(',')).map(str::trim);
-        if !named().all(|name| ATTRIBUTES.contains(&name)) {
-            return Err(convert::invalid_argument("Invalid attribute name specified."));
+        if let Some(unknown) = named().find(|name| !ATTRIBUTES.contains(name)) {
+            return Err(wrong_argument("x-amz-object-attributes", unknown, "Invalid attribute name specified."));
         }
         let path = convert::path(&input.bucket, &input.key)?;
         let get = GetObject { path: path.clone(), range: None, part_number: None, conditions: Default::default() };
@@ -211,6 +211,36 @@ pub(super) fn hide(
         return s3_error!(AccessDenied, "Access Denied");
     }
     failure.answer(error)
+}
+
+/// The answer for a failed read. Sources: localstack/localstack, `test_invalid_range_error` and `test_get_object_part`.
+fn refuse(
+    error: forebay_cache::Error,
+    range: Option<RangeRequest>,
+    part: Option<u32>,
+    user: &User,
+    path: &forebay_types::ObjectPath,
+    failure: &Failure,
+) -> s3s::S3Error {
+    let details = match (&error, range, part) {
+        (Error { kind: ErrorKind::InvalidRange, object: Some(found), .. }, Some(range), _) => {
+            vec![("RangeRequested", range_text(range)), ("ActualObjectSize", found.size.to_string())]
+        }
+        (Error { kind: ErrorKind::InvalidPartNumber, object: Some(found), .. }, _, Some(part)) => {
+            // An object from a single PUT is its own part.
+            vec![("PartNumberRequested", part.to_string()), ("ActualPartCount", found.parts.len().max(1).to_string())]
+        }
+        _ => Vec::new(),
+    };
+    with_details(hide(error, user, path, failure), &details)
+}
+
+fn range_text(range: RangeRequest) -> String {
+    match range {
+        RangeRequest::From { first, last: None } => format!("bytes={first}-"),
+        RangeRequest::From { first, last: Some(last) } => format!("bytes={first}-{last}"),
+        RangeRequest::Suffix { length } => format!("bytes=-{length}"),
+    }
 }
 
 pub(crate) fn requested_range(range: Range) -> RangeRequest {
@@ -289,6 +319,11 @@ fn answer<T>(output: T, head: &ObjectHead, checksums: Option<(&Checksums, usize)
 fn attribute_parts(info: &ObjectInfo, marker: Option<i32>, max: Option<i32>) -> GetObjectAttributesParts {
     let has_composite_checksum = info.checksums.kind == ChecksumKind::Composite
         && info.parts.iter().any(|part| !part.checksums.values.is_empty());
+    let total_parts_count = Some(info.parts.len() as i32);
+    // S3 shows the parts themselves only when the object's checksum is of theirs: localstack/localstack#12764.
+    if !has_composite_checksum {
+        return GetObjectAttributesParts { total_parts_count, ..GetObjectAttributesParts::default() };
+    }
     let marker = marker.unwrap_or(0);
     let max = max.unwrap_or(PARTS_MAX).clamp(0, PARTS_MAX);
     let mut rest = info.parts.iter().filter(|part| i64::from(part.number) > i64::from(marker));
@@ -310,8 +345,7 @@ fn attribute_parts(info: &ObjectInfo, marker: Option<i32>, max: Option<i32>) -> 
         max_parts: Some(max),
         next_part_number_marker: parts.last().and_then(|part| part.part_number),
         part_number_marker: Some(marker),
-        // S3 shows the parts themselves only when the object's checksum is of theirs: localstack/localstack#12764.
-        parts: has_composite_checksum.then_some(parts),
-        total_parts_count: Some(info.parts.len() as i32),
+        parts: Some(parts),
+        total_parts_count,
     }
 }

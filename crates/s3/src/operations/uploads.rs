@@ -59,7 +59,8 @@ impl Operations {
             owner: Some(Owner { display_name: None, id: Some(page.owner) }),
             is_truncated: Some(page.is_truncated),
             max_parts: Some(limit as i32),
-            next_part_number_marker: parts.last().and_then(|part| part.part_number),
+            // Always, as the markers of uploads: localstack/localstack, `test_list_parts_pagination`.
+            next_part_number_marker: Some(parts.last().and_then(|part| part.part_number).unwrap_or(0)),
             part_number_marker: Some(marker),
             parts: Some(parts),
             storage_class: Some(page.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
@@ -92,10 +93,15 @@ impl Operations {
             let marker = list.upload_id_marker.unwrap_or_default();
             return Err(wrong_argument("upload-id-marker", &marker, "Invalid uploadId marker"));
         }
+        let has_key_marker = list.key_marker.is_some();
         let mut page = self.cache.list_uploads(&bucket, &list).await.map_err(|error| failure.answer(error))?;
         if page.is_truncated && page.next_upload_id_marker.is_none() {
             page.next_upload_id_marker = self.first_upload(&bucket, page.next_key_marker.as_deref(), &failure).await?;
         }
+        // What a page ends with is told also when it is the last: localstack/localstack,
+        // `test_list_multiparts_next_marker`.
+        let (last_key, last_upload) =
+            page.uploads.last().map(|last| (last.key.clone(), last.upload_id.clone())).unwrap_or_default();
         let uploads = page.uploads.into_iter().map(|upload| MultipartUpload {
             checksum_algorithm: upload.checksum_algorithm.map(checksums::algorithm_name),
             checksum_type: upload.checksum_kind.map(checksums::checksum_type),
@@ -114,10 +120,11 @@ impl Operations {
             is_truncated: Some(page.is_truncated),
             key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),
             max_uploads: Some(limit as i32),
-            next_key_marker: page.next_key_marker.map(|marker| encoding.write(marker)),
-            next_upload_id_marker: page.next_upload_id_marker,
+            next_key_marker: Some(encoding.write(page.next_key_marker.unwrap_or(last_key))),
+            next_upload_id_marker: Some(page.next_upload_id_marker.unwrap_or(last_upload)),
             prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
-            upload_id_marker: input.upload_id_marker,
+            // Without a key it says nothing.
+            upload_id_marker: Some(input.upload_id_marker.filter(|_| has_key_marker).unwrap_or_default()),
             bucket: Some(input.bucket),
             request_charged: None,
         };

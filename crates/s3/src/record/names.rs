@@ -18,9 +18,12 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn of(uri: &Uri, headers: &HeaderMap, domain: Option<&Domain>) -> Self {
+        Self::at(uri, headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default(), domain)
+    }
+
+    fn at(uri: &Uri, host: &str, domain: Option<&Domain>) -> Self {
         let path = percent_decode_str(uri.path()).decode_utf8_lossy();
         let path = path.strip_prefix('/').unwrap_or(&path);
-        let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
         let virtual_host = domain.and_then(|domain| domain.parse_host_header(host).ok());
         let in_host = virtual_host.as_ref().and_then(|host| host.bucket());
         let (bucket, key) = match in_host {
@@ -30,6 +33,12 @@ impl Place {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Self { bucket: given(bucket), key: given(key) }
     }
+}
+
+/// The bucket and the key that a URL names, sent to this host.
+pub(crate) fn named_in(uri: &Uri, host: Option<&str>, domain: Option<&Domain>) -> (Option<String>, Option<String>) {
+    let place = Place::at(uri, host.unwrap_or_default(), domain);
+    (place.bucket, place.key)
 }
 
 /// The bucket and the key of a request for an object or an upload.

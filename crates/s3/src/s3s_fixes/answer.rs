@@ -9,13 +9,13 @@ use s3s::{Body, HttpResponse, S3Error, StdError};
 use super::credential_scope::WRONG_REGION;
 use super::parser_words::in_words_of_s3;
 use crate::context::RequestContext;
-use crate::s3_error::{DETAILS, NOT_SIGNED, denied, error_with_status, read_details, wrong_argument};
+use crate::s3_error::{DETAILS, NOT_SIGNED, denied, error_with_status, read_details};
 
 /// Seconds that a client is asked to wait before it tries again: SDKs back off from there.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 /// What `s3s` says of a presigned URL from the future.
-const NOT_YET_VALID: &str = "request date is later than server time too much";
+pub(crate) const NOT_YET_VALID: &str = "request date is later than server time too much";
 
 /// Operations that read one object and write another.
 const COPIES: [&str; 2] = ["CopyObject", "UploadPartCopy"];
@@ -106,7 +106,10 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
         completed.push_str(&format!("<Message>{}</Message>", message_of(code)));
     }
     let mut details = details.as_ref().map(read_details).unwrap_or_default();
-    details.extend(place_of(code, context));
+    let names_place = |(name, _): &(String, String)| name == "Key" || name == "BucketName";
+    if !details.iter().any(names_place) {
+        details.extend(place_of(code, context));
+    }
     for (name, value) in &details {
         completed.push_str(&format!("<{name}>{}</{name}>", escape(value)));
     }
@@ -116,7 +119,8 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
     // What clients look for: s3fs tells from the condition that a file exists, boto3 and s3cmd sign anew for the
     // region.
     let is_told = || details.iter().any(|(name, _)| name == "Condition");
-    if let Some(condition) = context.condition.get().filter(|_| code == "PreconditionFailed" && !is_told()) {
+    let is_conditional = matches!(code, "PreconditionFailed" | "ConditionalRequestConflict");
+    if let Some(condition) = context.condition.get().filter(|_| is_conditional && !is_told()) {
         completed.push_str(&format!("<Condition>{condition}</Condition>"));
     }
     if start.contains(WRONG_REGION) {
@@ -131,12 +135,15 @@ fn complete_error(response: &mut HttpResponse, context: &RequestContext, region:
     response.headers_mut().remove(CONTENT_LENGTH);
 }
 
-/// What is not there, by its name. A copy has two of each.
+/// What is not there, by its name. A copy has two of each, and tells itself when it is the source's.
 fn place_of(code: &str, context: &RequestContext) -> Option<(String, String)> {
-    let (bucket, key) = context.place.get().filter(|_| !COPIES.contains(&context.operation()))?;
+    let (bucket, key) = context.place.get()?;
     match code {
-        "NoSuchBucket" => bucket.clone().map(|bucket| ("BucketName".to_owned(), bucket)),
-        "NoSuchKey" => key.clone().map(|key| ("Key".to_owned(), key)),
+        "NoSuchKey" if COPIES.contains(&context.operation()) => None,
+        "NoSuchBucket" | "BucketNotEmpty" | "BucketAlreadyOwnedByYou" => {
+            bucket.clone().map(|bucket| ("BucketName".to_owned(), bucket))
+        }
+        "NoSuchKey" | "ConditionalRequestConflict" => key.clone().map(|key| ("Key".to_owned(), key)),
         _ => None,
     }
 }
@@ -203,25 +210,34 @@ async fn refuse_form(response: HttpResponse, request_id: &str) -> Result<HttpRes
     }
 }
 
+/// Of files outside of the range in the policy.
+const FORM_SIZES: [(&str, &str); 2] = [
+    ("EntityTooLarge", "Your proposed upload exceeds the maximum allowed size"),
+    ("EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size"),
+];
+
 /// What Amazon S3 says of a form and its policy: CulturalMe/meteor-slingshot#80, benefitcloud/ember-uploader#43,
-/// sivchari/kumo#936, ryuzee/SlideHub#213.
+/// sivchari/kumo#936, ryuzee/SlideHub#213, moxiecode/moxie#165 (a field too many); localstack/localstack,
+/// `test_post_object_policy_validation_size`.
 fn form_words(document: &str) -> Option<S3Error> {
+    for (code, message) in FORM_SIZES {
+        if document.contains(&format!("<Code>{code}<")) {
+            return Some(error_with_status(code, StatusCode::BAD_REQUEST, message));
+        }
+    }
     let (_, rest) = document.split_once("<Message>")?;
     let message = unescape(rest.split_once("</Message>")?.0).ok()?;
-    if message == "missing key" {
-        let message =
-            "Bucket POST must contain a field named 'key'.  If it is specified, please check the order of the fields.";
-        return Some(wrong_argument("key", "", message));
-    }
     if document.contains("<Code>AccessDenied<") {
-        return (message == "Request has expired").then(|| denied("Invalid according to Policy: Policy expired."));
+        let extra = message.strip_prefix("Each form field that you specify in a form must appear in the list");
+        let extra = extra.and_then(|rest| rest.split('"').nth(1));
+        return match extra {
+            Some(field) => Some(denied(format!("Invalid according to Policy: Extra input fields: {field}"))),
+            None if message == "Request has expired" => Some(denied("Invalid according to Policy: Policy expired.")),
+            None => None,
+        };
     }
     if !document.contains("<Code>InvalidPolicyDocument<") {
         return None;
-    }
-    if message == "failed to parse POST policy" {
-        let message = "Invalid Policy: Invalid JSON.";
-        return Some(error_with_status("InvalidPolicyDocument", StatusCode::BAD_REQUEST, message));
     }
     // "Policy condition 'eq' for field 'key' failed: expected 'a', got 'b'"
     let (condition, wanted) = message.split_once(" failed: ")?;

@@ -1,15 +1,19 @@
 //! What can go wrong with a body on its way in.
 
 use http::StatusCode;
+use s3s::S3Error;
+
+use super::XML_BYTES_MAX;
+use crate::s3_error::{error_with_status, with_details};
 
 /// Why a body can't be believed. The texts are part of the type: they come back through `s3s` as text only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the body came too slowly")]
     TooSlow,
-    #[error("the body ended too early")]
+    #[error("you did not provide the number of bytes specified by the Content-Length HTTP header")]
     Incomplete,
-    #[error("the aws-chunked framing is wrong")]
+    #[error("the request body terminated unexpectedly")]
     Framing,
     #[error("an aws-chunked chunk is too large")]
     ChunkTooLarge,
@@ -17,7 +21,7 @@ pub(crate) enum BodyError {
     Signature,
     #[error("the provided 'x-amz-content-sha256' header does not match what was computed")]
     PayloadHash,
-    #[error("the trailing headers are not those announced")]
+    #[error("the request contained trailing data that was not well-formed or did not conform to our published schema")]
     Trailers,
     #[error("the Content-MD5 you specified did not match what we received")]
     Md5,
@@ -25,6 +29,8 @@ pub(crate) enum BodyError {
     Checksum,
     #[error("the XML you provided was not well-formed or did not validate against our published schema")]
     Document,
+    #[error("the access control list is not valid")]
+    Acl,
     #[error("your request was too big")]
     TooLong,
     #[error("the tag that you provided is not valid")]
@@ -43,6 +49,10 @@ pub(crate) enum BodyError {
     FormAccessKey,
     #[error("the provided token is malformed or otherwise invalid")]
     FormToken,
+    #[error("a field of the form is not valid")]
+    FormArgument,
+    #[error("the policy of the form is not valid")]
+    FormPolicyDocument,
     #[error("a field of the form is not implemented")]
     FormField,
     #[error("the bucket does not allow ACLs")]
@@ -51,8 +61,37 @@ pub(crate) enum BodyError {
     FormPolicy,
 }
 
+/// Why a request is refused for its body, with all that its answer tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) error: BodyError,
+    /// Instead of the one of the error.
+    pub(crate) message: Option<String>,
+    /// More elements of the answer.
+    pub(crate) details: Vec<(&'static str, String)>,
+}
+
+impl From<BodyError> for Refused {
+    fn from(error: BodyError) -> Self {
+        Self { error, message: None, details: error.details() }
+    }
+}
+
+impl Refused {
+    /// A field of a form that is not valid.
+    pub(crate) fn field(name: &str, value: &str, message: String) -> Self {
+        let details = vec![("ArgumentName", name.to_owned()), ("ArgumentValue", value.to_owned())];
+        Self { error: BodyError::FormArgument, message: Some(message), details }
+    }
+
+    pub(crate) fn answer(&self) -> S3Error {
+        let message = self.message.clone().unwrap_or_else(|| self.error.message());
+        with_details(error_with_status(self.error.code(), self.error.status(), message), &self.details)
+    }
+}
+
 impl BodyError {
-    const ALL: [Self; 22] = [
+    const ALL: [Self; 25] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -63,6 +102,7 @@ impl BodyError {
         Self::Md5,
         Self::Checksum,
         Self::Document,
+        Self::Acl,
         Self::TooLong,
         Self::BucketTag,
         Self::BucketTags,
@@ -72,6 +112,8 @@ impl BodyError {
         Self::FormSignature,
         Self::FormAccessKey,
         Self::FormToken,
+        Self::FormArgument,
+        Self::FormPolicyDocument,
         Self::FormField,
         Self::FormAcl,
         Self::FormPolicy,
@@ -99,20 +141,23 @@ impl BodyError {
     pub(crate) fn code(self) -> &'static str {
         match self {
             Self::TooSlow => "RequestTimeout",
-            Self::Incomplete => "IncompleteBody",
-            Self::Framing => "InvalidRequest",
+            // versity/versitygw, `UnsignedStreamingPayloadTrailer_incomplete_body`.
+            Self::Incomplete | Self::Framing => "IncompleteBody",
             Self::ChunkTooLarge => "InvalidChunkSizeError",
             Self::Signature | Self::FormSignature => "SignatureDoesNotMatch",
             Self::PayloadHash => "XAmzContentSHA256Mismatch",
             Self::Trailers => "MalformedTrailerError",
             Self::Md5 | Self::Checksum => "BadDigest",
             Self::Document => "MalformedXML",
+            // localstack/localstack, `test_s3_bucket_acl_exceptions`.
+            Self::Acl => "MalformedACLError",
             Self::TooLong => "MaxMessageLengthExceeded",
             Self::BucketTag => "InvalidTag",
             Self::Busy => "SlowDown",
             Self::Form => "MalformedPOSTRequest",
             // itinance/react-native-fs#992.
-            Self::FormFile => "InvalidArgument",
+            Self::FormFile | Self::FormArgument => "InvalidArgument",
+            Self::FormPolicyDocument => "InvalidPolicyDocument",
             Self::FormField | Self::BucketTags => "NotImplemented",
             Self::FormAccessKey => "InvalidAccessKeyId",
             Self::FormToken => "InvalidToken",
@@ -135,20 +180,24 @@ impl BodyError {
             | Self::Md5
             | Self::Checksum
             | Self::Document
+            | Self::Acl
             | Self::TooLong
             | Self::BucketTag
             | Self::FormAcl
             | Self::FormToken
             | Self::FormFile
+            | Self::FormArgument
+            | Self::FormPolicyDocument
             | Self::Form => StatusCode::BAD_REQUEST,
         }
     }
 
     /// More elements of the answer.
-    pub(crate) fn details(self) -> &'static [(&'static str, &'static str)] {
+    fn details(self) -> Vec<(&'static str, String)> {
         match self {
-            Self::FormFile => &[("ArgumentName", "file"), ("ArgumentValue", "0")],
-            _ => &[],
+            Self::FormFile => vec![("ArgumentName", "file".to_owned()), ("ArgumentValue", "0".to_owned())],
+            Self::TooLong => vec![("MaxMessageLengthBytes", XML_BYTES_MAX.to_string())],
+            _ => Vec::new(),
         }
     }
 
@@ -156,7 +205,8 @@ impl BodyError {
     pub(crate) fn message(self) -> String {
         let text = self.to_string();
         // As Amazon S3 has them.
-        let end = if matches!(self, Self::Document | Self::FormAcl) { "" } else { "." };
+        let is_bare = matches!(self, Self::Document | Self::FormAcl | Self::Incomplete | Self::Framing);
+        let end = if is_bare { "" } else { "." };
         format!("{}{}{end}", text[..1].to_uppercase(), &text[1..])
     }
 }

@@ -8,19 +8,17 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use s3s::S3Error;
-use time::format_description::BorrowedFormatItem;
-use time::macros::format_description;
-use time::{OffsetDateTime, PrimitiveDateTime};
+use time::OffsetDateTime;
 
 use super::XML_BYTES_MAX;
-use super::chunks::Framing;
-use super::credential_scope::{Place, check_scope};
+use super::chunks::{Framing, NO_TRAILER};
+use super::credential_scope::{BASIC_TIME, Place, check_scope, is_basic_time};
 use super::documents::{Expected, Kind};
 use super::query_string::Query;
 use super::{forms, signature_2};
 use crate::s3_error::{
-    NOT_SIGNED, denied, error_with_status, invalid_request, invalid_token, method_not_allowed, missing_length,
-    wrong_argument,
+    NOT_SIGNED, denied, error_with_status, invalid_digest, invalid_request, invalid_token, method_not_allowed,
+    missing_length, no_streaming, with_details, wrong_argument,
 };
 
 /// Longest validity of a presigned URL: 7 days, in seconds, as Amazon S3 has it.
@@ -62,6 +60,7 @@ const METADATA: &str = "x-amz-meta-";
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
 const PAYLOAD: HeaderName = HeaderName::from_static("x-amz-content-sha256");
+const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
 
 type Check<T = ()> = Result<T, S3Error>;
 
@@ -73,7 +72,7 @@ pub(crate) struct Checked {
     /// What the body must turn out to be, when it is a document.
     pub(crate) document: Option<Expected>,
     /// Headers that the request has elsewhere: in the query of a presigned URL, the time in `Date`, the length in front
-    /// of a body that `s3s` does not decode.
+    /// of a body that `s3s` does not decode, and that no trailer is announced.
     pub(crate) hoisted: HeaderMap,
     /// Whether the URL is presigned with Signature Version 2.
     pub(crate) is_version_2: bool,
@@ -119,6 +118,14 @@ pub(crate) fn check(parts: &Parts, region: &str) -> Check<Checked> {
     if let Some(length) = parts.headers.get(DECODED_LENGTH).filter(|_| framing == Some(Framing::Anonymous)) {
         hoisted.insert(CONTENT_LENGTH, length.clone());
     }
+    if framing.is_some() {
+        if parts.method != Method::PUT {
+            return Err(no_streaming());
+        }
+        if may_have_trailer(&parts.headers) && !parts.headers.contains_key(TRAILER) {
+            hoisted.insert(TRAILER, HeaderValue::from_static(NO_TRAILER));
+        }
+    }
     Ok(Checked { framing, document: document(parts, &query, framing, &hoisted)?, hoisted, is_version_2, form })
 }
 
@@ -154,8 +161,14 @@ fn check_method(parts: &Parts) -> Check {
             StatusCode::BAD_REQUEST,
             "Insufficient information. Origin request header needed.",
         )),
-        _ => Err(method_not_allowed()),
+        // What a path does not have is told apart later, for methods that S3 has.
+        _ => Err(method_not_allowed(&parts.method, if parts.uri.path() == "/" { "SERVICE" } else { "OBJECT" })),
     }
+}
+
+/// Of Amazon S3: versity/versitygw, `UnsignedStreamingPayloadTrailer_no_trailer_should_calculate_crc64nvme`.
+fn may_have_trailer(headers: &HeaderMap) -> bool {
+    headers.get(PAYLOAD).is_some_and(|payload| payload.as_bytes().ends_with(b"-TRAILER"))
 }
 
 fn check_headers(headers: &HeaderMap) -> Check {
@@ -171,8 +184,7 @@ fn check_headers(headers: &HeaderMap) -> Check {
     check_copy_source(headers)?;
     // scality/cloudserver#281, ceph/s3-tests (`test_object_create_bad_md5_empty`).
     if headers.get("content-md5").is_some_and(|digest| digest.as_bytes().trim_ascii().is_empty()) {
-        let message = "The Content-MD5 you specified was invalid.";
-        return Err(error_with_status("InvalidDigest", StatusCode::BAD_REQUEST, message));
+        return Err(invalid_digest(""));
     }
     if !headers.contains_key(HOST) {
         return Err(invalid_request("The Host header is missing."));
@@ -180,7 +192,8 @@ fn check_headers(headers: &HeaderMap) -> Check {
     if let Some(length) = headers.get(DECODED_LENGTH)
         && !(length.len() <= 15 && !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit))
     {
-        return Err(invalid_request("The header x-amz-decoded-content-length must be a number."));
+        // versity/versitygw, `UnsignedStreamingPayloadTrailer_missing_invalid_dec_content_length`.
+        return Err(missing_length());
     }
     Ok(())
 }
@@ -246,11 +259,9 @@ fn check_document_size(parts: &Parts, query: &Query, is_form: bool) -> Check {
     let is_document = (parts.method == Method::POST && !is_form) || query.only("tagging").is_some();
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if is_document && length.is_some_and(|length| length > XML_BYTES_MAX as u64) {
-        return Err(error_with_status(
-            "MaxMessageLengthExceeded",
-            StatusCode::BAD_REQUEST,
-            "Your request was too big.",
-        ));
+        let message = "Your request was too big.";
+        let error = error_with_status("MaxMessageLengthExceeded", StatusCode::BAD_REQUEST, message);
+        return Err(with_details(error, &[("MaxMessageLengthBytes", XML_BYTES_MAX.to_string())]));
     }
     Ok(())
 }
@@ -265,7 +276,7 @@ fn document(parts: &Parts, query: &Query, framing: Option<Framing>, hoisted: &He
         _ => return Ok(None),
     };
     if framing.is_some() {
-        return Err(not_implemented("A document in a streaming payload"));
+        return Err(no_streaming());
     }
     let mut headers = parts.headers.clone();
     headers.extend(hoisted.clone());
@@ -326,7 +337,11 @@ fn two_mechanisms() -> S3Error {
 /// Signature Version 4 is the only one that is taken in a header.
 fn check_mechanism(headers: &HeaderMap) -> Check {
     let value = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
-    let invalid = |message| error_with_status("InvalidArgument", StatusCode::BAD_REQUEST, message);
+    // Amazon S3 repeats the value too, which may be somebody's password.
+    let invalid = |message| {
+        let error = error_with_status("InvalidArgument", StatusCode::BAD_REQUEST, message);
+        with_details(error, &[("ArgumentName", "Authorization")])
+    };
     let Some(end) = value.iter().position(|byte| *byte == b' ') else {
         return Err(invalid("Authorization header is invalid -- one and only one ' ' (space) required."));
     };
@@ -383,13 +398,6 @@ fn time_of(headers: &HeaderMap, signed: &str) -> Option<String> {
         return Some(date.to_owned());
     }
     OffsetDateTime::from(httpdate::parse_http_date(date).ok()?).format(BASIC_TIME).ok()
-}
-
-/// The basic form of ISO 8601, in UTC.
-const BASIC_TIME: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
-
-fn is_basic_time(text: &str) -> bool {
-    PrimitiveDateTime::parse(text, BASIC_TIME).is_ok()
 }
 
 /// What a presigned URL of Version 4 cannot do without.
@@ -486,9 +494,6 @@ fn framing_of_nobody(headers: &HeaderMap) -> Check<Option<Framing>> {
     match framing(headers)? {
         None => Ok(None),
         Some(Framing::Unsigned) if !headers.contains_key(DECODED_LENGTH) => Err(missing_length()),
-        Some(Framing::Unsigned) if !headers.contains_key("x-amz-trailer") => {
-            Err(invalid_request("Missing required header for this request: x-amz-trailer"))
-        }
         Some(Framing::Unsigned | Framing::Anonymous) => Ok(Some(Framing::Anonymous)),
         Some(Framing::Signed) => Err(invalid_request(
             "Anonymous requests don't support this x-amz-content-sha256 value. Please use UNSIGNED-PAYLOAD or \

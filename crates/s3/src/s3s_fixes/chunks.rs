@@ -25,6 +25,9 @@ const LINE_BYTES_MAX: usize = 256;
 /// Most bytes of trailing headers that are read here, as `s3s` has it.
 const TRAILER_BYTES_MAX: usize = 16 << 10;
 
+/// The `x-amz-trailer` of a body that may have a trailer and announces none, which `s3s` refuses.
+pub(crate) const NO_TRAILER: &str = "none";
+
 /// Whether the chunks carry signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
@@ -60,7 +63,7 @@ where
                     Ok(()) => return None,
                     Err(error) => Err(error.into()),
                 },
-                None => Err(BodyError::Incomplete.into()),
+                None => Err(BodyError::Framing.into()),
             };
             if let Err(error) = step {
                 return Some((Err(error), (body, chunks, true)));

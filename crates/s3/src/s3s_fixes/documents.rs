@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use forebay_cache::{BodyDigests, ErrorKind};
+use forebay_cache::{BodyDigests, Detail};
 use forebay_types::{Algorithm, Checksum};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -16,12 +18,12 @@ use quick_xml::events::Event;
 use s3s::{HttpResponse, S3Error, StdError};
 use sha2::{Digest, Sha256};
 
-use super::{BodyError, XML_BYTES_MAX, answer, checksums};
+use super::{BodyError, Refused, XML_BYTES_MAX, answer, checksums};
 use crate::buffers::Held;
 use crate::context::RequestContext;
 use crate::convert;
 use crate::incoming::{md5, payload_hash};
-use crate::s3_error::{error_with_status, invalid_request, with_details};
+use crate::s3_error::invalid_request;
 
 /// What a document is about, and with it what may be in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +110,15 @@ impl Kind {
     }
 }
 
+impl Kind {
+    fn malformed(self) -> Refused {
+        match self {
+            Self::Acl => Refused { message: Some(BodyError::Document.message()), ..BodyError::Acl.into() },
+            _ => BodyError::Document.into(),
+        }
+    }
+}
+
 /// Elements whose text is a number. `s3s` reads as many digits as there are.
 const NUMBERS: [&str; 2] = ["CompleteMultipartUpload/Part/PartNumber", "Delete/Object/Size"];
 
@@ -143,21 +154,21 @@ impl Expected {
         self.compare(b"").is_ok()
     }
 
-    fn compare(&self, document: &[u8]) -> Result<(), BodyError> {
+    fn compare(&self, document: &[u8]) -> Result<(), Refused> {
         if self.sha256.is_some_and(|sha256| sha256 != *Sha256::digest(document)) {
-            return Err(BodyError::PayloadHash);
+            return Err(BodyError::PayloadHash.into());
         }
         self.digests.compare(document)
     }
 
-    fn check(&self, document: &[u8]) -> Result<(), BodyError> {
+    fn check(&self, document: &[u8]) -> Result<(), Refused> {
         self.compare(document)?;
         if document.is_empty() && matches!(self.kind, Kind::Create | Kind::Acl) {
             return Ok(());
         }
-        check_elements(self.kind, document).ok_or(BodyError::Document)?;
+        check_elements(self.kind, document).ok_or_else(|| self.kind.malformed())?;
         match self.kind {
-            Kind::Create => check_bucket_tags(document),
+            Kind::Create => Ok(check_bucket_tags(document)?),
             _ => Ok(()),
         }
     }
@@ -180,13 +191,19 @@ impl Expectations {
         self.md5.is_none() && self.checksums.is_empty()
     }
 
-    pub(crate) fn compare(&self, document: &[u8]) -> Result<(), BodyError> {
+    pub(crate) fn compare(&self, document: &[u8]) -> Result<(), Refused> {
         let algorithms: Vec<_> = self.checksums.iter().map(|checksum| checksum.algorithm).collect();
         let mut digests = BodyDigests::new(&algorithms);
         digests.update(document);
-        digests.verify(self.md5, &self.checksums).map_err(|error| match error.kind {
-            ErrorKind::BadDigest => BodyError::Md5,
-            _ => BodyError::Checksum,
+        digests.verify(self.md5, &self.checksums).map_err(|error| match error.detail.as_deref() {
+            Some(Detail::Md5 { given, calculated }) => Refused {
+                details: vec![
+                    ("ExpectedDigest", STANDARD.encode(given)),
+                    ("CalculatedDigest", STANDARD.encode(calculated)),
+                ],
+                ..BodyError::Md5.into()
+            },
+            _ => BodyError::Checksum.into(),
         })
     }
 }
@@ -233,9 +250,36 @@ fn check_elements(kind: Kind, document: &[u8]) -> Option<()> {
 }
 
 /// The tags in a document of tags. `None` when it is none.
+///
+/// In a form, any other document has no tags to Amazon S3: localstack/localstack, `test_post_object_with_tags`.
 pub(super) fn tags_of(document: &[u8]) -> Option<Vec<(String, String)>> {
+    if root_of(document)? != b"Tagging" {
+        return Some(Vec::new());
+    }
     check_elements(Kind::Tagging, document)?;
     tags_in(document)
+}
+
+/// The outermost element of a well-formed document.
+fn root_of(document: &[u8]) -> Option<Vec<u8>> {
+    let mut reader = Reader::from_reader(document);
+    let (mut root, mut depth) = (None, 0_usize);
+    loop {
+        match reader.read_event().ok()? {
+            Event::Start(element) => {
+                root.get_or_insert_with(|| element.name().as_ref().to_vec());
+                depth += 1;
+            }
+            Event::Empty(element) => {
+                root.get_or_insert_with(|| element.name().as_ref().to_vec());
+            }
+            Event::End(_) => depth = depth.saturating_sub(1),
+            Event::Text(text) if depth == 0 && !text.iter().all(u8::is_ascii_whitespace) => return None,
+            Event::DocType(_) => return None,
+            Event::Eof => return root.filter(|_| depth == 0),
+            _ => {}
+        }
+    }
 }
 
 /// A new bucket can have no tags here; wrong ones are told apart.
@@ -336,17 +380,16 @@ where
     futures::stream::once(read).boxed()
 }
 
-fn refuse(context: &RequestContext, wrong: BodyError) -> StdError {
+fn refuse(context: &RequestContext, wrong: impl Into<Refused>) -> StdError {
+    let wrong = wrong.into();
+    let error = wrong.error;
     let _ = context.refused.set(wrong);
-    wrong.into()
+    error.into()
 }
 
 /// The answer to a body that was refused.
 pub(crate) fn refused(context: &RequestContext) -> Option<HttpResponse> {
-    let refused = context.refused.get()?;
-    let error = error_with_status(refused.code(), refused.status(), refused.message());
-    let error = if refused.details().is_empty() { error } else { with_details(error, refused.details()) };
-    Some(answer::refuse(error, &context.id))
+    Some(answer::refuse(context.refused.get()?.answer(), &context.id))
 }
 
 /// Says of a request that its body is a document, which [`crate::lenient`] puts right behind the signature check.
@@ -404,7 +447,7 @@ mod tests {
         let failed = read.iter().any(Result::is_err);
         assert_eq!(failed, context.refused.get().is_some());
         assert!(failed || read.into_iter().flat_map(Result::unwrap).eq(body.bytes()));
-        context.refused.get().copied()
+        context.refused.get().map(|refused| refused.error)
     }
 
     #[tokio::test]
@@ -424,7 +467,7 @@ mod tests {
         let checked = |tags: &str| {
             let document = format!("<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>");
             let expected = Expected::of(Kind::Create, &HeaderMap::new()).expect("no digests");
-            expected.check(document.as_bytes()).err()
+            expected.check(document.as_bytes()).err().map(|refused| refused.error)
         };
         let tag = |key: &str, value: &str| format!("<Tag><Key>{key}</Key><Value>{value}</Value></Tag>");
         assert_eq!(checked(""), None);

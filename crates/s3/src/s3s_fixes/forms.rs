@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use forebay_auth::{User, Users, equal_in_constant_time};
 use forebay_types::Algorithm;
@@ -15,9 +13,11 @@ use hmac::{Hmac, KeyInit, Mac};
 use s3s::StdError;
 use sha2::Sha256;
 
-use super::credential_scope::{Place, check_scope};
-use super::{BodyError, documents, signature_2};
+use super::credential_scope::{fault, is_basic_time};
+use super::{BodyError, Refused, documents, policies, signature_2};
+use crate::access_list::CANNED;
 use crate::context::RequestContext;
+use crate::s3_error::signed_text;
 
 /// Most bytes in front of the file. S3's own limit is 20 KB; policies of some tools are longer.
 pub(crate) const FIELDS_BYTES_MAX: usize = 320 << 10;
@@ -78,8 +78,9 @@ where
             head.extend_from_slice(&data?);
         }
         let head = head.freeze();
-        let rewritten = Form::parse(&head, &delimiter).and_then(|form| {
-            let fields = form.rewrite(&delimiter, form.check(&users, &region)?)?;
+        let rewritten = Form::parse(&head, &delimiter).map_err(Refused::from).and_then(|form| {
+            let signer = form.check(&users, &region)?;
+            let fields = form.rewrite(&delimiter, signer)?;
             if let Some(tags) = form.tags()? {
                 let _ = context.form_tags.set(tags);
             }
@@ -88,9 +89,10 @@ where
         });
         match rewritten {
             Ok((fields, rest)) => Ok((Bytes::from(fields), head.slice(head.len() - rest..), body)),
-            Err(wrong) => {
-                let _ = context.refused.set(wrong);
-                Err(StdError::from(wrong))
+            Err(refused) => {
+                let error = refused.error;
+                let _ = context.refused.set(refused);
+                Err(StdError::from(error))
             }
         }
     };
@@ -136,8 +138,8 @@ fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 struct Form<'a> {
     /// Names and values in front of the file; S3 ignores what stands behind it.
     fields: Vec<(String, &'a [u8])>,
-    /// What the browser calls the file, without directories.
-    file_name: String,
+    /// What the browser calls the file, without directories. `None` when it does not say.
+    file_name: Option<String>,
     file_type: Option<String>,
     /// The beginning of the file, and whatever else is here already.
     rest: &'a [u8],
@@ -192,28 +194,74 @@ impl<'a> Form<'a> {
     }
 
     /// Refuses what would not be done, and compares the signature.
-    fn check(&self, users: &Users, region: &str) -> Result<Option<Signer>, BodyError> {
+    fn check(&self, users: &Users, region: &str) -> Result<Option<Signer>, Refused> {
+        self.require(&["key"])?;
+        self.check_fields()?;
+        let signer = match (self.field("signature"), self.field("x-amz-signature")) {
+            (Some(_), Some(_)) => return Err(BodyError::FormSignature.into()),
+            (Some(_), None) => self.check_version_2(users)?,
+            (None, Some(_)) => self.check_version_4(users, region)?,
+            // What is there of a signature tells which one is meant.
+            (None, None) if self.has_any(&VERSION_4[..4]) => self.check_version_4(users, region)?,
+            (None, None) if self.has_any(&VERSION_2[..2]) => self.check_version_2(users)?,
+            (None, None) => {
+                self.check_policy()?;
+                return Ok(None);
+            }
+        };
+        if self.field("x-amz-security-token").is_some_and(|token| !token.is_empty()) {
+            return Err(BodyError::FormToken.into());
+        }
+        self.check_policy()?;
+        Ok(Some(signer))
+    }
+
+    fn check_fields(&self) -> Result<(), Refused> {
         for (name, value) in &self.fields {
             match name.to_ascii_lowercase().as_str() {
-                "acl" if !HARMLESS_ACLS.contains(value) => return Err(BodyError::FormAcl),
-                name if name.starts_with("x-amz-grant-") => return Err(BodyError::FormAcl),
-                "policy" if names_bucket(value) == Some(false) => return Err(BodyError::FormPolicy),
+                "acl" if !CANNED.iter().any(|canned| canned.as_bytes() == *value) => {
+                    return Err(Refused::field("acl", &String::from_utf8_lossy(value), String::new()));
+                }
+                "acl" if !HARMLESS_ACLS.contains(value) => return Err(BodyError::FormAcl.into()),
+                // Whoever sends them relies on them.
+                "if-match" | "if-none-match" => return Err(BodyError::FormField.into()),
+                name if name.starts_with("x-amz-grant-") => return Err(BodyError::FormAcl.into()),
                 name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") && !FIELDS.contains(&name) => {
-                    return Err(BodyError::FormField);
+                    return Err(BodyError::FormField.into());
                 }
                 // S3 ignores the rest, as long as the policy covers it.
                 _ => {}
             }
         }
-        let signer = match (self.field("signature"), self.field("x-amz-signature")) {
-            (None, None) => return Ok(None),
-            (Some(signature), None) => self.check_version_2(users, signature)?,
-            (None, Some(signature)) => self.check_version_4(users, region, signature)?,
-            (Some(_), Some(_)) => return Err(BodyError::FormSignature),
-        };
-        match self.field("x-amz-security-token") {
-            Some(token) if !token.is_empty() => Err(BodyError::FormToken),
-            _ => Ok(Some(signer)),
+        Ok(())
+    }
+
+    fn check_policy(&self) -> Result<(), Refused> {
+        let Some(policy) = self.field("policy") else { return Ok(()) };
+        if let Some(fault) = policies::fault(policy) {
+            let message = Some(format!("Invalid Policy: {fault}"));
+            return Err(Refused { message, ..BodyError::FormPolicyDocument.into() });
+        }
+        if policies::names_bucket(policy) { Ok(()) } else { Err(BodyError::FormPolicy.into()) }
+    }
+
+    fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.field(name).is_some())
+    }
+
+    /// Of Amazon S3: localstack/localstack, `test_post_request_missing_fields` and
+    /// `test_post_request_missing_signature`.
+    fn require(&self, names: &[&str]) -> Result<(), Refused> {
+        match names.iter().find(|name| self.field(name).is_none()) {
+            None => Ok(()),
+            Some(name) => Err(Refused::field(
+                name,
+                "",
+                format!(
+                    "Bucket POST must contain a field named '{name}'.  If it is specified, please check the order of the \
+                     fields."
+                ),
+            )),
         }
     }
 
@@ -227,25 +275,35 @@ impl<'a> Form<'a> {
         documents::tags_of(document).map(Some).ok_or(BodyError::Document)
     }
 
-    fn check_version_2(&self, users: &Users, signature: &str) -> Result<Signer, BodyError> {
-        let access_key = self.field("AWSAccessKeyId").unwrap_or_default();
-        let policy = self.field("policy").unwrap_or_default();
+    fn check_version_2(&self, users: &Users) -> Result<Signer, Refused> {
+        self.require(&VERSION_2)?;
+        let given = |name| self.field(name).unwrap_or_default();
+        let (access_key, policy, signature) = (given("AWSAccessKeyId"), given("policy"), given("Signature"));
         known(users, access_key)?;
         let is_right = signature_2::is_right(users, access_key, policy, signature);
-        is_right.then(|| Signer::new(users, access_key, policy)).ok_or(BodyError::FormSignature)
+        is_right.then(|| Signer::new(users, access_key, policy)).ok_or_else(|| mismatch(access_key, policy, signature))
     }
 
-    /// Source: "Calculating a signature" of POST policies, Amazon S3 API Reference.
-    fn check_version_4(&self, users: &Users, region: &str, signature: &str) -> Result<Signer, BodyError> {
-        let credential = self.field("x-amz-credential").unwrap_or_default();
-        let policy = self.field("policy").unwrap_or_default();
-        let (access_key, scope) = credential.split_once('/').ok_or(BodyError::FormSignature)?;
-        let day = scope.split_once('/').map(|(day, _)| day).filter(|day| day.len() == 8);
-        let is_of_its_day = day.is_some_and(|day| self.field("x-amz-date").is_some_and(|date| date.starts_with(day)));
-        let is_known = self.field("x-amz-algorithm") == Some("AWS4-HMAC-SHA256") && is_of_its_day;
-        if !is_known || scope.split('/').count() != 4 || check_scope(credential, None, region, Place::Query).is_err() {
-            return Err(BodyError::FormSignature);
+    /// Sources: "Calculating a signature" of POST policies, Amazon S3 API Reference; CulturalMe/meteor-slingshot#150
+    /// and aws/aws-sdk-js#2529 (another region), michaeldyrynda/s3upload#1 (a time that is none).
+    fn check_version_4(&self, users: &Users, region: &str) -> Result<Signer, Refused> {
+        self.require(&VERSION_4)?;
+        let given = |name| self.field(name).unwrap_or_default();
+        let (credential, policy, signature) = (given("X-Amz-Credential"), given("policy"), given("X-Amz-Signature"));
+        let (algorithm, time) = (given("X-Amz-Algorithm"), given("X-Amz-Date"));
+        if algorithm != "AWS4-HMAC-SHA256" {
+            let message = "Only AWS4-HMAC-SHA256 is supported".to_owned();
+            return Err(Refused::field("X-Amz-Algorithm", algorithm, message));
         }
+        if !is_basic_time(time) {
+            let message = "X-Amz-Date must be formated via ISO8601 Long format".to_owned();
+            return Err(Refused::field("X-Amz-Date", time, message));
+        }
+        if let Some(fault) = fault(credential, Some(time), region) {
+            return Err(Refused::field("X-Amz-Credential", credential, fault));
+        }
+        // There is none without a slash by now.
+        let (access_key, scope) = credential.split_once('/').unwrap_or_default();
         let user = known(users, access_key)?;
         let mut key = format!("AWS4{}", user.secret.expose()).into_bytes();
         for word in scope.split('/').chain([policy]) {
@@ -254,7 +312,7 @@ impl<'a> Form<'a> {
             key = mac.finalize().into_bytes().to_vec();
         }
         let is_right = equal_in_constant_time(&hex::encode(key), signature);
-        is_right.then(|| Signer::new(users, access_key, policy)).ok_or(BodyError::FormSignature)
+        is_right.then(|| Signer::new(users, access_key, policy)).ok_or_else(|| mismatch(access_key, policy, signature))
     }
 
     /// The fields, and the headers of the file.
@@ -265,8 +323,13 @@ impl<'a> Form<'a> {
             match std::str::from_utf8(value) {
                 _ if signer.is_some() && is_signature(name) => {}
                 Ok(key) if name.eq_ignore_ascii_case("key") => {
-                    let key = key.replace("${filename}", &self.file_name);
-                    write_field(&mut written, delimiter, name, key.as_bytes())?;
+                    // localstack/localstack, `test_post_object_with_file_as_string`: without a name it stays.
+                    let key = self.file_name.as_ref().map(|file_name| key.replace("${filename}", file_name));
+                    write_field(&mut written, delimiter, name, key.as_deref().map_or(*value, str::as_bytes))?;
+                }
+                Ok(policy) if name.eq_ignore_ascii_case("policy") => {
+                    let policy = signer.as_ref().map_or(policy, |signer| &signer.policy);
+                    write_field(&mut written, delimiter, name, policy.as_bytes())?;
                 }
                 _ => write_field(&mut written, delimiter, name, value)?,
             }
@@ -285,8 +348,15 @@ impl<'a> Form<'a> {
     }
 }
 
-fn known(users: &Users, access_key: &str) -> Result<Arc<User>, BodyError> {
-    users.find(access_key).ok_or(BodyError::FormAccessKey)
+fn known(users: &Users, access_key: &str) -> Result<Arc<User>, Refused> {
+    users.find(access_key).ok_or_else(|| Refused {
+        details: vec![("AWSAccessKeyId", access_key.to_owned())],
+        ..BodyError::FormAccessKey.into()
+    })
+}
+
+fn mismatch(access_key: &str, policy: &str, signature: &str) -> Refused {
+    Refused { details: signed_text(access_key, policy, signature), ..BodyError::FormSignature.into() }
 }
 
 fn write_field(written: &mut Vec<u8>, delimiter: &[u8], name: &str, value: &[u8]) -> Result<(), BodyError> {
@@ -305,28 +375,37 @@ fn write_field(written: &mut Vec<u8>, delimiter: &[u8], name: &str, value: &[u8]
 /// after a quarter of an hour, where in S3 the policy alone says how long it holds.
 struct Signer {
     access_key: String,
+    /// As `s3s` reads it.
+    policy: String,
     signature: String,
 }
 
 impl Signer {
     fn new(users: &Users, access_key: &str, policy: &str) -> Self {
-        Self { access_key: access_key.to_owned(), signature: signature_2::sign(users, access_key, policy) }
+        let policy = policies::with_numbers(policy).unwrap_or_else(|| policy.to_owned());
+        let signature = signature_2::sign(users, access_key, &policy);
+        Self { access_key: access_key.to_owned(), policy, signature }
     }
 }
+
+/// The fields of a signature and the policy that it covers, as Amazon S3 names them in errors, in the order in which it
+/// misses them.
+const VERSION_4: [&str; 5] = ["X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Signature", "policy"];
+const VERSION_2: [&str; 3] = ["AWSAccessKeyId", "Signature", "policy"];
 
 /// The fields that hold a signature, which no policy covers.
 const SIGNATURES: [&str; 3] = ["AWSAccessKeyId", "signature", "x-amz-signature"];
 
 /// What the browser calls the file, without directories.
-fn file_name(headers: &str) -> String {
+fn file_name(headers: &str) -> Option<String> {
     let encoded = || {
         let value = parameter(headers, "filename*")?;
         let (charset, name) = value.split_once("''")?;
         let name = percent_encoding::percent_decode_str(name).decode_utf8().ok()?;
         charset.eq_ignore_ascii_case("utf-8").then(|| name.into_owned())
     };
-    let path = parameter(headers, "filename").or_else(encoded).unwrap_or_default();
-    path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned()
+    let path = parameter(headers, "filename").or_else(encoded)?;
+    Some(path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned())
 }
 
 /// The value of a header of a part.
@@ -371,19 +450,6 @@ fn unquote(quoted: &str) -> Option<(String, &str)> {
         }
         from = end + 1;
     }
-}
-
-/// Whether a policy has a condition on the bucket; `None` when it is no policy, which `s3s` refuses.
-fn names_bucket(policy: &[u8]) -> Option<bool> {
-    let policy: serde_json::Value = serde_json::from_slice(&STANDARD.decode(policy).ok()?).ok()?;
-    let names = |condition: &serde_json::Value| match condition {
-        serde_json::Value::Object(exact) => exact.keys().any(|name| name.eq_ignore_ascii_case("bucket")),
-        serde_json::Value::Array(words) => {
-            words.get(1).and_then(|word| word.as_str()).is_some_and(|word| word.eq_ignore_ascii_case("$bucket"))
-        }
-        _ => false,
-    };
-    Some(policy.get("conditions")?.as_array()?.iter().any(names))
 }
 
 #[cfg(test)]

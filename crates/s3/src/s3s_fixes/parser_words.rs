@@ -5,6 +5,8 @@ use std::borrow::Cow;
 /// Parameters and headers that are numbers.
 const NUMBERS: [&str; 5] = ["max-buckets", "max-keys", "max-parts", "max-uploads", "part-number-marker"];
 
+const COPY_SOURCE: &str = "x-amz-copy-source";
+
 /// The beginning of an error's document, with its message in the words of Amazon S3.
 ///
 /// Of numbers: floci-io/floci#3510. Of copies and of headers that are missing: versity/versitygw#1427 and its `s3err`.
@@ -37,7 +39,12 @@ impl<'a> Words<'a> {
             return Some(Self { message: of_parameter(name), details });
         }
         if let Some((name, _)) = told("invalid header: ") {
-            return Some(Self { message: of_header(name), details: vec![("ArgumentName", name)] });
+            let mut details = vec![("ArgumentName", name)];
+            if name == COPY_SOURCE {
+                // As Amazon S3 has it.
+                details.push(("ArgumentValue", name));
+            }
+            return Some(Self { message: of_header(name), details });
         }
         if let Some((name, _)) = told("invalid overridden header: ") {
             let message = format!("The response header {name} is not valid.").into();
@@ -62,7 +69,8 @@ fn of_parameter(name: &str) -> Cow<'static, str> {
 
 fn of_header(name: &str) -> Cow<'static, str> {
     match name {
-        "x-amz-copy-source" => "Copy Source must mention the source bucket and key: sourcebucket/sourcekey".into(),
+        // localstack/localstack, `test_s3_copy_object_wrong_format`.
+        COPY_SOURCE => "Invalid copy source object key".into(),
         name => format!("The header {name} is not valid").into(),
     }
 }
@@ -86,8 +94,8 @@ mod tests {
         );
         check(
             "invalid header: x-amz-copy-source: &quot;nonsense&quot;",
-            "Copy Source must mention the source bucket and key: sourcebucket/sourcekey</Message>\
-             <ArgumentName>x-amz-copy-source</ArgumentName>",
+            "Invalid copy source object key</Message>\
+             <ArgumentName>x-amz-copy-source</ArgumentName><ArgumentValue>x-amz-copy-source</ArgumentValue>",
         );
         check(
             "invalid overridden header: content-type: Some(&quot;a&quot;)",

@@ -21,7 +21,7 @@ use sha1::Sha1;
 
 use super::query_string::Query;
 use crate::host::Domain;
-use crate::s3_error::{denied, error_with_status, unknown_access_key};
+use crate::s3_error::{denied, error_with_status, signed_text, unknown_access_key, with_details};
 
 /// The parameters that say whose signature it is.
 pub(crate) const OWN: [&str; 3] = ["AWSAccessKeyId", "Expires", "Signature"];
@@ -106,10 +106,10 @@ pub(crate) fn verify(parts: &mut Parts, domain: Option<&Domain>, users: &Users, 
     let given = |name| query.only(name).unwrap_or_default();
     let text = text_to_sign(parts, &query, domain)?;
     if users.find(given("AWSAccessKeyId")).is_none() {
-        return Err(unknown_access_key());
+        return Err(unknown_access_key(given("AWSAccessKeyId")));
     }
     if !is_right(users, given("AWSAccessKeyId"), &text, given("Signature")) {
-        return Err(mismatch());
+        return Err(mismatch(given("AWSAccessKeyId"), &text, given("Signature")));
     }
     parts.uri = without_headers(&parts.uri)?;
     Ok(())
@@ -194,9 +194,10 @@ fn without_headers(uri: &Uri) -> Result<Uri, S3Error> {
     Uri::from_parts(changed).map_err(|_| denied("The query is not valid."))
 }
 
-pub(crate) fn mismatch() -> S3Error {
+fn mismatch(access_key: &str, text: &str, signature: &str) -> S3Error {
     let message = "The request signature we calculated does not match the signature you provided. Check your key and signing method.";
-    error_with_status("SignatureDoesNotMatch", StatusCode::FORBIDDEN, message)
+    let error = error_with_status("SignatureDoesNotMatch", StatusCode::FORBIDDEN, message);
+    with_details(error, &signed_text(access_key, text, signature))
 }
 
 #[cfg(test)]

@@ -78,10 +78,10 @@ async fn signed_chunks_go_on_unchanged() {
 async fn a_body_without_its_final_chunk_is_incomplete_wherever_it_ends() {
     let text = format!("{}abc\r\n{}", signed("3"), signed("0"));
     for length in 0..text.len() {
-        assert_eq!(pass(Framing::Signed, &text[..length], 7).await, Err(BodyError::Incomplete), "{length}");
+        assert_eq!(pass(Framing::Signed, &text[..length], 7).await, Err(BodyError::Framing), "{length}");
     }
     for framing in [Framing::Unsigned, Framing::Anonymous] {
-        assert_eq!(pass(framing, "3\r\nabc\r\n0", 7).await, Err(BodyError::Incomplete));
+        assert_eq!(pass(framing, "3\r\nabc\r\n0", 7).await, Err(BodyError::Framing));
     }
 }
 

@@ -1,3 +1,5 @@
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use forebay_auth::{RootUser, Secret};
 
 use super::*;
@@ -21,7 +23,7 @@ async fn watched(form: &str, size: usize) -> Result<String, BodyError> {
         .collect()
         .await;
     match context.refused.get() {
-        Some(refused) => Err(*refused),
+        Some(refused) => Err(refused.error),
         None => Ok(String::from_utf8(read.into_iter().flat_map(Result::unwrap).collect()).unwrap()),
     }
 }
@@ -42,12 +44,15 @@ async fn fields_that_would_be_dropped_are_refused_however_the_form_is_cut() {
             ("tagging", BodyError::Document),
             ("x-amz-checksum-sha1024", BodyError::FormField),
             ("x-amz-server-side-encryption-customer-key", BodyError::FormField),
-            ("acl", BodyError::FormAcl),
+            ("acl", BodyError::FormArgument),
+            ("if-none-match", BodyError::FormField),
             ("x-amz-grant-read", BodyError::FormAcl),
         ] {
             let fields = [("key", "k"), ("x-amz-meta-a", "name=\"file\""), (unknown, "v"), ("file", "data")];
             assert_eq!(watched(&form(&fields), size).await, Err(error), "{size} {unknown}");
         }
+        let public = form(&[("key", "k"), ("acl", "public-read"), ("file", "data")]);
+        assert_eq!(watched(&public, size).await, Err(BodyError::FormAcl), "{size}");
         let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
         let tagged = form(&[("key", "k"), ("tagging", tags), ("file", "data")]);
         assert_eq!(watched(&tagged, size).await, Ok(tagged), "{size}");
@@ -77,6 +82,7 @@ async fn forms_that_are_none_are_refused() {
     assert_eq!(watched(without_file, 1000).await, Err(BodyError::FormFile));
     let twice = form(&[("key", "a"), ("Key", "b"), ("file", "data")]);
     assert_eq!(watched(&twice, 1000).await, Err(BodyError::Form));
+    assert_eq!(watched(&form(&[("acl", "private"), ("file", "data")]), 1000).await, Err(BodyError::FormArgument));
 }
 
 #[tokio::test]
@@ -114,7 +120,9 @@ fn names_are_those_of_the_disposition() {
 
 #[tokio::test]
 async fn a_policy_is_for_a_bucket() {
-    let policy = |conditions: &str| STANDARD.encode(format!("{{\"conditions\": {conditions}}}"));
+    let policy = |conditions: &str| {
+        STANDARD.encode(format!("{{\"expiration\": \"2030-01-01T00:00:00Z\", \"conditions\": {conditions}}}"))
+    };
     for (conditions, expected) in [
         ("[{\"bucket\": \"b\"}, [\"starts-with\", \"$key\", \"\"]]", None),
         ("[[\"eq\", \"$bucket\", \"b\"]]", None),
@@ -122,23 +130,28 @@ async fn a_policy_is_for_a_bucket() {
         ("[[\"starts-with\", \"$key\", \"$bucket\"]]", Some(BodyError::FormPolicy)),
         ("[]", Some(BodyError::FormPolicy)),
     ] {
-        let fields = form(&[("policy", &policy(conditions)), ("file", "data")]);
+        let fields = form(&[("key", "k"), ("policy", &policy(conditions)), ("file", "data")]);
         assert_eq!(watched(&fields, 1000).await.err(), expected, "{conditions}");
     }
-    assert!(watched(&form(&[("policy", "no policy"), ("file", "data")]), 1000).await.is_ok());
+    let none = form(&[("key", "k"), ("policy", "no policy"), ("file", "data")]);
+    assert_eq!(watched(&none, 1000).await, Err(BodyError::FormPolicyDocument));
 }
+
+/// The base64 of `{"expiration":"2030-01-01T00:00:00Z","conditions":[{"bucket":"b"}]}`.
+const POLICY: &str = "eyJleHBpcmF0aW9uIjoiMjAzMC0wMS0wMVQwMDowMDowMFoiLCJjb25kaXRpb25zIjpbeyJidWNrZXQiOiJiIn1dfQ==";
 
 #[tokio::test]
 async fn a_signature_of_version_2_is_that_of_the_policy() {
-    // printf policy | openssl dgst -sha1 -hmac secret -binary | base64
+    // printf %s POLICY | openssl dgst -sha1 -hmac secret -binary | base64
     let right = [
-        ("policy", "policy"),
+        ("policy", POLICY),
         ("AWSAccessKeyId", "root"),
-        ("signature", "DQYKsMXInaBeQ2OuQ0nMglptC1c="),
+        ("signature", "2rE/7JN+WvawDDZPnIm4mEIDBt8="),
+        ("key", "k"),
         ("file", "data"),
     ];
     let passed = watched(&form(&right), 1000).await.unwrap();
-    assert!(passed.contains("name=\"signature\"\r\n\r\nDQYKsMXInaBeQ2OuQ0nMglptC1c=\r\n"), "{passed}");
+    assert!(passed.contains("name=\"signature\"\r\n\r\n2rE/7JN+WvawDDZPnIm4mEIDBt8=\r\n"), "{passed}");
     for (index, wrong) in [(0, "other"), (2, ""), (2, "AAAA")] {
         let mut fields = right;
         fields[index].1 = wrong;
@@ -147,6 +160,10 @@ async fn a_signature_of_version_2_is_that_of_the_policy() {
     let mut nobody = right;
     nobody[1].1 = "nobody";
     assert_eq!(watched(&form(&nobody), 1000).await, Err(BodyError::FormAccessKey));
+    for missing in ["AWSAccessKeyId", "signature", "policy"] {
+        let fields: Vec<_> = right.into_iter().filter(|(name, _)| *name != missing).collect();
+        assert_eq!(watched(&form(&fields), 1000).await, Err(BodyError::FormArgument), "{missing}");
+    }
     let both = [&[("x-amz-signature", "0")], &right[..]].concat();
     assert_eq!(watched(&form(&both), 1000).await, Err(BodyError::FormSignature));
 }
@@ -155,27 +172,35 @@ async fn a_signature_of_version_2_is_that_of_the_policy() {
 async fn a_signature_of_version_4_is_compared_here_whatever_its_age() {
     // From hmac.new in Python, for the day of the credential.
     let right = [
-        ("policy", "policy"),
+        ("policy", POLICY),
         ("x-amz-algorithm", "AWS4-HMAC-SHA256"),
         ("x-amz-credential", "root/20200101/us-east-1/s3/aws4_request"),
         ("x-amz-date", "20200101T000000Z"),
-        ("x-amz-signature", "3a9fb9c8d35df47552d7d544e9d1dbfe3e568bd64b518ea11c20e55a435903d2"),
+        ("x-amz-signature", "67ac3fc6a36b818618aa9eb0a320e83920bf8be1c50158d92ba731d27ea9a7ad"),
+        ("key", "k"),
         ("file", "data"),
     ];
     let passed = watched(&form(&right), 1000).await.unwrap();
-    assert!(passed.contains("name=\"signature\"\r\n\r\nDQYKsMXInaBeQ2OuQ0nMglptC1c=\r\n"), "{passed}");
+    assert!(passed.contains("name=\"signature\"\r\n\r\n2rE/7JN+WvawDDZPnIm4mEIDBt8=\r\n"), "{passed}");
+    // As `s3s` gets it: the other signature counts, not what is left of this one.
+    assert_eq!(watched(&passed, 1000).await.as_ref(), Ok(&passed));
     assert!(passed.contains("name=\"x-amz-credential\"") && !passed.contains("x-amz-signature"), "{passed}");
-    for (index, wrong) in [
-        (0, "other"),
-        (1, "AWS4-HMAC-SHA1"),
-        (2, "root/20200102/us-east-1/s3/aws4_request"),
-        (2, "root/20200101/eu-west-1/s3/aws4_request"),
-        (2, "root"),
-        (4, "0"),
+    for (index, wrong, error) in [
+        (0, "other", BodyError::FormSignature),
+        (1, "AWS4-HMAC-SHA1", BodyError::FormArgument),
+        (2, "root/20200102/us-east-1/s3/aws4_request", BodyError::FormArgument),
+        (2, "root/20200101/eu-west-1/s3/aws4_request", BodyError::FormArgument),
+        (2, "root", BodyError::FormArgument),
+        (3, "2020", BodyError::FormArgument),
+        (4, "0", BodyError::FormSignature),
     ] {
         let mut fields = right;
         fields[index].1 = wrong;
-        assert_eq!(watched(&form(&fields), 1000).await, Err(BodyError::FormSignature), "{wrong}");
+        assert_eq!(watched(&form(&fields), 1000).await, Err(error), "{wrong}");
+    }
+    for (missing, _) in &right[..5] {
+        let fields: Vec<_> = right.into_iter().filter(|(name, _)| name != missing).collect();
+        assert_eq!(watched(&form(&fields), 1000).await, Err(BodyError::FormArgument), "{missing}");
     }
     let mut nobody = right;
     nobody[2].1 = "nobody/20200101/us-east-1/s3/aws4_request";
@@ -188,7 +213,7 @@ async fn no_value_holds_a_form() {
     let inner = "--b\r\nContent-Disposition: form-data; name=\"acl\"\r\n\r\npublic-read";
     let smuggled = form(&[("x-ignore-0", inner), ("key", "k"), ("file", "data")]);
     assert!(watched(&smuggled, 1000).await.is_err());
-    assert_eq!(watched(&form(&[("a", "x--b"), ("file", "data")]), 1000).await, Err(BodyError::Form));
+    assert_eq!(watched(&form(&[("key", "k"), ("a", "x--b"), ("file", "data")]), 1000).await, Err(BodyError::Form));
     let empty = form(&[("a", ""), ("key", ""), ("file", "data")]);
     assert_eq!(watched(&empty, 1000).await, Ok(empty));
     let named = form(&[("key", "${filename}")]).replace("--b--\r\n", "")
@@ -228,11 +253,12 @@ fn the_name_of_a_file_is_what_browsers_and_curl_write() {
         ("filename=\"a b.txt\"", "a b.txt"),
         ("filename=\"a\\\"b.txt\"", "a\"b.txt"),
         ("filename=\"C:\\dir\\\"; x=\"y\"", ""),
+        ("filename=\"\"", ""),
         ("filename=\"C:\\dir\\f\"", "f"),
         ("filename*=UTF-8''na%20me.txt", "na me.txt"),
         ("filename=plain; filename*=UTF-8''other", "plain"),
-        ("x=y", ""),
     ] {
-        assert_eq!(named(more), name, "{more}");
+        assert_eq!(named(more).as_deref(), Some(name), "{more}");
     }
+    assert_eq!(named("x=y"), None);
 }
