@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.cluster import Cluster, wait_until_shared
+from harness.cluster import Cluster, UnderStore, wait_until_shared
 
 
 @pytest.fixture
@@ -21,3 +21,11 @@ def three(cluster):
         worker.start()
     wait_until_shared(workers)
     return [worker.s3() for worker in workers]
+
+
+@pytest.fixture
+def under_store(tmp_path):
+    server = UnderStore(tmp_path / "under-store").start()
+    yield server
+    server.resume()
+    server.kill()

@@ -82,7 +82,7 @@ def ended(worker):
 
 
 class Load:
-    """Writes new objects, overwrites one, and reads, until it is told to stop."""
+    """Writes new objects, overwrites one, reads and lists, until it is told to stop."""
 
     def __init__(self, worker, is_leaving):
         self.worker, self.is_leaving = worker, is_leaving
@@ -104,6 +104,8 @@ class Load:
                 client.put_object(Bucket=BUCKET, Key=key, Body=body)
                 self.written[key] = body
                 assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body
+                listed = client.list_objects_v2(Bucket=BUCKET, Prefix=key)
+                assert [found["Key"] for found in listed.get("Contents", [])] == [key]
             except (ConnectionError, HTTPClientError) as error:
                 # A load balancer would ask another one.
                 if not self.is_leaving:
@@ -274,6 +276,44 @@ def test_a_stop_drains_first_when_the_settings_say_so(cluster):
     # Nobody would take over.
     assert workers[2].stop() == 0
     assert "no other worker would take over" in workers[2].log.read_text()
+    for worker in workers:
+        worker.start()
+    wait_until_shared(workers)
+    check(workers, written)
+
+
+def test_a_worker_that_waits_for_its_under_store_follows_the_cluster(cluster, under_store):
+    workers = [cluster.worker(name, behind=under_store) for name in ("w1", "w2", "w3", "w4")]
+    for worker in workers[:3]:
+        worker.start()
+    wait_until_shared(workers[:3])
+    workers[0].s3().create_bucket(Bucket=BUCKET)
+    for worker in workers[:3]:
+        answered(lambda: worker.s3().head_bucket(Bucket=BUCKET))
+    under_store.pause()
+    written = put_many(workers[:3], "dirty", 90)
+    is_waiting = lambda worker: worker.metrics()["forebay_persist_running"] > 8
+    eventually("requests in flight", lambda: all(is_waiting(worker) for worker in workers[:3]))
+    # All give slots up to it, and wait for these requests first.
+    workers[3].start()
+    for worker in workers[:2]:
+        eventually("it is there", lambda: states(worker).get("w4") == "live")
+    workers[3].kill()
+    for worker in workers[:2]:
+        eventually("it is lost", lambda: states(worker).get("w4") == "lost", LEASE_SECONDS + 8)
+    assert any(is_waiting(worker) for worker in workers[:3])
+    under_store.resume()
+    eventually("slots for all", lambda: slots(workers[0])[None] == 0 and slots(workers[0])["w4"] == 0, 60)
+    check(workers[:3], written)
+
+
+def test_workers_that_all_stop_do_not_wait_for_one_another(cluster):
+    workers = started(cluster, FOREBAY_CLUSTER_DRAIN_ON_STOP="true", FOREBAY_CLUSTER_DRAIN_DEADLINE="1 h")
+    written = put_many(workers, "transient")
+    for worker in workers:
+        worker.process.terminate()
+    assert [worker.process.wait(timeout=60) for worker in workers] == [0, 0, 0]
+    assert any("all other workers have stopped" in worker.log.read_text() for worker in workers)
     for worker in workers:
         worker.start()
     wait_until_shared(workers)

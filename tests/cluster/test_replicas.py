@@ -2,16 +2,15 @@
 
 import concurrent.futures
 import itertools
-import json
 import os
 import shutil
 
 import pytest
 
 from harness.clients import boto, refused
-from harness.cluster import CONFIG, LEASE_SECONDS, Pausable, answered, wait_until_shared
+from harness.cluster import CONFIG, LEASE_SECONDS, answered, wait_until_shared
 from harness.command_line import CommandLine
-from harness.servers import S3Server, eventually
+from harness.servers import eventually
 
 BUCKET = "copies"
 POLICY = """
@@ -23,18 +22,6 @@ whenReplicasMissing = "{missing}"
 path = "/copies/scratch/"
 writeMode = "TRANSIENT"
 """
-
-
-class UnderStore(S3Server, Pausable):
-    """An S3 server that can be stopped for a while."""
-
-
-@pytest.fixture
-def under_store(tmp_path):
-    server = UnderStore(tmp_path / "under-store").start()
-    yield server
-    server.resume()
-    server.kill()
 
 
 @pytest.fixture
@@ -77,9 +64,8 @@ def upload(clients, key, parts):
 
 
 def copies_of(workers, key):
-    """How many copies an object has, as its home says."""
-    told = [CommandLine(worker).run("stat", f"s3://{BUCKET}/{key}", "--output", "json") for worker in workers]
-    return [json.loads(done.stdout)["replicas"] for done in told if done.returncode == 0]
+    """How many copies an object has, as each worker says."""
+    return {CommandLine(worker).json("stat", f"s3://{BUCKET}/{key}")["replicas"] for worker in workers}
 
 
 def test_no_acknowledged_byte_is_lost_with_a_machine(start, under_store):
@@ -129,7 +115,7 @@ def test_copies_are_given_up_when_the_under_store_has_the_object(start, under_st
     under_store.pause()
     client.put_object(Bucket=BUCKET, Key="object", Body=b"x" * 100_000)
     upload([client], "large", [os.urandom(5 << 20), b"end"])
-    assert copies_of(workers, "object") == [2]
+    assert copies_of(workers, "object") == {2}
     pinned = lambda: [worker.status()["pinnedBytes"] for worker in workers]
     eventually("all of it at both workers", lambda: min(pinned()) > 5 << 20)
     under_store.resume()
@@ -154,4 +140,98 @@ def test_a_worker_alone_refuses_or_writes_through(start, cluster, under_store):
     workers[1].start()
     wait_until_shared(workers)
     answered(lambda: client.put_object(Bucket=BUCKET, Key="scratch/two", Body=b"two copies"))
-    assert copies_of(workers, "scratch/two") == [2]
+    assert copies_of(workers, "scratch/two") == {2}
+
+
+def wait_until_complete(workers, seconds=60):
+    """Until these workers alone have all copies."""
+    homes = lambda: {found["id"]: found["slots"] for found in workers[0].ask("cluster")["workers"]}
+    names = [worker.name for worker in workers]
+    eventually("all slots at these", lambda: sum(homes().get(name, 0) for name in names) == 1024, seconds)
+    lacking = lambda: [total(worker, "forebay_under_replicated_objects") for worker in workers]
+    eventually("all copies", lambda: lacking() == [0] * len(workers), seconds)
+
+
+def total(worker, metric):
+    return sum(value for name, value in worker.metrics().items() if name.startswith(metric))
+
+
+def test_machines_are_lost_one_after_the_other(start, under_store):
+    workers = start("w1", "w2", "w3")
+    clients = [worker.s3() for worker in workers]
+    under_store.pause()
+    written = {}
+    for number, client in zip(range(36), itertools.cycle(clients)):
+        key = f"{'scratch' if number % 3 == 0 else 'kept'}/{number:02}"
+        written[key] = os.urandom(1000 + 20_000 * number)
+        answered(lambda: client.put_object(Bucket=BUCKET, Key=key, Body=written[key]))
+    name = {"Bucket": BUCKET, "Key": "kept/large"}
+    name["UploadId"] = answered(lambda: clients[0].create_multipart_upload(**name))["UploadId"]
+    part = os.urandom(5 << 20)
+    first = {"PartNumber": 1, "ETag": answered(lambda: clients[1].upload_part(**name, PartNumber=1, Body=part))["ETag"]}
+
+    lose(workers[2])
+    wait_until_complete(workers[:2])
+    lose(workers[1])
+    last = clients[0]
+    for key, body in written.items():
+        assert answered(lambda: read(last, key), LEASE_SECONDS + 25) == body, key
+    # From here on, only one worker is left: a new copy has no place.
+    eventually("it is told", lambda: workers[0].status()["underReplicated"] > 30, 60)
+    refused("SlowDown", last.put_object, Bucket=BUCKET, Key="kept/more", Body=b"one copy")
+    # Slots wait for requests that the under store does not answer.
+    workers[1].start()
+    wait_until_complete(workers[:2], 120)
+    second = answered(lambda: last.upload_part(**name, PartNumber=2, Body=b"end"))
+    parts = [first, {"PartNumber": 2, "ETag": second["ETag"]}]
+    answered(lambda: last.complete_multipart_upload(**name, MultipartUpload={"Parts": parts}))
+    written["kept/large"] = part + b"end"
+    under_store.resume()
+    for worker in workers[:2]:
+        worker.wait_until_drained()
+    direct = boto(under_store)
+    kept = {key: body for key, body in written.items() if key.startswith("kept/")}
+    assert {key: read(direct, key) for key in kept} == kept
+    assert all(worker.status()["missingObjects"] == 0 for worker in workers[:2])
+
+
+def test_a_drain_leaves_as_many_copies_as_before(start, under_store):
+    workers = start("w1", "w2", "w3")
+    under_store.pause()
+    written = {f"scratch/{number:02}": os.urandom(50_000) for number in range(24)}
+    for (key, body), worker in zip(written.items(), itertools.cycle(workers)):
+        answered(lambda: worker.s3().put_object(Bucket=BUCKET, Key=key, Body=body))
+    assert CommandLine(workers[1]).text("cluster", "drain", "w1", "--wait") == "drained: w1\n"
+    assert workers[0].process.wait(timeout=60) == 0
+    shutil.rmtree(workers[0].data)
+    lose(workers[2])
+    for key, body in written.items():
+        assert answered(lambda: read(workers[1].s3(), key), LEASE_SECONDS + 25) == body, key
+
+
+def test_a_drain_waits_when_too_few_workers_would_be_left(start, under_store):
+    workers = start("w1", "w2")
+    answered(lambda: workers[0].s3().put_object(Bucket=BUCKET, Key="scratch/two", Body=b"two copies"))
+    done = CommandLine(workers[1]).run("cluster", "drain", "w1", "--wait", "--timeout", "8s")
+    assert done.returncode != 0 and "1 have fewer copies than writeReplicas asks for" in done.stderr, done.stderr
+    assert workers[0].process.poll() is None
+    for path in ("/", "/copies/scratch/"):
+        CommandLine(workers[1]).text("policy", "set", path, "--write-replicas", "1")
+    assert CommandLine(workers[1]).text("cluster", "drain", "w1", "--wait") == "drained: w1\n"
+    assert workers[0].process.wait(timeout=60) == 0
+    assert read(workers[1].s3(), "scratch/two") == b"two copies"
+
+
+def test_a_worker_that_is_back_at_once_with_empty_disks_gets_its_copies(start, under_store):
+    workers = start("w1", "w2", "w3")
+    under_store.pause()
+    written = {f"kept/{number:03}": os.urandom(20_000) for number in range(60)}
+    for (key, body), worker in zip(written.items(), itertools.cycle(workers)):
+        answered(lambda: worker.s3().put_object(Bucket=BUCKET, Key=key, Body=body))
+    for lost in (workers[1], workers[2]):
+        lose(lost)
+        lost.start()
+        wait_until_shared(workers)
+        wait_until_complete(workers)
+        for key, body in written.items():
+            assert answered(lambda: read(workers[0].s3(), key), LEASE_SECONDS + 25) == body, key

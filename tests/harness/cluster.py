@@ -8,7 +8,7 @@ import socket
 import threading
 
 from harness.clients import boto
-from harness.servers import ROOT, Forebay, Server, answers, eventually, free_port, fresh_keys
+from harness.servers import ROOT, Forebay, S3Server, Server, answers, eventually, free_port, fresh_keys
 
 # The shortest that there is: what a silent worker had comes back after it.
 LEASE_SECONDS = 3
@@ -33,6 +33,10 @@ class Pausable(Server):
 
     def resume(self):
         self.process.send_signal(signal.SIGCONT)
+
+
+class UnderStore(S3Server, Pausable):
+    """An S3 server that can be stopped for a while."""
 
 
 class Etcd(Pausable):

@@ -6,6 +6,7 @@ mod append;
 mod fetch;
 mod keep;
 mod kept;
+mod renew;
 mod send;
 mod sent;
 mod wanted;

@@ -1,5 +1,7 @@
 //! What the cache knows about objects, for operators.
 
+use std::collections::BTreeMap;
+
 use forebay_catalog::records::{Base, State};
 use forebay_store::{Object, Piece};
 use forebay_types::{BucketName, ByteRange, ETag, ObjectInfo, ObjectKey, ObjectPath, PathPolicy};
@@ -8,6 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::anywhere::OtherHome;
 use crate::metadata::decode_info;
 use crate::worker::{Located, Worker};
 use crate::{Cache, Error, ListObjects, ListedObject, Result};
@@ -102,7 +105,7 @@ pub struct ObjectDetail {
     pub cached_ranges: Vec<CachedRange>,
     /// Size of a page of the read cache, in bytes.
     pub page_size: u64,
-    /// Copies on workers, including this one.
+    /// Workers that have it, with its home.
     pub replicas: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
@@ -134,15 +137,53 @@ impl Cache {
     /// As [`Cache::list`].
     pub async fn list_cached(&self, bucket: &BucketName, request: &ListObjects) -> Result<CachedPage> {
         let page = self.worker.list(bucket, request).await?;
-        let looks = page.objects.into_iter().map(|listed| self.worker.cached_object(bucket, listed));
-        let objects = stream::iter(looks).buffered(LOOKS).try_collect().await?;
+        let objects = page.objects.into_iter().map(CachedObject::listed).collect();
+        let objects = self.worker.cached_anywhere(bucket, objects).await?;
         Ok(CachedPage { objects, prefixes: page.prefixes, next: page.next })
     }
 
+    /// What this worker holds of listed objects that are at home here. Like [`Cache::list_cached`], it changes nothing.
+    ///
+    /// # Errors
+    /// `Unavailable` when one of them is not at home here.
+    pub async fn cached_here(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
+        self.worker.cached(bucket, objects).await
+    }
+
+    /// All that the home of an object knows of it.
+    ///
     /// # Errors
     /// As [`Cache::head`].
     pub async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
+        self.worker.object_detail_anywhere(path).await
+    }
+
+    /// The same, of an object that is at home here.
+    ///
+    /// # Errors
+    /// As [`Cache::head`]; `Unavailable` when it is not at home here.
+    pub async fn object_detail_here(&self, path: &ObjectPath) -> Result<ObjectDetail> {
         self.worker.object_detail(path).await
+    }
+}
+
+impl CachedObject {
+    fn listed(listed: ListedObject) -> Self {
+        let ListedObject { key, size, etag, last_modified_ms, .. } = listed;
+        Self {
+            size,
+            etag: etag.as_str().to_owned(),
+            last_modified_ms,
+            state: CacheState::Clean,
+            tier: CacheTier::UnderStore,
+            cached_bytes: 0,
+            key,
+        }
+    }
+
+    /// `None` for a name that another client gave, and that no client can request.
+    fn path(&self, bucket: &BucketName) -> Option<ObjectPath> {
+        Some(ObjectPath::new(bucket.clone(), ObjectKey::new(&self.key).ok()?))
     }
 }
 
@@ -156,25 +197,38 @@ struct Seen {
 }
 
 impl Worker {
-    async fn cached_object(&self, bucket: &BucketName, listed: ListedObject) -> Result<CachedObject> {
-        let ListedObject { key, size, etag, last_modified_ms, .. } = listed;
-        let mut found = CachedObject {
-            size,
-            etag: etag.as_str().to_owned(),
-            last_modified_ms,
-            state: CacheState::Clean,
-            tier: CacheTier::UnderStore,
-            cached_bytes: 0,
-            key,
-        };
-        // A name that another client gave, and that no client can request.
-        let Ok(key) = ObjectKey::new(&found.key) else { return Ok(found) };
-        let path = ObjectPath::new(bucket.clone(), key);
+    /// Asks the homes of listed objects what they hold of them.
+    async fn cached_anywhere(&self, bucket: &BucketName, mut objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
+        let Some(others) = &self.others else { return self.cached(bucket, objects).await };
+        let mut by_home: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
+        for (place, object) in objects.iter().enumerate() {
+            let home = object.path(bucket).and_then(|path| self.other_home(&path)).map(|home| home.worker);
+            by_home.entry(home).or_default().push(place);
+        }
+        for (home, places) in by_home {
+            let asked: Vec<_> = places.iter().map(|place| objects[*place].clone()).collect();
+            let found = match home {
+                None => self.cached(bucket, asked).await?,
+                Some(worker) => others.cached(&worker, bucket, asked).await?,
+            };
+            places.into_iter().zip(found).for_each(|(place, found)| objects[place] = found);
+        }
+        Ok(objects)
+    }
+
+    async fn cached(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
+        let looks = objects.into_iter().map(|listed| self.cached_object(bucket, listed));
+        stream::iter(looks).buffered(LOOKS).try_collect().await
+    }
+
+    async fn cached_object(&self, bucket: &BucketName, mut found: CachedObject) -> Result<CachedObject> {
+        let Some(path) = found.path(bucket) else { return Ok(found) };
         let current = self.current(&path).await?;
         let copy = self.store.peek(&Self::store_key(&path));
+        let etag = ETag::new(&found.etag);
         let is_listed = |object: &Object| match &current.record {
             Some(record) => object.generation() == record.generation,
-            None => !object.is_pinned() && is_version(object, &etag) && object.size() == size,
+            None => !object.is_pinned() && is_version(object, &etag) && object.size() == found.size,
         };
         if let Some(record) = &current.record {
             found.state = cache_state(record.state);
@@ -198,9 +252,16 @@ impl Worker {
         }
     }
 
+    async fn object_detail_anywhere(&self, path: &ObjectPath) -> Result<ObjectDetail> {
+        match self.other_home(path) {
+            Some(OtherHome { others, worker }) => others.detail(&worker, path).await,
+            None => self.object_detail(path).await,
+        }
+    }
+
     async fn object_detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
         let Seen { info, state, object, dirty_since_ms, remote_etag } = self.see(path).await?;
-        let holders = self.current(path).await?.record.map(|record| record.holders);
+        let record = self.current(path).await?.record;
         let next_try = if state == CacheState::Dirty { self.home.queue.next_try(path) } else { None };
         Ok(ObjectDetail {
             path: format!("/{path}"),
@@ -213,7 +274,7 @@ impl Worker {
             cached_bytes: object.as_ref().map_or(0, Object::cached_bytes),
             cached_ranges: object.as_ref().map_or_else(Vec::new, cached_ranges),
             page_size: self.settings.page_size.0,
-            replicas: holders.map_or(1, |holders| holders.names().count().max(1) as u32),
+            replicas: self.copies_at_others(path, record.as_ref()).await + 1,
             generation: object.as_ref().map(|object| object.generation().0),
             remote_etag: remote_etag.map(|etag| etag.as_str().to_owned()),
             dirty_since_ms,

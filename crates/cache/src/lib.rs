@@ -46,7 +46,7 @@ pub use inspect::*;
 pub use jobs::*;
 pub use open::Parts;
 pub use others::home_records::{HomeRecords, RecordRange};
-pub use others::{DeletionStep, Fate, HeldBytes, Needs, NewCopy, OtherWorkers};
+pub use others::{DeletionStep, Fate, HeldBytes, Needs, NewCopy, OtherWorkers, Taker};
 
 pub use policies::{PolicyVersion, ReplacedRules};
 
@@ -162,6 +162,11 @@ impl Cache {
     /// of the key.
     pub async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
         self.worker.fates(copies).await
+    }
+
+    /// Which of these copies this worker keeps until no record names them any more.
+    pub fn has_copies(&self, copies: &[CopyId]) -> Vec<bool> {
+        self.worker.has_copies(copies)
     }
 
     /// Catalog records of the keys that are at home here, for a listing at another worker.
@@ -438,6 +443,10 @@ pub struct Status {
     /// Some of those, ten at most.
     #[serde(default)]
     pub unavailable: Vec<UnavailableBytes>,
+    /// Objects and parts at home here with fewer copies than `writeReplicas` asks for, or whose copies are still to be
+    /// counted. At 0, the loss of a machine loses none of them.
+    #[serde(default)]
+    pub under_replicated: u64,
     /// Acknowledged objects whose bytes the start found missing, because a directory was forgotten or a file is gone.
     #[serde(default)]
     pub missing_objects: u64,

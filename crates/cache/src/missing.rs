@@ -18,10 +18,12 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    pub(crate) fn add(&self, path: ObjectPath) {
+    /// Returns whether it was not known to be missing.
+    pub(crate) fn add(&self, path: ObjectPath) -> bool {
         let mut paths = self.paths.lock();
-        paths.insert(path);
+        let is_new = paths.insert(path);
         self.count.store(paths.len(), Ordering::Relaxed);
+        is_new
     }
 
     /// Called after each change of a record. Usually nothing is missing.
@@ -46,10 +48,11 @@ impl Missing {
         self.change_parts(|parts| drop(parts.insert(upload_id, numbers)));
     }
 
-    pub(crate) fn add_part(&self, upload_id: &str, number: u32) {
-        self.change_parts(|parts| {
-            parts.entry(upload_id.to_owned()).or_default().insert(number);
-        });
+    /// Returns whether it was not known to be missing.
+    pub(crate) fn add_part(&self, upload_id: &str, number: u32) -> bool {
+        let mut is_new = false;
+        self.change_parts(|parts| is_new = parts.entry(upload_id.to_owned()).or_default().insert(number));
+        is_new
     }
 
     /// The part was uploaded again, or another worker has it.

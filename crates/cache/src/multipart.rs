@@ -92,7 +92,7 @@ impl Worker {
         if policy.write_mode == WriteMode::ReadOnly {
             return Err(Error::read_only(&upload.path));
         }
-        let mode = self.mode_with_copies(&policy, policy.write_mode, &upload.path)?;
+        let mode = self.mode_with_copies(&policy, policy.write_mode, &upload.path, body.size)?;
         // Without copies if its object is to be written through.
         let policy = PathPolicy { write_mode: mode, ..policy };
         let active = self.home.activity.begin(&upload.upload_id);
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// Serialises the commits of parts with the same number.
-    async fn lock_part(&self, upload: &UploadRef, number: u32) -> Result<KeyGuard> {
+    pub(crate) async fn lock_part(&self, upload: &UploadRef, number: u32) -> Result<KeyGuard> {
         self.lock_in_upload(upload, &format!("{}/{number}", upload.upload_id)).await
     }
 

@@ -128,8 +128,9 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
     tasks.extend((0..JOBS_RUNNING_MAX).map(|_| forebay_env::spawn(Arc::clone(worker).job_loop())));
     let others = worker.others.iter().flat_map(|others| (0..FETCHES_MAX).map(|_| Arc::clone(others)));
     tasks.extend(others.map(|others| forebay_env::spawn(Arc::clone(worker).fetch_loop(others))));
-    if worker.others.is_some() {
+    if let Some(others) = &worker.others {
         tasks.push(forebay_env::spawn(Arc::clone(worker).copies_loop()));
+        tasks.push(forebay_env::spawn(Arc::clone(worker).renew_loop(Arc::clone(others))));
     }
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).settle_loop()));
@@ -157,6 +158,7 @@ impl Worker {
             copies_wanted: self.home.copies.count() as u64,
             copies_unavailable: copies_unavailable as u64,
             unavailable,
+            under_replicated: self.under_replicated(),
             missing_objects: self.home.missing.count() as u64,
             missing_parts: self.home.missing.parts_count() as u64,
             pinned_bytes: usage.pinned_bytes,

@@ -2,6 +2,8 @@
 
 pub(crate) mod home_records;
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_catalog::SlotSet;
@@ -9,7 +11,9 @@ use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use serde::{Deserialize, Serialize};
 
 use crate::copies::CopyId;
-use crate::{ByteStream, Conditions, GetObject, ObjectBody, ObjectHead, PutObject, Result, Written};
+use crate::{
+    ByteStream, CachedObject, Conditions, GetObject, ObjectBody, ObjectDetail, ObjectHead, PutObject, Result, Written,
+};
 use home_records::{HomeRecords, RecordRange};
 
 /// The bytes of one generation, as a worker's store has them.
@@ -42,6 +46,14 @@ pub enum Fate {
     Gone,
 }
 
+/// Another worker that lives, stays, and may take copies.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Taker {
+    pub worker: String,
+    /// Another one after each start of the worker: its disks may be new ones.
+    pub life: u64,
+}
+
 /// What a worker lacks of the keys that are at home there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
@@ -49,6 +61,9 @@ pub struct Needs {
     pub slots: SlotSet,
     /// Objects and parts in these slots whose bytes it still has to fetch from other workers.
     pub copies_wanted: u64,
+    /// Set when each object and part has the copies that its policy asks for at this worker and these others, and what
+    /// is written from now on will, too.
+    pub complete_at: Option<BTreeSet<String>>,
 }
 
 /// A step of the deletion of a bucket. All workers do it, each for the keys that are at home there.
@@ -107,6 +122,18 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// As [`OtherWorkers::put`].
     async fn tags(&self, worker: &str, path: &ObjectPath) -> Result<Tags>;
 
+    /// See [`Cache::object_detail_here`](crate::Cache::object_detail_here).
+    ///
+    /// # Errors
+    /// As [`OtherWorkers::put`].
+    async fn detail(&self, worker: &str, path: &ObjectPath) -> Result<ObjectDetail>;
+
+    /// See [`Cache::cached_here`](crate::Cache::cached_here).
+    ///
+    /// # Errors
+    /// As [`OtherWorkers::put`].
+    async fn cached(&self, worker: &str, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>>;
+
     /// Asks for a step of a deletion: see [`Cache::deletion_step`](crate::Cache::deletion_step).
     ///
     /// # Errors
@@ -125,6 +152,12 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// `Unavailable` when the worker does not answer.
     async fn fates(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<Fate>>;
 
+    /// Asks a worker which copies it has: see [`Cache::has_copies`](crate::Cache::has_copies).
+    ///
+    /// # Errors
+    /// `Unavailable` when the worker does not answer.
+    async fn has_copies(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<bool>>;
+
     /// The worker that is the home of the paths with this hash ([`path_hash`](forebay_catalog::records::path_hash)), as
     /// far as this one knows. `None`: nobody else.
     fn home(&self, hash: u64) -> Option<String>;
@@ -133,8 +166,8 @@ pub trait OtherWorkers: Send + Sync + 'static {
     fn workers(&self) -> Vec<String>;
 
     /// Those of them that stay, and may take copies.
-    fn takers(&self) -> Vec<String> {
-        self.workers()
+    fn takers(&self) -> Vec<Taker> {
+        self.workers().into_iter().map(|worker| Taker { worker, life: 0 }).collect()
     }
 
     /// Why not everybody can be asked who may have bytes: a worker that does not live, and may come back with them.

@@ -136,7 +136,7 @@ impl Ownership<'_> {
                 (state, _) => state,
             };
             let (addresses, version) = told.remove(worker).map(|told| (told.addresses, told.version)).unzip();
-            members.insert(worker.clone(), Member { state, addresses, version });
+            members.insert(worker.clone(), Member { state, life: record.life, addresses, version });
         }
         Ok(Members { members, removed })
     }

@@ -69,6 +69,8 @@ impl Homes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     pub state: MemberState,
+    /// Another one after each start of the worker.
+    pub life: u64,
     /// `None` for a worker that has told no addresses.
     pub addresses: Option<Addresses>,
     /// Of its build, told with the addresses.
@@ -106,7 +108,7 @@ mod tests {
     fn slots_of_workers_that_do_not_live_have_no_home() {
         let slots = SlotCount::new(6).expect("a number of slots");
         let worker = |name: &str| WorkerId::new(name).expect("a name");
-        let member = |state| Member { state, addresses: None, version: None };
+        let member = |state| Member { state, life: 1, addresses: None, version: None };
         let states = [
             ("live", MemberState::Live),
             ("draining", MemberState::Draining),

@@ -40,6 +40,10 @@ pub(crate) use join::{addresses, join};
 /// How often to look whether the slots are lost.
 const LOST_CHECK: Duration = Duration::from_millis(500);
 
+/// A worker that drains itself as it stops gives that up when no other one has stayed for so long. One that starts
+/// again takes less.
+const ALONE_MAX: Duration = Duration::from_secs(10);
+
 /// A worker that stops tells the others. If the engine does not answer, they wait for the end of its lease.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 
@@ -115,7 +119,7 @@ impl Joined {
             both(engine.maintain(), health.follow(&engine, clock.as_ref())).await;
         });
         let (stop_following, drained) = (CancellationToken::new(), CancellationToken::new());
-        let own = router.own().to_owned();
+        let (own, seen) = (router.own().to_owned(), Arc::clone(&router));
         let membership = Membership {
             clock: Arc::clone(&env.clock),
             drain: Drain::new(Arc::clone(&env.clock), Arc::clone(&catalog), peers, &own),
@@ -128,7 +132,7 @@ impl Joined {
         };
         membership.begin().await;
         let following = forebay_env::spawn(membership.follow());
-        Working { env, catalog, own, server, stop, cut, following, stop_following, drained, maintenance }
+        Working { env, catalog, router: seen, own, server, stop, cut, following, stop_following, drained, maintenance }
     }
 }
 
@@ -136,6 +140,7 @@ impl Joined {
 pub(crate) struct Working {
     env: Env,
     catalog: Arc<HomeCatalog>,
+    router: Arc<Router>,
     /// The name of this worker.
     own: String,
     server: Task<()>,
@@ -172,7 +177,7 @@ impl Working {
     /// Drains this worker, unless there is no other one to take over.
     ///
     /// # Errors
-    /// Why it is not drained by the deadline.
+    /// Why it is not drained.
     pub(crate) async fn drain(&self, deadline: Duration) -> Result<(), String> {
         let own = WorkerId::new(&*self.own).map_err(|error| error.to_string())?;
         let drain = async {
@@ -183,7 +188,20 @@ impl Working {
         tokio::select! {
             drained = drain => drained,
             reason = self.lost() => Err(reason),
+            () = self.alone() => Err("all other workers have stopped, or are about to".to_owned()),
             () = self.env.clock.sleep(deadline) => Err("cluster.drain_deadline has passed".to_owned()),
+        }
+    }
+
+    /// Returns when there has been no worker for a while that could take over.
+    async fn alone(&self) {
+        loop {
+            self.router.until_nobody_stays().await;
+            tokio::select! {
+                biased;
+                () = self.router.until_somebody_stays() => {}
+                () = self.env.clock.sleep(ALONE_MAX) => return,
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    ByteStream, Cache, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs, NewCopy,
-    ObjectBody, ObjectHead, PutObject, RecordRange, Result, SlotSet, Status, Written,
+    ByteStream, Cache, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs,
+    NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject, RecordRange, Result, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use serde::Serialize;
 
 use crate::message::{PeerBody, value};
-use crate::question::{self, Held, Question, Refusal, copy_id};
+use crate::question::{self, Held, Question, Refusal, copy_id, to_json};
 
 /// Between two pieces of a question's body: the other worker may wait for a slow client, or a slow under store.
 const BODY_PIECE_MAX: Duration = Duration::from_secs(120);
@@ -40,10 +40,16 @@ pub trait Answers: Send + Sync + 'static {
     async fn tags(&self, path: &ObjectPath) -> Result<Tags>;
     /// See [`Cache::deletion_step`].
     async fn deletion_step(&self, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet>;
+    /// See [`Cache::object_detail_here`].
+    async fn detail(&self, path: &ObjectPath) -> Result<ObjectDetail>;
+    /// See [`Cache::cached_here`].
+    async fn cached(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>>;
     /// See [`Cache::take_copy`].
     async fn take_copy(&self, copy: NewCopy) -> Result<bool>;
     /// See [`Cache::fates`].
     async fn fates(&self, copies: &[CopyId]) -> Vec<Fate>;
+    /// See [`Cache::has_copies`].
+    fn has_copies(&self, copies: &[CopyId]) -> Vec<bool>;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
     /// See [`Cache::needs`].
@@ -84,12 +90,24 @@ impl Answers for Cache {
         Cache::deletion_step(self, bucket, step).await
     }
 
+    async fn detail(&self, path: &ObjectPath) -> Result<ObjectDetail> {
+        self.object_detail_here(path).await
+    }
+
+    async fn cached(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
+        self.cached_here(bucket, objects).await
+    }
+
     async fn take_copy(&self, copy: NewCopy) -> Result<bool> {
         Cache::take_copy(self, copy).await
     }
 
     async fn fates(&self, copies: &[CopyId]) -> Vec<Fate> {
         Cache::fates(self, copies).await
+    }
+
+    fn has_copies(&self, copies: &[CopyId]) -> Vec<bool> {
+        Cache::has_copies(self, copies)
     }
 
     fn status(&self) -> Status {
@@ -136,6 +154,12 @@ pub(crate) async fn answer(
         Question::Fates(copies) => {
             let copies: Vec<_> = copies.into_iter().map(copy_id).collect();
             say(Ok(answers.fates(&copies).await), None)
+        }
+        Question::Detail(path) => say(answers.detail(&path).await.and_then(|detail| to_json(&detail)), None),
+        Question::Cached { bucket, objects } => say(answers.cached(&bucket, objects).await, None),
+        Question::HasCopies(copies) => {
+            let copies: Vec<_> = copies.into_iter().map(copy_id).collect();
+            say(Ok(answers.has_copies(&copies)), None)
         }
     };
     answer.ok()

@@ -5,8 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs, NewCopy, ObjectBody,
-    ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Status, Written,
+    ByteStream, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs,
+    NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Status,
+    Taker, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::client::Peers;
 use crate::message::{ASK, KIND, value};
-use crate::question::{self, Copy, Held, Put, Question, Refusal, of_copy, unavailable};
+use crate::question::{self, Copy, Held, Put, Question, Refusal, from_json, of_copy, unavailable};
 
 /// For an answer from memory and from local disks, and between two pieces of its body.
 const LOCAL_MAX: Duration = Duration::from_secs(10);
@@ -35,12 +36,15 @@ impl Peers {
         body: Option<(ByteStream, u64)>,
     ) -> Result<(A, ByteStream)> {
         let longest = match &question {
-            Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs | Question::Fates(_) => {
-                LOCAL_MAX
-            }
+            Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
+            Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } => LOCAL_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
-            Question::Get(_) | Question::Head(_) | Question::Tags(_) | Question::Deletion { .. } => REMOTE_MAX,
+            Question::Get(_)
+            | Question::Head(_)
+            | Question::Tags(_)
+            | Question::Detail(_)
+            | Question::Deletion { .. } => REMOTE_MAX,
         };
         let (body, length) = question::message(&question, body)?;
         let request = Request::builder().method(Method::POST).uri("/").header(KIND, ASK);
@@ -124,6 +128,14 @@ impl OtherWorkers for Peers {
         Ok(self.ask(worker, Question::Deletion { bucket: bucket.clone(), step }, None).await?.0)
     }
 
+    async fn detail(&self, worker: &str, path: &ObjectPath) -> Result<ObjectDetail> {
+        from_json(&self.ask::<String>(worker, Question::Detail(path.clone()), None).await?.0)
+    }
+
+    async fn cached(&self, worker: &str, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
+        Ok(self.ask(worker, Question::Cached { bucket: bucket.clone(), objects }, None).await?.0)
+    }
+
     async fn take_copy(&self, worker: &str, copy: NewCopy) -> Result<bool> {
         let (copy, bytes) = Copy::of(copy);
         Ok(self.ask(worker, Question::TakeCopy(Box::new(copy)), bytes).await?.0)
@@ -131,6 +143,10 @@ impl OtherWorkers for Peers {
 
     async fn fates(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<Fate>> {
         Ok(self.ask(worker, Question::Fates(copies.iter().map(of_copy).collect()), None).await?.0)
+    }
+
+    async fn has_copies(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<bool>> {
+        Ok(self.ask(worker, Question::HasCopies(copies.iter().map(of_copy).collect()), None).await?.0)
     }
 
     fn home(&self, hash: u64) -> Option<String> {
@@ -141,7 +157,7 @@ impl OtherWorkers for Peers {
         self.members.others()
     }
 
-    fn takers(&self) -> Vec<String> {
+    fn takers(&self) -> Vec<Taker> {
         self.members.takers()
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use forebay_cache::Taker;
 use forebay_env::{Clock, Env};
 use http::uri::PathAndQuery;
 use http::{Request, Response, Uri, Version};
@@ -31,7 +32,7 @@ pub trait Members: Send + Sync + 'static {
     /// The workers that live, without this one.
     fn others(&self) -> Vec<String>;
     /// Those of them that stay: they are not draining.
-    fn takers(&self) -> Vec<String>;
+    fn takers(&self) -> Vec<Taker>;
     /// Whether the worker was removed: it will never come back.
     fn is_removed(&self, worker: &str) -> bool;
     /// Why not everybody can be asked who may have bytes: a worker that does not live and was not removed.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_cache::{
-    Attributes, ByteStream, Conditions, CopyId, DeletionStep, Error, ErrorKind, GetObject, HeldBytes,
+    Attributes, ByteStream, CachedObject, Conditions, CopyId, DeletionStep, Error, ErrorKind, GetObject, HeldBytes,
     Incoming as Upload, NewCopy, PutObject, RecordRange, Result,
 };
 use forebay_env::Clock;
@@ -62,6 +62,15 @@ pub(crate) enum Question {
     TakeCopy(Box<Copy>),
     /// Answer: a [`forebay_cache::Fate`] for each.
     Fates(Vec<(Vec<u8>, Generation)>),
+    /// Answer: whether the worker has the copy, for each.
+    HasCopies(Vec<(Vec<u8>, Generation)>),
+    /// Answer: [`forebay_cache::ObjectDetail`] as JSON. It leaves fields out, which `postcard` can't.
+    Detail(ObjectPath),
+    /// Answer: the same objects, as the home knows them.
+    Cached {
+        bucket: BucketName,
+        objects: Vec<CachedObject>,
+    },
 }
 
 /// A copy without its bytes: see [`NewCopy`].
@@ -176,6 +185,18 @@ impl From<Refusal> for Error {
         let Refusal { kind, context, object, retry_after } = refusal;
         Self { object, retry_after, ..Self::new(kind, context) }
     }
+}
+
+/// # Errors
+/// `Internal` when the value can't be written.
+pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))
+}
+
+/// # Errors
+/// `Unavailable` when it makes no sense.
+pub(crate) fn from_json<T: DeserializeOwned>(json: &str) -> Result<T> {
+    serde_json::from_str(json).map_err(|error| unavailable(format!("an answer can't be read: {error}")))
 }
 
 /// A message: a frame, and what follows with its length. Returns the length of all of it.

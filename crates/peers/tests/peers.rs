@@ -1,6 +1,6 @@
 //! Two workers that talk over sockets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,9 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes,
-    HomeRecords, Incoming as Upload, Needs, NewCopy, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange,
-    SlotCount, SlotSet, Status, TagCondition, Written,
+    Attributes, CacheState, CacheTier, CachedObject, CachedRange, Conditions, CopyId, DeletionStep,
+    Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, Incoming as Upload, Needs, NewCopy,
+    ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, SlotCount, SlotSet, Status,
+    TagCondition, Taker, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
@@ -106,6 +107,19 @@ impl Answers for Worker {
         Err(CacheError::new(ErrorKind::BucketNotEmpty, format!("{step:?} of {bucket}")))
     }
 
+    async fn detail(&self, path: &ObjectPath) -> forebay_cache::Result<ObjectDetail> {
+        Ok(detail(path))
+    }
+
+    async fn cached(
+        &self,
+        bucket: &BucketName,
+        objects: Vec<CachedObject>,
+    ) -> forebay_cache::Result<Vec<CachedObject>> {
+        let found = |object: CachedObject| CachedObject { etag: bucket.to_string(), cached_bytes: 5, ..object };
+        Ok(objects.into_iter().map(found).collect())
+    }
+
     async fn take_copy(&self, copy: NewCopy) -> forebay_cache::Result<bool> {
         if !copy.pieces.is_empty() {
             return Ok(false);
@@ -121,12 +135,17 @@ impl Answers for Worker {
         copies.iter().map(fate).collect()
     }
 
+    fn has_copies(&self, copies: &[CopyId]) -> Vec<bool> {
+        let known = self.copies.lock().expect("no panic");
+        copies.iter().map(|id| known.iter().any(|(known, ..)| known == id)).collect()
+    }
+
     fn status(&self) -> Status {
         Status { dirty_objects: 7, ..Status::default() }
     }
 
     fn needs(&self) -> forebay_cache::Result<Needs> {
-        Ok(Needs { slots: SlotSet::none(SlotCount::DEFAULT).others(), copies_wanted: 3 })
+        Ok(Needs { slots: SlotSet::none(SlotCount::DEFAULT).others(), copies_wanted: 3, complete_at: None })
     }
 
     async fn head(&self, request: GetObject) -> forebay_cache::Result<ObjectHead> {
@@ -135,6 +154,30 @@ impl Answers for Worker {
 
     async fn tags(&self, path: &ObjectPath) -> forebay_cache::Result<Tags> {
         Ok(Tags::from([("of".to_owned(), path.to_string())]))
+    }
+}
+
+/// Some fields have nothing in them: these are left out where it is sent.
+fn detail(path: &ObjectPath) -> ObjectDetail {
+    ObjectDetail {
+        path: path.to_string(),
+        size: 7,
+        etag: "tag".to_owned(),
+        content_type: None,
+        last_modified_ms: 5,
+        state: CacheState::Dirty,
+        tier: CacheTier::Disk,
+        cached_bytes: 7,
+        cached_ranges: vec![CachedRange { start: 0, end: 7 }],
+        page_size: 4096,
+        replicas: 2,
+        generation: Some(3),
+        remote_etag: None,
+        dirty_since_ms: Some(4),
+        next_try_in_ms: None,
+        user_metadata: [("color".to_owned(), "blue".to_owned())].into(),
+        tags: BTreeMap::new(),
+        persist_events: Vec::new(),
     }
 }
 
@@ -178,8 +221,8 @@ impl Members for Book {
         self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
     }
 
-    fn takers(&self) -> Vec<String> {
-        self.others()
+    fn takers(&self) -> Vec<Taker> {
+        self.others().into_iter().map(|worker| Taker { worker, life: 1 }).collect()
     }
 
     fn is_removed(&self, worker: &str) -> bool {
@@ -327,6 +370,12 @@ async fn reads_come_from_the_home() {
         peers.tags("b", &path()).await.expect("tags"),
         Tags::from([("of".to_owned(), "bucket/a/key".to_owned())])
     );
+    assert_eq!(peers.detail("b", &path()).await.expect("a detail"), detail(&path()));
+    let (state, tier) = (CacheState::Clean, CacheTier::UnderStore);
+    let (key, etag) = ("a/key".to_owned(), "tag".to_owned());
+    let listed = CachedObject { key, size: 7, etag, last_modified_ms: 5, state, tier, cached_bytes: 0 };
+    let found = peers.cached("b", &path().bucket, vec![listed.clone()]).await.expect("what it holds");
+    assert_eq!(found, [CachedObject { etag: "bucket".to_owned(), cached_bytes: 5, ..listed }]);
     let get = || GetObject { path: path(), range: None, part_number: None, conditions: Conditions::default() };
     let errors = [peers.get("b", get()).await.err(), peers.head("b", get()).await.err()];
     assert!(errors.iter().flatten().filter(|error| error.kind == ErrorKind::NotFound).count() == 2, "{errors:?}");

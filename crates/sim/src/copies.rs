@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Cache, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
-    NewCopy, ObjectBody, ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Written,
+    ByteStream, Cache, CachedObject, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate, GetObject, HeldBytes,
+    HomeRecords, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, Result,
+    SlotSet, Taker, Written,
 };
 use forebay_env::{Clock, Process};
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -37,6 +38,8 @@ pub(crate) struct Peer {
     /// What others ask of the worker is work of its process.
     pub(crate) process: Process,
     pub(crate) ended: CancellationToken,
+    /// Another one after each start.
+    pub(crate) life: u64,
 }
 
 /// Shared by clones; the machines of a run share the workers.
@@ -137,6 +140,28 @@ impl SimCopies {
         Ok((peer, answer?))
     }
 
+    /// Whether all disks of this machine may be lost now: the other one has a copy of each byte that is only here.
+    /// `None` when no worker runs here.
+    pub(crate) fn is_spare(&self) -> Option<bool> {
+        let peers = self.peers.lock().clone();
+        peers.get(&self.machine)?;
+        let names: Vec<&String> = peers.values().map(|(name, _)| name).collect();
+        let has_copies = |needs: &Needs, own: &String| {
+            let complete_at = needs.complete_at.as_ref();
+            complete_at.is_some_and(|at| names.iter().all(|name| *name == own || at.contains(*name)))
+        };
+        let mut at_home: Option<SlotSet> = None;
+        for (name, peer) in peers.values() {
+            match peer.cache.needs() {
+                Ok(needs) if needs.copies_wanted == 0 && has_copies(&needs, name) => {
+                    at_home.get_or_insert_with(|| SlotSet::none(needs.slots.count())).add(&needs.slots);
+                }
+                Ok(_) | Err(_) => return Some(false),
+            }
+        }
+        Some(peers.len() == MACHINES && at_home.is_some_and(|slots| slots.others().is_empty()))
+    }
+
     /// At the end of a run all machines are there, and the operator has removed the names that none of them has.
     fn is_removed(&self, name: &str) -> bool {
         let is_complete = self.peers.lock().len() == MACHINES;
@@ -198,6 +223,14 @@ impl OtherWorkers for SimCopies {
         Ok(self.ask(worker, |cache| async move { cache.tags(path).await }).await?.1)
     }
 
+    async fn detail(&self, worker: &str, path: &ObjectPath) -> Result<ObjectDetail> {
+        Ok(self.ask(worker, |cache| async move { cache.object_detail_here(path).await }).await?.1)
+    }
+
+    async fn cached(&self, worker: &str, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
+        Ok(self.ask(worker, |cache| async move { cache.cached_here(bucket, objects).await }).await?.1)
+    }
+
     async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {
         let (_, slots) = self.ask(worker, |cache| async move { cache.deletion_step(bucket, step).await }).await?;
         // It may have been stopped with the answer in its hands.
@@ -230,6 +263,13 @@ impl OtherWorkers for SimCopies {
         Ok(fates)
     }
 
+    async fn has_copies(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<bool>> {
+        let (_, has) = self.ask(worker, |cache| async move { Ok(cache.has_copies(copies)) }).await?;
+        // It may have been stopped with the answer in its hands.
+        self.world.clock.sleep(Duration::from_micros(self.world.below(5_000))).await;
+        Ok(has)
+    }
+
     fn home(&self, hash: u64) -> Option<String> {
         let peers = self.peers.lock();
         let mut others = peers.iter().filter(|(machine, _)| **machine != self.machine);
@@ -238,7 +278,12 @@ impl OtherWorkers for SimCopies {
     }
 
     fn workers(&self) -> Vec<String> {
+        self.takers().into_iter().map(|taker| taker.worker).collect()
+    }
+
+    fn takers(&self) -> Vec<Taker> {
         let peers = self.peers.lock();
-        peers.iter().filter(|(machine, _)| **machine != self.machine).map(|(_, (name, _))| name.clone()).collect()
+        let others = peers.iter().filter(|(machine, _)| **machine != self.machine);
+        others.map(|(_, (worker, peer))| Taker { worker: worker.clone(), life: peer.life }).collect()
     }
 }

@@ -59,9 +59,14 @@ impl Machine {
         SimDisk::new(Arc::clone(&self.world), number, self.config.file_system)
     }
 
+    /// At first, each write is on both machines. Later, the one that is left must have made copies again.
     fn replace(&self) {
+        let losses = self.world.replaced.load(Ordering::Relaxed);
+        if losses > 0 && self.spare_after.load(Ordering::Relaxed) != losses {
+            return;
+        }
         self.world.note(format_args!("all disks of machine {} are lost", self.number));
-        self.world.replaced.store(true, Ordering::Relaxed);
+        self.world.replaced.fetch_add(1, Ordering::Relaxed);
         let disks: Vec<_> = self.disks.lock().iter().map(|_| self.new_disk()).collect();
         *self.disks.lock() = disks;
         self.forget.lock().clear();

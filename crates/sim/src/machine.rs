@@ -59,6 +59,9 @@ pub(crate) struct Machine {
     pub(crate) catalog: Mutex<Option<Arc<HomeCatalog>>>,
     /// Whether the process that runs has started, and works for clients.
     pub(crate) is_serving: AtomicBool,
+    /// When all its disks could be lost as the last process ended (see [`SimCopies::is_spare`]): how many machines had
+    /// been lost by then. Else a number that there never is.
+    pub(crate) spare_after: AtomicUsize,
     pub(crate) starts: AtomicU64,
     /// The store's next sequence after the last start.
     pub(crate) counter: AtomicU64,
@@ -102,6 +105,7 @@ impl Machine {
             root,
             catalog: Mutex::default(),
             is_serving: AtomicBool::new(false),
+            spare_after: AtomicUsize::new(usize::MAX),
             starts: AtomicU64::new(0),
             counter: AtomicU64::new(0),
         }
@@ -124,7 +128,9 @@ impl Machine {
                 self.check_bytes(&cache);
                 if let Some(name) = name {
                     let process = Process::present().ok_or("a worker runs in a process")?;
-                    self.copies.join(name, Peer { cache: cache.clone(), process, ended: CancellationToken::new() });
+                    let life = self.starts.load(Ordering::Relaxed);
+                    let ended = CancellationToken::new();
+                    self.copies.join(name, Peer { cache: cache.clone(), process, ended, life });
                 }
                 Ok((cache, store))
             }
@@ -248,6 +254,10 @@ impl Machine {
             () = self.world.clock.sleep(most) => false,
             () = self.stall(&process) => unreachable!("it never ends"),
         };
+        if let Some(is_spare) = self.copies.is_spare() {
+            let losses = self.world.replaced.load(Ordering::Relaxed);
+            self.spare_after.store(if is_spare { losses } else { usize::MAX }, Ordering::Relaxed);
+        }
         process.kill();
         self.is_serving.store(false, Ordering::Relaxed);
         self.catalog.lock().take();

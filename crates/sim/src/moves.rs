@@ -7,6 +7,7 @@ use forebay_cache::Cache;
 use forebay_catalog::{Catalog, Slot, SlotSet};
 use forebay_cluster::{HomeCatalog, Moves as Moved, Placement, WorkerId};
 use forebay_env::Clock;
+use futures::future::join;
 use tokio_util::sync::CancellationToken;
 
 use crate::machine::{Machine, SLOTS};
@@ -124,24 +125,45 @@ impl Moves {
     }
 
     async fn move_once(&self, catalog: &HomeCatalog, place: impl Fn(&[WorkerId]) -> Placement) {
-        let moves = match catalog.look(place).await {
+        let moves = match catalog.look(&place).await {
             Ok(view) => view.moves,
             Err(error) => return self.world.note(format_args!("look: {error}")),
         };
         let Moved { release, take } = moves;
         if !release.is_empty() {
             self.world.note(format_args!("releases {release:?}"));
-            self.tried("lose", || self.cache.lose(&release)).await;
+            let lost = CancellationToken::new();
+            let lose = async {
+                self.tried("lose", || self.cache.lose(&release)).await;
+                lost.cancel();
+            };
+            // It may wait for the under store for long.
+            let follow = async {
+                while lost.run_until_cancelled(self.world.clock.sleep(RETRY)).await.is_some() {
+                    match catalog.look(&place).await {
+                        Ok(view) => self.take(catalog, &view.moves.take).await,
+                        Err(error) => self.world.note(format_args!("look: {error}")),
+                    }
+                }
+            };
+            join(lose, follow).await;
             self.tried("release", || catalog.release(&release)).await;
+            // Some of those to take may be here by now.
+            return;
         }
-        if !take.is_empty() {
-            // Another worker may be quicker.
-            match catalog.take(&take).await {
-                Ok(()) => self.tried("gain", || self.cache.gain(&take)).await,
-                Err(error) => return self.world.note(format_args!("take: {error}")),
-            }
-            self.world.note(format_args!("has taken {take:?}"));
+        self.take(catalog, &take).await;
+    }
+
+    async fn take(&self, catalog: &HomeCatalog, slots: &SlotSet) {
+        if slots.is_empty() {
+            return;
         }
+        // Another worker may be quicker.
+        match catalog.take(slots).await {
+            Ok(()) => self.tried("gain", || self.cache.gain(slots)).await,
+            Err(error) => return self.world.note(format_args!("take: {error}")),
+        }
+        self.world.note(format_args!("has taken {slots:?}"));
     }
 
     async fn tried<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(&self, what: &str, act: impl Fn() -> F) {

@@ -269,7 +269,8 @@ pub enum Change {
     Remove { disk: usize, file: usize },
     /// The settings give the store other sizes.
     Resize(Sizes),
-    /// A machine with empty disks stands for one whose disks are all lost. Each write is on two machines.
+    /// A machine with empty disks stands for one whose disks are all lost. Each write is on two machines. Left out
+    /// while something is on one alone.
     Replace,
 }
 
@@ -516,7 +517,8 @@ fn is_replicated(seed: u64) -> bool {
     (seed / 12).is_multiple_of(2)
 }
 
-/// All disks of one machine are lost between two of its lives, and no disk of the other.
+/// All disks of one machine are lost between two of its lives, and then those of the same or the other one, if all has
+/// its copies again by then. No disk is lost besides.
 fn with_a_lost_machine(dice: &Dice, mut lives: Vec<Life>) -> Vec<Life> {
     for life in &mut lives {
         life.changes.retain(|change| !loses_bytes(change));
@@ -524,7 +526,12 @@ fn with_a_lost_machine(dice: &Dice, mut lives: Vec<Life>) -> Vec<Life> {
     let later = (1..lives.len()).filter(|life| lives[*life].machine == lives[*life - 1].machine);
     let later: Vec<_> = later.collect();
     if !later.is_empty() {
-        lives[dice.one_of(&later)].changes.push(Change::Replace);
+        let place = dice.below(later.len() as u64) as usize;
+        lives[later[place]].changes.push(Change::Replace);
+        // No draw of their own.
+        for more in 1..later.len().min(3) {
+            lives[later[(place + more) % later.len()]].changes.push(Change::Replace);
+        }
     }
     lives
 }

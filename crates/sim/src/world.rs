@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_env::random::SeededRandom;
@@ -54,8 +54,8 @@ pub(crate) struct World {
     pub(crate) unreadable: AtomicBool,
     /// Whether a directory is gone for good: what only it held is missing.
     pub(crate) lost: AtomicBool,
-    /// Whether all disks of a machine were lost. What is only acknowledged with copies at others is not.
-    pub(crate) replaced: AtomicBool,
+    /// How often all disks of a machine were lost. What is only acknowledged with copies at others is not.
+    pub(crate) replaced: AtomicUsize,
     /// A store was so full that reclaim gave segments back.
     pub(crate) reclaimed: AtomicBool,
     /// Whether that was after an end that was not clean: older versions may be back, and what was deleted.
@@ -91,7 +91,7 @@ impl World {
             flipped: AtomicBool::new(false),
             unreadable: AtomicBool::new(false),
             lost: AtomicBool::new(false),
-            replaced: AtomicBool::new(false),
+            replaced: AtomicUsize::new(0),
             reclaimed: AtomicBool::new(false),
             reverted: AtomicBool::new(false),
             spoiled: AtomicBool::new(false),

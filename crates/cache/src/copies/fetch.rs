@@ -43,7 +43,7 @@ impl Worker {
             match &ended {
                 Ended::Done => {}
                 Ended::Failed(problem) => tracing::debug!(%path, problem, "bytes could not be fetched"),
-                Ended::Lost(problem) => tracing::error!(%path, problem, "the bytes of an acknowledged object are lost"),
+                Ended::Lost(problem) => tracing::debug!(%path, problem, "nobody has the bytes"),
             }
             self.home.copies.end(&key, ended);
         }
@@ -81,6 +81,11 @@ impl Worker {
                     asked.push(worker.as_str());
                     continue;
                 }
+                // They don't even read what belongs to them.
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    damaged.push(worker.as_str());
+                    continue;
+                }
                 Err(error) => error,
             };
             failed = Some(format!("worker {worker}: {error}"));
@@ -93,11 +98,15 @@ impl Worker {
         if self.catalog.get(key).await?.map(|now| now.version) != Some(found.version) {
             return Ok(Ended::Done);
         }
-        self.lost_bytes(key, path);
-        Ok(Ended::Lost(match damaged.is_empty() {
+        let problem = match damaged.is_empty() {
             true => format!("none of the workers that may have them has them: {}", asked.join(", ")),
             false => format!("they are damaged at worker {}", damaged.join(", ")),
-        }))
+        };
+        // Each read asks again.
+        if self.lost_bytes(key, path) {
+            tracing::error!(%path, problem, "the bytes of an acknowledged object are lost");
+        }
+        Ok(Ended::Lost(problem))
     }
 
     /// Makes the bytes this worker's own. `false` when the record is not the one that wants them any more.
@@ -143,7 +152,8 @@ impl Worker {
         }
     }
 
-    fn lost_bytes(&self, key: &Bytes, path: &ObjectPath) {
+    /// Returns whether that is new.
+    fn lost_bytes(&self, key: &Bytes, path: &ObjectPath) -> bool {
         match part_of(key) {
             Some((upload_id, number)) => self.home.missing.add_part(upload_id, number),
             None => self.home.missing.add(path.clone()),
@@ -169,8 +179,9 @@ impl Worker {
         // What is lacking of a slot is known before its locks open, and forgotten when they are closed.
         let open = self.home.locks.open_of(&slots);
         let copies_wanted = self.home.copies.count() as u64;
+        let complete_at = self.complete_at();
         match self.home.locks.open_of(&slots) == open {
-            true => Ok(Needs { slots: open, copies_wanted }),
+            true => Ok(Needs { slots: open, copies_wanted, complete_at }),
             false => Err(not_all_at_home()),
         }
     }
@@ -196,6 +207,6 @@ impl Worker {
 }
 
 /// The upload and the number of a part, by the key of its record.
-fn part_of(key: &[u8]) -> Option<(&str, u32)> {
+pub(super) fn part_of(key: &[u8]) -> Option<(&str, u32)> {
     records::parse_part_upload(key).zip(records::parse_part_key(key))
 }

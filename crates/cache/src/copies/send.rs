@@ -30,7 +30,7 @@ pub(crate) struct Replicated {
 }
 
 /// The other workers that have a write in this mode before it is acknowledged.
-fn copies_of(policy: &PathPolicy, mode: WriteMode) -> usize {
+pub(super) fn copies_of(policy: &PathPolicy, mode: WriteMode) -> usize {
     match mode {
         WriteMode::WriteBack | WriteMode::Transient => policy.write_replicas.saturating_sub(1) as usize,
         WriteMode::WriteThrough | WriteMode::ReadOnly | WriteMode::NoCache => 0,
@@ -47,12 +47,13 @@ impl Worker {
         policy: &PathPolicy,
         mode: WriteMode,
         path: &ObjectPath,
+        bytes: u64,
     ) -> Result<WriteMode> {
         let copies = copies_of(policy, mode);
         if copies == 0 {
             return Ok(mode);
         }
-        let found = self.takers(path).len();
+        let found = self.takers(path, bytes).len();
         match (policy.when_replicas_missing, mode) {
             _ if found >= copies => Ok(mode),
             (ReplicasMissing::WriteThrough, WriteMode::WriteBack) => {
@@ -63,12 +64,12 @@ impl Worker {
         }
     }
 
-    /// The workers that may take a copy, best first. For one path the order is always the same, so that the parts of an
-    /// upload and its object are at the same workers.
-    fn takers(&self, path: &ObjectPath) -> Vec<String> {
+    /// The workers that may take a copy of so many bytes, best first. For one path the order is always the same, so
+    /// that the parts of an upload and its object are at the same workers.
+    pub(super) fn takers(&self, path: &ObjectPath, bytes: u64) -> Vec<String> {
         let Some(others) = &self.others else { return Vec::new() };
-        let mut workers = others.takers();
-        workers.retain(|worker| !self.home.sent.is_avoided(worker));
+        let workers = others.takers().into_iter().map(|taker| taker.worker);
+        let mut workers: Vec<_> = workers.filter(|worker| !self.home.sent.is_avoided(worker, bytes)).collect();
         let hash = path_hash(path);
         workers.sort_by_cached_key(|worker| Reverse(records::stable_hash(format!("{worker}/{hash}").as_bytes())));
         workers
@@ -93,26 +94,36 @@ impl Worker {
         let id = CopyId { key: staged.key().clone(), generation: staged.generation() };
         let undecided = self.home.sent.begin(id.clone());
         let object = staged.object();
-        let sent = self.send(others.as_ref(), path, copies, &id, &object, &pieces);
+        let takers = self.takers(path, object.size());
+        let sent = self.send(others.as_ref(), path, takers, copies, &id, &object, &pieces);
         // Both run to their ends: they sync at the same time.
-        let (staged, workers) = futures::future::join(self.store.prepare(staged), sent).await;
-        let (staged, workers) = (staged?, workers?);
+        let (staged, sent) = futures::future::join(self.store.prepare(staged), sent).await;
+        let (staged, (workers, problem)) = (staged?, sent?);
+        if workers.len() < copies {
+            let source = problem.map(Into::into);
+            return Err(Error { source, ..self.too_few(path, copies, workers.len()) });
+        }
         let holders = Holders::of(self.catalog.worker().map(str::to_owned).into_iter().chain(workers));
         Ok(Replicated { staged, holders, undecided: Some(undecided) })
     }
 
-    /// Returns the workers that have taken a copy.
-    async fn send(
+    /// Returns the workers that have taken a copy and, if they are too few, why no other has.
+    ///
+    /// # Errors
+    /// Those of the store.
+    #[expect(clippy::too_many_arguments, reason = "what is sent, and to whom")]
+    pub(super) async fn send(
         &self,
         others: &dyn OtherWorkers,
         path: &ObjectPath,
+        takers: Vec<String>,
         copies: usize,
         id: &CopyId,
         object: &Object,
         pieces: &[CopyId],
-    ) -> Result<Vec<String>> {
+    ) -> Result<(Vec<String>, Option<Error>)> {
         let metadata = object.metadata().await?;
-        let mut takers = self.takers(path).into_iter();
+        let mut takers = takers.into_iter();
         let (mut sending, mut taken, mut problem) = (FuturesUnordered::new(), Vec::new(), None);
         while taken.len() < copies {
             while sending.len() + taken.len() < copies
@@ -128,19 +139,14 @@ impl Worker {
                 Some((worker, Ok(()))) => taken.push(worker),
                 Some((worker, Err(error))) => {
                     tracing::warn!(worker, %path, %error, "a worker takes no copy");
-                    self.home.sent.avoid(&worker);
+                    let has_no_room = matches!(error.kind, ErrorKind::SlowDown | ErrorKind::InsufficientStorage);
+                    self.home.sent.avoid(&worker, if has_no_room { object.size() } else { 0 });
                     problem = Some(error);
                 }
-                None => {
-                    let too_few = self.too_few(path, copies, taken.len());
-                    return Err(match problem {
-                        Some(problem) => Error { source: Some(problem.into()), ..too_few },
-                        None => too_few,
-                    });
-                }
+                None => break,
             }
         }
-        Ok(taken)
+        Ok((taken, problem))
     }
 
     fn too_few(&self, path: &ObjectPath, copies: usize, found: usize) -> Error {

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use forebay_env::Env;
 use forebay_env::sync::Mutex;
+use forebay_env::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
 
 use super::CopyId;
+use crate::Taker;
 
 /// A worker that could not take a copy is not asked again for so long.
 const AVOIDED: Duration = Duration::from_secs(5);
@@ -15,10 +18,50 @@ const AVOIDED: Duration = Duration::from_secs(5);
 /// What the home of keys knows of the copies that it has sent.
 pub(crate) struct SentCopies {
     env: Env,
-    /// Of writes that have not ended.
-    undecided: Mutex<BTreeSet<CopyId>>,
-    /// Workers that could not take a copy, and until when they are not asked again.
-    avoided: Mutex<BTreeMap<String, Duration>>,
+    /// Of writes that have not ended, with the number of changes when they began.
+    undecided: Mutex<BTreeMap<CopyId, u64>>,
+    /// Workers that could not take a copy.
+    avoided: Mutex<BTreeMap<String, Avoided>>,
+    /// Of the workers that take copies, of the keys that are at home here, and of the policies.
+    changes: AtomicU64,
+    /// Writes that began before one of these changes, and have ended after it.
+    late_ends: AtomicU64,
+    /// All copies are to be counted again.
+    pub(super) recount: Notify,
+    last_count: Mutex<Option<Count>>,
+}
+
+/// A worker that is not asked for a while.
+#[derive(Debug, Clone, Copy)]
+struct Avoided {
+    until: Duration,
+    /// It is asked for smaller ones.
+    from_bytes: u64,
+}
+
+/// Whether copies have to be counted again: not while it stays the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    changes: u64,
+    late_ends: u64,
+}
+
+/// What came of counting copies.
+#[derive(Debug, Clone)]
+struct Count {
+    /// Before it began.
+    mark: Mark,
+    takers: BTreeSet<Taker>,
+    lacking: Lacking,
+}
+
+/// Objects and parts that may be lost with another worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Lacking {
+    /// With too few copies.
+    pub(super) known: u64,
+    /// That could not be counted.
+    pub(super) unknown: u64,
 }
 
 /// A write that has not ended.
@@ -29,31 +72,95 @@ pub(crate) struct Undecided {
 
 impl SentCopies {
     pub(crate) fn new(env: Env) -> Arc<Self> {
-        Arc::new(Self { env, undecided: Mutex::default(), avoided: Mutex::default() })
+        Arc::new(Self {
+            env,
+            undecided: Mutex::default(),
+            avoided: Mutex::default(),
+            changes: AtomicU64::new(0),
+            late_ends: AtomicU64::new(0),
+            recount: Notify::new(),
+            last_count: Mutex::default(),
+        })
     }
 
     pub(super) fn begin(self: &Arc<Self>, id: CopyId) -> Undecided {
-        self.undecided.lock().insert(id.clone());
+        let changes = self.mark().changes;
+        self.undecided.lock().insert(id.clone(), changes);
         Undecided { sent: Arc::clone(self), id }
     }
 
     pub(super) fn is_undecided(&self, id: &CopyId) -> bool {
-        self.undecided.lock().contains(id)
+        self.undecided.lock().contains_key(id)
     }
 
-    pub(super) fn avoid(&self, worker: &str) {
-        let until = self.env.clock.monotonic() + AVOIDED;
-        self.avoided.lock().insert(worker.to_owned(), until);
-    }
-
-    pub(super) fn is_avoided(&self, worker: &str) -> bool {
+    /// `from_bytes`: the size of what it had no room for, or 0.
+    pub(super) fn avoid(&self, worker: &str, from_bytes: u64) {
         let now = self.env.clock.monotonic();
-        self.avoided.lock().get(worker).is_some_and(|until| now < *until)
+        let mut avoided = self.avoided.lock();
+        let before =
+            avoided.get(worker).filter(|before| now < before.until).map_or(u64::MAX, |before| before.from_bytes);
+        let avoid = Avoided { until: now + AVOIDED, from_bytes: from_bytes.min(before) };
+        avoided.insert(worker.to_owned(), avoid);
+    }
+
+    pub(super) fn is_avoided(&self, worker: &str, bytes: u64) -> bool {
+        let now = self.env.clock.monotonic();
+        let is_meant = |avoided: &Avoided| now < avoided.until && bytes >= avoided.from_bytes;
+        self.avoided.lock().get(worker).is_some_and(is_meant)
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark { changes: self.changes.load(Ordering::SeqCst), late_ends: self.late_ends.load(Ordering::SeqCst) }
+    }
+
+    /// Objects may have too few copies from here on, also what is being written.
+    pub(super) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The same, and copies are counted.
+    pub(crate) fn changed(&self) {
+        self.note_change();
+        self.recount();
+    }
+
+    /// Has the copies counted again, although nothing is known to have changed.
+    pub(crate) fn recount(&self) {
+        self.recount.notify_one();
+    }
+
+    /// `mark`: before the count began.
+    pub(super) fn counted(&self, mark: Mark, takers: BTreeSet<Taker>, lacking: Lacking) {
+        *self.last_count.lock() = Some(Count { mark, takers, lacking });
+    }
+
+    /// Whether each object has its copies at this worker and these others, which take copies now. What is written later
+    /// goes to them, too.
+    pub(super) fn is_complete(&self, takers: &BTreeSet<Taker>) -> bool {
+        let Some(Count { mark, takers: counted, lacking }) = self.last_count.lock().clone() else { return false };
+        // A write that began before the changes may go to workers that were there then.
+        let is_late = |began: &u64| *began < mark.changes;
+        let has_late = self.undecided.lock().values().any(is_late);
+        lacking == Lacking::default() && !has_late && mark == self.mark() && counted == *takers
+    }
+
+    /// Objects and parts that may be lost with another worker; not 0 unless all have their copies.
+    pub(super) fn lacking(&self, takers: &BTreeSet<Taker>) -> u64 {
+        if self.is_complete(takers) {
+            return 0;
+        }
+        let Lacking { known, unknown } = self.last_count.lock().as_ref().map(|count| count.lacking).unwrap_or_default();
+        (known + unknown).max(1)
     }
 }
 
 impl Drop for Undecided {
     fn drop(&mut self) {
-        self.sent.undecided.lock().remove(&self.id);
+        let mut undecided = self.sent.undecided.lock();
+        let began = undecided.remove(&self.id);
+        if began.is_some_and(|began| began < self.sent.mark().changes) {
+            self.sent.late_ends.fetch_add(1, Ordering::SeqCst);
+            self.sent.recount();
+        }
     }
 }

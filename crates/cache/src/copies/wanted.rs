@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn path_of(number: usize) -> ObjectPath {
-        ObjectPath::parse("b", &format!("{number:02}")).expect("a path")
+        ObjectPath::parse("bucket", &format!("{number:02}")).expect("a path")
     }
 
     fn key_of(number: usize) -> Bytes {
@@ -251,7 +251,8 @@ mod tests {
         fail("w1 does not run").await;
         let (failed, named) = copies.unavailable();
         assert_eq!((failed, named.len()), (NAMED_MAX + 5, NAMED_MAX));
-        let first = UnavailableBytes { path: "/b/00".into(), since_ms: began_ms, problem: "w1 does not run".into() };
+        let first =
+            UnavailableBytes { path: "/bucket/00".into(), since_ms: began_ms, problem: "w1 does not run".into() };
         assert_eq!(named.first(), Some(&first));
 
         copies.end(&key_of(0), Ended::Done);

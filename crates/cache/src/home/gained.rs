@@ -49,6 +49,8 @@ impl Worker {
     /// Those of the catalog. The keys then accept no writes, and a retry is safe.
     pub(crate) async fn gain(&self, slots: &SlotSet) -> Result<()> {
         let gain = Gain::Slots(slots);
+        // Their copies are counted when all is here.
+        self.home.sent.changed();
         self.follow_shared().await?;
         // Requests that asked the under store earlier must not cache the answer.
         self.home.fence.advance_all();
@@ -68,6 +70,7 @@ impl Worker {
         for locks in [&self.home.part_locks, &self.home.upload_locks, &self.home.locks] {
             locks.open(slots);
         }
+        self.home.sent.recount();
         Ok(())
     }
 

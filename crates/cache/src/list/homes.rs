@@ -1,5 +1,7 @@
 //! Catalog records of a range, whichever workers they are at home at.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, Scope};
 use forebay_catalog::{SlotSet, Versioned};
@@ -11,6 +13,12 @@ use crate::others::OtherWorkers;
 use crate::others::home_records::{HomeRecord, HomeRecords, RECORDS_MAX, RecordRange};
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Result};
+
+/// For so long a listing waits for slots to get a home, as a request for a single key does. A planned move takes less.
+const MOVE_MAX: Duration = Duration::from_millis(1500);
+
+/// Between two looks whether they have one.
+const MOVE_LOOK: Duration = Duration::from_millis(50);
 
 /// Records of all homes.
 #[derive(Default)]
@@ -69,7 +77,14 @@ impl Worker {
             let own = |(key, found): (Bytes, Versioned)| FoundRecord { key, value: found.value, checksums: None };
             return Ok(Found { records: found.into_iter().map(own).collect(), end });
         };
-        self.ask_all(others.as_ref(), from, to, limit).await
+        let until = self.env.clock.monotonic() + MOVE_MAX;
+        loop {
+            match self.ask_all(others.as_ref(), from, to, limit).await {
+                Err(error) if error.kind == ErrorKind::Unavailable && self.env.clock.monotonic() < until => {}
+                result => return result,
+            }
+            self.env.clock.sleep(MOVE_LOOK).await;
+        }
     }
 
     async fn ask_all(&self, others: &dyn OtherWorkers, from: &Bytes, to: &Bytes, limit: usize) -> Result<Found> {

@@ -84,9 +84,10 @@ impl Worker {
         self.apply_policies(&set);
     }
 
-    /// Adjusts the memory tier and the accounting of quotas to the rules.
+    /// Adjusts the memory tier, the copies and the accounting of quotas to the rules.
     pub(crate) fn apply_policies(&self, set: &PolicySet) {
         self.memory.configure(set);
+        self.home.sent.changed();
         // At each start, this handles all objects.
         let has_quotas = set.rules().iter().any(|rule| rule.cache_quota.is_some());
         let path_of = |key: &[u8]| has_quotas.then(|| records::parse_object_key(key)).flatten();

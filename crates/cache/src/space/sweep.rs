@@ -39,6 +39,8 @@ impl Worker {
         let removed = self.sweep_uploads().await?;
         self.metrics.leftovers_removed.inc_by(removed);
         let mut result = self.sweep_held().await;
+        // A worker may have lost its disks, and be back so soon that nobody has noticed.
+        self.home.sent.recount();
         for bucket in self.list_buckets().await? {
             // A failure in one bucket does not keep the others from being swept.
             result = result.and(self.sweep_bucket(&bucket.name).await);
@@ -188,7 +190,7 @@ impl Worker {
     }
 
     /// The IDs of uploads that accept parts, and their paths.
-    async fn open_uploads(&self) -> Result<HashMap<String, ObjectPath>> {
+    pub(crate) async fn open_uploads(&self) -> Result<HashMap<String, ObjectPath>> {
         let mut range = records::all_uploads_range();
         let mut open = HashMap::new();
         while let Some(found) = self.next_records(&mut range).await? {

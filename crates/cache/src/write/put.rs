@@ -105,7 +105,7 @@ impl Worker {
     /// its share or the bucket's part of it, and the policy rejects writes then. `InsufficientStorage` when the object
     /// alone exceeds that share.
     pub(crate) fn admit(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
-        match self.mode_with_copies(policy, policy.write_mode_of(size), path)? {
+        match self.mode_with_copies(policy, policy.write_mode_of(size), path, size)? {
             WriteMode::ReadOnly => Err(Error::read_only(path)),
             mode @ (WriteMode::WriteThrough | WriteMode::NoCache) => Ok(Admission { mode, _reservation: None }),
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => {
@@ -119,7 +119,7 @@ impl Worker {
 
     /// For bytes that are already pinned: refusing them would free nothing.
     pub(crate) fn admit_pinned(&self, policy: &PathPolicy, path: &ObjectPath, size: u64) -> Result<Admission> {
-        match self.mode_with_copies(policy, policy.write_mode_of(size), path)? {
+        match self.mode_with_copies(policy, policy.write_mode_of(size), path, size)? {
             mode @ (WriteMode::WriteBack | WriteMode::Transient) => Ok(Admission { mode, _reservation: None }),
             WriteMode::ReadOnly | WriteMode::WriteThrough | WriteMode::NoCache => self.admit(policy, path, size),
         }

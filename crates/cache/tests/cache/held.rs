@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Cache, Conditions, CopyId, DeletionStep, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, NewCopy, ObjectBody,
-    ObjectHead, OtherWorkers, PutObject, RecordRange, Written,
+    Cache, CachedObject, Conditions, CopyId, DeletionStep, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, NewCopy,
+    ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, Taker, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -46,12 +46,14 @@ pub(crate) struct Others {
     pub(crate) asked: Arc<AtomicU64>,
     /// A worker that does not live and may come back.
     away: Arc<Mutex<Option<String>>>,
+    /// Of all workers: raised when they start again.
+    pub(crate) life: Arc<AtomicU64>,
 }
 
 impl Others {
     pub(crate) fn new() -> Self {
         let permits = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        Self { workers: Arc::default(), permits, asked: Arc::default(), away: Arc::default() }
+        Self { workers: Arc::default(), permits, asked: Arc::default(), away: Arc::default(), life: Arc::default() }
     }
 
     fn cache(&self, worker: &str) -> forebay_cache::Result<Cache> {
@@ -119,6 +121,19 @@ impl OtherWorkers for Others {
         self.cache(worker)?.tags(path).await
     }
 
+    async fn detail(&self, worker: &str, path: &ObjectPath) -> forebay_cache::Result<ObjectDetail> {
+        self.cache(worker)?.object_detail_here(path).await
+    }
+
+    async fn cached(
+        &self,
+        worker: &str,
+        bucket: &BucketName,
+        objects: Vec<CachedObject>,
+    ) -> forebay_cache::Result<Vec<CachedObject>> {
+        self.cache(worker)?.cached_here(bucket, objects).await
+    }
+
     async fn deletion_step(
         &self,
         worker: &str,
@@ -142,6 +157,10 @@ impl OtherWorkers for Others {
         Ok(self.cache(worker)?.fates(copies).await)
     }
 
+    async fn has_copies(&self, worker: &str, copies: &[CopyId]) -> forebay_cache::Result<Vec<bool>> {
+        Ok(self.cache(worker)?.has_copies(copies))
+    }
+
     fn home(&self, hash: u64) -> Option<String> {
         let workers = self.workers.lock();
         let is_home = |answer: &Answer| match answer {
@@ -154,6 +173,11 @@ impl OtherWorkers for Others {
 
     fn workers(&self) -> Vec<String> {
         self.workers.lock().keys().cloned().collect()
+    }
+
+    fn takers(&self) -> Vec<Taker> {
+        let life = self.life.load(Ordering::Relaxed);
+        self.workers().into_iter().map(|worker| Taker { worker, life }).collect()
     }
 
     fn away(&self) -> Option<String> {

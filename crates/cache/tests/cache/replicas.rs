@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use forebay_cache::{Cache, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PutObject};
+use forebay_cache::{Cache, CopyId, ErrorKind, Fate, HeldBytes, NewCopy, PutObject, Written};
 use forebay_catalog::records::{self, ObjectRecord, PartRecord};
 use forebay_catalog::{SlotCount, SlotSet};
+use forebay_env::Task;
 use forebay_store::{Commit, ValueWrite};
 use forebay_types::{ByteSize, Durability, Generation, PolicyRule, ReplicasMissing, Tags, WriteMode};
 use futures::StreamExt;
@@ -39,7 +40,8 @@ async fn pair_of(setup: Setup, holders: Setup) -> Pair {
     let (others, homes) = (Others::new(), Others::new());
     let there = holder(THERE, &homes, holders).await;
     others.answer(THERE, Answer::From(there.cache.clone()));
-    let here = Setup { worker: Some((HERE, Arc::new(others.clone()))), ..setup }.policy(two).open().await;
+    let slots = Some(SlotSet::none(SlotCount::new(8).expect("slots")).others());
+    let here = Setup { worker: Some((HERE, Arc::new(others.clone()))), slots, ..setup }.policy(two).open().await;
     homes.answer(HERE, Answer::From(here.cache.clone()));
     here.background.set(Way::Closed);
     Pair { here, there, others }
@@ -282,6 +284,15 @@ async fn a_full_worker_refuses_copies_until_others_are_given_up() {
     here.put("more", body()).await.unwrap();
 }
 
+fn begin_to_put(bench: &Bench, body: &'static str) -> Task<forebay_cache::Result<Written>> {
+    let cache = bench.cache.clone();
+    forebay_env::spawn(async move {
+        let body = support::incoming(Bytes::from_static(body.as_bytes()));
+        let (attributes, conditions) = Default::default();
+        cache.put(PutObject { path: path("key"), body, attributes, conditions }).await
+    })
+}
+
 /// Until its commit has ended, the home does not know whether a copy is wanted.
 #[tokio::test]
 async fn a_copy_stays_while_its_write_is_in_flight() {
@@ -290,12 +301,7 @@ async fn a_copy_stays_while_its_write_is_in_flight() {
     let before = record(&here, "key").generation;
     let all = others.permits.forget_permits(usize::MAX);
     let asked = others.asked.load(Ordering::Relaxed);
-    let cache = here.cache.clone();
-    let put = forebay_env::spawn(async move {
-        let body = support::incoming(Bytes::from_static(b"in flight"));
-        let (attributes, conditions) = Default::default();
-        cache.put(PutObject { path: path("key"), body, attributes, conditions }).await
-    });
+    let put = begin_to_put(&here, "in flight");
     until("the copy is taken", || others.asked.load(Ordering::Relaxed) > asked).await;
     there.pass_seconds(30).await;
     let key = records::object_key(&path("key"));
@@ -337,4 +343,205 @@ async fn a_worker_that_gains_slots_shows_the_copies_that_records_name() {
     assert!(there.store.peek(&key).unwrap().is_pinned());
     assert_eq!(there.get("key").await.unwrap(), "named");
     assert_eq!(given(&there.cache, &other).await, None);
+}
+
+/// A home and two workers that take copies.
+struct Three {
+    here: Bench,
+    there: Bench,
+    third: Bench,
+    others: Others,
+}
+
+async fn three(setup: fn(WriteMode) -> Setup) -> Three {
+    let Pair { here, there, others } = pair_of(setup(WriteMode::WriteBack), setup(WriteMode::WriteBack)).await;
+    let homes = Others::new();
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    let third = holder("third", &homes, setup(WriteMode::WriteBack)).await;
+    others.answer("third", Answer::From(third.cache.clone()));
+    let three = Three { here, there, third, others };
+    three.complete_at(&[THERE, "third"]).await;
+    three
+}
+
+impl Three {
+    /// The one of the two that has a copy, and the other one.
+    fn by_copy(&self, id: &CopyId) -> [(&'static str, &Bench); 2] {
+        let both = [(THERE, &self.there), ("third", &self.third)];
+        match self.there.cache.has_copies(std::slice::from_ref(id)) == [true] {
+            true => both,
+            false => [both[1], both[0]],
+        }
+    }
+
+    async fn complete_at(&self, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let needs = || self.here.cache.needs().expect("an answer");
+        self.here.advancing("all have their copies", || needs().complete_at.as_ref() == Some(&names)).await;
+        assert_eq!(self.here.cache.status().under_replicated, 0);
+    }
+}
+
+#[tokio::test]
+async fn what_a_lost_worker_had_is_copied_to_another_one() {
+    let three = three(Setup::new).await;
+    let here = &three.here;
+    here.put("key", "on two").await.unwrap();
+    here.put("gone", "on two").await.unwrap();
+    here.delete("gone").await.unwrap();
+    let id = copy_of("key", record(here, "key").generation);
+    let [(first, _), (second, bench)] = three.by_copy(&id);
+    three.complete_at(&[THERE, "third"]).await;
+    assert_eq!(given(&bench.cache, &id).await, None);
+    three.others.workers.lock().remove(first);
+    three.complete_at(&[second]).await;
+    assert_eq!(record(here, "key").holders.names().collect::<Vec<_>>(), [HERE, second]);
+    assert_eq!(record(here, "key").generation, id.generation);
+    assert_eq!(given(&bench.cache, &id).await.unwrap(), "on two");
+    assert_eq!(here.cache.status().dirty_objects, 1);
+    // It is like any other copy.
+    bench.advancing("the copy is shown", || bench.store.peek(&id.key).is_some()).await;
+    here.background.set(Way::Open);
+    here.drain().await;
+    bench.advancing("nobody wants it any more", || bench.cache.status().pinned_bytes == 0).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_has_lost_its_disks_gets_its_copies_again() {
+    let Pair { here, others, .. } = pair().await;
+    here.put("key", "on two").await.unwrap();
+    let id = copy_of("key", record(&here, "key").generation);
+    let homes = Others::new();
+    homes.answer(HERE, Answer::From(here.cache.clone()));
+    let empty = holder(THERE, &homes, Setup::new(WriteMode::WriteBack)).await;
+    others.answer(THERE, Answer::From(empty.cache.clone()));
+    // It was away for so short a time that nobody has seen that.
+    others.life.fetch_add(1, Ordering::Relaxed);
+    assert_eq!((here.cache.status().under_replicated, here.cache.needs().unwrap().complete_at), (1, None));
+    let is_safe = || here.cache.status().under_replicated == 0;
+    here.advancing("it is safe", is_safe).await;
+    assert_eq!(given(&empty.cache, &id).await.unwrap(), "on two");
+    // Sweeps ask, too.
+    let empty = holder(THERE, &homes, Setup::new(WriteMode::WriteBack)).await;
+    others.answer(THERE, Answer::From(empty.cache.clone()));
+    here.cache.sweep().await.unwrap();
+    here.advancing("it has its copy", || empty.cache.has_copies(std::slice::from_ref(&id)) == [true]).await;
+}
+
+/// The others have copies, and it has to fetch the bytes first.
+#[tokio::test]
+async fn a_home_without_the_bytes_counts_itself_for_nothing() {
+    let Pair { mut here, there, others } = pair().await;
+    here.put("key", "on two").await.unwrap();
+    let value = here.store.value(&records::object_key(&path("key"))).unwrap().value;
+    let is_safe = |here: &Bench| here.cache.status().under_replicated == 0;
+    here.advancing("it is safe", || is_safe(&here)).await;
+    here.delete("key").await.unwrap();
+    let key = records::object_key(&path("key"));
+    here.close().await;
+    here.write_record(key, Some(value)).await;
+    let all = others.permits.forget_permits(usize::MAX);
+    here.reopen().await;
+    here.background.set(Way::Closed);
+    here.pass_seconds(10).await;
+    assert!(!is_safe(&here), "one copy is all there is");
+    assert_eq!(there.cache.status().under_replicated, 0);
+    others.permits.add_permits(all);
+    here.advancing("it is safe", || is_safe(&here)).await;
+    assert_eq!(here.get("key").await.unwrap(), "on two");
+}
+
+#[tokio::test]
+async fn a_worker_without_room_for_a_large_copy_takes_small_ones() {
+    let setup = || Setup::new(WriteMode::WriteBack);
+    let small = setup().settings(|settings| settings.pinned_ratio = 0.001);
+    let Pair { here, there, .. } = pair_of(setup(), small).await;
+    let room = there.cache.status().pinned_bytes_max;
+    let body = |size: u64| Bytes::from(vec![1; size as usize]);
+    here.put("small", "fits").await.unwrap();
+    assert_eq!(kind(here.put("large", body(room + 1)).await), Some(ErrorKind::SlowDown));
+    here.put("small", "fits, too").await.unwrap();
+    // It is not asked again at once.
+    let error = here.put("larger", body(room + 2)).await.unwrap_err();
+    assert!(error.context.contains("and 0 can take one"), "{}", error.context);
+}
+
+#[tokio::test]
+async fn parts_of_uploads_are_copied_again() {
+    let three = three(small_parts).await;
+    let here = &three.here;
+    let upload = create(here, "key").await;
+    let parts = [put_part(here, &upload, 1, PART).await, put_part(here, &upload, 2, PART).await];
+    let part = |number| {
+        let key = records::part_key(&upload.upload_id, number);
+        let generation = PartRecord::decode(&here.store.value(&key).unwrap().value).unwrap().generation;
+        CopyId { key, generation }
+    };
+    let [(first, _), (second, bench)] = three.by_copy(&part(1));
+    three.others.workers.lock().remove(first);
+    three.complete_at(&[second]).await;
+    assert_eq!(bench.cache.has_copies(&[part(1), part(2)]), [true, true]);
+    let record = PartRecord::decode(&here.store.value(&part(2).key).unwrap().value).unwrap();
+    assert_eq!(record.holders.names().collect::<Vec<_>>(), [HERE, second]);
+    complete(here, &upload, &parts).await.unwrap();
+    assert_eq!(here.get("key").await.unwrap().len(), 2 * PART);
+}
+
+#[tokio::test]
+async fn what_no_worker_takes_a_copy_of_is_told_and_tried_again() {
+    let Pair { here, there, others } = pair().await;
+    here.put("key", "on two").await.unwrap();
+    let id = copy_of("key", record(&here, "key").generation);
+    others.workers.lock().clear();
+    here.pass_seconds(2).await;
+    assert_eq!((here.cache.status().under_replicated, here.cache.needs().unwrap().complete_at), (1, None));
+    // It does not say whether it has one.
+    others.answer(THERE, Answer::Nothing);
+    here.pass_seconds(20).await;
+    assert_eq!(here.cache.needs().unwrap().complete_at, None);
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    here.advancing("it has a copy", || here.cache.needs().unwrap().complete_at.is_some()).await;
+    assert_eq!(given(&there.cache, &id).await.unwrap(), "on two");
+}
+
+#[tokio::test]
+async fn policies_say_how_many_copies_there_are() {
+    let three = three(Setup::new).await;
+    let here = &three.here;
+    here.put("key", "on two").await.unwrap();
+    let id = copy_of("key", record(here, "key").generation);
+    three.complete_at(&[THERE, "third"]).await;
+    let rule = |replicas| PolicyRule { write_replicas: Some(replicas), ..support::rule("/", WriteMode::WriteBack) };
+    here.cache.set_policies(vec![rule(3)], None, "test", "test").await.unwrap();
+    let has = |bench: &Bench| bench.cache.has_copies(std::slice::from_ref(&id)) == [true];
+    here.advancing("there are three", || has(&three.there) && has(&three.third)).await;
+    three.complete_at(&[THERE, "third"]).await;
+    assert_eq!(record(here, "key").holders.names().count(), 3);
+    three.others.workers.lock().remove("third");
+    here.advancing("they are too few", || here.cache.status().under_replicated == 1).await;
+    here.cache.set_policies(vec![rule(2)], None, "test", "test").await.unwrap();
+    three.complete_at(&[THERE]).await;
+}
+
+/// It was sent to a worker that was there when it began.
+#[tokio::test]
+async fn a_write_that_goes_on_while_a_worker_is_lost_has_its_copies_in_the_end() {
+    let three = three(Setup::new).await;
+    let (here, others) = (&three.here, &three.others);
+    here.put("key", "on two").await.unwrap();
+    let [(first, _), (second, bench)] = three.by_copy(&copy_of("key", record(here, "key").generation));
+    here.delete("key").await.unwrap();
+    let all = others.permits.forget_permits(usize::MAX);
+    let asked = others.asked.load(Ordering::Relaxed);
+    let put = begin_to_put(here, "newer");
+    until("the copy is taken", || others.asked.load(Ordering::Relaxed) > asked).await;
+    others.workers.lock().remove(first);
+    here.pass_seconds(5).await;
+    assert_eq!(here.cache.needs().unwrap().complete_at, None);
+    others.permits.add_permits(all);
+    put.join().await.unwrap();
+    assert_eq!(here.get("key").await.unwrap(), "newer");
+    three.complete_at(&[second]).await;
+    let id = copy_of("key", record(here, "key").generation);
+    assert_eq!(given(&bench.cache, &id).await.unwrap(), "newer");
 }

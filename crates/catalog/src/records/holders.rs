@@ -19,6 +19,10 @@ impl Holders {
         self.0.iter().map(String::as_str)
     }
 
+    pub fn has(&self, worker: &str) -> bool {
+        self.names().any(|name| name == worker)
+    }
+
     /// Whether a worker other than `own` may have the bytes.
     pub fn has_others(&self, own: &str) -> bool {
         self.names().any(|name| name != own)

@@ -651,9 +651,12 @@ async fn a_look_shows_the_home_of_each_slot_and_where_workers_are_reached() {
     assert!(second.slot_count().all().all(|slot| view.homes.home(slot) == Some(&w1)));
     assert_eq!(view.homes.home_of(&path()), Some(&w1));
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
-    let one = Member { state: MemberState::Live, addresses: Some(address("one")), version: version.clone() };
+    let life = |worker| view.members[worker].life;
+    let state = MemberState::Live;
+    let one = Member { state, life: life(&w1), addresses: Some(address("one")), version: version.clone() };
     assert_eq!(view.members[&w1], one);
-    assert_eq!(view.members[&w2], Member { state: MemberState::Live, addresses: None, version: None });
+    let second_life = life(&w2);
+    assert_eq!(view.members[&w2], Member { state, life: second_life, addresses: None, version: None });
     // It moves, and the other one leaves.
     disk.kill();
     let second = open_at("w2", Some("two"), &disk).await;
@@ -661,6 +664,7 @@ async fn a_look_shows_the_home_of_each_slot_and_where_workers_are_reached() {
     let view = look(&second).await;
     assert_eq!(view.members[&w1], Member { state: MemberState::Left, ..one });
     assert_eq!(view.members[&w2].addresses, Some(address("two")));
+    assert_ne!(view.members[&w2].life, second_life, "it has started again");
     assert_eq!(view.homes.home_of(&path()), Some(&w1), "until another one takes its slots");
     settle_in(&second).await;
     assert_eq!(look(&second).await.homes.home_of(&path()), Some(&w2));

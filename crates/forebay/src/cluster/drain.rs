@@ -1,8 +1,8 @@
 //! When a worker that is draining may stop.
 //!
 //! Nobody may need its bytes any more: it is the home of nothing, all slots are at home at other workers that live,
-//! and each of these has all bytes of its slots. A slot that a worker is still taking is in no answer, so nothing is
-//! decided then.
+//! each of these has all bytes of its slots, and these have their copies without this worker. A slot that a worker is
+//! still taking is in no answer, so nothing is decided then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -60,6 +60,10 @@ impl Drain {
             let needs = answer.map_err(|error| format!("worker {worker}: {error}"))?;
             if needs.copies_wanted > 0 {
                 return Err(format!("worker {worker} has not fetched all bytes yet"));
+            }
+            if needs.complete_at.is_none_or(|at| at.contains(&self.own)) {
+                let lacks = "objects have fewer copies than writeReplicas asks for, without those of this worker";
+                return Err(format!("worker {worker}: {lacks}"));
             }
             if needs.slots.count() != slots {
                 return Err(format!("worker {worker} has another number of slots"));

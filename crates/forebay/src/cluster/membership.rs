@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::Cache;
+use forebay_catalog::SlotSet;
 use forebay_cluster::{HomeCatalog, Moves, Placement, View};
 use forebay_env::Clock;
+use futures::future::join;
 use tokio_util::sync::CancellationToken;
 
 use super::drain::Drain;
@@ -104,21 +106,52 @@ impl Membership {
         let Moves { release, take } = view.moves.clone();
         self.router.show(view);
         if !release.is_empty() {
-            self.done("keys are not given up", || self.cache.lose(&release)).await;
+            self.lose(&release).await;
             self.done("slots are not given up", || self.catalog.release(&release)).await;
             let slots = release.iter().count();
             self.moves.released.inc_by(slots as u64);
             tracing::info!(slots, "other workers have got slots of this one");
+            // Some of those to take may be here by now.
+            return Ok(true);
         }
-        if !take.is_empty() {
-            // Another worker may be quicker.
-            self.catalog.take(&take).await.map_err(|error| error.to_string())?;
-            self.done("keys are not taken up", || self.cache.gain(&take)).await;
-            let slots = take.iter().count();
-            self.moves.taken.inc_by(slots as u64);
-            tracing::info!(slots, "this worker has got slots");
+        self.take(&take).await?;
+        Ok(!take.is_empty())
+    }
+
+    /// Ends all work on these slots. It waits for requests in flight to the under store, and follows the cluster
+    /// meanwhile: requests are passed on by what was seen last, and slots of workers that are lost need a home.
+    async fn lose(&self, slots: &SlotSet) {
+        let lost = CancellationToken::new();
+        let lose = async {
+            self.done("keys are not given up", || self.cache.lose(slots)).await;
+            lost.cancel();
+        };
+        let follow = async {
+            while lost.run_until_cancelled(self.clock.sleep(LOOK)).await.is_some() {
+                // What fails is done, and told, by the next pass.
+                let _ = self.cache.follow_shared().await;
+                let Ok(view) = self.look().await else { continue };
+                let take = view.moves.take.clone();
+                self.router.show(view);
+                if !self.stop.is_cancelled() {
+                    let _ = self.take(&take).await;
+                }
+            }
+        };
+        join(lose, follow).await;
+    }
+
+    async fn take(&self, slots: &SlotSet) -> Result<(), String> {
+        if slots.is_empty() {
+            return Ok(());
         }
-        Ok(!release.is_empty() || !take.is_empty())
+        // Another worker may be quicker.
+        self.catalog.take(slots).await.map_err(|error| error.to_string())?;
+        self.done("keys are not taken up", || self.cache.gain(slots)).await;
+        let slots = slots.iter().count();
+        self.moves.taken.inc_by(slots as u64);
+        tracing::info!(slots, "this worker has got slots");
+        Ok(())
     }
 
     async fn look(&self) -> Result<View, String> {

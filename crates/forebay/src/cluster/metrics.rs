@@ -125,6 +125,7 @@ impl Collector for ClusterMetrics {
             ("forebay_cluster_slots", "Slots that are at home at this worker", slots as f64),
             ("forebay_cluster_copies_wanted", "Objects and parts that are at home here and whose bytes are still to be fetched from other workers", status.copies_wanted as f64),
             ("forebay_cluster_copies_unavailable", "Of these, those that no worker gave at the last try: requests for them get 503", status.copies_unavailable as f64),
+            ("forebay_under_replicated_objects", "Objects and parts that are at home here with fewer copies than writeReplicas asks for, or whose copies are still to be counted", status.under_replicated as f64),
         ];
         for (name, help, value) in numbers {
             encode_number(&mut encoder, name, help, Gauge, value)?;

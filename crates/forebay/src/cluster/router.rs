@@ -1,6 +1,7 @@
 //! Who is the home of a path, as this worker has last seen it.
 
 use async_trait::async_trait;
+use forebay_cache::Taker;
 use forebay_cluster::{Member, MemberState, View, WorkerId};
 use forebay_peers::Members;
 use forebay_types::ObjectPath;
@@ -38,10 +39,21 @@ impl Router {
         self.view.borrow().clone()
     }
 
-    fn others_that(&self, is_meant: impl Fn(MemberState) -> bool) -> Vec<String> {
-        let is_meant = |(name, member): &(&WorkerId, &Member)| **name != self.own && is_meant(member.state);
-        self.with(|view| view.members.iter().filter(is_meant).map(|(name, _)| name.to_string()).collect())
-            .unwrap_or_default()
+    /// Returns when no other worker is seen that lives and is not draining.
+    pub(crate) async fn until_nobody_stays(&self) {
+        self.until_stay(false).await;
+    }
+
+    /// The reverse.
+    pub(crate) async fn until_somebody_stays(&self) {
+        self.until_stay(true).await;
+    }
+
+    async fn until_stay(&self, stay: bool) {
+        let stays = |(name, member): (&WorkerId, &Member)| *name != self.own && member.state == MemberState::Live;
+        let mut views = self.view.subscribe();
+        // The sender lives as long as this.
+        let _ = views.wait_for(|view| view.as_ref().is_some_and(|view| view.members.iter().any(stays) == stay)).await;
     }
 
     fn with<T>(&self, look: impl FnOnce(&View) -> T) -> Option<T> {
@@ -65,11 +77,17 @@ impl Members for Router {
     }
 
     fn others(&self) -> Vec<String> {
-        self.others_that(MemberState::lives)
+        let lives = |(name, member): &(&WorkerId, &Member)| **name != self.own && member.state.lives();
+        self.with(|view| view.members.iter().filter(lives).map(|(name, _)| name.to_string()).collect())
+            .unwrap_or_default()
     }
 
-    fn takers(&self) -> Vec<String> {
-        self.others_that(|state| state == MemberState::Live)
+    fn takers(&self) -> Vec<Taker> {
+        let taker = |(name, member): (&WorkerId, &Member)| {
+            let stays = *name != self.own && member.state == MemberState::Live;
+            stays.then(|| Taker { worker: name.to_string(), life: member.life })
+        };
+        self.with(|view| view.members.iter().filter_map(taker).collect()).unwrap_or_default()
     }
 
     fn is_removed(&self, worker: &str) -> bool {

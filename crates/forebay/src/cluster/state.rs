@@ -33,7 +33,7 @@ pub(super) struct ClusterState {
 
 impl ClusterState {
     async fn worker(&self, id: WorkerId, member: Member, slots: u32) -> ClusterWorker {
-        let Member { state, addresses, version } = member;
+        let Member { state, life: _, addresses, version } = member;
         let status = match state {
             MemberState::Left | MemberState::Lost => None,
             _ if id.as_str() == self.router.own() => Some(Ok(self.cache.status())),

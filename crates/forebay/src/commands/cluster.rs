@@ -44,14 +44,13 @@ pub(crate) enum ClusterCommand {
 }
 
 pub(super) fn cluster(command: &ClusterCommand, target: &Target) -> Result<(), Failure> {
-    let client = target.client()?;
     match command {
         ClusterCommand::Status => {
-            let answer = client.call(Call::get("cluster"))?;
+            let answer = target.client()?.call(Call::get("cluster"))?;
             if target.is_json() { print(&answer.text) } else { print(&text(&answer.read()?)) }
         }
-        ClusterCommand::Drain { worker, wait, timeout } => drain::drain(&client, worker, *wait, *timeout),
-        ClusterCommand::Remove { worker, yes } => remove::remove(&client, worker, *yes),
+        ClusterCommand::Drain { worker, wait, timeout } => drain::drain(target, worker, *wait, *timeout),
+        ClusterCommand::Remove { worker, yes } => remove::remove(target, worker, *yes),
     }
 }
 

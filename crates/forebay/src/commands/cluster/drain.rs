@@ -8,10 +8,10 @@ use forebay_types::Period;
 use indicatif::ProgressBar;
 use ureq::http::Method;
 
-use super::super::output::print;
+use super::super::Target;
 use super::super::units::{count, escaped};
 use super::super::waiting::{Patience, Pause};
-use super::seen::{look, page, wanted_elsewhere};
+use super::seen::{look, page, told, under_replicated_elsewhere, wanted_elsewhere};
 use crate::client::{Call, CallError, Client};
 use crate::failure::Failure;
 
@@ -24,16 +24,17 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the worker that is asked may be gone. It may have stopped because it is the one that is drained.
 const SERVER_GONE_MAX: Duration = Duration::from_secs(20);
 
-pub(super) fn drain(client: &Client, worker: &str, wait: bool, timeout: Option<Period>) -> Result<(), Failure> {
+pub(super) fn drain(target: &Target, worker: &str, wait: bool, timeout: Option<Period>) -> Result<(), Failure> {
+    let client = &target.client()?;
     let page = page(worker)?;
     // Ctrl-C is heard from here on, so that nothing begins without a word about it.
     let patience = if wait { Some(Patience::new()?) } else { None };
     client.call(Call::new(Method::POST, format!("{page}/drain")))?;
     match patience {
-        None => print(&format!("draining: {worker}")),
+        None => told(target, "draining", worker),
         Some(patience) => {
             self::wait(client, worker, patience, timeout)?;
-            print(&format!("drained: {worker}"))
+            told(target, "drained", worker)
         }
     }
 }
@@ -56,7 +57,13 @@ fn step(cluster: &ClusterStatus, worker: &str) -> Step {
     match found.state {
         WorkerState::Draining => {
             let (slots, wanted) = (count(u64::from(found.slots)), count(wanted_elsewhere(cluster, worker)));
-            Step::GoesOn(format!("{worker}: {slots} slots left; others still fetch {wanted} objects and parts"))
+            let lacking = match under_replicated_elsewhere(cluster, worker) {
+                0 => String::new(),
+                lacking => format!("; {} have fewer copies than writeReplicas asks for", count(lacking)),
+            };
+            Step::GoesOn(format!(
+                "{worker}: {slots} slots left; others still fetch {wanted} objects and parts{lacking}"
+            ))
         }
         WorkerState::Drained => Step::Stops,
         WorkerState::Live => Step::Failed("has started again, which ends the drain".to_owned()),
@@ -156,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn worker(id: &str, state: WorkerState, slots: u32, copies_wanted: u64) -> ClusterWorker {
+    fn worker(id: &str, state: WorkerState, slots: u32, copies_wanted: u64, under_replicated: u64) -> ClusterWorker {
         ClusterWorker {
             id: id.to_owned(),
             state,
@@ -165,27 +172,29 @@ mod tests {
             s3_address: None,
             admin_address: None,
             version: None,
-            status: Some(Status { copies_wanted, ..Status::default() }),
+            status: Some(Status { copies_wanted, under_replicated, ..Status::default() }),
             problem: None,
         }
     }
 
     #[test]
     fn a_drain_ends_when_the_worker_says_so_or_is_gone() {
-        let seen = |state| ClusterStatus {
+        let seen = |state, lacking| ClusterStatus {
             name: "lake".to_owned(),
             worker: "w2".to_owned(),
             slots: 1024,
             slots_without_home: 0,
-            workers: vec![worker("w1", state, 5, 3), worker("w2", WorkerState::Live, 9, 2)],
+            workers: vec![worker("w1", state, 5, 3, 0), worker("w2", WorkerState::Live, 9, 2, lacking)],
             engine: Vec::new(),
         };
         let line = "w1: 5 slots left; others still fetch 2 objects and parts";
-        assert_eq!(step(&seen(WorkerState::Draining), "w1"), Step::GoesOn(line.to_owned()));
-        assert_eq!(step(&seen(WorkerState::Drained), "w1"), Step::Stops);
-        assert_eq!(step(&seen(WorkerState::Live), "w3"), Step::Drained);
+        assert_eq!(step(&seen(WorkerState::Draining, 0), "w1"), Step::GoesOn(line.to_owned()));
+        let lacking = format!("{line}; 4 have fewer copies than writeReplicas asks for");
+        assert_eq!(step(&seen(WorkerState::Draining, 4), "w1"), Step::GoesOn(lacking));
+        assert_eq!(step(&seen(WorkerState::Drained, 0), "w1"), Step::Stops);
+        assert_eq!(step(&seen(WorkerState::Live, 0), "w3"), Step::Drained);
         for state in [WorkerState::Live, WorkerState::Left, WorkerState::Lost] {
-            assert!(matches!(step(&seen(state), "w1"), Step::Failed(_)), "{state:?}");
+            assert!(matches!(step(&seen(state, 0), "w1"), Step::Failed(_)), "{state:?}");
         }
     }
 }

@@ -5,14 +5,15 @@ use std::io::{self, IsTerminal};
 use forebay_admin::api::{ClusterStatus, WorkerState};
 use ureq::http::Method;
 
+use super::super::Target;
 use super::super::edit::ask_unless;
-use super::super::output::print;
 use super::super::units::count;
-use super::seen::{look, page, wanted_elsewhere};
-use crate::client::{Call, Client};
+use super::seen::{look, page, told, wanted_elsewhere};
+use crate::client::Call;
 use crate::failure::Failure;
 
-pub(super) fn remove(client: &Client, worker: &str, yes: bool) -> Result<(), Failure> {
+pub(super) fn remove(target: &Target, worker: &str, yes: bool) -> Result<(), Failure> {
+    let client = &target.client()?;
     let page = page(worker)?;
     if !yes && let Some(loss) = loss(&look(client)?, worker) {
         if !io::stdin().is_terminal() {
@@ -21,7 +22,7 @@ pub(super) fn remove(client: &Client, worker: &str, yes: bool) -> Result<(), Fai
         ask_unless(yes, &format!("{loss}. Remove it?"))?;
     }
     client.call(Call::new(Method::DELETE, page))?;
-    print(&format!("removed: {worker}"))
+    told(target, "removed", worker)
 }
 
 /// What may be lost with a worker that is there no more, as far as others tell. The server refuses to remove any other.

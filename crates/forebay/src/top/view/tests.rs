@@ -97,6 +97,7 @@ pub(in super::super) fn snapshot() -> Snapshot {
         copies_wanted: 0,
         copies_unavailable: 0,
         unavailable: Vec::new(),
+        under_replicated: 0,
         pinned_bytes: 5 << 30,
         pinned_bytes_max: 6 << 30,
         unavailable_bytes: 0,

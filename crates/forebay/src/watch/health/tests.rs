@@ -13,6 +13,7 @@ fn facts() -> Facts {
         copies_wanted: 0,
         copies_unavailable: 0,
         unavailable: Vec::new(),
+        under_replicated: 0,
         pinned_bytes: 50,
         pinned_bytes_max: 100,
         evictable_bytes: 0,
