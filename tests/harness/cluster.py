@@ -18,7 +18,7 @@ CONFIG = """
 size = "256 MiB"
 segment_size = "2 MiB"
 [cache]
-memory_size = "0 B"
+memory_size = "16 MiB"
 settle_time = "1 s"
 drain_timeout = "10 s"
 [cluster]

@@ -27,6 +27,7 @@ use crate::persist::{Backoff, PersistEvents, Queue};
 use crate::read::doubt::Doubt;
 use crate::read::single_flight::SingleFlight;
 use crate::read::validity::Validity;
+use crate::read_leases::GrantedLeases;
 use crate::write::write_times::WriteTimes;
 use crate::{Result, Settings};
 
@@ -53,6 +54,8 @@ pub(crate) struct Home {
     pub(crate) missing: Missing,
     /// Bytes of keys at home here that are still at other workers.
     pub(crate) copies: WantedCopies,
+    /// What other workers may read without asking.
+    pub(crate) granted: GrantedLeases,
     /// Copies of writes at other workers.
     pub(crate) sent: Arc<SentCopies>,
     /// How often slots were lost.
@@ -106,6 +109,7 @@ impl Home {
             doubt: Doubt::load(catalog.as_ref(), store, generations).await?,
             missing: Missing::default(),
             copies: WantedCopies::new(env.clone()),
+            granted: GrantedLeases::new(env.clone(), catalog.follows_crash()),
             sent: SentCopies::new(env.clone()),
             losses: AtomicU64::new(0),
         })

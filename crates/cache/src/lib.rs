@@ -24,6 +24,7 @@ mod others;
 mod persist;
 mod policies;
 mod read;
+mod read_leases;
 mod request;
 mod scope;
 mod settings;
@@ -51,6 +52,7 @@ pub use others::{DeletionStep, Fate, HeldBytes, Needs, NewCopy, OtherWorkers, Ta
 pub use policies::{PolicyVersion, ReplacedRules};
 
 pub use persist::undeliverable::{Undeliverable, UndeliverableChange, UndeliverablePage};
+pub use read_leases::{LeaseRequest, LeaseTerms, ReadLease, Reader};
 pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
 pub use write::passing::PassingChange;
@@ -92,15 +94,65 @@ impl Cache {
         self.worker.put(request).instrument(tracing::info_span!(target: SPANS, "cache.put")).await
     }
 
-    /// Begins to read an object whose home is this worker. When this returns, the conditions and the range have been
+    /// Begins to read an object, wherever its home is. When this returns, the conditions and the range have been
     /// checked, and the first bytes are available.
     pub async fn get(&self, request: GetObject) -> Result<ObjectBody> {
+        match self.worker.other_home(&request.path) {
+            // Boxed: it would make the future of every read larger.
+            Some(home) => Box::pin(self.worker.get_elsewhere(request, home)).await,
+            None => self.get_here(request).await,
+        }
+    }
+
+    /// Begins to read an object whose home is this worker.
+    ///
+    /// # Errors
+    /// As [`Cache::get`], and `Unavailable` when the home is another one.
+    pub async fn get_here(&self, request: GetObject) -> Result<ObjectBody> {
         self.worker.get(request).instrument(tracing::info_span!(target: SPANS, "cache.get")).await
     }
 
-    /// Describes an object.
+    /// Describes an object, wherever its home is.
     pub async fn head(&self, request: GetObject) -> Result<ObjectHead> {
+        match self.worker.other_home(&request.path) {
+            Some(home) => Box::pin(self.worker.head_elsewhere(request, home)).await,
+            None => self.head_here(request).await,
+        }
+    }
+
+    /// Describes an object whose home is this worker.
+    ///
+    /// # Errors
+    /// As [`Cache::head`], and `Unavailable` when the home is another one.
+    pub async fn head_here(&self, request: GetObject) -> Result<ObjectHead> {
         self.worker.head(request).await
+    }
+
+    /// Whether this worker answers reads of an object although its home is another one. If it is read often, this asks
+    /// the home for a lease.
+    pub async fn reads_here(&self, path: &ObjectPath) -> bool {
+        self.worker.reads_here(path).await
+    }
+
+    /// The same, and asks for a lease however seldom the object is read.
+    pub async fn obtain_lease(&self, path: &ObjectPath) -> bool {
+        match self.worker.other_home(path) {
+            Some(home) => self.worker.obtain_lease(path, home).await,
+            None => false,
+        }
+    }
+
+    /// Grants another worker a lease on an object whose home is this one. `None`: it has to be read here.
+    ///
+    /// # Errors
+    /// `Unavailable` when the home is another one; whatever keeps the current version from being told.
+    pub async fn read_lease(&self, request: LeaseRequest) -> Result<Option<ReadLease>> {
+        self.worker.grant_lease(request).await
+    }
+
+    /// Drops leases of this worker, because their home ends them. `false`: another process had them.
+    pub fn end_leases(&self, process: u64, paths: &[ObjectPath]) -> bool {
+        self.worker.held_leases.drop_leases(process, paths)
     }
 
     /// Deletes an object, at the worker that is its home. Deleting a missing object is not an error. With `if_match` in
@@ -404,6 +456,7 @@ impl Cache {
                 tracing::warn!("stopping although requests to an under store have got no answer yet");
             }
         }
+        self.worker.end_all_leases().await;
         self.worker.store.close().await?;
         Ok(())
     }

@@ -77,6 +77,9 @@ pub(crate) struct Metrics {
     pub(crate) rejected_pinned_full: Counter,
     pub(crate) rejected_disk_stalled: Counter,
     pub(crate) replicas_missing: Counter,
+    pub(crate) read_leases_granted: Counter,
+    pub(crate) read_leases_ended: Counter,
+    pub(crate) leased_reads: Counter,
     pub(crate) jobs_running: Gauge,
     pub(crate) jobs_queued: Gauge,
     pub(crate) jobs_ended: Family<JobLabels, Counter>,
@@ -124,6 +127,9 @@ impl Metrics {
             rejected_pinned_full: Counter::default(),
             rejected_disk_stalled: Counter::default(),
             replicas_missing: Counter::default(),
+            read_leases_granted: Counter::default(),
+            read_leases_ended: Counter::default(),
+            leased_reads: Counter::default(),
             jobs_running: Gauge::default(),
             jobs_queued: Gauge::default(),
             jobs_ended: Family::default(),
@@ -152,6 +158,21 @@ impl Metrics {
             "forebay_fill_failures",
             "Read-cache fills that failed; the reads did not",
             self.fill_failures.clone(),
+        );
+        r.register(
+            "forebay_leased_reads",
+            "Reads of objects at home at other workers, answered from memory under a read lease",
+            self.leased_reads.clone(),
+        );
+        r.register(
+            "forebay_read_leases_granted",
+            "Read leases granted to other workers, first ones and renewals",
+            self.read_leases_granted.clone(),
+        );
+        r.register(
+            "forebay_read_leases_revoked",
+            "Read leases that other workers gave back before a change of the object",
+            self.read_leases_ended.clone(),
         );
     }
 

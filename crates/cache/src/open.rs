@@ -21,6 +21,7 @@ use crate::policies::Policies;
 use crate::read::fetches::Fetches;
 use crate::read::memory_tier::MemoryTier;
 use crate::read::read_ahead::ReadAhead;
+use crate::read_leases::HeldLeases;
 use crate::space::Space;
 use crate::space::evict::Keeper;
 use crate::worker::Worker;
@@ -89,6 +90,7 @@ impl Cache {
             buckets: Buckets::load(env.clone(), Arc::clone(&catalog), mounts).await?,
             policies: Policies::load(&env, catalog.as_ref(), policies, others.is_some()).await?,
             kept: KeptCopies::new(env.clone()),
+            held_leases: HeldLeases::new(env.clone(), &hasher),
             memory: MemoryTier::new(settings.memory_size.0, settings.memory_object_max.0, hasher.clone()),
             space: Space::new(settings.pinned_ratio),
             jobs: Jobs::load(catalog.as_ref()).await?,

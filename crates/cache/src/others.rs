@@ -11,6 +11,7 @@ use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use serde::{Deserialize, Serialize};
 
 use crate::copies::CopyId;
+use crate::read_leases::{LeaseRequest, ReadLease, Reader};
 use crate::{
     ByteStream, CachedObject, Conditions, GetObject, ObjectBody, ObjectDetail, ObjectHead, PutObject, Result, Written,
 };
@@ -157,6 +158,18 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// # Errors
     /// `Unavailable` when the worker does not answer.
     async fn has_copies(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<bool>>;
+
+    /// Asks the home of an object for a read lease: see [`Cache::read_lease`](crate::Cache::read_lease).
+    ///
+    /// # Errors
+    /// Those of the home; `Unavailable` when it does not answer.
+    async fn read_lease(&self, worker: &str, request: LeaseRequest) -> Result<Option<ReadLease>>;
+
+    /// Has a worker drop leases: see [`Cache::end_leases`](crate::Cache::end_leases).
+    ///
+    /// # Errors
+    /// `Unavailable` when the worker does not answer. It may have the leases then.
+    async fn end_leases(&self, reader: &Reader, paths: &[ObjectPath]) -> Result<bool>;
 
     /// The worker that is the home of the paths with this hash ([`path_hash`](forebay_catalog::records::path_hash)), as
     /// far as this one knows. `None`: nobody else.

@@ -272,7 +272,7 @@ impl Worker {
         upload: &KeyGuard,
     ) -> Result<(KeyGuard, Current, Left)> {
         loop {
-            let lock = self.home.locks.lock(path).await?;
+            let lock = self.lock_key(path).await?;
             let current = self.current(path).await?;
             if !current.waits() {
                 return Ok((lock, current, Left::Nothing));
@@ -290,7 +290,7 @@ impl Worker {
                 ErrorKind::Corrupt => Left::Unreadable,
                 _ => return Err(error),
             };
-            let lock = self.home.locks.lock(path).await?;
+            let lock = self.lock_key(path).await?;
             let now = self.current(path).await?;
             if now.version == current.version {
                 return Ok((lock, now, left));
@@ -619,7 +619,7 @@ impl Worker {
         noted: bool,
         may_wait: bool,
     ) -> Result<()> {
-        let _lock = self.home.locks.lock(path).await?;
+        let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         let Some(now) = &current.record else { return Ok(()) };
         let unchanged = now.generation == sent.generation;

@@ -118,7 +118,7 @@ pub struct ObjectHead {
     pub is_partial: bool,
     /// The generation of the local version, or of the write from which the under store has it. `None` if Forebay has
     /// not written the object. If it is equal twice, Forebay has not written the object in between.
-    pub(crate) generation: Option<Generation>,
+    pub generation: Option<Generation>,
 }
 
 /// The answer to GET.

@@ -24,6 +24,7 @@ use crate::policies::Policies;
 use crate::read::fetches::Fetches;
 use crate::read::memory_tier::{MemoryObject, MemoryTier};
 use crate::read::read_ahead::ReadAhead;
+use crate::read_leases::HeldLeases;
 use crate::space::Space;
 use crate::{Error, ErrorKind, Result, Settings};
 
@@ -56,6 +57,8 @@ pub(crate) struct Worker {
     pub(crate) home: Home,
     /// Copies of keys that are at home elsewhere.
     pub(crate) kept: KeptCopies,
+    /// What may be read of such keys without asking.
+    pub(crate) held_leases: HeldLeases,
     /// Of [`Catalog::shared_changes`], those that policies and buckets know.
     pub(crate) known_changes: AtomicU64,
     pub(crate) stop: CancellationToken,

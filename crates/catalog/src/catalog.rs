@@ -94,6 +94,14 @@ pub trait Catalog: Send + Sync + 'static {
     fn slots(&self) -> Option<SlotSet> {
         None
     }
+    /// Whether the slot of the paths with this hash ([`records::path_hash`]) is at home here.
+    fn has_slot_of(&self, hash: u64) -> bool {
+        self.slots().is_none_or(|slots| slots.has_hash(hash))
+    }
+    /// Whether the last process of this worker did not end by itself: others may still rely on what it has promised.
+    fn follows_crash(&self) -> bool {
+        false
+    }
     /// For how long this worker is still the home of its keys if nothing renews its lease. Zero: the lease has ended.
     /// `None`: there are no other workers.
     fn lease(&self) -> Option<Duration> {

@@ -29,7 +29,7 @@ use crate::ownership::Ownership;
 use crate::placement::Placement;
 use crate::shared_revision::Revision;
 use crate::silence::Silences;
-use crate::stream::Stream;
+use crate::stream::{Former, Stream};
 use crate::view::View;
 
 /// Values that are compared, or written, in one go at a start.
@@ -80,6 +80,8 @@ struct Inner {
     worker: WorkerId,
     cluster: ClusterSettings,
     stream: Stream,
+    /// The process before this one.
+    former: Former,
     silence: Silences,
     /// The slots that are at home here.
     owned: RwLock<SlotSet>,
@@ -113,7 +115,7 @@ impl HomeCatalog {
         let lives = Lives::begin(&env, &store).await;
         // What an earlier life has sent is done by now, or never.
         let lease = Duration::from_millis(cluster.lease_ms);
-        let stream =
+        let (stream, former) =
             Stream::begin(&env, Arc::clone(&engine), &worker, lives.own, lease, |life| lives.had(life)).await?;
         let (locks, watchers) = (Arc::default(), Watchers::default());
         let (undecided, unnamed) = (Mutex::default(), Mutex::default());
@@ -128,6 +130,7 @@ impl HomeCatalog {
             worker,
             cluster,
             stream,
+            former,
             silence,
             owned,
             commits,
@@ -695,6 +698,14 @@ impl Catalog for HomeCatalog {
 
     fn slots(&self) -> Option<SlotSet> {
         Some(self.inner.owned.read().clone())
+    }
+
+    fn has_slot_of(&self, hash: u64) -> bool {
+        self.inner.owned.read().has_hash(hash)
+    }
+
+    fn follows_crash(&self) -> bool {
+        self.inner.former == Former::Killed
     }
 
     fn lease(&self) -> Option<Duration> {

@@ -82,7 +82,7 @@ impl Stream {
         life: u64,
         length: Duration,
         is_own: impl Fn(u64) -> bool,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Former)> {
         let clock = Arc::clone(&env.clock);
         let lease = Arc::new(Lease::new(Arc::clone(&clock), length));
         let record = WorkerRecord { life, number: 0, state: WorkerState::Live };
@@ -90,7 +90,7 @@ impl Stream {
         let until = clock.monotonic() + START_MAX;
         let mut silence = Silence::new(length);
         let mut is_alive = false;
-        let version = loop {
+        let (version, former) = loop {
             let is_over = |version| {
                 let sign = silence.sign(worker, version, clock.monotonic());
                 is_alive = sign == Sign::Lives;
@@ -98,7 +98,7 @@ impl Stream {
             };
             let begun = begin(engine.as_ref(), &key, record, &is_own, is_over).await;
             let error = match begun {
-                Ok(Some(version)) => break version,
+                Ok(Some(begun)) => break begun,
                 Ok(None) => {
                     Error::new(ErrorKind::Unavailable, format!("another process is worker {worker} of this cluster"))
                 }
@@ -112,7 +112,7 @@ impl Stream {
         let stream = Self::run(engine, clock, lease, key, record, version);
         // The first renewal of the lease.
         stream.commit(Vec::new()).await?;
-        Ok(stream)
+        Ok((stream, former))
     }
 
     fn run(
@@ -180,6 +180,15 @@ impl Stream {
     }
 }
 
+/// The last process of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Former {
+    /// It has ended by itself, or its lease is over, or there was none.
+    Over,
+    /// It was killed, perhaps just now.
+    Killed,
+}
+
 /// Tries to become a worker. Returns the version of its record; `None` when another process may be the worker.
 async fn begin(
     engine: &dyn Engine,
@@ -187,20 +196,26 @@ async fn begin(
     record: WorkerRecord,
     is_own: impl Fn(u64) -> bool,
     is_over: impl FnOnce(u64) -> bool,
-) -> Result<Option<u64>> {
+) -> Result<Option<(u64, Former)>> {
     let found = engine.get(key).await?;
+    let mut of = Former::Over;
     if let Some(found) = &found {
         if found.value == record.encode() {
-            return Ok(Some(found.version));
+            // The answer to an earlier try was lost, and what it has replaced is not known.
+            return Ok(Some((found.version, Former::Killed)));
         }
         let former = WorkerRecord::decode(&found.value)?;
-        let has_ended = former.state != WorkerState::Live || is_own(former.life);
+        let is_killed = former.state == WorkerState::Live && is_own(former.life);
+        let has_ended = former.state != WorkerState::Live || is_killed;
+        if is_killed {
+            of = Former::Killed;
+        }
         if !has_ended && !is_over(found.version) {
             return Ok(None);
         }
     }
     let checks = [Check { key: key.clone(), version: found.map(|found| found.version) }];
-    engine.commit(&checks, &[write(key, record)]).await.map(Some)
+    engine.commit(&checks, &[write(key, record)]).await.map(|version| Some((version, of)))
 }
 
 fn write(key: &Bytes, record: WorkerRecord) -> ValueWrite {

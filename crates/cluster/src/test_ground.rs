@@ -41,7 +41,7 @@ impl Ground {
     pub(crate) async fn begin(&self, worker: &str, life: u64, is_own: bool) -> Result<Arc<Stream>> {
         let (env, engine, worker) = (self.env.clone(), self.engine(), WorkerId::new(worker)?);
         let begin = async move { Stream::begin(&env, engine, &worker, life, LEASE, |_| is_own).await };
-        self.wait(begin).await.map(Arc::new)
+        self.wait(begin).await.map(|(stream, _)| Arc::new(stream))
     }
 
     /// Lets time go on until the future ends.

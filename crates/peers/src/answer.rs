@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    ByteStream, Cache, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs,
-    NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject, RecordRange, Result, SlotSet, Status, Written,
+    ByteStream, Cache, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords,
+    LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject, ReadLease, RecordRange, Result,
+    SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -16,7 +17,7 @@ use hyper::body::Incoming;
 use serde::Serialize;
 
 use crate::message::{PeerBody, value};
-use crate::question::{self, Held, Question, Refusal, copy_id, to_json};
+use crate::question::{self, Held, Leased, Question, Refusal, copy_id, to_json};
 
 /// Between two pieces of a question's body: the other worker may wait for a slow client, or a slow under store.
 const BODY_PIECE_MAX: Duration = Duration::from_secs(120);
@@ -32,9 +33,9 @@ pub trait Answers: Send + Sync + 'static {
     async fn put(&self, request: PutObject) -> Result<Written>;
     /// See [`Cache::delete_here`].
     async fn delete(&self, path: &ObjectPath, conditions: &Conditions) -> Result<()>;
-    /// See [`Cache::get`].
+    /// See [`Cache::get_here`].
     async fn get(&self, request: GetObject) -> Result<ObjectBody>;
-    /// See [`Cache::head`].
+    /// See [`Cache::head_here`].
     async fn head(&self, request: GetObject) -> Result<ObjectHead>;
     /// See [`Cache::tags`].
     async fn tags(&self, path: &ObjectPath) -> Result<Tags>;
@@ -50,6 +51,10 @@ pub trait Answers: Send + Sync + 'static {
     async fn fates(&self, copies: &[CopyId]) -> Vec<Fate>;
     /// See [`Cache::has_copies`].
     fn has_copies(&self, copies: &[CopyId]) -> Vec<bool>;
+    /// See [`Cache::read_lease`].
+    async fn read_lease(&self, request: LeaseRequest) -> Result<Option<ReadLease>>;
+    /// See [`Cache::end_leases`].
+    fn end_leases(&self, process: u64, paths: &[ObjectPath]) -> bool;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
     /// See [`Cache::needs`].
@@ -75,11 +80,11 @@ impl Answers for Cache {
     }
 
     async fn get(&self, request: GetObject) -> Result<ObjectBody> {
-        Cache::get(self, request).await
+        self.get_here(request).await
     }
 
     async fn head(&self, request: GetObject) -> Result<ObjectHead> {
-        Cache::head(self, request).await
+        self.head_here(request).await
     }
 
     async fn tags(&self, path: &ObjectPath) -> Result<Tags> {
@@ -108,6 +113,14 @@ impl Answers for Cache {
 
     fn has_copies(&self, copies: &[CopyId]) -> Vec<bool> {
         Cache::has_copies(self, copies)
+    }
+
+    async fn read_lease(&self, request: LeaseRequest) -> Result<Option<ReadLease>> {
+        Cache::read_lease(self, request).await
+    }
+
+    fn end_leases(&self, process: u64, paths: &[ObjectPath]) -> bool {
+        Cache::end_leases(self, process, paths)
     }
 
     fn status(&self) -> Status {
@@ -157,6 +170,14 @@ pub(crate) async fn answer(
         }
         Question::Detail(path) => say(answers.detail(&path).await.and_then(|detail| to_json(&detail)), None),
         Question::Cached { bucket, objects } => say(answers.cached(&bucket, objects).await, None),
+        Question::ReadLease(request) => match answers.read_lease(request).await {
+            Ok(Some(lease)) => {
+                let (leased, body) = Leased::of(lease);
+                say(Ok(Some(leased)), body)
+            }
+            other => say(other.map(|_| None::<Leased>), None),
+        },
+        Question::EndLeases { process, paths } => say(Ok(answers.end_leases(process, &paths)), None),
         Question::HasCopies(copies) => {
             let copies: Vec<_> = copies.into_iter().map(copy_id).collect();
             say(Ok(answers.has_copies(&copies)), None)

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, Needs,
-    NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, Result, SlotSet, Status,
-    Taker, Written,
+    ByteStream, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, LeaseRequest,
+    Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange,
+    Result, SlotSet, Status, Taker, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::client::Peers;
 use crate::message::{ASK, KIND, value};
-use crate::question::{self, Copy, Held, Put, Question, Refusal, from_json, of_copy, unavailable};
+use crate::question::{self, Copy, Held, Leased, Put, Question, Refusal, from_json, of_copy, unavailable};
 
 /// For an answer from memory and from local disks, and between two pieces of its body.
 const LOCAL_MAX: Duration = Duration::from_secs(10);
@@ -38,6 +38,7 @@ impl Peers {
         let longest = match &question {
             Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
             Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } => LOCAL_MAX,
+            Question::ReadLease(_) | Question::EndLeases { .. } => LOCAL_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_)
@@ -147,6 +148,16 @@ impl OtherWorkers for Peers {
 
     async fn has_copies(&self, worker: &str, copies: &[CopyId]) -> Result<Vec<bool>> {
         Ok(self.ask(worker, Question::HasCopies(copies.iter().map(of_copy).collect()), None).await?.0)
+    }
+
+    async fn read_lease(&self, worker: &str, request: LeaseRequest) -> Result<Option<ReadLease>> {
+        let (leased, stream) = self.ask::<Option<Leased>>(worker, Question::ReadLease(request), None).await?;
+        Ok(leased.map(|leased| leased.with(stream)))
+    }
+
+    async fn end_leases(&self, reader: &Reader, paths: &[ObjectPath]) -> Result<bool> {
+        let question = Question::EndLeases { process: reader.process, paths: paths.to_vec() };
+        Ok(self.ask(&reader.worker, question, None).await?.0)
     }
 
     fn home(&self, hash: u64) -> Option<String> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use forebay_cache::{
     Attributes, ByteStream, CachedObject, Conditions, CopyId, DeletionStep, Error, ErrorKind, GetObject, HeldBytes,
-    Incoming as Upload, NewCopy, PutObject, RecordRange, Result,
+    Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy, PutObject, ReadLease, RecordRange, Result,
 };
 use forebay_env::Clock;
 use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath};
@@ -71,6 +71,33 @@ pub(crate) enum Question {
         bucket: BucketName,
         objects: Vec<CachedObject>,
     },
+    /// Answer: [`Leased`], and the bytes of the object unless the reader has them; or nothing.
+    ReadLease(LeaseRequest),
+    /// Answer: whether the process that had these leases has dropped them.
+    EndLeases {
+        process: u64,
+        paths: Vec<ObjectPath>,
+    },
+}
+
+/// A read lease without its bytes: see [`ReadLease`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Leased {
+    terms: LeaseTerms,
+    /// Whether the bytes follow.
+    has_body: bool,
+}
+
+impl Leased {
+    pub(crate) fn of(lease: ReadLease) -> (Self, Option<(ByteStream, u64)>) {
+        let ReadLease { terms, body } = lease;
+        let body = body.map(|stream| (stream, terms.head.range.len()));
+        (Self { terms, has_body: body.is_some() }, body)
+    }
+
+    pub(crate) fn with(self, stream: ByteStream) -> ReadLease {
+        ReadLease { terms: self.terms, body: self.has_body.then_some(stream) }
+    }
 }
 
 /// A copy without its bytes: see [`NewCopy`].

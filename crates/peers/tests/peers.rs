@@ -10,16 +10,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     Attributes, CacheState, CacheTier, CachedObject, CachedRange, Conditions, CopyId, DeletionStep,
-    Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, Incoming as Upload, Needs, NewCopy,
-    ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, SlotCount, SlotSet, Status,
-    TagCondition, Taker, Written,
+    Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, Incoming as Upload, LeaseRequest,
+    LeaseTerms, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader,
+    RecordRange, SlotCount, SlotSet, Status, TagCondition, Taker, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
 use forebay_peers::{
     Answers, ClientRequests, ClusterKey, Error, Identity, Members, Origin, PeerBody, PeerServer, Peers,
 };
-use forebay_types::{BucketName, Checksums, ETag, Generation, ObjectPath, Tags};
+use forebay_types::{BucketName, ByteRange, Checksums, ETag, Generation, ObjectInfo, ObjectPath, StorageState, Tags};
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -140,6 +140,19 @@ impl Answers for Worker {
         copies.iter().map(|id| known.iter().any(|(known, ..)| known == id)).collect()
     }
 
+    async fn read_lease(&self, request: LeaseRequest) -> forebay_cache::Result<Option<ReadLease>> {
+        let bytes = Bytes::from_static(b"leased");
+        if request.path.key.as_str() != "leased" {
+            return Ok(None);
+        }
+        let body = request.known.is_none().then(|| futures::stream::iter([Ok(bytes.clone())]).boxed());
+        Ok(Some(ReadLease { terms: terms(bytes.len() as u64), body }))
+    }
+
+    fn end_leases(&self, process: u64, paths: &[ObjectPath]) -> bool {
+        process == 7 && paths == [ObjectPath::parse("bucket", "leased").expect("a path")]
+    }
+
     fn status(&self) -> Status {
         Status { dirty_objects: 7, ..Status::default() }
     }
@@ -179,6 +192,18 @@ fn detail(path: &ObjectPath) -> ObjectDetail {
         tags: BTreeMap::new(),
         persist_events: Vec::new(),
     }
+}
+
+fn terms(size: u64) -> LeaseTerms {
+    let head = ObjectHead {
+        info: Arc::new(ObjectInfo::new(size, ETag::new("leased"), 5)),
+        state: StorageState::Dirty,
+        cached_bytes: size,
+        range: ByteRange::of_size(size),
+        is_partial: false,
+        generation: Some(Generation(9)),
+    };
+    LeaseTerms { lasts: Duration::from_millis(4321), head, remote_etag: Some(ETag::new("remote")) }
 }
 
 #[async_trait]
@@ -565,4 +590,30 @@ async fn a_stop_waits_for_answers_and_not_for_connections() {
     assert_eq!(read(held).await.expect("bytes"), b"some bytes");
     server.ended.join().await;
     assert!(open(&peers, "b", "o/some").await.is_err());
+}
+
+#[tokio::test]
+async fn read_leases_come_with_bytes_that_the_reader_lacks_and_end() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    let ask = async |key: &str, known| {
+        let path = ObjectPath::parse("bucket", key).expect("a path");
+        let reader = Reader { worker: "a".to_owned(), process: 7 };
+        peers.read_lease("b", LeaseRequest { path, reader, known, bytes_max: 100 }).await.expect("an answer")
+    };
+    assert!(ask("other", None).await.is_none());
+    let first = ask("leased", None).await.expect("a lease");
+    let bytes: Vec<Bytes> = first.body.expect("bytes").try_collect().await.expect("all of them");
+    assert_eq!(bytes.concat(), b"leased");
+    let LeaseTerms { lasts, head, remote_etag } = first.terms;
+    assert_eq!((lasts, remote_etag), (Duration::from_millis(4321), Some(ETag::new("remote"))));
+    assert_eq!((head.info.size, head.generation, head.state), (6, Some(Generation(9)), StorageState::Dirty));
+    assert!(ask("leased", Some(Generation(9))).await.expect("a lease").body.is_none());
+    for (process, ended) in [(7, true), (8, false)] {
+        let reader = Reader { worker: "b".to_owned(), process };
+        let paths = [ObjectPath::parse("bucket", "leased").expect("a path")];
+        assert_eq!(peers.end_leases(&reader, &paths).await.expect("an answer"), ended);
+    }
+    server.stop.cancel();
+    server.ended.join().await;
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use forebay_cache::{Error, ErrorKind};
 use forebay_env::Requester;
 use forebay_types::ObjectPath;
-use http::header::{DATE, EXPECT};
-use http::{Request, Response};
+use http::header::{CACHE_CONTROL, DATE, EXPECT};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use s3s::Body;
@@ -45,6 +45,22 @@ impl Client {
     }
 }
 
+/// Whether a request reads an object and nothing else of it, and leaves to the server how fresh the answer is.
+fn may_read_here<B>(request: &Request<B>) -> bool {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return false;
+    }
+    let asks_anew = |value: &http::HeaderValue| !value.is_empty();
+    if request.headers().get(CACHE_CONTROL).is_some_and(asks_anew) {
+        return false;
+    }
+    let names = request.uri().query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or(pair));
+    names.filter(|name| !name.is_empty()).all(|name| {
+        let is_of_signature = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
+        is_of_signature || name.starts_with("response-") || matches!(name, "x-id" | "partNumber")
+    })
+}
+
 impl S3Service {
     /// Answers a request that has come to another worker. It is not passed on again.
     ///
@@ -69,6 +85,7 @@ impl S3Service {
         let path = convert::path(&bucket, &key).ok()?;
         homes.settled(&path, !may_pass_on).await;
         match homes.home(&path) {
+            Home::At(_) if may_pass_on && may_read_here(request) && homes.reads_here(&path).await => None,
             Home::At(worker) if may_pass_on => Some((Arc::clone(homes), worker, path)),
             Home::At(_) | Home::Here => None,
         }

@@ -36,6 +36,9 @@ pub trait Homes: Send + Sync + 'static {
     /// Known without asking anybody. Where it is outdated, the other worker refuses the request.
     fn home(&self, path: &ObjectPath) -> Home;
 
+    /// Whether this worker answers reads of the current version of an object, although its home is another one.
+    async fn reads_here(&self, path: &ObjectPath) -> bool;
+
     /// Returns when it is known who answers for a path, or after a moment: while a path moves, nobody does. Of a
     /// request that another worker has passed on, this one alone can be the answerer.
     async fn settled(&self, path: &ObjectPath, is_passed_on: bool);

@@ -17,6 +17,7 @@ use forebay_cluster::HomeCatalog;
 use forebay_env::Clock;
 use forebay_types::{ETag, ObjectPath, WriteMode};
 use futures::{StreamExt, stream};
+use tokio_util::sync::CancellationToken;
 
 use crate::content::{Body, ContentId, TagsId, pieces, tags, tags_id};
 use crate::history::{Effect, Guard, Value, Version};
@@ -27,6 +28,12 @@ use crate::world::World;
 
 /// Of requests for keys that are at home at another worker, one in so many is sent.
 const WRONG_RUNS: u64 = 20;
+
+/// Between two reads of keys that are at home elsewhere at most, in milliseconds.
+const READ_PAUSE_MAX_MS: u64 = 300;
+
+/// Reads in a row under one lease, and one more.
+const LEASED_READS: u64 = 4;
 
 pub(crate) struct Client {
     world: Arc<World>,
@@ -90,7 +97,11 @@ impl Client {
         Self { homes, ..Self::new(&machine.root, cache, number) }
     }
 
+    /// Whether another worker has to be asked. Reads are answered by any.
     fn is_for_another(&self, op: &Op) -> bool {
+        if matches!(op, Op::Get { .. } | Op::Head { .. }) {
+            return false;
+        }
         let slots = self.homes.as_ref().and_then(|homes| homes.slots());
         let is_away = slots.is_some_and(|slots| op.keys().iter().any(|key| !slots.has_path(&path(key))));
         is_away && !self.world.once_in(WRONG_RUNS)
@@ -101,11 +112,13 @@ impl Client {
             if step.pause_ms > 0 {
                 self.world.clock.sleep(Duration::from_millis(step.pause_ms)).await;
             }
-            if self.is_for_another(&step.op) {
-                continue;
-            }
-            self.world.note(format_args!("client {}: {:?}", self.number, step.op));
-            self.step(step.op).await;
+            // The other worker is asked for that by its own clients. This one reads what they change.
+            let op = match self.is_for_another(&step.op) {
+                true => Op::Get { key: step.op.keys()[0].clone(), range: None, slow_ms: 0 },
+                false => step.op,
+            };
+            self.world.note(format_args!("client {}: {op:?}", self.number));
+            self.step(op).await;
         }
     }
 
@@ -114,8 +127,18 @@ impl Client {
             Op::Put { key, body, tags, when, breaks, piece } => {
                 self.put(&key, (body, tags), when, breaks, piece).await;
             }
-            Op::Get { key, range, slow_ms } => self.get(&key, range, slow_ms).await,
-            Op::Head { key } => self.head(&key).await,
+            Op::Get { key, range, slow_ms } => {
+                for pause_ms in self.begin_to_read(&key).await {
+                    self.get(&key, range, slow_ms).await;
+                    self.world.clock.sleep(Duration::from_millis(pause_ms)).await;
+                }
+            }
+            Op::Head { key } => {
+                for pause_ms in self.begin_to_read(&key).await {
+                    self.head(&key).await;
+                    self.world.clock.sleep(Duration::from_millis(pause_ms)).await;
+                }
+            }
             Op::Tags { key } => self.tags(&key).await,
             Op::SetTags { key, tags } => self.set_tags(&key, tags).await,
             Op::Delete { key, when } => self.delete(&key, when).await,
@@ -237,6 +260,29 @@ impl Client {
         if !excused {
             self.world.broken(format!("{what} failed with {:?}: {error}", error.kind));
         }
+    }
+
+    /// Reads keys that are at home at another worker, until it is stopped.
+    pub(crate) async fn read_elsewhere(mut self, stop: CancellationToken) {
+        let Some(homes) = self.homes.clone() else { return };
+        let keys: Vec<String> = self.world.keys.iter().cloned().collect();
+        while !stop.is_cancelled() {
+            self.world.clock.sleep(Duration::from_millis(self.world.below(READ_PAUSE_MAX_MS))).await;
+            let key = &keys[self.world.below(keys.len() as u64) as usize];
+            if homes.slots().is_some_and(|slots| !slots.has_path(&path(key))) {
+                self.cache.obtain_lease(&path(key)).await;
+                self.get(key, None, 0).await;
+            }
+        }
+    }
+
+    /// The pauses after reads in a row: of one, or of several under a read lease when the key is at home elsewhere.
+    async fn begin_to_read(&self, key: &str) -> Vec<u64> {
+        let more = match self.cache.obtain_lease(&path(key)).await {
+            true => self.world.below(LEASED_READS),
+            false => 0,
+        };
+        (0..more).map(|_| self.world.below(1500)).chain([0]).collect()
     }
 
     async fn get(&mut self, key: &str, range: Option<(u32, u32)>, slow_ms: u64) {

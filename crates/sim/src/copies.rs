@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate, GetObject, HeldBytes,
-    HomeRecords, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, Result,
-    SlotSet, Taker, Written,
+    HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject,
+    ReadLease, Reader, RecordRange, Result, SlotSet, Taker, Written,
 };
 use forebay_env::{Clock, Process};
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -30,6 +30,9 @@ const LOSS_RUNS: u64 = 10;
 
 /// Of those that are about copies of writes: after one, a worker takes no copies for a while.
 const COPY_LOSS_RUNS: u64 = 40;
+
+/// One read lease in so many comes late.
+const LATE_LEASES: u64 = 4;
 
 /// A worker that runs, as the others see it.
 #[derive(Clone)]
@@ -210,13 +213,13 @@ impl OtherWorkers for SimCopies {
 
     async fn get(&self, worker: &str, request: GetObject) -> Result<ObjectBody> {
         let (peer, ObjectBody { head, stream }) =
-            self.ask(worker, |cache| async move { cache.get(request).await }).await?;
+            self.ask(worker, |cache| async move { cache.get_here(request).await }).await?;
         let stream = self.sent(LOSS_RUNS, stream, head.range.len(), &peer);
         Ok(ObjectBody { head, stream })
     }
 
     async fn head(&self, worker: &str, request: GetObject) -> Result<ObjectHead> {
-        Ok(self.ask(worker, |cache| async move { cache.head(request).await }).await?.1)
+        Ok(self.ask(worker, |cache| async move { cache.head_here(request).await }).await?.1)
     }
 
     async fn tags(&self, worker: &str, path: &ObjectPath) -> Result<Tags> {
@@ -268,6 +271,33 @@ impl OtherWorkers for SimCopies {
         // It may have been stopped with the answer in its hands.
         self.world.clock.sleep(Duration::from_micros(self.world.below(5_000))).await;
         Ok(has)
+    }
+
+    async fn read_lease(&self, worker: &str, request: LeaseRequest) -> Result<Option<ReadLease>> {
+        let path = request.path.clone();
+        let (peer, lease) = self.ask(worker, |cache| async move { cache.read_lease(request).await }).await?;
+        // Other messages overtake the answer.
+        let late = if self.is_lost(LATE_LEASES) { self.world.below(2_000_000) } else { self.world.below(20_000) };
+        self.world.clock.sleep(Duration::from_micros(late)).await;
+        let lasts = lease.as_ref().map(|lease| lease.terms.lasts);
+        self.world.note(format_args!("worker {worker} grants a lease on {path}: {lasts:?}"));
+        Ok(lease.map(|ReadLease { terms, body }| {
+            let body = body.map(|stream| self.sent(LOSS_RUNS, stream, terms.head.range.len(), &peer));
+            ReadLease { terms, body }
+        }))
+    }
+
+    async fn end_leases(&self, reader: &Reader, paths: &[ObjectPath]) -> Result<bool> {
+        if self.is_lost(LOSS_RUNS / 2) {
+            return Err(unavailable("the simulated network takes no connection"));
+        }
+        let ended = self.ask(&reader.worker, |cache| async move { Ok(cache.end_leases(reader.process, paths)) }).await;
+        let ended = ended.map(|(_, ended)| ended);
+        self.world.note(format_args!("worker {} ends leases on {}: {ended:?}", reader.worker, paths.len()));
+        if self.is_lost(LOSS_RUNS) {
+            return Err(unavailable("the simulated network has lost the answer"));
+        }
+        ended
     }
 
     fn home(&self, hash: u64) -> Option<String> {

@@ -52,6 +52,14 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
+    /// Whether it changes nothing.
+    pub(crate) fn is_read(&self) -> bool {
+        match self {
+            Self::Read(_) | Self::ReadTags(_) | Self::Refused(_) => true,
+            Self::Write { .. } | Self::Maybe { .. } | Self::Retag(_) | Self::MaybeRetag(_) => false,
+        }
+    }
+
     /// What it leaves of a value; nothing when it could not have happened then.
     pub(crate) fn after(&self, value: Value) -> Vec<Value> {
         let retagged = |tags: TagsId| value.map(|version| Some(Version { tags, ..version })).into_iter().collect();

@@ -91,7 +91,8 @@ impl Machine {
         let stop = CancellationToken::new();
         let clients = clients.inspect(|_| stop.cancel());
         let moves = Moves::new(self, &cache, stop.clone());
-        let work = futures::future::join(clients, moves.go_on());
+        let reader = Client::of(self, cache.clone(), life.clients.len());
+        let work = futures::future::join3(clients, moves.go_on(), reader.read_elsewhere(stop.clone()));
         futures::future::select(std::pin::pin!(work), std::pin::pin!(self.watch_readers())).await;
         if cache.has_failed() {
             self.world.broken("background work has ended by itself".to_owned());

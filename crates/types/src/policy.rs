@@ -112,6 +112,9 @@ pub struct PolicyRule {
     /// Whether data read from the under store is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_reads: Option<bool>,
+    /// Whether other workers than the home of an object keep it in memory when it is read often, and answer its reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread_reads: Option<bool>,
     /// The largest object that is kept when it is read from the under store. A larger one is passed through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -135,6 +138,7 @@ impl PolicyRule {
             memory_quota: None,
             metadata_ttl: None,
             cache_reads: None,
+            spread_reads: None,
             read_cache_max_size: None,
             pinned_full: None,
             durability: None,
@@ -159,6 +163,7 @@ pub struct PathPolicy {
     pub memory_quota: Option<(String, ByteSize)>,
     pub metadata_ttl: Period,
     pub cache_reads: bool,
+    pub spread_reads: bool,
     /// As in [`PolicyRule`]; `None`: no limit.
     pub read_cache_max_size: Option<ByteSize>,
     pub pinned_full: PinnedFull,
@@ -184,6 +189,7 @@ impl Default for PathPolicy {
             memory_quota: None,
             metadata_ttl: METADATA_TTL_DEFAULT,
             cache_reads: true,
+            spread_reads: true,
             read_cache_max_size: None,
             pinned_full: PinnedFull::default(),
             durability: Durability::default(),
@@ -269,6 +275,7 @@ impl PolicySet {
             found.eviction = found.eviction.or(rule.eviction);
             found.metadata_ttl = found.metadata_ttl.or(rule.metadata_ttl);
             found.cache_reads = found.cache_reads.or(rule.cache_reads);
+            found.spread_reads = found.spread_reads.or(rule.spread_reads);
             found.read_cache_max_size = found.read_cache_max_size.or(rule.read_cache_max_size);
             found.pinned_full = found.pinned_full.or(rule.pinned_full);
             found.durability = found.durability.or(rule.durability);
@@ -288,6 +295,7 @@ impl PolicySet {
             memory_quota,
             metadata_ttl: found.metadata_ttl.unwrap_or(base.metadata_ttl),
             cache_reads: found.cache_reads.unwrap_or(base.cache_reads),
+            spread_reads: found.spread_reads.unwrap_or(base.spread_reads),
             read_cache_max_size: found.read_cache_max_size,
             pinned_full: found.pinned_full.unwrap_or(base.pinned_full),
             durability: found.durability.unwrap_or(base.durability),

@@ -65,7 +65,7 @@ impl Worker {
     /// Counts copies when something has changed, until the worker stops.
     pub(crate) async fn renew_loop(self: Arc<Self>, others: Arc<dyn OtherWorkers>) {
         let sent = &self.home.sent;
-        let (mut seen, mut retry_at, mut pause, mut told) = (None, None, RETRY, false);
+        let (mut retry_at, mut pause, mut told) = (None, RETRY, false);
         loop {
             let is_asked = tokio::select! {
                 biased;
@@ -74,10 +74,7 @@ impl Worker {
                 () = self.env.clock.sleep(LOOK) => false,
             };
             let takers: BTreeSet<Taker> = others.takers().into_iter().collect();
-            let is_new = seen.as_ref() != Some(&takers);
-            if is_new {
-                sent.note_change();
-            }
+            let is_new = sent.see(&takers);
             let is_due = retry_at.is_some_and(|at| self.env.clock.monotonic() >= at);
             if !(is_asked || is_new || is_due) {
                 continue;
@@ -90,7 +87,7 @@ impl Worker {
                 tally = self.renew(others.as_ref(), &takers) => tally,
             };
             let Tally { lacking, sent: count, problem } = tally;
-            sent.counted(mark, takers.clone(), lacking);
+            sent.counted(mark, takers, lacking);
             if count > 0 {
                 tracing::info!(copies = count, "copies have been made again");
             }
@@ -109,7 +106,6 @@ impl Worker {
                 );
             }
             told = !is_whole && (told || is_told);
-            seen = Some(takers);
         }
     }
 

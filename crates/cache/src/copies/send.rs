@@ -68,7 +68,11 @@ impl Worker {
     /// that the parts of an upload and its object are at the same workers.
     pub(super) fn takers(&self, path: &ObjectPath, bytes: u64) -> Vec<String> {
         let Some(others) = &self.others else { return Vec::new() };
-        let workers = others.takers().into_iter().map(|taker| taker.worker);
+        let takers = others.takers().into_iter().collect();
+        if self.home.sent.see(&takers) {
+            self.home.sent.recount();
+        }
+        let workers = takers.into_iter().map(|taker| taker.worker);
         let mut workers: Vec<_> = workers.filter(|worker| !self.home.sent.is_avoided(worker, bytes)).collect();
         let hash = path_hash(path);
         workers.sort_by_cached_key(|worker| Reverse(records::stable_hash(format!("{worker}/{hash}").as_bytes())));

@@ -22,6 +22,8 @@ pub(crate) struct SentCopies {
     undecided: Mutex<BTreeMap<CopyId, u64>>,
     /// Workers that could not take a copy.
     avoided: Mutex<BTreeMap<String, Avoided>>,
+    /// The workers that took copies when somebody looked last.
+    seen: Mutex<Option<BTreeSet<Taker>>>,
     /// Of the workers that take copies, of the keys that are at home here, and of the policies.
     changes: AtomicU64,
     /// Writes that began before one of these changes, and have ended after it.
@@ -76,6 +78,7 @@ impl SentCopies {
             env,
             undecided: Mutex::default(),
             avoided: Mutex::default(),
+            seen: Mutex::default(),
             changes: AtomicU64::new(0),
             late_ends: AtomicU64::new(0),
             recount: Notify::new(),
@@ -111,6 +114,18 @@ impl SentCopies {
 
     pub(super) fn mark(&self) -> Mark {
         Mark { changes: self.changes.load(Ordering::SeqCst), late_ends: self.late_ends.load(Ordering::SeqCst) }
+    }
+
+    /// Notes the workers that take copies now. Returns whether others did before: also one that takes copies for a
+    /// moment may get the only copy of something.
+    pub(super) fn see(&self, takers: &BTreeSet<Taker>) -> bool {
+        let mut seen = self.seen.lock();
+        let is_new = seen.as_ref() != Some(takers);
+        if is_new {
+            *seen = Some(takers.clone());
+            self.note_change();
+        }
+        is_new
     }
 
     /// Objects may have too few copies from here on, also what is being written.

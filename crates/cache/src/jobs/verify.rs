@@ -190,7 +190,7 @@ async fn compare_once(
         Err(error) if error.kind == UfsKind::NotFound => None,
         Err(error) => return Ok(Err(error)),
     };
-    let _no_write = worker.home.locks.lock(path).await?;
+    let _no_write = worker.lock_key(path).await?;
     if worker.home.fence.read(path) != fence {
         return Ok(Ok(()));
     }

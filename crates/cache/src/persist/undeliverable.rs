@@ -168,7 +168,7 @@ impl Worker {
         let _upload = self.home.upload_locks.lock(path).await?;
         // A request without an answer may still land, and would bring back the discarded version.
         self.check_settled(path)?;
-        let _lock = self.home.locks.lock(path).await?;
+        let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         let record = self.check_undeliverable(path, &current, generation)?;
         let (after, local) = match (end, record.state) {

@@ -51,7 +51,7 @@ impl Worker {
 
 /// # Errors
 /// As [`requested_range`].
-fn head_of(found: &Lookup, request: &GetObject) -> Result<ObjectHead> {
+pub(crate) fn head_of(found: &Lookup, request: &GetObject) -> Result<ObjectHead> {
     let info = Arc::clone(&found.info);
     let asks = request.range.is_some() || request.part_number.is_some();
     // Nothing is the end of nothing, and all of it: apache/arrow-rs-object-store#846, floci-io/floci#1141.

@@ -13,15 +13,15 @@ use crate::worker::{Located, Worker, storage_state};
 use crate::{Error, ErrorKind, GetObject, Mount, Result};
 
 /// The current version of an object.
-pub(super) struct Lookup {
-    pub(super) info: Arc<ObjectInfo>,
+pub(crate) struct Lookup {
+    pub(crate) info: Arc<ObjectInfo>,
     /// Whether the under store was asked for its version.
-    pub(super) asked: bool,
-    pub(super) bytes: BytesAt,
+    pub(crate) asked: bool,
+    pub(crate) bytes: BytesAt,
 }
 
 /// Where the bytes of a version are.
-pub(super) enum BytesAt {
+pub(crate) enum BytesAt {
     /// All of them here, and only here: the object is dirty, transient or in conflict.
     Local { object: Object, state: StorageState },
     /// The clean copy has some or all of them here, and the under store has the rest. `whole`: all of them, if they
@@ -29,6 +29,8 @@ pub(super) enum BytesAt {
     Cached { version: Box<Version>, whole: Option<Bytes> },
     /// Only in the under store. `whole`: all of them, or a stream of them, if they came with the answer to the lookup.
     Remote { object: Box<RemoteObject>, mount: Mount, whole: Option<WholeBody> },
+    /// In memory here, while the home of the object is another worker.
+    Leased { generation: Generation, state: StorageState, remote_etag: Option<ETag>, data: Bytes },
 }
 
 /// What a reader wants of an object that the catalog does not know.
@@ -58,6 +60,7 @@ impl Lookup {
                 copy.cached_bytes() == self.info.size || copy.pieces(range).iter().all(is_cached)
             }
             BytesAt::Remote { .. } => false,
+            BytesAt::Leased { .. } => true,
         };
         has_all && !self.asked
     }
@@ -65,7 +68,7 @@ impl Lookup {
     /// As in [`ObjectHead`](crate::ObjectHead).
     pub(super) fn state(&self) -> StorageState {
         match &self.bytes {
-            BytesAt::Local { state, .. } => *state,
+            BytesAt::Local { state, .. } | BytesAt::Leased { state, .. } => *state,
             BytesAt::Cached { .. } | BytesAt::Remote { .. } => StorageState::Clean,
         }
     }
@@ -76,22 +79,25 @@ impl Lookup {
             BytesAt::Local { object, .. } => object.size(),
             BytesAt::Cached { version, .. } => version.opened.cached_bytes(),
             BytesAt::Remote { .. } => 0,
+            BytesAt::Leased { data, .. } => data.len() as u64,
         }
     }
 
     /// As in [`ObjectHead`](crate::ObjectHead).
-    pub(super) fn generation(&self) -> Option<Generation> {
+    pub(crate) fn generation(&self) -> Option<Generation> {
         match &self.bytes {
             BytesAt::Local { object, .. } => Some(object.generation()),
             BytesAt::Cached { version, .. } => Some(version.generation),
             BytesAt::Remote { object, .. } => object.stamp.as_ref().map(|stamp| stamp.generation),
+            BytesAt::Leased { generation, .. } => Some(*generation),
         }
     }
 
     /// The under store's ETag of this version, if it has the version.
-    pub(super) fn remote_etag(&self) -> Option<&ETag> {
+    pub(crate) fn remote_etag(&self) -> Option<&ETag> {
         match &self.bytes {
             BytesAt::Local { .. } => None,
+            BytesAt::Leased { remote_etag, .. } => remote_etag.as_ref(),
             BytesAt::Cached { version, .. } => Some(&version.remote_etag),
             BytesAt::Remote { object, .. } => Some(&object.remote_etag),
         }
@@ -150,6 +156,22 @@ impl Worker {
         }
     }
 
+    /// The current version, if all of its bytes are here and the under store need not be asked.
+    pub(crate) async fn lookup_here(&self, path: &ObjectPath, policy: &PathPolicy) -> Result<Option<Lookup>> {
+        match self.locate(path).await? {
+            Located::Here { record, object } => {
+                let info = self.info_of(policy, &object).await?;
+                let bytes = BytesAt::Local { object, state: storage_state(record.state) };
+                Ok(Some(Lookup { info, asked: false, bytes }))
+            }
+            Located::Elsewhere { copy: Some(copy) } if copy.is_whole() && self.is_believed(policy, &copy) => {
+                let mount = self.buckets.mount(&path.bucket).await?;
+                self.found(path, policy, &mount, RemoteState::Cached(copy), false).await.map(Some)
+            }
+            Located::Elsewhere { .. } | Located::Deleted => Ok(None),
+        }
+    }
+
     /// For a key without a record in the catalog.
     async fn lookup_elsewhere(
         self: &Arc<Self>,
@@ -186,7 +208,7 @@ impl Worker {
             (BytesAt::Cached { version, .. }, Some(WholeBody::OnItsWay(body))) => self.expect_pages(version, body),
             (BytesAt::Cached { whole, .. }, Some(WholeBody::Here(data))) => *whole = Some(data),
             (BytesAt::Remote { whole, .. }, body) => *whole = body,
-            (BytesAt::Cached { .. } | BytesAt::Local { .. }, _) => {}
+            (BytesAt::Cached { .. } | BytesAt::Local { .. } | BytesAt::Leased { .. }, _) => {}
         }
         Ok(found)
     }

@@ -116,6 +116,11 @@ impl MemoryTier {
         size <= self.object_bytes_max && has_room()
     }
 
+    /// Size of the largest object that is worth keeping whole.
+    pub(crate) fn largest(&self) -> u64 {
+        if self.takes(self.object_bytes_max) { self.object_bytes_max } else { 0 }
+    }
+
     /// Bytes in all tiers now.
     pub(crate) fn bytes(&self) -> u64 {
         let reserved: u64 = self.reserved.read().values().map(|(_, tier)| tier.weight()).sum();

@@ -23,7 +23,7 @@ const LOCAL_READ_AHEAD: usize = 2;
 impl Worker {
     /// Opens the bytes. The first of them are available when this returns, so that an error shows before the status is
     /// sent.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         self: &Arc<Self>,
         path: &ObjectPath,
         policy: &PathPolicy,
@@ -59,6 +59,14 @@ impl Worker {
             }
             BytesAt::Remote { whole: Some(WholeBody::OnItsWay(body)), .. } => {
                 Ok(self.pass_on(path, policy, range, body))
+            }
+            BytesAt::Leased { data, .. } => {
+                self.metrics.read(Tier::memory, &path.bucket, &policy.rule, range.len());
+                let data = data.slice(range.start as usize..range.end as usize);
+                Ok(once(match self.read_ahead.room(info.size) {
+                    Some(room) => room.hold(data),
+                    None => data,
+                }))
             }
             BytesAt::Remote { object, mount, whole: None } => {
                 self.open_remote(path, policy, &object, &mount, range).await
@@ -198,7 +206,7 @@ fn once(data: Bytes) -> ByteStream {
     stream::once(async { Ok(data) }).boxed()
 }
 
-async fn collect(mut stream: ByteStream, size: usize) -> Result<Bytes> {
+pub(crate) async fn collect(mut stream: ByteStream, size: usize) -> Result<Bytes> {
     let Some(first) = stream.next().await.transpose()? else { return Ok(Bytes::new()) };
     if first.len() == size {
         return Ok(first);

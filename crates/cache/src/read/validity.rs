@@ -32,6 +32,12 @@ impl Validity {
         self.validated.get(&generation.0).is_some_and(|at| now.saturating_sub(at) < ttl)
     }
 
+    /// For how long it stays valid.
+    pub(crate) fn left(&self, generation: Generation, ttl: Duration) -> Duration {
+        let now = self.env.clock.monotonic();
+        self.validated.get(&generation.0).map_or(Duration::ZERO, |at| (at + ttl).saturating_sub(now))
+    }
+
     /// The under store now has another version.
     pub(crate) fn invalidate(&self, generation: Generation) {
         self.validated.remove(&generation.0);

@@ -34,7 +34,7 @@ impl Worker {
         mount: &Mount,
         conditions: &Conditions,
     ) -> Result<()> {
-        let _lock = self.home.locks.lock(path).await?;
+        let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         self.check_write(path, policy, mount, conditions).await?;
         if current.record.as_ref().is_some_and(|record| record.state == State::Tombstone) {

@@ -32,7 +32,7 @@ impl Worker {
             return Ok(None);
         }
         let upload = self.home.upload_locks.lock(&path).await?;
-        let lock = self.home.locks.lock(&path).await?;
+        let lock = self.lock_key(&path).await?;
         let current = self.current(&path).await?;
         if current.record.is_some() {
             return Ok(None);

@@ -171,7 +171,7 @@ impl Worker {
     /// Acknowledged when data and record are durable here, and the data at as many other workers as the policy says.
     async fn write_back(&self, pending: Pending, mount: &Mount, state: State) -> Result<Written> {
         let Pending { path, policy, source, mut info, conditions, small, with } = pending;
-        let _lock = self.home.locks.lock(&path).await?;
+        let _lock = self.lock_key(&path).await?;
         let current = self.current(&path).await?;
         self.check_write(&path, &policy, mount, &conditions).await?;
         let generation = self.next_generation();

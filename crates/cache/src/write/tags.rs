@@ -47,7 +47,7 @@ impl Worker {
         }
         // Only a request to the under store waits for pending uploads of the key.
         let _upload = self.home.upload_locks.lock(path).await?;
-        let _lock = self.home.locks.lock(path).await?;
+        let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         match self.locate(path).await? {
             Located::Here { record, object } => self.retag(path, &current, record, &object, tags).await,
@@ -71,7 +71,7 @@ impl Worker {
 
     /// Sets the tags if the under store does not have the object yet. Returns whether it did.
     async fn retag_here(&self, path: &ObjectPath, tags: &Tags) -> Result<bool> {
-        let _lock = self.home.locks.lock(path).await?;
+        let _lock = self.lock_key(path).await?;
         let current = self.current(path).await?;
         let Located::Here { record, object } = self.locate(path).await? else { return Ok(false) };
         self.retag(path, &current, record, &object, tags.clone()).await?;

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Cache, CachedObject, Conditions, CopyId, DeletionStep, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, NewCopy,
-    ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, RecordRange, Taker, Written,
+    Cache, CachedObject, Conditions, CopyId, DeletionStep, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
+    LeaseRequest, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader,
+    RecordRange, Taker, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -110,11 +111,11 @@ impl OtherWorkers for Others {
     }
 
     async fn get(&self, worker: &str, request: GetObject) -> forebay_cache::Result<ObjectBody> {
-        self.cache(worker)?.get(request).await
+        self.cache(worker)?.get_here(request).await
     }
 
     async fn head(&self, worker: &str, request: GetObject) -> forebay_cache::Result<ObjectHead> {
-        self.cache(worker)?.head(request).await
+        self.cache(worker)?.head_here(request).await
     }
 
     async fn tags(&self, worker: &str, path: &ObjectPath) -> forebay_cache::Result<Tags> {
@@ -159,6 +160,16 @@ impl OtherWorkers for Others {
 
     async fn has_copies(&self, worker: &str, copies: &[CopyId]) -> forebay_cache::Result<Vec<bool>> {
         Ok(self.cache(worker)?.has_copies(copies))
+    }
+
+    async fn read_lease(&self, worker: &str, request: LeaseRequest) -> forebay_cache::Result<Option<ReadLease>> {
+        let lease = self.cache(worker)?.read_lease(request).await;
+        let _permit = self.permits.acquire().await.expect("never closed");
+        lease
+    }
+
+    async fn end_leases(&self, reader: &Reader, paths: &[ObjectPath]) -> forebay_cache::Result<bool> {
+        Ok(self.cache(&reader.worker)?.end_leases(reader.process, paths))
     }
 
     fn home(&self, hash: u64) -> Option<String> {

@@ -22,6 +22,7 @@ mod outside;
 mod passing;
 mod persistence;
 mod policies;
+mod read_leases;
 mod reads;
 mod replicas;
 mod restart;

@@ -51,6 +51,10 @@ impl Homes for PassedOn {
         self.router.home(path_hash(path)).map_or(Home::Here, |worker| Home::At(worker.into()))
     }
 
+    async fn reads_here(&self, path: &ObjectPath) -> bool {
+        self.cache.reads_here(path).await
+    }
+
     async fn settled(&self, path: &ObjectPath, is_passed_on: bool) {
         let until = self.clock.monotonic() + HOMELESS_MAX;
         // Whoever has passed it on sees in this time where the path is now, and does not do so again.

@@ -17,7 +17,7 @@ const fn key(name: &'static str, values: &'static str, about: &'static str) -> P
 }
 
 #[rustfmt::skip]
-pub(crate) const POLICY_KEYS: [PolicyKey; 13] = [
+pub(crate) const POLICY_KEYS: [PolicyKey; 14] = [
     key("path", "`/`, `/bucket`, `/bucket/prefix`", "The path that the policy holds for. A longer path wins over a shorter one."),
     key("writeMode", "`WRITE_THROUGH`, `WRITE_BACK`, `TRANSIENT`, `READ_ONLY`, `NO_CACHE`", "What happens to a write. Default `WRITE_THROUGH`."),
     key("writeBackMaxSize", "size", "Under `WRITE_BACK`: a larger object is acknowledged when the under store has it. Without it, no limit."),
@@ -28,6 +28,7 @@ pub(crate) const POLICY_KEYS: [PolicyKey; 13] = [
     key("memoryQuota", "size", "Memory tier set aside for the path."),
     key("metadataTtl", "period", "How long what the under store said of an object is believed. Default `1 min`."),
     key("cacheReads", "`true`, `false`", "Whether data read from the under store is kept. Default `true`."),
+    key("spreadReads", "`true`, `false`", "Whether other workers of a cluster than the home of an object keep it in memory when it is read often, and answer its reads. Default `true`."),
     key("readCacheMaxSize", "size", "A larger object that is read from the under store is passed through and not kept. Without it, no limit."),
     key("pinnedFull", "`reject`, `write-through`", "What a write meets when pinned data fills its share: 503 SlowDown, or a write to both. Default `reject`."),
     key("durability", "`fsync`, `os`", "When a write counts as durable: after `fdatasync`, or when the operating system has it. Default `fsync`."),

@@ -9,7 +9,7 @@ use super::{PathPolicy, PolicyRule, PolicySet, rule_matches};
 use crate::ObjectPath;
 
 /// The settings of a rule, as rules name them, in the order in which they are told.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 13] = [
     "writeMode",
     "writeBackMaxSize",
     "writeReplicas",
@@ -19,6 +19,7 @@ const SETTINGS: [&str; 12] = [
     "memoryQuota",
     "metadataTtl",
     "cacheReads",
+    "spreadReads",
     "readCacheMaxSize",
     "pinnedFull",
     "durability",
@@ -72,6 +73,7 @@ fn defaults() -> PolicyRule {
         eviction: Some(base.eviction),
         metadata_ttl: Some(base.metadata_ttl),
         cache_reads: Some(base.cache_reads),
+        spread_reads: Some(base.spread_reads),
         pinned_full: Some(base.pinned_full),
         durability: Some(base.durability),
         ..PolicyRule::for_path("/")
@@ -154,6 +156,7 @@ mod tests {
             memory_quota: Some(ByteSize(1 << 20)),
             metadata_ttl: Some(Period::from_secs(5)),
             cache_reads: Some(false),
+            spread_reads: Some(false),
             read_cache_max_size: Some(ByteSize(1 << 30)),
             pinned_full: Some(PinnedFull::WriteThrough),
             durability: Some(Durability::Os),

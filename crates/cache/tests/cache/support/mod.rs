@@ -49,6 +49,8 @@ pub(crate) struct Setup {
     pub(crate) spare: Option<MemoryDisk>,
     /// Until when this worker is the home of its keys; for ever without.
     pub(crate) leased_until: Option<Arc<Mutex<Duration>>>,
+    /// Whether the process before this one of the worker was killed.
+    pub(crate) follows_crash: bool,
     /// Its name in a cluster, and what it gets from the others; alone without.
     pub(crate) worker: Option<(&'static str, Arc<dyn OtherWorkers>)>,
     /// The slots that are at home here; all without.
@@ -76,6 +78,7 @@ struct SharedCatalog {
     until: Option<Arc<Mutex<Duration>>>,
     worker: Option<&'static str>,
     slots: Option<SlotSet>,
+    follows_crash: bool,
     others: Option<Arc<Others>>,
 }
 
@@ -116,6 +119,10 @@ impl Catalog for SharedCatalog {
         self.until.as_ref().map(|until| until.lock().saturating_sub(self.clock.monotonic()))
     }
 
+    fn follows_crash(&self) -> bool {
+        self.follows_crash
+    }
+
     fn shared_changes(&self) -> u64 {
         self.others.as_ref().map_or(0, |others| *others.changes.lock())
     }
@@ -151,6 +158,7 @@ impl Setup {
             neighbour: None,
             spare: None,
             leased_until: None,
+            follows_crash: false,
             worker: None,
             slots: None,
             others: None,
@@ -227,6 +235,7 @@ async fn try_build(
                 until: setup.leased_until.clone(),
                 worker: setup.worker.as_ref().map(|(name, _)| *name),
                 slots: setup.slots.clone(),
+                follows_crash: setup.follows_crash,
                 others: setup.others.clone(),
             }),
             false => Arc::new(embedded),

@@ -11,7 +11,7 @@ use crate::commands::escaped;
 use crate::failure::Failure;
 
 /// The settings as flags name them, without the dashes in front, and as rules do.
-const SETTINGS: [(&str, &str); 12] = [
+const SETTINGS: [(&str, &str); 13] = [
     ("write-mode", "writeMode"),
     ("write-back-max-size", "writeBackMaxSize"),
     ("write-replicas", "writeReplicas"),
@@ -21,6 +21,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("memory-quota", "memoryQuota"),
     ("metadata-ttl", "metadataTtl"),
     ("cache-reads", "cacheReads"),
+    ("spread-reads", "spreadReads"),
     ("read-cache-max-size", "readCacheMaxSize"),
     ("pinned-full", "pinnedFull"),
     ("durability", "durability"),
@@ -82,6 +83,10 @@ struct Given {
     #[arg(long, value_name = "BOOL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_reads: Option<bool>,
+    /// Whether other workers than the home of an object answer reads of it when it is read often
+    #[arg(long, value_name = "BOOL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spread_reads: Option<bool>,
     /// Largest object that is kept when it is read from the under store, such as 1GiB
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +183,7 @@ mod tests {
         rule
     }
 
-    const VALUES: [&str; 12] = [
+    const VALUES: [&str; 13] = [
         "WRITE_BACK",
         "8MiB",
         "2",
@@ -187,6 +192,7 @@ mod tests {
         "1GiB",
         "1MiB",
         "10s",
+        "false",
         "false",
         "2GiB",
         "write-through",
@@ -208,6 +214,7 @@ mod tests {
             memory_quota: Some(ByteSize(0x10_0000)),
             metadata_ttl: Some(_),
             cache_reads: Some(false),
+            spread_reads: Some(false),
             read_cache_max_size: Some(ByteSize(0x8000_0000)),
             pinned_full: Some(PinnedFull::WriteThrough),
             durability: Some(Durability::Os),

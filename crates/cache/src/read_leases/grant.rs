@@ -1,0 +1,143 @@
+//! The home grants leases, and ends them before it changes a key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_catalog::SlotSet;
+use forebay_types::{ByteRange, ObjectPath};
+use futures::future::join_all;
+
+use super::granted::{ByReader, Granted};
+use super::{DRIFT, LEASE_MAX, LeaseRequest, LeaseTerms, ReadLease, Reader};
+use crate::locks::KeyGuard;
+use crate::read::get::head_of;
+use crate::read::lookup::BytesAt;
+use crate::worker::Worker;
+use crate::{Conditions, GetObject, OtherWorkers, Result};
+
+/// Before a worker that gave no answer is asked again to end leases.
+const RETRY: Duration = Duration::from_millis(200);
+
+impl Worker {
+    /// Grants a lease on the current version of an object. `None` when the object has to be read here: it does not
+    /// exist, is large, is not all here, changes at the moment, or the under store has to be asked.
+    ///
+    /// # Errors
+    /// `Unavailable` when this worker is not the home of the object; whatever keeps its version from being told.
+    pub(crate) async fn grant_lease(self: &Arc<Self>, request: LeaseRequest) -> Result<Option<ReadLease>> {
+        let LeaseRequest { path, reader, known, bytes_max } = request;
+        let policy = self.policies.resolve(&path);
+        let longest = self.catalog.lease().unwrap_or(Duration::ZERO).min(LEASE_MAX);
+        if !policy.spread_reads || longest.is_zero() {
+            return Ok(None);
+        }
+        {
+            // Whoever has the lock may have ended all leases already.
+            let Some(_no_change) = self.home.locks.try_lock(&path) else { return Ok(None) };
+            let until = self.env.clock.monotonic() + longest + longest / DRIFT;
+            if !self.home.granted.note(&path, Granted { reader, until }) {
+                return Ok(None);
+            }
+        }
+        // Only now: a change that this does not see ends the lease first.
+        let Some(found) = self.lookup_here(&path, &policy).await? else { return Ok(None) };
+        let lasts = match &found.bytes {
+            BytesAt::Cached { version, .. } => {
+                longest.min(self.home.validity.left(version.generation, policy.metadata_ttl.0))
+            }
+            BytesAt::Local { .. } | BytesAt::Remote { .. } | BytesAt::Leased { .. } => longest,
+        };
+        let generation = found.generation();
+        if found.info.size > bytes_max || lasts.is_zero() || generation.is_none() {
+            return Ok(None);
+        }
+        let whole = GetObject { path, range: None, part_number: None, conditions: Conditions::default() };
+        let head = head_of(&found, &whole)?;
+        let terms = LeaseTerms { lasts, remote_etag: found.remote_etag().cloned(), head };
+        let range = ByteRange::of_size(found.info.size);
+        let body = match known == generation {
+            true => None,
+            false => Some(self.open(&whole.path, &policy, found, range).await?),
+        };
+        self.metrics.read_leases_granted.inc();
+        Ok(Some(ReadLease { terms, body }))
+    }
+
+    /// Waits for the lock of a key, and ends the leases of other workers on it: what readers see of it may change.
+    ///
+    /// # Errors
+    /// `Unavailable` when the key is not at home here.
+    pub(crate) async fn lock_key(&self, path: &ObjectPath) -> Result<KeyGuard> {
+        let guard = self.home.locks.lock(path).await?;
+        if let Some(others) = &self.others
+            && self.home.granted.may_have_any()
+        {
+            // Boxed: this is rare, and would make the future of every write larger.
+            Box::pin(self.end_leases_on(others.as_ref(), path)).await;
+        }
+        Ok(guard)
+    }
+
+    async fn end_leases_on(&self, others: &dyn OtherWorkers, path: &ObjectPath) {
+        self.earlier_leases_ended().await;
+        let granted = self.home.granted.of_path(path);
+        self.end_granted(others, granted).await;
+    }
+
+    async fn earlier_leases_ended(&self) {
+        let left = self.home.granted.earlier_left();
+        if !left.is_zero() {
+            self.env.clock.sleep(left).await;
+        }
+    }
+
+    /// Ends all leases on the keys of these slots, whose locks are closed.
+    pub(crate) async fn end_leases_of(&self, slots: &SlotSet) {
+        let Some(others) = &self.others else { return };
+        self.earlier_leases_ended().await;
+        let granted = self.home.granted.of(|path| slots.has_path(path));
+        self.end_granted(others.as_ref(), granted).await;
+    }
+
+    /// Grants no more leases, and ends all: whoever becomes the home of these keys knows nothing of them.
+    pub(crate) async fn end_all_leases(&self) {
+        let Some(others) = &self.others else { return };
+        self.home.granted.close();
+        self.earlier_leases_ended().await;
+        let granted = self.home.granted.of(|_| true);
+        self.end_granted(others.as_ref(), granted).await;
+    }
+
+    async fn end_granted(&self, others: &dyn OtherWorkers, granted: ByReader) {
+        join_all(granted.into_iter().map(|(reader, (paths, until))| async move {
+            self.end_leases_at(others, &reader, &paths, until).await;
+            self.home.granted.ended(&reader, &paths, until);
+        }))
+        .await;
+    }
+
+    /// Returns when the reader has confirmed that it has these leases no more, or when they are over.
+    async fn end_leases_at(&self, others: &dyn OtherWorkers, reader: &Reader, paths: &[ObjectPath], until: Duration) {
+        let clock = &self.env.clock;
+        loop {
+            let left = until.saturating_sub(clock.monotonic());
+            if left.is_zero() {
+                return;
+            }
+            let ended = tokio::select! {
+                biased;
+                ended = others.end_leases(reader, paths) => ended,
+                () = clock.sleep(left) => return,
+            };
+            match ended {
+                Ok(true) => {
+                    self.metrics.read_leases_ended.inc_by(paths.len() as u64);
+                    return;
+                }
+                // Another process has the worker's name by now. Nobody knows whether the reader still runs.
+                Ok(false) => return clock.sleep(left).await,
+                Err(_) => clock.sleep(RETRY.min(left)).await,
+            }
+        }
+    }
+}
