@@ -21,6 +21,7 @@ CLUSTER_ROW = "Cluster"
 UNDER_STORE = 'tier="under_store"'
 FIRST_BYTE = 'until="first_byte"'
 FORWARDED = 'operation="Forwarded"'
+LIST, NOT_LIST = 'operation="list"', 'operation!="list"'
 CLASS_READ, CLASS_WRITE = 'class="read"', 'class=~"list|write"'
 
 
@@ -58,13 +59,18 @@ THROTTLED = rate("forebay_requests_total", 'code="503"')
 REQUESTS = rate("forebay_requests_total")
 DIRTY = now("forebay_dirty_bytes")
 SHRINKS = f"-(sum (deriv(forebay_dirty_bytes{{{HERE}}}[10m])) < 0)"
-AVOIDED = money([(rate("forebay_requests_avoided_total"), "$price_read")])
 
 
 def none_is_zero(expression):
     return f"({expression}) or vector(0)"
 
 
+AVOIDED = money(
+    [
+        (f"({none_is_zero(rate('forebay_requests_avoided_total', NOT_LIST))})", "$price_read"),
+        (f"({none_is_zero(rate('forebay_requests_avoided_total', LIST))})", "$price_write"),
+    ]
+)
 SPENT = money(
     [
         (f"({none_is_zero(rate('forebay_under_store_requests_total', CLASS_READ))})", "$price_read"),
@@ -155,7 +161,7 @@ BOARD = [
     (
         "Requests avoided",
         [
-            ("lines", "Avoided", "reqps", 8, [(rate("forebay_requests_avoided_total", by="operation"), "{{operation}}")], "Reads that took no request to the under store."),
+            ("lines", "Avoided", "reqps", 8, [(rate("forebay_requests_avoided_total", by="operation"), "{{operation}}")], "Reads and pages of listings that took no request to the under store."),
             ("lines", "Sent", "reqps", 8, [(rate("forebay_under_store_requests_total", by="class"), "{{class}}")], "HTTP requests to S3 under stores; a directory has none."),
             ("lines", "Money for requests in 30 days", "currencyUSD", 8, [(AVOIDED, "avoided"), (SPENT, "spent")], "At the present rate and the prices above; without transfer and storage."),
         ],

@@ -31,6 +31,7 @@ pub(crate) fn policies(data: &[u8]) {
         let policy = set.resolve(&path);
         assert_eq!(rule.write_mode.unwrap_or(policy.write_mode), policy.write_mode);
         assert_eq!(rule.write_back_max_size.or(policy.write_back_max_size), policy.write_back_max_size);
+        assert_eq!(rule.list_ttl.unwrap_or(policy.list_ttl), policy.list_ttl);
         assert_eq!(rule.read_cache_max_size.or(policy.read_cache_max_size), policy.read_cache_max_size);
         assert_eq!(
             rule.cache_quota.or(policy.cache_quota.map(|(_, size)| size)),

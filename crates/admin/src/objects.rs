@@ -60,6 +60,8 @@ pub(crate) async fn list_objects(caller: Caller, Parameters(listing): Parameters
         delimiter: Some(listing.delimiter).filter(|text| !text.is_empty()),
         start_after: Some(listing.after).filter(|text| !text.is_empty()),
         limit,
+        // Operators look for what is there now.
+        revalidates: true,
     };
     Ok(Json(caller.requester().gets(cache.list_cached(&bucket, &request)).await?))
 }

@@ -94,7 +94,7 @@ pub(crate) fn description() -> OpenApi {
 type Written = (&'static str, &'static str, fn() -> Schema);
 
 /// Fields whose types of Rust do not tell what they may be.
-const WRITTEN: [Written; 15] = [
+const WRITTEN: [Written; 17] = [
     ("JobRequest", "path", place),
     ("JobRequest", "rateLimit", byte_size),
     ("PolicyRule", "path", rule_path),
@@ -103,12 +103,14 @@ const WRITTEN: [Written; 15] = [
     ("PolicyRule", "cacheQuota", byte_size),
     ("PolicyRule", "memoryQuota", byte_size),
     ("PolicyRule", "metadataTtl", period),
+    ("PolicyRule", "listTtl", period),
     ("PolicyRule", "writeReplicas", replicas),
     ("RuleSettings", "writeBackMaxSize", byte_size),
     ("RuleSettings", "readCacheMaxSize", byte_size),
     ("RuleSettings", "cacheQuota", byte_size),
     ("RuleSettings", "memoryQuota", byte_size),
     ("RuleSettings", "metadataTtl", period),
+    ("RuleSettings", "listTtl", period),
     ("RuleSettings", "writeReplicas", replicas),
 ];
 

@@ -15,6 +15,7 @@ use forebay_store::Store;
 use forebay_types::{BucketName, ObjectPath};
 
 use crate::copies::{SentCopies, WantedCopies};
+use crate::list::pages::Pages;
 use crate::list::positions::Positions;
 use crate::locks::{KeyLocks, WriteFence};
 use crate::metrics::Metrics;
@@ -43,6 +44,8 @@ pub(crate) struct Home {
     pub(crate) lookups: Arc<SingleFlight<ObjectPath, ()>>,
     pub(crate) validity: Validity,
     pub(crate) positions: Positions,
+    /// Pages of under stores' listings.
+    pub(crate) pages: Pages,
     pub(crate) write_times: WriteTimes,
     pub(crate) activity: Activity,
     pub(crate) queue: Queue,
@@ -99,6 +102,7 @@ impl Home {
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
             positions: Positions::new(env.clone()),
+            pages: Pages::new(hasher.clone()),
             settle: Settle::load(env.clone(), settings.settle_time.0, catalog.as_ref(), start).await?,
             write_times: WriteTimes::load(env, catalog).await?,
             activity: Activity::new(env.clone()),

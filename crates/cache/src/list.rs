@@ -2,9 +2,12 @@
 //!
 //! The catalog is read before the under store, region by region. An object that is persisted in between is then in
 //! both, and one that leaves the catalog is already in the under store. In the opposite order it could be in neither. A
-//! later page of an under store may be as old as its first one: see [`positions`].
+//! later page of an under store may be as old as its first one: see [`positions`]. So may any page that is kept for a
+//! while: see [`pages`].
 
 pub(crate) mod homes;
+mod page_source;
+pub(crate) mod pages;
 pub(crate) mod positions;
 
 use std::collections::{BTreeMap, HashSet};
@@ -13,12 +16,13 @@ use std::ops::Range;
 use bytes::Bytes;
 use forebay_catalog::records::{self, ObjectRecord, State};
 use forebay_types::{BucketName, ChecksumNames, ObjectKey, ObjectPath};
-use forebay_ufs::{ErrorKind, ListRequest, UnderStore};
+use forebay_ufs::{ErrorKind, UnderStore};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::home::lost::not_all_at_home;
 use crate::list::homes::FoundRecord;
+use crate::list::pages::KeptPage;
 use crate::list::positions::{Change, PageStart, Position};
 use crate::others::home_records::RECORDS_MAX;
 use crate::worker::Worker;
@@ -36,6 +40,9 @@ const GROUP_NAMES: usize = 100;
 /// The fewest names that are requested from an under store that continues by token. MinIO ends listings early when they
 /// request one name at a time or continue by name. Names that are not shown yet are requested again with the same page.
 const TOKEN_PAGE_MIN: usize = 10;
+
+/// With more changes than this since a page was requested, it is requested again.
+const CHANGES_MAX: usize = 1000;
 
 /// The most names in one page of an under store: S3's own limit.
 const REMOTE_PAGE: usize = 1000;
@@ -137,7 +144,9 @@ impl Worker {
         listing: &ListObjects,
     ) -> Result<bool> {
         let start_after = listing.start_after.clone().filter(|after| after.starts_with(prefix));
-        let request = ListObjects { prefix: prefix.to_owned(), start_after, limit: 1, ..ListObjects::default() };
+        let revalidates = listing.revalidates;
+        let request =
+            ListObjects { prefix: prefix.to_owned(), start_after, limit: 1, revalidates, ..ListObjects::default() };
         // Covers the deletes in most directories.
         let at = Position { page_limit: GROUP_NAMES, ..self.home.positions.by_name(request.start_after.clone()) };
         let (page, _) = self.list_in(bucket, under_store, &request, at).await?;
@@ -155,69 +164,66 @@ impl Worker {
         let after = at.after.as_deref();
         let (records, catalog_end) = self.catalog_region(bucket, request, after).await?;
         let (start_after, token) = match &at.page {
-            PageStart::Behind(name) => {
-                // The under store's listing starts again, after everything that has left the catalog by now.
-                at.since = self.home.positions.now();
-                (name.clone(), None)
-            }
+            PageStart::Behind(name) => (name.clone(), None),
             PageStart::Token(token) => (at.after.clone(), Some(token.clone())),
         };
         let is_later_page = token.is_some();
         // A page that begins before `after` contains names that have been shown.
-        let shown = after.filter(|_| is_later_page || start_after != at.after);
+        let shown = after.filter(|_| is_later_page || start_after.as_deref() != after);
         // A group sorts before its names. If `shown` is one of these, and the group itself was not shown, it is still
         // new.
         let is_of = |group: &str, name: &str| group != name && group_of(request, name) == Some(group);
         let is_new = |name: &str| shown.is_none_or(|shown| name > shown || is_of(name, shown));
-        let remote = under_store
-            .list(&ListRequest {
-                prefix: request.prefix.clone(),
-                delimiter: request.delimiter.clone(),
-                start_after,
-                token,
-                limit: at.page_limit,
-            })
-            .await?;
+        let remote_request = request.remote(start_after, token, at.page_limit);
+        let mut may_be_earlier = !request.revalidates;
+        let (kept, changes) = loop {
+            let found = self.page_of(bucket, under_store, &remote_request, at, may_be_earlier).await?;
+            let kept = found.kept;
+            if !found.is_earlier && !is_later_page {
+                break (kept, Vec::new());
+            }
+            let end = region_end(kept.page.next.as_deref(), catalog_end.as_ref().map(|path| path.key.as_str()));
+            match self.changes_since(bucket, request, (after, end), kept.since, &records) {
+                Some(changes) if !found.is_earlier => break (kept, changes),
+                Some(changes) if are_all_known(&changes) => {
+                    self.count_kept_page();
+                    break (kept, changes);
+                }
+                None if !found.is_earlier => {
+                    let page = PageStart::Behind(at.after.clone());
+                    return Ok(Region::nothing(Position { page, page_limit: 0, ..at.clone() }));
+                }
+                Some(_) | None => may_be_earlier = false,
+            }
+        };
+        let KeptPage { page: remote, since, begun, .. } = &*kept;
+        (at.since, at.begun) = (*since, *begun);
         let mut items = Items::new();
-        for object in remote.objects {
-            let (etag, checksums) = self.as_known(bucket, &object);
+        for object in &remote.objects {
+            let (etag, checksums) = self.as_known(bucket, object);
             let listed = ListedObject {
                 key: object.key.clone(),
                 size: object.size,
                 etag,
                 last_modified_ms: object.last_modified_ms,
-                storage_class: object.storage_class,
+                storage_class: object.storage_class.clone(),
                 checksums,
             };
-            items.insert(object.key, Item::Object(listed));
+            items.insert(object.key.clone(), Item::Object(listed));
         }
-        items.extend(remote.prefixes.into_iter().map(|prefix| (prefix, Item::Prefix)));
+        items.extend(remote.prefixes.iter().map(|prefix| (prefix.clone(), Item::Prefix)));
         let end = region_end(remote.next.as_deref(), catalog_end.as_ref().map(|path| path.key.as_str()));
         let is_inside = |path: &ObjectPath| {
             let key = path.key.as_str();
             end.is_none_or(|end| key <= end || key.starts_with(end))
         };
-        if is_later_page {
-            let (from, mut to) = range_behind(bucket, request, after);
-            if let Some(end) = end {
-                to = to.min(records::object_prefix_range(bucket, end).1);
-            }
-            // Read first: keys that settle in the meantime are then among the changes.
-            let unsettled = self.home.settle.unsettled_in(bucket);
-            let Some(mut changes) = self.home.positions.changes(&from, &to, at.since) else {
-                let page = PageStart::Behind(at.after.clone());
-                return Ok(Region::nothing(Position { page, page_limit: 0, ..at.clone() }));
+        for (path, change) in changes {
+            let object = match change {
+                Change::Written(object) => Some(object),
+                Change::Deleted => None,
+                Change::Unknown => look_up(under_store, &path).await?,
             };
-            let unsettled = without_record(unsettled, &from..&to, &records);
-            changes.extend(unsettled.into_iter().map(|path| (path, Change::Unknown)));
-            for (path, change) in changes {
-                let object = match change {
-                    Change::Written(object) => Some(object),
-                    Change::Deleted => None,
-                    Change::Unknown => look_up(under_store, &path).await?,
-                };
-                lay_over(&mut items, request, path.key.as_str(), object);
-            }
+            lay_over(&mut items, request, path.key.as_str(), object);
         }
         for Listed { path, record, checksums } in records.into_iter().take_while(|listed| is_inside(&listed.path)) {
             let object = match record.state {
@@ -239,14 +245,37 @@ impl Worker {
             None => end.max(after.unwrap_or_default()).to_owned(),
         };
         let is_whole = remote.next.as_deref() == Some(end);
-        let (page, page_limit) = match remote.token {
-            Some(token) if is_whole && self.others.is_none() => (PageStart::Token(token), 0),
+        let (page, page_limit) = match &remote.token {
+            Some(token) if is_whole && self.others.is_none() => (PageStart::Token(token.clone()), 0),
             // The names after the region's end in the catalog are on the same page.
             _ if under_store.lists_by_token() && !is_whole => (at.page.clone(), at.page_limit),
             _ => (PageStart::Behind(Some(last.clone())), 0),
         };
-        let next = Some(Position { after: Some(last), page, page_limit, since: at.since });
+        let next = Some(Position { after: Some(last), page, page_limit, since: at.since, begun: at.begun });
         Ok(Region { items, next, is_cut_by_under_store: remote.next.is_some() })
+    }
+
+    /// What this worker has changed in the under store since change number `since`, or may be about to change: of keys
+    /// after a name, up to the end of a region, without a record. `None` when some of it was forgotten.
+    fn changes_since(
+        &self,
+        bucket: &BucketName,
+        request: &ListObjects,
+        (after, end): (Option<&str>, Option<&str>),
+        since: u64,
+        records: &[Listed],
+    ) -> Option<Vec<(ObjectPath, Change)>> {
+        let (from, mut to) = range_behind(bucket, request, after);
+        if let Some(end) = end {
+            to = to.min(records::object_prefix_range(bucket, end).1);
+        }
+        let in_doubt = self.keys_in_doubt(bucket);
+        let mut changes = self.home.positions.changes(&from, &to, since)?;
+        let mut in_doubt = without_record(in_doubt, &from..&to, records);
+        // A record that shows a common prefix stands for all below it.
+        in_doubt.retain(|path| group_of(request, path.key.as_str()).is_none_or(|group| !shows(records, group)));
+        changes.extend(in_doubt.into_iter().map(|path| (path, Change::Unknown)));
+        Some(changes)
     }
 
     /// The records of one region, and the last of them if there are more after it. One record that is not a tombstone
@@ -323,6 +352,17 @@ impl Region {
     fn nothing(next: Position) -> Self {
         Self { items: Items::new(), next: Some(next), is_cut_by_under_store: false }
     }
+}
+
+/// Whether a page is up to date with these changes, and takes no longer than a new one.
+fn are_all_known(changes: &[(ObjectPath, Change)]) -> bool {
+    changes.len() <= CHANGES_MAX && changes.iter().all(|(_, change)| *change != Change::Unknown)
+}
+
+/// Whether a record shows a common prefix.
+fn shows(records: &[Listed], group: &str) -> bool {
+    let is_below = |listed: &Listed| listed.path.key.as_str().starts_with(group);
+    records.iter().any(|listed| is_below(listed) && listed.record.state != State::Tombstone)
 }
 
 /// The keys of `paths` that lie in a range of the catalog and have no record there.

@@ -11,7 +11,7 @@ use forebay_catalog::SlotSet;
 use forebay_env::HashState;
 use forebay_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use forebay_env::sync::{Mutex, RwLock};
-use forebay_types::ObjectPath;
+use forebay_types::{BucketName, ObjectPath};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 
 use crate::{Error, ErrorKind, Result};
@@ -127,6 +127,19 @@ impl KeyLocks {
             closed.take_off(slots);
         }
         self.has_closed.store(closed.as_ref().is_some_and(|closed| !closed.is_empty()), Ordering::SeqCst);
+    }
+
+    /// Paths of a bucket whose lock is held or waited for.
+    pub(crate) fn held_in(&self, bucket: &BucketName) -> Vec<ObjectPath> {
+        let held = |shard: &Mutex<HashMap<ObjectPath, Lock>>| -> Vec<ObjectPath> {
+            shard.lock().keys().filter(|path| path.bucket == *bucket).cloned().collect()
+        };
+        self.shards.iter().flat_map(held).collect()
+    }
+
+    /// Whether the lock of `path` is held or waited for.
+    pub(crate) fn is_held(&self, path: &ObjectPath) -> bool {
+        self.shard(path).lock().contains_key(path)
     }
 
     /// Whether no lock is held or waited for.

@@ -31,6 +31,20 @@ pub(crate) struct ReadLabels {
     pub(crate) path: Arc<str>,
 }
 
+/// Where a page of an under store's listing came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum PageSource {
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    cache,
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    under_store,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PageLabels {
+    pub(crate) source: PageSource,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct OperationLabels {
     pub(crate) operation: &'static str,
@@ -52,9 +66,12 @@ pub(crate) struct Metrics {
     pub(crate) reads: Family<ReadLabels, Counter>,
     pub(crate) read_bytes: Family<ReadLabels, Counter>,
     avoided: Family<OperationLabels, Counter>,
-    /// Two of these, so that a read looks nothing up.
+    /// These of them, so that a read looks nothing up.
     pub(crate) avoided_gets: Counter,
     pub(crate) avoided_heads: Counter,
+    pub(crate) avoided_lists: Counter,
+    pub(crate) list_pages: Family<PageLabels, Counter>,
+    pub(crate) list_cache_bytes: Gauge,
     pub(crate) dirty_objects: Gauge,
     pub(crate) dirty_bytes: Gauge,
     pub(crate) tombstones: Gauge,
@@ -98,13 +115,16 @@ impl Metrics {
     fn unregistered() -> Self {
         let avoided = Family::<OperationLabels, Counter>::default();
         let of = |operation| avoided.get_or_create(&OperationLabels { operation }).clone();
-        let (avoided_gets, avoided_heads) = (of("get"), of("head"));
+        let (avoided_gets, avoided_heads, avoided_lists) = (of("get"), of("head"), of("list"));
         Self {
             reads: Family::default(),
             read_bytes: Family::default(),
             avoided,
             avoided_gets,
             avoided_heads,
+            avoided_lists,
+            list_pages: Family::default(),
+            list_cache_bytes: Gauge::default(),
             dirty_objects: Gauge::default(),
             dirty_bytes: Gauge::default(),
             tombstones: Gauge::default(),
@@ -141,8 +161,18 @@ impl Metrics {
         r.register("forebay_read_bytes", "Bytes read by tier, bucket and policy path", self.read_bytes.clone());
         r.register(
             "forebay_requests_avoided",
-            "Reads answered without a request to the under store, by what it would have been asked",
+            "Reads and pages of listings answered without a request to the under store, by what it would have been asked",
             self.avoided.clone(),
+        );
+        r.register(
+            "forebay_list_pages",
+            "Pages of the under store that listings needed, by where they came from: kept ones, or the under store",
+            self.list_pages.clone(),
+        );
+        r.register(
+            "forebay_list_cache_bytes",
+            "Bytes of the listing pages that are kept in memory",
+            self.list_cache_bytes.clone(),
         );
         r.register(
             "forebay_stale_served",

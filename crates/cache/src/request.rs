@@ -153,6 +153,8 @@ pub struct ListObjects {
     pub start_after: Option<String>,
     /// The most keys and common prefixes together, 0 to 1,000.
     pub limit: usize,
+    /// Whether the under store must be asked, whatever the policy's `listTtl`.
+    pub revalidates: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

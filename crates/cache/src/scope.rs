@@ -36,6 +36,12 @@ impl Scope {
         self.bucket.as_ref().is_none_or(|bucket| path.bucket == *bucket) && path.key.as_str().starts_with(&self.prefix)
     }
 
+    /// Whether it contains keys that a listing of `prefix` may show.
+    pub(crate) fn meets(&self, bucket: &BucketName, prefix: &str) -> bool {
+        let has_bucket = self.bucket.as_ref().is_none_or(|own| own == bucket);
+        has_bucket && (prefix.starts_with(&self.prefix) || self.prefix.starts_with(prefix))
+    }
+
     /// Keys of objects in the catalog and in the store.
     pub(crate) fn range(&self) -> (Bytes, Bytes) {
         match &self.bucket {

@@ -487,6 +487,7 @@ impl Client {
                 delimiter: delimiter.clone(),
                 start_after: after.clone(),
                 limit,
+                revalidates: false,
             };
             let begun = self.world.history.lock().now();
             let page = match self.cache.list(&bucket(BUCKET), &request).await {

@@ -224,6 +224,7 @@ impl Machine {
             write_mode: Some(config.modes[0]),
             eviction: Some(config.eviction),
             metadata_ttl: Some(Period::from_secs(config.ttl_s)),
+            list_ttl: config.list_ttl_s.map(Period::from_secs),
             cache_reads: Some(config.cache_reads),
             pinned_full: Some(config.pinned_full),
             write_replicas: (config.write_replicas > 1).then_some(config.write_replicas),

@@ -84,6 +84,8 @@ pub struct Config {
     pub persist_concurrency: u32,
     pub settle_s: u64,
     pub ttl_s: u64,
+    /// `listTtl`, in seconds.
+    pub list_ttl_s: Option<u64>,
     /// Whether writes are acknowledged before they are on stable storage.
     pub os_durability: bool,
     /// Of each prefix.
@@ -452,6 +454,7 @@ fn config(dice: &Dice, seed: u64) -> Config {
         persist_concurrency: dice.one_of(&[1, 2, 4]),
         settle_s: dice.one_of(&[10, 30]),
         ttl_s: dice.one_of(&[0, 1, 60]),
+        list_ttl_s: [None, Some(0), Some(5), Some(3600)][(seed / 11 % 4) as usize],
         os_durability: dice.once_in(12),
         modes: [(); 4].map(|()| mode()),
         // No draw of its own: seeds on record mean what they did.

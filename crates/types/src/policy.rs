@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteSize, ObjectPath, Period};
+use crate::{BucketName, ByteSize, ObjectPath, Period};
 
 pub use explain::{ExplainedSetting, PolicyChange};
 
@@ -109,6 +109,10 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub metadata_ttl: Option<Period>,
+    /// How long a page of the under store's listing is used again. Without it, `metadataTtl`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub list_ttl: Option<Period>,
     /// Whether data read from the under store is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_reads: Option<bool>,
@@ -137,6 +141,7 @@ impl PolicyRule {
             cache_quota: None,
             memory_quota: None,
             metadata_ttl: None,
+            list_ttl: None,
             cache_reads: None,
             spread_reads: None,
             read_cache_max_size: None,
@@ -162,6 +167,8 @@ pub struct PathPolicy {
     pub cache_quota: Option<(String, ByteSize)>,
     pub memory_quota: Option<(String, ByteSize)>,
     pub metadata_ttl: Period,
+    /// Of listings of this path alone: see [`PolicySet::list_ttl`].
+    pub list_ttl: Period,
     pub cache_reads: bool,
     pub spread_reads: bool,
     /// As in [`PolicyRule`]; `None`: no limit.
@@ -188,6 +195,7 @@ impl Default for PathPolicy {
             cache_quota: None,
             memory_quota: None,
             metadata_ttl: METADATA_TTL_DEFAULT,
+            list_ttl: METADATA_TTL_DEFAULT,
             cache_reads: true,
             spread_reads: true,
             read_cache_max_size: None,
@@ -259,7 +267,28 @@ impl PolicySet {
 
     /// The effective settings of an object: each setting comes from the longest rule that gives it.
     pub fn resolve(&self, path: &ObjectPath) -> PathPolicy {
-        let (bucket, key) = (path.bucket.as_str(), path.key.as_str());
+        self.resolve_text(path.bucket.as_str(), path.key.as_str())
+    }
+
+    /// How long a page of a listing is used again: the shortest time that holds for anything that it may show.
+    pub fn list_ttl(&self, bucket: &BucketName, prefix: &str) -> Period {
+        let ttl = |mode: Option<WriteMode>, ttl: Option<Period>| match mode {
+            Some(WriteMode::NoCache) => Some(Period::from_secs(0)),
+            _ => ttl,
+        };
+        let below = |rule: &&PolicyRule| {
+            let key =
+                rule.path.strip_prefix('/').and_then(|path| path.strip_prefix(bucket.as_str())?.strip_prefix('/'));
+            key.is_some_and(|key| key.starts_with(prefix))
+        };
+        let own = self.resolve_text(bucket.as_str(), prefix);
+        let own = ttl(Some(own.write_mode), Some(own.list_ttl));
+        let below = self.rules.iter().filter(below);
+        let below = below.filter_map(|rule| ttl(rule.write_mode, rule.list_ttl.or(rule.metadata_ttl)));
+        below.chain(own).min().unwrap_or(Period::from_secs(0))
+    }
+
+    fn resolve_text(&self, bucket: &str, key: &str) -> PathPolicy {
         let (mut longest, mut found) = (None, PolicyRule::for_path(""));
         let (mut cache_quota, mut memory_quota) = (None, None);
         // One pass: every request resolves a policy, and there may be many rules.
@@ -274,6 +303,7 @@ impl PolicySet {
             found.when_replicas_missing = found.when_replicas_missing.or(rule.when_replicas_missing);
             found.eviction = found.eviction.or(rule.eviction);
             found.metadata_ttl = found.metadata_ttl.or(rule.metadata_ttl);
+            found.list_ttl = found.list_ttl.or(rule.list_ttl);
             found.cache_reads = found.cache_reads.or(rule.cache_reads);
             found.spread_reads = found.spread_reads.or(rule.spread_reads);
             found.read_cache_max_size = found.read_cache_max_size.or(rule.read_cache_max_size);
@@ -294,6 +324,7 @@ impl PolicySet {
             cache_quota,
             memory_quota,
             metadata_ttl: found.metadata_ttl.unwrap_or(base.metadata_ttl),
+            list_ttl: found.list_ttl.or(found.metadata_ttl).unwrap_or(base.list_ttl),
             cache_reads: found.cache_reads.unwrap_or(base.cache_reads),
             spread_reads: found.spread_reads.unwrap_or(base.spread_reads),
             read_cache_max_size: found.read_cache_max_size,
@@ -445,6 +476,33 @@ mod tests {
         assert_eq!(hot.rule.as_ref(), "/data/in/hot/");
         let none = PolicySet::new(vec![rule("/data", None)]).expect("valid rules");
         assert_eq!(none.resolve(&ObjectPath::parse("other", "x").expect("a valid path")).rule.as_ref(), "/");
+    }
+
+    #[test]
+    fn a_listing_is_as_cautious_as_the_most_cautious_rule_below_it() {
+        let ttl = |path: &str, metadata: Option<u64>, list: Option<u64>| PolicyRule {
+            metadata_ttl: metadata.map(Period::from_secs),
+            list_ttl: list.map(Period::from_secs),
+            ..PolicyRule::for_path(path)
+        };
+        let check = |rules: &[PolicyRule], prefix: &str, seconds: u64| {
+            let set = PolicySet::new(rules.to_vec()).expect("valid rules");
+            let bucket = BucketName::new("data").expect("a bucket");
+            assert_eq!(set.list_ttl(&bucket, prefix), Period::from_secs(seconds), "{prefix:?}");
+        };
+        check(&[], "", 60);
+        check(&[ttl("/", Some(5), None)], "x", 5);
+        check(&[ttl("/", Some(5), Some(600))], "x", 600);
+        let rules = [ttl("/", None, Some(600)), ttl("/data/hot/", Some(0), None), ttl("/data/hot/a/", None, Some(7))];
+        check(&rules, "", 0);
+        check(&rules, "h", 0);
+        check(&rules, "hot/", 0);
+        check(&rules, "hot/a/", 7);
+        check(&rules, "cold/", 600);
+        let none = rule("/data/none/", Some(WriteMode::NoCache));
+        check(std::slice::from_ref(&none), "none/x", 0);
+        check(std::slice::from_ref(&none), "", 0);
+        check(&[none, ttl("/other/", Some(0), None)], "some/", 60);
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Worker {
             return Err(not_all_at_home());
         }
         self.buckets.delete(root, bucket).await?;
-        self.home.positions.forget(bucket);
+        self.forget_listings_of(bucket);
         drop(nobody_writes);
         if let Err(error) = self.abort_all(uploads).await {
             tracing::warn!(%bucket, %error, "the bucket is deleted, and parts of its uploads stay until they are swept");
@@ -148,7 +148,7 @@ impl Worker {
                 let mut uploads = self.uploads_of(bucket).await?;
                 uploads.retain(|upload| slots.has_path(&upload.path));
                 self.abort_all(uploads).await?;
-                self.home.positions.forget(bucket);
+                self.forget_listings_of(bucket);
             }
         }
         if self.losses() == losses { Ok(slots) } else { Err(not_all_at_home()) }

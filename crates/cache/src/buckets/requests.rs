@@ -39,6 +39,8 @@ impl Worker {
         };
         let before = self.buckets.before();
         root.create(bucket).await?;
+        // It may have existed before, and others may have deleted it.
+        self.forget_listings_of(bucket);
         if self.buckets.note(root, bucket, before).await?.is_none() {
             self.buckets.find(bucket).await?;
         }

@@ -54,7 +54,7 @@ impl Worker {
         self.follow_shared().await?;
         // Requests that asked the under store earlier must not cache the answer.
         self.home.fence.advance_all();
-        self.home.positions.forget_all();
+        self.forget_listings();
         self.home.write_times.reload().await?;
         self.generations.renew().await?;
         self.forget_settled().await?;

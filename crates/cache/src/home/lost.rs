@@ -35,7 +35,7 @@ impl Worker {
         self.home.copies.drop_all(|path| slots.has_path(path));
         self.home.settle.forget_all(|path| slots.has_path(path));
         // Other workers may change the contents of later pages.
-        self.home.positions.forget_all();
+        self.forget_listings();
         for (path, record) in lost {
             self.home.changed(&path, Some(&record), None, &self.metrics);
             self.space.replace(&path, Some(&record), None);

@@ -1,5 +1,5 @@
-//! Frees clean copies. Data that the under store does not have stays. Only the store itself knows what is clean,
-//! generation by generation.
+//! Frees clean copies, and drops pages of listings. Data that the under store does not have stays. Only the store
+//! itself knows what is clean, generation by generation.
 
 use bytes::Bytes;
 use forebay_catalog::records::{self, State};
@@ -12,6 +12,9 @@ use crate::Result;
 use crate::worker::Worker;
 
 pub(super) async fn run(run: &Run) -> Result<()> {
+    if !run.request.dry_run {
+        run.worker.drop_pages_in(&run.scope);
+    }
     let mut keys = StoreKeys::new(run.range_left()?);
     loop {
         let batch = keys.take(&run.worker.store, None, BATCH_OBJECTS).await;

@@ -118,7 +118,8 @@ impl Load<'_> {
         let run = self.run;
         loop {
             let prefix = run.scope.prefix.clone();
-            let request = ListObjects { prefix, start_after, limit: BATCH_OBJECTS, ..ListObjects::default() };
+            let request =
+                ListObjects { prefix, start_after, limit: BATCH_OBJECTS, revalidates: true, ..ListObjects::default() };
             let page = run.patiently(|| run.worker.list(bucket, &request)).await?;
             let Some(last) = page.objects.last().map(|object| object.key.clone()) else { return Ok(()) };
             let keys = page.objects.into_iter().filter_map(|object| ObjectKey::new(&object.key).ok());

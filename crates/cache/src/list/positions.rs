@@ -4,7 +4,8 @@
 //! asked to start there. But the data behind a token may be as old as the first page: MinIO keeps whole listings for
 //! their later pages. An object that was written here before the listing may have left the catalog since. It is then
 //! neither in the catalog nor in the listing. For as long as a token may be used, this module therefore keeps changes
-//! that leave the catalog, and overlays them on the pages of older listings.
+//! that leave the catalog, and overlays them on the pages of older listings. It does so for kept pages, too
+//! ([`super::pages`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::{ListObjects, ListedObject};
 const PLACES_MAX: usize = 4096;
 
 /// How long a client may take between two pages. MinIO forgets a listing after some minutes.
-const PLACE_AGE_MAX: Duration = Duration::from_secs(600);
+pub(crate) const PLACE_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// Changes that are remembered, at a few hundred bytes each. Listings that are older continue by name.
 const CHANGES_MAX: usize = 65_536;
@@ -38,6 +39,8 @@ pub(crate) struct Position {
     pub(crate) page_limit: usize,
     /// The number of the last change before the under store's listing began.
     pub(crate) since: u64,
+    /// When the under store's listing began.
+    pub(crate) begun: Duration,
 }
 
 /// Where a page of an under store begins.
@@ -81,6 +84,8 @@ struct State {
     ends: VecDeque<(Duration, Place)>,
     /// Listings in flight.
     listings: usize,
+    /// Changes are kept until then, for pages.
+    kept_until: Duration,
     changes: Changes,
 }
 
@@ -125,7 +130,8 @@ impl Positions {
 
     /// A position that continues by name only.
     pub(crate) fn by_name(&self, after: Option<String>) -> Position {
-        Position { page: PageStart::Behind(after.clone()), after, page_limit: 0, since: self.now() }
+        let (since, begun) = (self.now(), self.env.clock.monotonic());
+        Position { page: PageStart::Behind(after.clone()), after, page_limit: 0, since, begun }
     }
 
     /// Remembers the position of the listing after the page that ends with `after`.
@@ -155,6 +161,12 @@ impl Positions {
         state.changes.forget_all();
     }
 
+    /// Keeps changes until then, for a page that is requested now.
+    pub(crate) fn keep_changes(&self, until: Duration) {
+        let mut state = self.state.lock();
+        state.kept_until = state.kept_until.max(until);
+    }
+
     /// The number of the last change. A page that is requested now by name, not by token, contains all changes up to
     /// it.
     pub(crate) fn now(&self) -> u64 {
@@ -168,7 +180,7 @@ impl Positions {
         while state.ends.front().is_some_and(|(until, _)| *until <= now) {
             state.end_first();
         }
-        if state.listings == 0 && state.places.is_empty() {
+        if state.listings == 0 && state.places.is_empty() && state.kept_until <= now {
             state.changes.forget_all();
         } else {
             state.changes.add(records::object_key(path), change());

@@ -99,6 +99,11 @@ impl Settle {
         self.left.lock().retain(|path, _| !is_lost(path));
     }
 
+    /// Whether a request of an earlier process may still land, and nobody knows for which key.
+    pub(crate) fn may_change_any(&self) -> bool {
+        self.earlier.lock().is_about_all(self.env.clock.monotonic())
+    }
+
     /// Whether requests of earlier processes can no longer land.
     pub(crate) fn is_earlier_over(&self) -> bool {
         self.earlier.lock().is_over(self.env.clock.monotonic())

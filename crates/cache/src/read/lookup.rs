@@ -164,7 +164,7 @@ impl Worker {
                 let bytes = BytesAt::Local { object, state: storage_state(record.state) };
                 Ok(Some(Lookup { info, asked: false, bytes }))
             }
-            Located::Elsewhere { copy: Some(copy) } if copy.is_whole() && self.is_believed(policy, &copy) => {
+            Located::Elsewhere { copy: Some(copy) } if copy.is_whole() && self.is_believed(path, policy, &copy) => {
                 let mount = self.buckets.mount(&path.bucket).await?;
                 self.found(path, policy, &mount, RemoteState::Cached(copy), false).await.map(Some)
             }
@@ -185,7 +185,7 @@ impl Worker {
             return self.lookup_whole(path, policy, mount).await;
         }
         let (state, asked) = match copy {
-            Some(object) if self.is_believed(policy, &object) => (RemoteState::Cached(object), false),
+            Some(object) if self.is_believed(path, policy, &object) => (RemoteState::Cached(object), false),
             copy => (self.revalidate(path, policy, &mount, copy, Purpose::Read).await?, true),
         };
         match self.found(path, policy, &mount, state, asked).await {

@@ -4,6 +4,7 @@ use forebay_store::Object;
 use forebay_types::{ETag, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
 
+use crate::list::positions::Change;
 use crate::read::fill::is_copy_of;
 use crate::read::pages::Pages;
 use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads_of};
@@ -29,15 +30,27 @@ impl Worker {
         purpose: Purpose,
     ) -> Result<RemoteState> {
         match copy {
-            Some(object) if self.is_believed(policy, &object) => Ok(RemoteState::Cached(object)),
+            Some(object) if self.is_believed(path, policy, &object) => Ok(RemoteState::Cached(object)),
             copy => self.revalidate(path, policy, mount, copy, purpose).await,
         }
     }
 
     /// Whether a clean copy can be used without asking the under store.
-    pub(crate) fn is_believed(&self, policy: &PathPolicy, object: &Object) -> bool {
-        self.home.validity.is_valid(object.generation(), policy.metadata_ttl.0)
-            && policy.write_mode != WriteMode::NoCache
+    pub(crate) fn is_believed(&self, path: &ObjectPath, policy: &PathPolicy, object: &Object) -> bool {
+        policy.write_mode != WriteMode::NoCache
+            && (self.home.validity.is_valid(object.generation(), policy.metadata_ttl.0)
+                || self.is_listed(path, policy, object))
+    }
+
+    /// Whether a page that is kept of a listing shows that the under store has the version of a stale copy. The copy
+    /// is then as fresh as the page.
+    fn is_listed(&self, path: &ObjectPath, policy: &PathPolicy, object: &Object) -> bool {
+        let Some((listed, begun)) = self.listed_by_now(path, policy.metadata_ttl.0) else { return false };
+        let is_same = listed.size == object.size() && Self::remote_etag_of(object) == Some(listed.remote_etag);
+        if is_same {
+            self.home.validity.mark_valid_at(object.generation(), begun);
+        }
+        is_same
     }
 
     /// Asks the under store what it has.
@@ -124,6 +137,8 @@ impl Worker {
             && self.store.evict(&Self::store_key(path), object.generation())
         {
             self.metrics.external_changes.inc();
+            // Listings show it no later than reads do.
+            self.home.positions.changed(path, || Change::Unknown);
         }
     }
 }

@@ -24,7 +24,12 @@ impl Validity {
     }
 
     pub(crate) fn mark_valid(&self, generation: Generation) {
-        self.validated.insert(generation.0, self.env.clock.monotonic());
+        self.mark_valid_at(generation, self.env.clock.monotonic());
+    }
+
+    /// The copy is known to have matched the under store at this time.
+    pub(crate) fn mark_valid_at(&self, generation: Generation, at: Duration) {
+        self.validated.insert(generation.0, at);
     }
 
     pub(crate) fn is_valid(&self, generation: Generation, ttl: Duration) -> bool {

@@ -32,6 +32,7 @@ impl Worker {
     pub(crate) async fn sweep(&self) -> Result<()> {
         // Listings that began earlier may still be running.
         self.home.settle.sweep(|path| self.home.positions.changed(path, || Change::Unknown));
+        self.drop_old_pages();
         if self.home.settle.is_earlier_over() {
             self.home.doubt.note(self.catalog.as_ref()).await?;
         }

@@ -14,6 +14,7 @@ mod job_findings;
 mod job_runs;
 mod jobs;
 mod leases;
+mod list_ttl;
 mod listing;
 mod modes;
 mod multipart;

@@ -92,7 +92,7 @@ async fn what_is_read_often_is_answered_without_asking_its_home() {
     let mut unchanged = get_request("key", None);
     unchanged.conditions.if_none_match = if_matches(&near.info.etag).if_match;
     assert_eq!(kind(pair.there.cache.get(unchanged).await), Some(ErrorKind::NotModified));
-    assert_eq!(pair.there.metric("forebay_leased_reads_total"), 3.0);
+    assert_eq!(pair.there.metric("forebay_leased_reads_total"), 4.0);
     assert_eq!(pair.here.metric("forebay_read_leases_granted_total"), 1.0);
 }
 

@@ -65,6 +65,7 @@ fn every_setting_of_a_policy_is_in_the_reference() {
         cache_quota: Some(ByteSize(1)),
         memory_quota: Some(ByteSize(1)),
         metadata_ttl: Some(forebay_types::Period::from_secs(1)),
+        list_ttl: Some(forebay_types::Period::from_secs(1)),
         cache_reads: Some(true),
         spread_reads: Some(true),
         read_cache_max_size: Some(ByteSize(1)),

@@ -31,7 +31,7 @@ const fn labelled(name: &'static str, kind: &'static str, labels: &'static str, 
 }
 
 #[rustfmt::skip]
-const LABELLED: [Labelled; 41] = [
+const LABELLED: [Labelled; 42] = [
     labelled("forebay_requests", "counter", "`operation`, `code`", "S3 requests answered"),
     labelled("forebay_request_duration_seconds", "histogram", "`operation`, `until`: `first_byte`, `total`", "Time that S3 requests took"),
     labelled("forebay_request_bytes", "counter", "`direction`: `in`, `out`", "Bytes of bodies of S3 requests and answers"),
@@ -52,7 +52,8 @@ const LABELLED: [Labelled; 41] = [
     labelled("forebay_under_store_concurrency_limit", "gauge", "`under_store`", "Background requests that may run at once, by under store"),
     labelled("forebay_under_store_running", "gauge", "`under_store`", "Background requests under way, by under store"),
     labelled("forebay_under_store_throttled", "counter", "`under_store`", "Answers that asked for fewer requests, by under store"),
-    labelled("forebay_requests_avoided", "counter", "`operation`: `get`, `head`", "Reads answered without a request to the under store, by what it would have been asked"),
+    labelled("forebay_requests_avoided", "counter", "`operation`: `get`, `head`, `list`", "Reads and pages of listings answered without a request to the under store, by what it would have been asked"),
+    labelled("forebay_list_pages", "counter", "`source`: `cache`, `under_store`", "Pages of the under store that listings needed, by where they came from: kept ones, or the under store"),
     labelled("forebay_disk_busy_ratio", "gauge", "`directory`", "Share of the last seconds in which the disk had work to do, by directory; absent where the system does not tell"),
     labelled("forebay_disk_saturated", "gauge", "`directory`", "1 while the disk cannot keep up, by directory"),
     labelled("forebay_disk_full", "gauge", "`directory`", "1 while the file system of the directory has less room than store.size counts on, so that writes which need it are refused: others have filled it, or it is smaller than store.size says; by directory"),

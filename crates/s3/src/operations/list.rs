@@ -3,6 +3,7 @@
 use forebay_auth::{Action, User};
 use forebay_cache::{ListObjects, ListedObject, ObjectPage};
 use forebay_types::limits;
+use http::{HeaderMap, header};
 use percent_encoding::utf8_percent_encode;
 use s3s::dto::{
     CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput,
@@ -70,6 +71,12 @@ fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
+/// Whether a client asks for an answer of the under store: `Cache-Control: no-cache`.
+fn asks_to_revalidate(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case("no-cache"))
+}
+
 impl Operations {
     async fn page(&self, bucket: &str, list: ListObjects, user: &User, failure: &Failure) -> S3Result<ObjectPage> {
         require_list(user, bucket, &list.prefix)?;
@@ -87,13 +94,15 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectsOutput>> {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "ListObjects");
+        let revalidates = asks_to_revalidate(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let delimiter = given(input.delimiter.clone());
         let has_delimiter = delimiter.is_some();
-        let list = ListObjects { prefix, delimiter, start_after: given(input.marker.clone()), limit };
+        let start_after = given(input.marker.clone());
+        let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
         let output = ListObjectsOutput {
             name: Some(input.bucket),
@@ -118,6 +127,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "ListObjectsV2");
+        let revalidates = asks_to_revalidate(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
@@ -126,7 +136,8 @@ impl Operations {
             None => given(input.start_after.clone()),
         };
         let prefix = input.prefix.clone().unwrap_or_default();
-        let list = ListObjects { prefix, delimiter: given(input.delimiter.clone()), start_after, limit };
+        let delimiter = given(input.delimiter.clone());
+        let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
         let owner = input.fetch_owner.unwrap_or(false).then_some(&*user);
         let output = ListObjectsV2Output {
@@ -154,6 +165,7 @@ impl Operations {
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
         let user = caller(&request)?;
         let failure = Failure::of(&request, "ListObjectVersions");
+        let revalidates = asks_to_revalidate(&request.headers);
         let input = request.input;
         let encoding = Encoding::of(input.encoding_type.as_ref())?;
         let limit = page_limit(input.max_keys, "maxKeys")?;
@@ -167,7 +179,8 @@ impl Operations {
         if let Some(marker) = given(input.version_id_marker.clone()).filter(|marker| marker != "null") {
             return Err(wrong_argument("version-id-marker", &marker, "Invalid version id specified"));
         }
-        let list = ListObjects { prefix, delimiter: given(input.delimiter.clone()), start_after, limit };
+        let delimiter = given(input.delimiter.clone());
+        let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
         let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));
         let output = ListObjectVersionsOutput {

@@ -9,7 +9,7 @@ use super::{PathPolicy, PolicyRule, PolicySet, rule_matches};
 use crate::ObjectPath;
 
 /// The settings of a rule, as rules name them, in the order in which they are told.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "writeMode",
     "writeBackMaxSize",
     "writeReplicas",
@@ -18,6 +18,7 @@ const SETTINGS: [&str; 13] = [
     "cacheQuota",
     "memoryQuota",
     "metadataTtl",
+    "listTtl",
     "cacheReads",
     "spreadReads",
     "readCacheMaxSize",
@@ -72,6 +73,7 @@ fn defaults() -> PolicyRule {
         when_replicas_missing: Some(base.when_replicas_missing),
         eviction: Some(base.eviction),
         metadata_ttl: Some(base.metadata_ttl),
+        list_ttl: Some(base.list_ttl),
         cache_reads: Some(base.cache_reads),
         spread_reads: Some(base.spread_reads),
         pinned_full: Some(base.pinned_full),
@@ -130,8 +132,12 @@ impl PolicySet {
             self.rules.iter().filter(|rule| rule_matches(&rule.path, path.bucket.as_str(), path.key.as_str()));
         let matching: Vec<_> = matching.map(|rule| (rule.path.as_str(), settings_of(rule))).collect();
         let defaults = settings_of(&defaults());
+        let given = |setting: &str| matching.iter().find_map(|(path, settings)| Some((*path, settings.get(setting)?)));
         let explained = SETTINGS.map(|setting| {
-            let given = matching.iter().find_map(|(path, settings)| Some((*path, settings.get(setting)?)));
+            let given = match setting {
+                "listTtl" => given(setting).or_else(|| given("metadataTtl")),
+                _ => given(setting),
+            };
             let value = given.map(|(_, value)| value).or_else(|| defaults.get(setting)).map(plain);
             ExplainedSetting { setting: setting.to_owned(), value, from: given.map(|(path, _)| path.to_owned()) }
         });
@@ -155,6 +161,7 @@ mod tests {
             cache_quota: Some(ByteSize(64 << 20)),
             memory_quota: Some(ByteSize(1 << 20)),
             metadata_ttl: Some(Period::from_secs(5)),
+            list_ttl: Some(Period::from_secs(9)),
             cache_reads: Some(false),
             spread_reads: Some(false),
             read_cache_max_size: Some(ByteSize(1 << 30)),
@@ -224,11 +231,16 @@ mod tests {
         assert_eq!(find("writeMode"), (Some("TRANSIENT"), Some("/data")));
         assert_eq!(find("cacheReads"), (Some("false"), Some("/data/in/")));
         assert_eq!(find("metadataTtl"), (Some("1 min"), None));
+        assert_eq!(find("listTtl"), (Some("1 min"), None));
         assert_eq!(find("writeReplicas"), (Some("1"), None));
         assert_eq!(find("cacheQuota"), (None, None));
         assert_eq!(find("writeBackMaxSize"), (Some("8 MiB"), Some("/")));
         assert_eq!(find("readCacheMaxSize"), (None, None));
         let names: Vec<_> = explained.iter().map(|setting| setting.setting.as_str()).collect();
         assert_eq!(names, SETTINGS);
+        let cautious = PolicyRule { metadata_ttl: Some(Period::from_secs(5)), ..PolicyRule::for_path("/data/") };
+        let explained = set(vec![cautious]).explain(&object);
+        let list = explained.iter().find(|setting| setting.setting == "listTtl").expect("a setting");
+        assert_eq!((list.value.as_deref(), list.from.as_deref()), (Some("5 s"), Some("/data/")));
     }
 }

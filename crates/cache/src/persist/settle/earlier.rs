@@ -97,7 +97,7 @@ impl Earlier {
 
     /// When requests may be sent for a key, or `None` if that is now.
     pub(super) fn until(&self, hash: impl FnOnce() -> u64, now: Duration) -> Option<Duration> {
-        let all = (self.is_about_all && now < self.all_until()).then(|| self.all_until());
+        let all = self.is_about_all(now).then(|| self.all_until());
         if self.stretches.iter().all(|stretch| stretch.is_over) {
             return all;
         }
@@ -116,7 +116,12 @@ impl Earlier {
 
     /// Whether requests of earlier processes can no longer land.
     pub(super) fn is_over(&self, now: Duration) -> bool {
-        self.stretches.iter().all(|stretch| stretch.is_over) && !(self.is_about_all && now < self.all_until())
+        self.stretches.iter().all(|stretch| stretch.is_over) && !self.is_about_all(now)
+    }
+
+    /// Whether any key may have a request that can still land.
+    pub(super) fn is_about_all(&self, now: Duration) -> bool {
+        self.is_about_all && now < self.all_until()
     }
 
     /// The note to write now. `None` when everything is over and the catalog says so.

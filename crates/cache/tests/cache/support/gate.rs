@@ -31,6 +31,8 @@ pub(crate) enum Way {
     HoldReads,
     /// Reads get through, and their answers wait until the way is another; lists do not wait.
     HoldAnswers,
+    /// Answers to lists wait until the way is another.
+    HoldLists,
     /// HEADs are refused.
     RefuseHeads(ErrorKind),
     /// GETs send this many bytes and then fail.
@@ -263,7 +265,9 @@ impl UnderStore for Gate {
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage> {
         self.seen.lock().lists += 1;
-        self.inner.list(request).await
+        let answer = self.inner.list(request).await;
+        self.pass(&Way::HoldLists).await;
+        answer
     }
 
     fn lists_by_token(&self) -> bool {

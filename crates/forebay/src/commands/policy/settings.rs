@@ -11,7 +11,7 @@ use crate::commands::escaped;
 use crate::failure::Failure;
 
 /// The settings as flags name them, without the dashes in front, and as rules do.
-const SETTINGS: [(&str, &str); 13] = [
+const SETTINGS: [(&str, &str); 14] = [
     ("write-mode", "writeMode"),
     ("write-back-max-size", "writeBackMaxSize"),
     ("write-replicas", "writeReplicas"),
@@ -20,6 +20,7 @@ const SETTINGS: [(&str, &str); 13] = [
     ("cache-quota", "cacheQuota"),
     ("memory-quota", "memoryQuota"),
     ("metadata-ttl", "metadataTtl"),
+    ("list-ttl", "listTtl"),
     ("cache-reads", "cacheReads"),
     ("spread-reads", "spreadReads"),
     ("read-cache-max-size", "readCacheMaxSize"),
@@ -79,6 +80,10 @@ struct Given {
     #[arg(long, value_name = "PERIOD")]
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata_ttl: Option<Period>,
+    /// How long a page of the under store's listing is used again, such as 60s; 0s: never
+    #[arg(long, value_name = "PERIOD")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list_ttl: Option<Period>,
     /// Whether data read from the under store is kept
     #[arg(long, value_name = "BOOL")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +188,7 @@ mod tests {
         rule
     }
 
-    const VALUES: [&str; 13] = [
+    const VALUES: [&str; 14] = [
         "WRITE_BACK",
         "8MiB",
         "2",
@@ -192,6 +197,7 @@ mod tests {
         "1GiB",
         "1MiB",
         "10s",
+        "20s",
         "false",
         "false",
         "2GiB",
@@ -213,6 +219,7 @@ mod tests {
             cache_quota: Some(ByteSize(0x4000_0000)),
             memory_quota: Some(ByteSize(0x10_0000)),
             metadata_ttl: Some(_),
+            list_ttl: Some(_),
             cache_reads: Some(false),
             spread_reads: Some(false),
             read_cache_max_size: Some(ByteSize(0x8000_0000)),

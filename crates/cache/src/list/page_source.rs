@@ -1,0 +1,160 @@
+//! Where a listing gets a page of the under store from: an earlier answer that is kept, or the under store. All else
+//! that a worker does with kept pages is here as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_catalog::records;
+use forebay_types::{BucketName, ObjectPath};
+use forebay_ufs::{ListPage, ListRequest, ListedObject, UnderStore};
+
+use crate::list::pages::{KeptPage, PageKey};
+use crate::list::positions::{PLACE_AGE_MAX, Position};
+use crate::metrics::{PageLabels, PageSource};
+use crate::scope::Scope;
+use crate::worker::Worker;
+use crate::{ListObjects, Result};
+
+/// An answer of the under store, to this request or to an earlier one.
+pub(crate) struct Found {
+    pub(crate) kept: Arc<KeptPage>,
+    pub(crate) is_earlier: bool,
+}
+
+impl Worker {
+    /// How long the under store's answers are used again.
+    fn list_ttl(&self, bucket: &BucketName, prefix: &str) -> Duration {
+        // With others, this worker does not know what they change at the homes of their keys. After a start that has
+        // lost what was sent before it, requests may change any key.
+        if self.others.is_some() || self.home.settle.may_change_any() {
+            return Duration::ZERO;
+        }
+        self.policies.present().0.list_ttl(bucket, prefix).0
+    }
+
+    /// A page of the under store. `may_be_earlier`: the answer to an earlier request will do.
+    pub(super) async fn page_of(
+        &self,
+        bucket: &BucketName,
+        under_store: &dyn UnderStore,
+        request: &ListRequest,
+        at: &Position,
+        may_be_earlier: bool,
+    ) -> Result<Found> {
+        let ttl = self.list_ttl(bucket, &request.prefix);
+        let key = PageKey::of(bucket, request);
+        let mut flight = None;
+        if may_be_earlier && !ttl.is_zero() {
+            let now = self.env.clock.monotonic();
+            if let Some(kept) = self.home.pages.get(&key, request.limit, now, ttl) {
+                return Ok(Found { kept: with_usable_token(kept, now), is_earlier: true });
+            }
+            let (mine, outcome) = self.home.pages.flights.begin(&(key.clone(), request.limit));
+            if mine.is_none()
+                && let Ok(kept) = outcome.await
+            {
+                return Ok(Found { kept, is_earlier: true });
+            }
+            flight = mine;
+        }
+        let now = self.env.clock.monotonic();
+        // Before the number of the last change is taken, so that none is forgotten in between.
+        self.home.positions.keep_changes(now + ttl);
+        let (since, begun) = match &request.token {
+            // Another listing of the under store, after everything that has left the catalog by now.
+            None => (self.home.positions.now(), now),
+            Some(_) => (at.since, at.begun),
+        };
+        let page = under_store.list(request).await?;
+        self.metrics.list_pages.get_or_create(&PageLabels { source: PageSource::under_store }).inc();
+        let kept = Arc::new(KeptPage { page, limit: request.limit, since, begun, until: begun + ttl });
+        if !ttl.is_zero() {
+            self.home.pages.insert(key, &kept);
+            self.show_kept_pages();
+        }
+        if let Some(flight) = flight {
+            flight.end(Arc::clone(&kept));
+        }
+        Ok(Found { kept, is_earlier: false })
+    }
+
+    /// An object as a page shows it that is kept and younger than `metadata_ttl`, and since when it is known. `None`
+    /// when there is no such page, or this worker has changed the object since, or may be changing it.
+    pub(crate) fn listed_by_now(&self, path: &ObjectPath, metadata_ttl: Duration) -> Option<(ListedObject, Duration)> {
+        if self.home.pages.is_empty() {
+            return None;
+        }
+        let ttl = metadata_ttl.min(self.list_ttl(&path.bucket, path.key.as_str()));
+        let (listed, kept) = self.home.pages.find(path, self.env.clock.monotonic(), ttl)?;
+        // In the order of `keys_in_doubt`.
+        if self.home.upload_locks.is_held(path) || !self.home.settle.wait(path).is_zero() {
+            return None;
+        }
+        let from = records::object_key(path);
+        let changes = self.home.positions.changes(&from, &records::successor(&from), kept.since)?;
+        changes.is_empty().then_some((listed, kept.begun))
+    }
+
+    /// A page without a request to the under store was used.
+    pub(super) fn count_kept_page(&self) {
+        self.metrics.avoided_lists.inc();
+        self.metrics.list_pages.get_or_create(&PageLabels { source: PageSource::cache }).inc();
+    }
+
+    fn show_kept_pages(&self) {
+        self.metrics.list_cache_bytes.set(self.home.pages.bytes() as i64);
+    }
+
+    /// Keys of a bucket that a request of this worker may change in the under store, at a time that is not known yet.
+    /// Keys that have a record are not needed. The changes are read after this: a request that ends in between is then
+    /// among them.
+    pub(super) fn keys_in_doubt(&self, bucket: &BucketName) -> Vec<ObjectPath> {
+        // In this order: a request whose answer is lost is first in flight, and then not settled.
+        let mut found = self.home.upload_locks.held_in(bucket);
+        found.extend(self.home.settle.unsettled_in(bucket));
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    pub(crate) fn drop_old_pages(&self) {
+        self.home.pages.drop_old(self.env.clock.monotonic());
+        self.show_kept_pages();
+    }
+
+    /// What was listed below a path is asked for anew.
+    pub(crate) fn drop_pages_in(&self, scope: &Scope) {
+        self.home.pages.drop_in(scope);
+        self.show_kept_pages();
+    }
+
+    /// The bucket is deleted or created: what was listed is another one's.
+    pub(crate) fn forget_listings_of(&self, bucket: &BucketName) {
+        self.home.positions.forget(bucket);
+        self.drop_pages_in(&Scope { bucket: Some(bucket.clone()), prefix: String::new() });
+    }
+
+    /// Other workers may have changed any key.
+    pub(crate) fn forget_listings(&self) {
+        self.home.positions.forget_all();
+        self.home.pages.drop_all();
+        self.show_kept_pages();
+    }
+}
+
+/// A page without its token if that is too old: an under store that keeps listings for their later pages forgets them.
+fn with_usable_token(kept: Arc<KeptPage>, now: Duration) -> Arc<KeptPage> {
+    if kept.page.token.is_none() || now.saturating_sub(kept.begun) < PLACE_AGE_MAX {
+        return kept;
+    }
+    let KeptPage { ref page, limit, since, begun, until } = *kept;
+    let page = ListPage { token: None, ..page.clone() };
+    Arc::new(KeptPage { page, limit, since, begun, until })
+}
+
+impl ListObjects {
+    /// The under store's page for `at`.
+    pub(super) fn remote(&self, start_after: Option<String>, token: Option<String>, limit: usize) -> ListRequest {
+        ListRequest { prefix: self.prefix.clone(), delimiter: self.delimiter.clone(), start_after, token, limit }
+    }
+}
