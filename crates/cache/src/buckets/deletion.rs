@@ -135,6 +135,8 @@ impl Worker {
         let Some(slots) = self.catalog.slots() else {
             return Err(Error::new(ErrorKind::Unavailable, "this worker is in no cluster"));
         };
+        // Nothing is known yet of what waits in slots that are still being taken.
+        let slots = self.home.locks.open_of(&slots);
         match step {
             DeletionStep::PersistDeletes => self.persist_deletes(bucket).await?,
             DeletionStep::Quiesce(_) => {
