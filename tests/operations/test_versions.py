@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.clients import boto
+from harness.clients import boto, refused
 from harness.servers import Forebay, S3Server
 
 
@@ -69,3 +69,30 @@ def test_a_version_that_is_removed_shows_the_one_before(pair):
     write(b"fifth")
     assert direct.get_object(Bucket="versioned", Key="key")["Body"].read() == b"fifth"
     assert forebay.metrics()["forebay_conflict_objects"] == 0
+
+
+def test_what_the_cache_notes_at_an_object_is_not_shown(pair):
+    """Of a version that passes through, either: it is our own metadata (docs/under-stores.md)."""
+    behind, forebay = pair
+    s3, direct = boto(forebay), boto(behind)
+    s3.create_bucket(Bucket="versioned")
+    s3.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"first", b"second"):
+        s3.put_object(Bucket="versioned", Key="key", Body=body, Metadata={"x": "y"})
+        forebay.wait_until_drained()
+    versions = [each["VersionId"] for each in direct.list_object_versions(Bucket="versioned")["Versions"]]
+    assert len(versions) == 2
+    for version in versions:
+        named = {"Bucket": "versioned", "Key": "key", "VersionId": version}
+        assert "forebay-stamp" in direct.head_object(**named)["Metadata"]
+        for read in (s3.head_object, s3.get_object):
+            assert read(**named)["Metadata"] == {"x": "y"}, version
+    error = refused("NoSuchVersion|InvalidArgument", s3.get_object, Bucket="versioned", Key="key", VersionId="0" * 26)["Error"]
+    assert error["Message"] in ("The specified version does not exist.", "Invalid version id specified"), error
+    error = refused("InvalidArgument", s3.get_object, Bucket="versioned", Key="key", VersionId="no id")["Error"]
+    assert (error["Message"], error["ArgumentName"], error["ArgumentValue"]) == ("Invalid version id specified", "versionId", "no id")
+    s3.delete_object(Bucket="versioned", Key="key")
+    forebay.wait_until_drained()
+    (marker,) = direct.list_object_versions(Bucket="versioned")["DeleteMarkers"]
+    error = refused("MethodNotAllowed", s3.get_object, Bucket="versioned", Key="key", VersionId=marker["VersionId"])["Error"]
+    assert (error["Method"], error["ResourceType"]) == ("GET", "DeleteMarker"), error

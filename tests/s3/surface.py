@@ -51,9 +51,9 @@ def refused(code, value, **beside):
     return Line(code, value, code, beside)
 
 
-def passed(value):
+def passed(value, over_directory="NotImplemented"):
     """Goes to an S3 under store; over a directory there is no such thing."""
-    return Line(PASSED, value, "NotImplemented")
+    return Line(PASSED, value, over_directory)
 
 
 def encrypted(value, **beside):
@@ -201,7 +201,7 @@ PARAMETERS = {
     "Tagging": yes("a=1&b=2", lambda answer: len(answer["TagSet"]) == 2),
     "TaggingDirective": yes("REPLACE", lambda answer: answer["TagSet"] == []),
     "UploadIdMarker": yes("x", "InvalidArgument", KeyMarker="a"),
-    "VersionId": passed("7"),
+    "VersionId": passed("7", over_directory="InvalidArgument"),
     "VersionIdMarker": yes("null", KeyMarker="a"),
     "WebsiteRedirectLocation": yes("/x", lambda answer: answer["WebsiteRedirectLocation"] == "/x"),
     "WriteOffsetBytes": refused("NotImplemented", 3),

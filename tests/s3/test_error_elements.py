@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 
 from harness import signing
-from harness.clients import md5_base64, send, send_signed, sign
+from harness.clients import md5_base64, refused, send, send_signed, sign
 from harness.servers import REGION
 from test_errors import elements
 
@@ -278,6 +278,101 @@ def test_a_change_of_a_list_says_what_it_wants_in_one_place(server, s3, bucket, 
         assert send_signed(server, "PUT", target, body=document).status == 200
         has(send_signed(server, "PUT", target, canned, document), "UnexpectedContent", Message="This request does not support content")
         has(send_signed(server, "PUT", target, body=b"<x/>"), "MalformedACLError")
+
+
+def test_tags_that_are_none_are_told_why(server, s3, bucket, kept):
+    """localstack, `test_object_tagging_exc` and `test_tagging_validation`."""
+    told = "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."
+    for tags in ("key1=val1,key2=val2", "a=b=c"):
+        answer = send_signed(server, "PUT", kept, {"x-amz-tagging": tags}, b"x")
+        has(answer, "InvalidArgument", Message=told, ArgumentName="x-amz-tagging", ArgumentValue=tags)
+    s3.put_object_tagging(Bucket=bucket, Key="kept", Tagging={"TagSet": [{"Key": "a", "Value": "b=c"}]})
+    for tag in ("<Key>a</Key>", "<Value>1</Value>", ""):
+        document = f"<Tagging><TagSet><Tag>{tag}</Tag></TagSet></Tagging>".encode()
+        has(send_signed(server, "PUT", f"{kept}?tagging", body=document), "MalformedXML")
+    assert s3.get_object_tagging(Bucket=bucket, Key="kept")["TagSet"] == [{"Key": "a", "Value": "b=c"}]
+    # The bucket is named by the first of them alone.
+    for method, key in (("GET", f"{bucket}/fake-key"), ("DELETE", "fake-key"), ("PUT", "fake-key")):
+        document = b"<Tagging><TagSet/></Tagging>" if method == "PUT" else b""
+        has(send_signed(server, method, f"/{bucket}/fake-key?tagging", body=document), "NoSuchKey", Key=key)
+
+
+def test_tags_of_a_new_bucket(server, s3, bucket):
+    """localstack, `test_create_bucket_with_tags_exc` and `test_create_bucket_with_tags_us_east_1_idempotency`. A key that is given twice gets
+    an InternalError there."""
+
+    def make(tags, name=f"{bucket}-new"):
+        document = f"<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>".encode()
+        return send_signed(server, "PUT", f"/{name}", body=document)
+
+    def tag(key, value):
+        return f"<Tag><Key>{key}</Key><Value>{value}</Value></Tag>"
+
+    for partial in ("<Tag><Key>a</Key></Tag>", "<Tag><Value>1</Value></Tag>"):
+        has(make(partial), "MalformedXML")
+    has(make(tag("test", "value1,value2")), "InvalidTag", Message="The TagValue you have provided is invalid", TagKey="test", TagValue="value1,value2")
+    has(make(tag("test,test2", "1")), "InvalidTag", Message="The TagKey you have provided is invalid", TagKey="test,test2")
+    reserved = "User-defined tag keys can't start with \"aws:\". This prefix is reserved for system tags."
+    found = has(make(tag("aws:a", "1")), "InvalidTag")
+    assert found["Message"].startswith(reserved) and "TagKey" not in found
+    has(make(tag("a", "1") * 2), "InvalidTag", Message="Cannot provide multiple Tags with the same key")
+    answer = make(tag("a", "1"))
+    assert answer.status == 501
+    has(answer, "NotImplemented")
+    answer = make(tag("a", "1"), bucket)
+    assert answer.status == 409
+    has(answer, "BucketAlreadyOwnedByYou", BucketName=bucket)
+    assert make("", bucket).status == 200
+    refused("404", s3.head_bucket, Bucket=f"{bucket}-new")
+
+
+def test_who_may_own_what_is_in_a_bucket(server, s3, bucket):
+    """localstack, `test_bucket_ownership_controls_exc`."""
+    rule = "<Rule><ObjectOwnership>{}</ObjectOwnership></Rule>"
+    for rules in (rule.format("RandomValue"), rule.format("BucketOwnerEnforced") * 2, ""):
+        document = f"<OwnershipControls>{rules}</OwnershipControls>".encode()
+        has(send_signed(server, "PUT", f"/{bucket}?ownershipControls", body=document), "MalformedXML")
+    for value in ("RandomValue", ""):
+        found = has(send_signed(server, "PUT", f"/{bucket}-new", {"x-amz-object-ownership": value}), "InvalidArgument")
+        assert found["Message"] == f"Invalid x-amz-object-ownership header: {value}", found
+        assert (found["ArgumentName"], "ArgumentValue" in found) == ("x-amz-object-ownership", False)
+    refused("404", s3.head_bucket, Bucket=f"{bucket}-new")
+
+
+def test_an_empty_source_names_no_bucket(server, s3, bucket):
+    """versity/versitygw, s3err."""
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]
+    answer = send_signed(server, "PUT", f"/{bucket}/object?partNumber=1&uploadId={upload}", {"x-amz-copy-source": ""})
+    has(answer, "InvalidArgument", Message="Invalid copy source bucket name", ArgumentName="x-amz-copy-source")
+
+
+def test_a_preflight_is_told_what_it_asks(server, bucket):
+    """localstack, `test_cors_http_options_no_config`."""
+    told = {"Message": "CORSResponse: CORS is not enabled for this bucket.", "ResourceType": "BUCKET"}
+    for asked, method in (({"Access-Control-Request-Method": "PUT"}, "PUT"), ({}, "OPTIONS")):
+        answer = send(server, "OPTIONS", f"/{bucket}", {"Origin": "http://localhost"} | asked)
+        assert answer.status == 403
+        has(answer, "AccessForbidden", Method=method, **told)
+
+
+def test_a_list_of_keys_with_another_checksum(server, s3, bucket, kept):
+    listed = b"<Delete><Object><Key>kept</Key></Object></Delete>"
+    answer = send_signed(server, "POST", f"/{bucket}?delete", {"x-amz-checksum-crc32": "AAAAAA=="}, listed)
+    has(answer, "BadDigest", Message="The CRC32 you specified did not match the calculated checksum.")
+    s3.head_object(Bucket=bucket, Key="kept")
+
+
+@pytest.mark.deployments(("s3", "WRITE_THROUGH"))
+def test_what_the_store_behind_does_not_have_is_told_in_words_of_s3(server, s3, bucket, kept):
+    """localstack, `test_get_cors`, and others that ask for what is not there. What the store behind says itself stays inside."""
+    for query, code, message in (
+        ("policy", "NoSuchBucketPolicy", "The bucket policy does not exist"),
+        ("cors", "NoSuchCORSConfiguration", "The CORS configuration does not exist"),
+        ("object-lock", "ObjectLockConfigurationNotFoundError", "Object Lock configuration does not exist for this bucket"),
+    ):
+        answer = send_signed(server, "GET", f"/{bucket}?{query}=")
+        assert answer.status == 404, answer
+        has(answer, code, Message=message, BucketName=bucket)
 
 
 def test_boto3_shows_the_elements(server, s3, bucket, kept):

@@ -215,9 +215,11 @@ def invalid_access_key(scene):
         yield send(scene.server, "POST", form.target, form.headers, form.body)
 
 
-@error("InvalidArgument", 400, "a continuation token or an upload ID marker that Forebay did not issue, a part number outside 1 to 10,000, a negative limit, an invalid copy source, an unknown object attribute, a signature in two places, an Authorization header of another scheme, an unknown x-amz-content-sha256, an x-amz-tagging that is not encoded as a query or has a key twice, UploadPartCopy of a range outside the source")
+@error("InvalidArgument", 400, "a continuation token or an upload ID marker that Forebay did not issue, a part number outside 1 to 10,000, a negative limit, an invalid copy source, a version ID that the bucket does not have or that a write is given, an unknown region of buckets, an unknown object attribute, a signature in two places, an Authorization header of another scheme, an unknown x-amz-content-sha256, an x-amz-tagging that is not encoded as a query or has a key twice, UploadPartCopy of a range outside the source")
 def invalid_argument(scene):
     yield scene.send("GET", "?list-type=2&continuation-token=nonsense")
+    yield scene.send("DELETE", "/kept?versionId=")
+    yield scene.send("PUT", "/kept?versionId=7", body=b"x")
     yield scene.send("GET", "?list-type=2&max-keys=-1")
     yield scene.send("GET", "?list-type=2&max-keys=many")
     for number in ("0", "10001", "-1", "one"):
@@ -330,7 +332,8 @@ def invalid_tag(scene):
     yield scene.send("PUT", "/object", {"x-amz-tagging": "a!=1"}, b"x")
     body = b"<Tagging><TagSet><Tag><Key>a</Key><Value>1</Value></Tag><Tag><Key>a</Key><Value>2</Value></Tag></TagSet></Tagging>"
     yield scene.send("PUT", "/kept?tagging", {"Content-MD5": md5_base64(body)}, body)
-    for tags in ("<Tag><Key>a!</Key><Value>1</Value></Tag>", "<Tag><Key>a</Key></Tag><Tag><Key>a</Key></Tag>", "<Tag><Key>aws:a</Key></Tag>"):
+    tag = "<Tag><Key>{}</Key><Value>1</Value></Tag>"
+    for tags in (tag.format("a!"), tag.format("a") * 2, tag.format("aws:a")):
         document = f"<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>".encode()
         yield send_signed(scene.server, "PUT", "/another-bucket", body=document)
 

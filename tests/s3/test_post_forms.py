@@ -151,6 +151,33 @@ def test_the_size_of_a_file_in_numbers_or_in_strings(server, s3, bucket, form):
         s3.delete_object(Bucket=bucket, Key="object")
 
 
+def test_a_condition_that_no_form_meets(server, s3, bucket, form):
+    """localstack, `test_post_object_policy_conditions_validation_eq` and `test_post_object_policy_validation_size`."""
+    url = "http://localhost.test/random"
+    redirect = {"success_action_redirect": url}
+    for condition, told in (
+        (["eq", "success_action_redirect", url], f'["eq", "success_action_redirect", "{url}"]'),
+        (["starts-with", "key", ""], '["starts-with", "key", ""]'),
+        (["content-length-range", "test", 10], '["content-length-range", "test", "10"]'),
+    ):
+        answer = post_form(server, bucket, form(redirect, [redirect, condition]), b"x")
+        assert answer.status == 403, answer
+        has(answer, "AccessDenied", Message=f"Invalid according to Policy: Policy Condition failed: {told}")
+    nothing_was_stored(s3, bucket)
+    assert post_form(server, bucket, form(redirect, [redirect, ["eq", "$success_action_redirect", url]]), b"x").status == 303
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json", "application/x-www-form-urlencoded"])
+def test_a_form_has_its_type(server, s3, bucket, kind):
+    """localstack, `test_post_object_with_wrong_content_type`. Nobody has signed it."""
+    answer = send(server, "POST", f"/{bucket}", {"Content-Type": kind}, b"key=a&file=b")
+    assert answer.status == 412, answer
+    told = "At least one of the pre-conditions you specified did not hold"
+    has(answer, "PreconditionFailed", Message=told, Condition="Bucket POST must be of the enclosure-type multipart/form-data")
+    assert send(server, "POST", f"/{bucket}/object", {"Content-Type": kind}, b"key=a&file=b").status == 403
+    nothing_was_stored(s3, bucket)
+
+
 def test_fields_whose_values_are_not_valid(server, s3, bucket, form):
     for name in ("acl", "x-amz-acl"):
         answer = post_form(server, bucket, form({name: "foo"}, [{name: "foo"}]), b"x")

@@ -7,7 +7,7 @@ import urllib.parse
 import botocore.crt.auth
 import pytest
 
-from harness.clients import refused, send, send_signed, sign
+from harness.clients import Answer, boto, md5_base64, refused, send, send_signed, sign
 
 pytestmark = pytest.mark.beyond_reference("it was not recorded from the real S3 server of the tests")
 
@@ -171,3 +171,165 @@ def test_parts_without_checksums_of_their_own_are_counted(server, s3, bucket):
     s3.complete_multipart_upload(Bucket=bucket, Key="object", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
     found = s3.get_object_attributes(Bucket=bucket, Key="object", ObjectAttributes=["ObjectParts"], MaxParts=1)
     assert found["ObjectParts"] == {"TotalPartsCount": 1}
+
+
+GROUPED = ["folder/aSubfolder/subFile1", "folder/aSubfolder/subFile2", "folder/file1", "folder/file2"]
+
+
+@pytest.mark.each_deployment
+@pytest.mark.deployments(("directory", "WRITE_BACK"), ("directory", "WRITE_THROUGH"), ("s3", "WRITE_THROUGH"), ("s3", "NO_CACHE"))
+def test_a_marker_in_a_common_prefix_is_behind_it(server, s3, bucket):
+    """localstack, `test_list_objects_marker_common_prefixes` and `test_list_object_versions_pagination_common_prefixes`."""
+    for key in GROUPED:
+        s3.put_object(Bucket=bucket, Key=key, Body=b"x")
+    asked = {"Bucket": bucket, "Prefix": "folder/", "Delimiter": "/", "MaxKeys": 1}
+    first = s3.list_objects(**asked)
+    assert ([found["Prefix"] for found in first["CommonPrefixes"]], first["NextMarker"]) == (["folder/aSubfolder/"], "folder/aSubfolder/")
+    first = s3.list_object_versions(**asked)
+    assert first["NextKeyMarker"] == "folder/aSubfolder/" and "NextVersionIdMarker" not in first
+    for marker in ("folder/aSubfolder/", "folder/aSubfolder/subFile1", "folder/aSubfolder/z"):
+        page = s3.list_objects(**asked, Marker=marker)
+        assert ([found["Key"] for found in page["Contents"]], page["NextMarker"]) == (["folder/file1"], "folder/file1"), marker
+        assert "CommonPrefixes" not in page and page["Marker"] == marker
+        page = s3.list_object_versions(**asked, KeyMarker=marker)
+        assert [found["Key"] for found in page["Versions"]] == ["folder/file1"] and "CommonPrefixes" not in page, marker
+        assert (page["NextKeyMarker"], page["NextVersionIdMarker"]) == ("folder/file1", "null")
+    # Without a delimiter there is nothing to skip.
+    page = s3.list_objects(Bucket=bucket, MaxKeys=1, Marker="folder/aSubfolder/subFile1")
+    assert [found["Key"] for found in page["Contents"]] == ["folder/aSubfolder/subFile2"]
+
+
+@pytest.mark.deployments(("directory", "WRITE_BACK"))
+def test_a_part_is_shown_with_the_kind_of_its_object(server, s3, bucket):
+    """localstack, `test_get_object_part_checksum` and `test_complete_multipart_parts_checksum_composite`."""
+    for kind in ("COMPOSITE", "FULL_OBJECT"):
+        key = {"Bucket": bucket, "Key": kind}
+        upload = s3.create_multipart_upload(**key, ChecksumAlgorithm="CRC32C", ChecksumType=kind)["UploadId"]
+        part = s3.upload_part(**key, UploadId=upload, PartNumber=1, Body=b"test content 123", ChecksumAlgorithm="CRC32C")
+        listed = {"PartNumber": 1, "ETag": part["ETag"], "ChecksumCRC32C": part["ChecksumCRC32C"]}
+        s3.complete_multipart_upload(**key, UploadId=upload, MultipartUpload={"Parts": [listed]})
+        for read in (s3.head_object, s3.get_object):
+            found = read(**key, PartNumber=1, ChecksumMode="ENABLED")
+            assert (found["ChecksumCRC32C"], found["ChecksumType"], found["PartsCount"]) == ("fwuu0Q==", kind, 1)
+
+
+def test_a_part_shows_no_checksum_that_nobody_has_asked_for(server, s3, bucket):
+    """localstack, `test_upload_part_copy_range`, `test_multipart_complete_multipart_too_small` and `test_complete_multipart_parts_checksum_default`."""
+    plain = boto(server, request_checksum_calculation="when_required")
+    s3.put_object(Bucket=bucket, Key="source", Body=b"0123456789")
+    key = {"Bucket": bucket, "Key": "object"}
+    upload = s3.create_multipart_upload(**key)["UploadId"]
+
+    def shown(answer):
+        return sorted(name for name in answer if name.startswith("Checksum"))
+
+    copied = s3.upload_part_copy(**key, UploadId=upload, PartNumber=1, CopySource=f"{bucket}/source", CopySourceRange="bytes=0-8")
+    assert shown(copied["CopyPartResult"]) == []
+    assert shown(plain.upload_part(**key, UploadId=upload, PartNumber=2, Body=b"x")) == []
+    sent = s3.upload_part(**key, UploadId=upload, PartNumber=3, Body=b"test", ChecksumAlgorithm="CRC32")
+    assert shown(sent) == ["ChecksumCRC32"]
+    assert [shown(part) for part in s3.list_parts(**key, UploadId=upload)["Parts"]] == [[], [], []]
+    s3.abort_multipart_upload(**key, UploadId=upload)
+    named = s3.create_multipart_upload(**key, ChecksumAlgorithm="CRC64NVME", ChecksumType="FULL_OBJECT")["UploadId"]
+    copied = s3.upload_part_copy(**key, UploadId=named, PartNumber=1, CopySource=f"{bucket}/source")
+    assert shown(copied["CopyPartResult"]) == ["ChecksumCRC64NVME"]
+    assert shown(plain.upload_part(**key, UploadId=named, PartNumber=2, Body=b"x")) == ["ChecksumCRC64NVME"]
+
+
+def test_a_copy_has_no_body(server, s3, bucket):
+    """versity/versitygw, `ErrNonEmptyRequestBody`; openstack/swift, `check_copy_source`."""
+    s3.put_object(Bucket=bucket, Key="source", Body=b"x")
+    answer = send_signed(server, "PUT", f"/{bucket}/object", {"x-amz-copy-source": f"{bucket}/source"}, b"body")
+    is_error(answer, 400, "InvalidRequest", "The request included a body. Requests of this type must not include a non-empty body.")
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "POST"])
+def test_only_a_copy_has_a_source(server, s3, bucket, method):
+    """versity/versitygw, s3err."""
+    s3.put_object(Bucket=bucket, Key="kept", Body=b"x")
+    target = f"/{bucket}/kept" + ("?uploads=" if method == "POST" else "")
+    answer = send_signed(server, method, target, {"x-amz-copy-source": f"{bucket}/kept"})
+    assert answer.status == 400, answer
+    if method != "HEAD":
+        named = "<ArgumentName>x-amz-copy-source</ArgumentName>"
+        is_error(answer, 400, "InvalidArgument", "You can only specify a copy source header for copy requests.", named)
+    s3.head_object(Bucket=bucket, Key="kept")
+
+
+@pytest.mark.parametrize("beside", [{}, {"x-amz-decoded-content-length": "4"}])
+def test_chunks_of_http_are_not_implemented(server, s3, bucket, beside):
+    """Automattic/knox#43, irods/irods_resource_plugin_s3#2301."""
+    target = f"/{bucket}/object"
+    headers = sign(server, "PUT", target, beside, b"body") | {"Transfer-Encoding": "chunked"}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("PUT", target, iter([b"bo", b"dy"]), headers, encode_chunked=True)
+    answer = Answer(connection.getresponse())
+    connection.close()
+    told = "A header you provided implies functionality that is not implemented"
+    is_error(answer, 501, "NotImplemented", told, "<Header>Transfer-Encoding</Header>")
+    refused("404", s3.head_object, Bucket=bucket, Key="object")
+
+
+def test_a_completion_without_a_list_is_told_so(server, s3, bucket):
+    """localstack, `test_multipart_complete_multipart_too_small`."""
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="object")["UploadId"]
+    error = refused("InvalidRequest", s3.complete_multipart_upload, Bucket=bucket, Key="object", UploadId=upload)
+    assert error["Error"]["Message"] == "You must specify at least one part"
+
+
+def test_pages_of_buckets(server, s3, bucket):
+    """localstack, `test_list_buckets_region_validation` and `test_list_buckets_when_continuation_token_is_empty`."""
+    answer = send_signed(server, "GET", "/?bucket-region=eu-east-1")
+    is_error(answer, 400, "InvalidArgument", "Argument value eu-east-1 is not a valid AWS Region", "<ArgumentName>bucket-region</ArgumentName>")
+    assert b"ArgumentValue" not in answer.body
+    for region in ("us-east-1", "eu-west-1", "ap-southeast-7"):
+        assert send_signed(server, "GET", f"/?bucket-region={region}").status == 200
+    answer = send_signed(server, "GET", "/?continuation-token=&max-buckets=1")
+    assert answer.status == 200 and answer.body.count(b"<Bucket>") == 1, answer
+
+
+def test_a_bucket_has_an_arn(server, s3, bucket):
+    """localstack, `test_create_bucket_head_bucket` and `test_list_buckets_with_max_buckets`."""
+    made = s3.create_bucket(Bucket=f"{bucket}-arn")["ResponseMetadata"]["HTTPHeaders"]
+    assert made["x-amz-bucket-arn"] == f"arn:aws:s3:::{bucket}-arn"
+    found = s3.head_bucket(Bucket=bucket)["ResponseMetadata"]["HTTPHeaders"]
+    shown = {name: found.get(name) for name in ("x-amz-bucket-arn", "x-amz-access-point-alias", "x-amz-bucket-region")}
+    assert list(shown.values()) == [f"arn:aws:s3:::{bucket}", "false", "us-east-1"], shown
+    listed = {listed["Name"]: listed["BucketArn"] for listed in s3.list_buckets()["Buckets"]}
+    assert listed[bucket] == f"arn:aws:s3:::{bucket}" and listed[f"{bucket}-arn"] == f"arn:aws:s3:::{bucket}-arn"
+
+
+def test_a_key_that_is_listed_twice_is_deleted_once(server, s3, bucket):
+    """The answer names what became of each key, not of each time that the list names it."""
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    listed = b"<Delete><Object><Key>object</Key></Object><Object><Key>other</Key></Object><Object><Key>object</Key></Object></Delete>"
+    answer = send_signed(server, "POST", f"/{bucket}?delete=", {"Content-MD5": md5_base64(listed)}, listed)
+    assert answer.status == 200 and (answer.body.count(b"<Deleted>"), answer.body.count(b"<Key>object<")) == (2, 1), answer
+
+
+def test_a_response_header_is_in_latin_1(server, s3, bucket):
+    """localstack, `test_get_response_overrides_unicode_metadata_with_sig_s3`."""
+    s3.put_object(Bucket=bucket, Key="object", Body=b"x")
+    wrong = "non-ascii-%E2%80%94_\u2014_\u00e9_"
+    answer = send_signed(server, "GET", f"/{bucket}/object?response-cache-control={urllib.parse.quote(wrong)}")
+    told = "Header value cannot be represented using ISO-8859-1."
+    named = ("<ArgumentName>response-cache-control</ArgumentName>", f"<ArgumentValue>{wrong}</ArgumentValue>")
+    is_error(answer, 400, "InvalidArgument", told, *named)
+    answer = send_signed(server, "GET", f"/{bucket}/object?response-cache-control=caf%C3%A9")
+    # Python reads headers in Latin-1, too.
+    assert (answer.status, answer.headers["cache-control"]) == (200, "caf\u00e9"), answer
+
+
+def test_who_may_not_know_a_bucket_is_told_its_region(server, bucket):
+    """`x-amz-bucket-region` in "Response Elements" of HeadBucket, Amazon S3 API Reference."""
+    answer = send(server, "HEAD", f"/{bucket}")
+    assert (answer.status, answer.headers.get("x-amz-bucket-region")) == (403, "us-east-1"), answer
+
+
+def test_a_new_bucket_and_a_list_of_all_expect_no_owner(server, s3, bucket):
+    """CreateBucket and ListBuckets of the API Reference have no ExpectedBucketOwner."""
+    other = {"x-amz-expected-bucket-owner": "999999999999"}
+    assert send_signed(server, "PUT", f"/{bucket}-owner", other).status == 200
+    assert send_signed(server, "GET", "/", other).status == 200
+    assert send_signed(server, "HEAD", f"/{bucket}", other).status == 403

@@ -42,6 +42,7 @@ use tracing::Instrument;
 pub use copies::CopyId;
 pub use error::{Detail, Error, ErrorKind, LostPart, Result};
 pub use forebay_catalog::{SlotCount, SlotSet};
+pub use forebay_ufs::STAMP_HEADER;
 pub use forebay_ufs::s3::is_about_credentials;
 pub use inspect::*;
 pub use jobs::*;

@@ -78,10 +78,20 @@ impl Worker {
 
     pub(crate) async fn put_part(self: &Arc<Self>, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
         check_part_algorithm(&self.open_upload(upload).await?.record, &body)?;
-        self.store_part(upload, number, body).await
+        let given = body.checksums.iter().map(|checksum| checksum.algorithm).chain(body.compute.iter().copied());
+        let given = given.collect();
+        self.store_part(upload, number, body, given).await
     }
 
-    async fn store_part(self: &Arc<Self>, upload: &UploadRef, number: u32, body: Incoming) -> Result<Written> {
+    /// Tells of the checksums of the upload's algorithm and of those `given`. The default one is for the completion
+    /// alone.
+    async fn store_part(
+        self: &Arc<Self>,
+        upload: &UploadRef,
+        number: u32,
+        body: Incoming,
+        given: Vec<Algorithm>,
+    ) -> Result<Written> {
         if !(1..=PART_NUMBER_MAX).contains(&number) {
             let context = format!("the part number {number} is not in 1..{PART_NUMBER_MAX}");
             return Err(Error::new(ErrorKind::InvalidArgument, context));
@@ -102,11 +112,15 @@ impl Worker {
         let algorithm = open.record.checksum_algorithm.unwrap_or(ALGORITHM_DEFAULT);
         let received = self.receive(body, Some(algorithm)).await?;
         let (worker, upload) = (Arc::clone(self), upload.clone());
-        self.unless_stalled(async move {
-            let _held = (reservation, active);
-            worker.commit_part(&upload, &policy, &open, number, received).await
-        })
-        .await
+        let named = open.record.checksum_algorithm;
+        let mut written = self
+            .unless_stalled(async move {
+                let _held = (reservation, active);
+                worker.commit_part(&upload, &policy, &open, number, received).await
+            })
+            .await?;
+        written.checksums.values.retain(|made| named == Some(made.algorithm) || given.contains(&made.algorithm));
+        Ok(written)
     }
 
     async fn commit_part(
@@ -188,7 +202,7 @@ impl Worker {
     pub(crate) async fn copy_part(self: &Arc<Self>, request: CopyPart) -> Result<Written> {
         let CopyPart { upload, number, source, source_conditions, range } = request;
         let body = self.copy_source(&source, &source_conditions, range).await?;
-        self.store_part(&upload, number, body.incoming).await
+        self.store_part(&upload, number, body.incoming, Vec::new()).await
     }
 
     pub(crate) async fn complete_upload(&self, request: CompleteUpload) -> Result<Written> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_auth::{Action, User, Users};
-use http::{Extensions, HeaderMap, HeaderName, StatusCode, Uri};
+use http::{Extensions, HeaderMap, HeaderName, Method, StatusCode, Uri};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::PostObjectInput;
@@ -13,7 +13,7 @@ use s3s::{S3Request, S3Result, s3_error};
 
 use crate::context::{Caller, RequestContext, Verified, caller};
 use crate::query;
-use crate::s3_error::{denied, error_with_status, invalid_token, unknown_access_key};
+use crate::s3_error::{denied, error_with_status, invalid_token, unknown_access_key, wrong_argument};
 use crate::s3s_fixes::documents::Expectations;
 use crate::shares::Place;
 use crate::trace;
@@ -131,7 +131,11 @@ impl S3Access for Authorization {
         }
         query::check(request.s3_op().name(), request.method(), request.uri())?;
         refuse_headers(request.headers())?;
-        check_expected_owner(request.headers(), self.account_id.as_deref())?;
+        check_copy_header(request.method(), request.headers())?;
+        // Of a bucket that is yet to be, or of all of them, S3 expects nobody to be the owner.
+        if !matches!(name, "CreateBucket" | "ListBuckets") {
+            check_expected_owner(request.headers(), self.account_id.as_deref())?;
+        }
         if name == "DeleteObjects" && !Expectations::of(request.headers()).is_ok_and(|digests| !digests.is_empty()) {
             // S3 asks for it because of what a damaged list would do.
             let message = "Missing required header for this request: Content-MD5 OR x-amz-checksum-*";
@@ -193,6 +197,18 @@ fn refuse_headers(headers: &HeaderMap) -> S3Result<()> {
     match headers.keys().find_map(refused) {
         None => Ok(()),
         Some((_, what)) => Err(s3_error!(NotImplemented, "{what} is not implemented.")),
+    }
+}
+
+/// versity/versitygw, its `s3err`.
+fn check_copy_header(method: &Method, headers: &HeaderMap) -> S3Result<()> {
+    const COPY_SOURCE: &str = "x-amz-copy-source";
+    match headers.get(COPY_SOURCE).filter(|_| *method != Method::PUT) {
+        None => Ok(()),
+        Some(source) => {
+            let message = "You can only specify a copy source header for copy requests.";
+            Err(wrong_argument(COPY_SOURCE, &String::from_utf8_lossy(source.as_bytes()), message))
+        }
     }
 }
 
@@ -258,8 +274,6 @@ fn is_allowed(user: &User, need: Need, path: &S3Path, signed: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::{Method, Uri};
-
     use super::*;
 
     #[test]

@@ -67,9 +67,14 @@ pub(crate) fn set_checksum_headers(headers: &mut HeaderMap, checksums: &Checksum
 
 /// As [`set_checksum_headers`], for answers that tell the kind too.
 pub(crate) fn set_checksum_and_type_headers(headers: &mut HeaderMap, checksums: &Checksums, parts: usize) {
+    set_checksum_headers(headers, checksums, parts);
+    set_type_header(headers, checksums, checksums.kind);
+}
+
+/// The kind, where there are checksums.
+pub(crate) fn set_type_header(headers: &mut HeaderMap, checksums: &Checksums, kind: ChecksumKind) {
     if !checksums.values.is_empty() {
-        set_checksum_headers(headers, checksums, parts);
-        headers.insert("x-amz-checksum-type", HeaderValue::from_static(checksums.kind.name()));
+        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind.name()));
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct RequestContext {
     pub(crate) form_checksums: OnceLock<Vec<(Algorithm, String)>>,
     /// The tags in the document of a form, which `s3s` drops.
     pub(crate) form_tags: OnceLock<Vec<(String, String)>>,
+    /// That a new bucket is to have tags, which `s3s` drops.
+    pub(crate) bucket_tags: OnceLock<()>,
     /// The headers behind a body in chunks that nobody signed, once it has been read.
     pub(crate) trailer: OnceLock<HeaderMap>,
     /// The bucket and the key in the path, once the request is routed.
@@ -70,6 +72,7 @@ impl RequestContext {
             form_key: OnceLock::new(),
             form_checksums: OnceLock::new(),
             form_tags: OnceLock::new(),
+            bucket_tags: OnceLock::new(),
             trailer: OnceLock::new(),
             place: OnceLock::new(),
             part_checksums: OnceLock::new(),
@@ -153,6 +156,10 @@ pub(crate) struct Verified {
     /// `response-expires` as it was given.
     pub(crate) response_expires: Option<String>,
 }
+
+/// Says that a document has not come at all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoDocument;
 
 /// The user that [`crate::authorize`] found.
 pub(crate) fn caller<T>(request: &S3Request<T>) -> S3Result<Arc<User>> {

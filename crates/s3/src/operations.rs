@@ -16,7 +16,7 @@ use forebay_auth::{Action, User};
 use forebay_cache::{Cache, Conditions, TagCondition};
 use forebay_types::ObjectPath;
 use http::header::{IF_MATCH, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue};
 use s3s::dto::*;
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 
@@ -24,7 +24,7 @@ use crate::authorize::require;
 use crate::context::{caller, request_id};
 use crate::convert;
 use crate::error::from_cache;
-use crate::s3_error::{error_with_status, with_details};
+use crate::s3_error::{header_not_implemented, with_details};
 use crate::token::Tokens;
 pub(crate) use read::requested_range;
 
@@ -90,12 +90,6 @@ fn refuse_conditions(headers: &HeaderMap) -> S3Result<()> {
 
 fn not_for_this(header: &str) -> String {
     format!("We don't accept the provided value of {header} header for this API")
-}
-
-fn header_not_implemented(header: &str) -> S3Error {
-    let message = "A header you provided implies functionality that is not implemented";
-    let error = error_with_status("NotImplemented", StatusCode::NOT_IMPLEMENTED, message);
-    with_details(error, &[("Header", header)])
 }
 
 /// Whether an object has a tag is for those who may read it: most tags are the MD5 of the content.

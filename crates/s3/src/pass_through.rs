@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use forebay_auth::{Action, Users};
-use forebay_cache::{Cache, is_about_credentials};
+use forebay_cache::{Cache, STAMP_HEADER, is_about_credentials};
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -19,7 +19,7 @@ use s3s::host::S3Host;
 use s3s::path::{S3Path, parse_virtual_hosted_style};
 use s3s::route::S3Route;
 use s3s::service::S3ServiceBuilder;
-use s3s::{Body, HttpRequest, HttpResponse, S3Request, S3Response, S3Result, s3_error};
+use s3s::{Body, HttpRequest, HttpResponse, S3Error, S3Request, S3Response, S3Result, s3_error};
 use s3s_aws::Proxy;
 use sha2::{Digest, Sha256};
 
@@ -32,7 +32,7 @@ use crate::host::Domain;
 use crate::incoming::payload_hash;
 use crate::object_url::PATH_ENCODE_SET;
 use crate::query;
-use crate::s3_error::{HideSource, error_with_status, no_streaming};
+use crate::s3_error::{HideSource, add_details, error_with_status, no_streaming};
 use crate::s3s_fixes::documents::Expectations;
 use crate::s3s_fixes::{BodyError, Refused, XML_BYTES_MAX, signature_2};
 use crate::trace;
@@ -97,6 +97,8 @@ impl S3Route for PassThrough {
         trace::routed("PassThrough", place.get_bucket_name(), place.get_object_key());
         if let Some(context) = request.extensions.get::<Arc<RequestContext>>() {
             let _ = context.requester.set(Arc::clone(&user));
+            let named = (place.get_bucket_name().map(str::to_owned), place.get_object_key().map(str::to_owned));
+            let _ = context.place.set(named);
         }
         request.extensions.insert(Caller(Arc::clone(&user)));
         admit(&request.extensions, &user)?;
@@ -123,12 +125,16 @@ impl S3Route for PassThrough {
         let fail = |error| from_cache(error, &id, "PassThrough");
         let path = self.path(&request.uri, &request.headers)?;
         let bucket = convert::bucket(path.get_bucket_name().ok_or_else(|| s3_error!(NotImplemented))?)?;
+        let version = path.get_object_key().and_then(|_| query::version_of(&request.uri));
+        if let Some(version) = &version {
+            query::check_version(version, &request.method, &request.uri)?;
+        }
         let target = self.cache.pass_through(&bucket).await.map_err(fail)?;
-        let target =
-            target.ok_or_else(|| s3_error!(NotImplemented, "This is not implemented for the store of this bucket."))?;
+        let target = target.ok_or_else(|| not_behind(version.as_deref(), &request.uri))?;
         let user = caller(&request)?;
         let may_know = path.get_object_key().is_none_or(|key| user.may(Action::List, &format!("/{bucket}/{key}")));
-        let is_read = matches!(request.method, Method::GET | Method::HEAD);
+        let method = request.method.clone();
+        let is_read = matches!(method, Method::GET | Method::HEAD);
         let context = request.extensions.get::<Arc<RequestContext>>().cloned();
         let context = context.ok_or_else(|| s3_error!(InternalError))?;
         // Until it is answered.
@@ -178,12 +184,23 @@ impl S3Route for PassThrough {
             return Err(s3_error!(AccessDenied, "Access Denied"));
         }
         if !answer.status().is_success() && answer.status() != StatusCode::NOT_MODIFIED {
-            return Ok(in_our_words(&answer, &id));
+            return Ok(in_our_words(&answer, &id, &method, version.as_deref()));
         }
-        let (parts, body) = answer.into_parts();
+        let (mut parts, body) = answer.into_parts();
+        // What the cache has noted at the object is not the client's.
+        parts.headers.remove(STAMP_HEADER);
         let mut response = S3Response::with_headers(body, parts.headers);
         response.status = Some(parts.status);
         Ok(response)
+    }
+}
+
+/// Where no store behind has versions or sub-resources, no id but `null` is one. Of Amazon S3, of a bucket without
+/// versions: localstack/localstack, `test_get_object_with_version_unversioned_bucket` and `test_delete_object`.
+fn not_behind(version: Option<&str>, uri: &Uri) -> S3Error {
+    match version {
+        Some(version) if query::is_of_plain_object(uri) => query::invalid_version(version),
+        _ => s3_error!(NotImplemented, "This is not implemented for the store of this bucket."),
     }
 }
 
@@ -220,7 +237,7 @@ async fn verified_document(
 
 /// An error with its code and status alone. What the store behind says of it may name its users, hosts and keys, and
 /// goes to the log; a redirect is for us, and would send clients past the cache.
-fn in_our_words(answer: &HttpResponse, request_id: &str) -> S3Response<Body> {
+fn in_our_words(answer: &HttpResponse, request_id: &str, method: &Method, version: Option<&str>) -> S3Response<Body> {
     let document = answer.body().bytes().unwrap_or_default();
     let text = String::from_utf8_lossy(&document);
     tracing::debug!(request_id, status = answer.status().as_u16(), said = %text, "error of the store behind");
@@ -232,11 +249,24 @@ fn in_our_words(answer: &HttpResponse, request_id: &str) -> S3Response<Body> {
         true => (answer.status(), code.filter(|code| code.bytes().all(|byte| byte.is_ascii_alphanumeric()))),
         false => (StatusCode::INTERNAL_SERVER_ERROR, Some("InternalError")),
     };
-    let body = code.map_or_else(Body::empty, |code| {
-        Body::from(format!(r#"<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code></Error>"#))
-    });
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    let mut message = String::new();
+    match (code, version) {
+        (Some("InvalidArgument"), Some(version)) if text.contains(query::INVALID_VERSION) => {
+            message = format!("<Message>{}</Message>", query::INVALID_VERSION);
+            add_details(&mut headers, &[("ArgumentName", query::VERSION), ("ArgumentValue", version)]);
+        }
+        // localstack/localstack, `test_put_object_acl_on_delete_marker`.
+        (Some("MethodNotAllowed"), Some(_)) => {
+            add_details(&mut headers, &[("Method", method.as_str()), ("ResourceType", "DeleteMarker")]);
+        }
+        (Some("NoSuchVersion"), Some(version)) => add_details(&mut headers, &[("VersionId", version)]),
+        _ => {}
+    }
+    let body = code.map_or_else(Body::empty, |code| {
+        Body::from(format!(r#"<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code>{message}</Error>"#))
+    });
     let mut response = S3Response::with_headers(body, headers);
     response.status = Some(status);
     response

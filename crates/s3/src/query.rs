@@ -6,11 +6,17 @@
 
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
-use s3s::{S3Result, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 
+use crate::s3_error::{method_not_allowed, wrong_argument};
 use crate::s3s_fixes::signature_2;
 
-const VERSION: &str = "versionId";
+pub(crate) const VERSION: &str = "versionId";
+
+pub(crate) const EMPTY_VERSION: &str = "Version id cannot be the empty string";
+
+/// What S3 says of an id that is none of the bucket's.
+pub(crate) const INVALID_VERSION: &str = "Invalid version id specified";
 
 /// Parameters of requests to read objects.
 const READ: &[&str] = &[
@@ -137,13 +143,60 @@ const BESIDE_SUBRESOURCES: &[&str] = &["continuation-token", "id", "select-type"
 /// Refuses parameters that an operation of the cache does not know, and versions other than `null`.
 ///
 /// # Errors
-/// `NotImplemented`.
+/// `NotImplemented`; of writes that are told what they do not take: `InvalidArgument` and `MethodNotAllowed`.
 pub(crate) fn check(operation: &str, method: &Method, uri: &Uri) -> S3Result<()> {
     let known = known_to(operation).ok_or_else(|| s3_error!(NotImplemented, "{operation} is not implemented."))?;
+    if WRITES.contains(&operation) && uri.query().is_some() {
+        check_write(method, uri)?;
+    }
     let means_nothing = |name: &str, value: &str| WRITES.contains(&operation) && !value.is_empty() && !is_meant(name);
     check_names(method, uri, |name, value| {
         (known.contains(&name) && (name != VERSION || value == "null")) || means_nothing(name, value)
     })
+}
+
+/// A write makes a version of its own, and a part belongs to an upload. Of Amazon S3: versity/versitygw, its `s3err`.
+fn check_write(method: &Method, uri: &Uri) -> S3Result<()> {
+    let given = |wanted: &str| parameters(uri).find(|(name, _)| name == wanted).map(|(_, value)| value);
+    if let Some(version) = given(VERSION) {
+        return check_version(&version, method, uri);
+    }
+    match (given("partNumber"), given("uploadId")) {
+        (Some(number), None) => {
+            let message = "This operation does not accept partNumber without uploadId";
+            Err(wrong_argument("partNumber", &number, message))
+        }
+        (None, Some(_)) => Err(method_not_allowed(method, "OBJECT")),
+        _ => Ok(()),
+    }
+}
+
+/// The version that a request names.
+pub(crate) fn version_of(uri: &Uri) -> Option<String> {
+    parameters(uri).find(|(name, _)| name == VERSION).map(|(_, version)| version)
+}
+
+/// Refuses the version of a request that can have none. An empty one is no version: taken for none given, it would
+/// have the newest one deleted.
+pub(crate) fn check_version(version: &str, method: &Method, uri: &Uri) -> S3Result<()> {
+    let is_write = |name: &str| [VERSION, "partNumber", "uploadId", "uploads"].contains(&name) || is_ignored(name);
+    let writes = matches!(*method, Method::PUT | Method::POST) && parameters(uri).all(|(name, _)| is_write(&name));
+    let message = match version {
+        _ if writes => "This operation does not accept a version-id.",
+        "" => EMPTY_VERSION,
+        _ => return Ok(()),
+    };
+    Err(wrong_argument(VERSION, version, message))
+}
+
+pub(crate) fn invalid_version(version: &str) -> S3Error {
+    wrong_argument(VERSION, version, INVALID_VERSION)
+}
+
+/// Whether a request is about an object and what the cache itself knows of it.
+pub(crate) fn is_of_plain_object(uri: &Uri) -> bool {
+    let is_plain = |name: &str| READ.contains(&name) || ["acl", "attributes", "tagging"].contains(&name);
+    parameters(uri).all(|(name, _)| is_plain(&name) || is_ignored(&name))
 }
 
 /// Whether S3 has a use for a parameter of this name. A sub-resource that it gets next year has no value.
@@ -233,6 +286,27 @@ mod tests {
         assert!(!allowed("DeleteObject", Method::DELETE, "foo=bar"));
         assert!(!allowed("CreateBucket", Method::PUT, "foo=bar"));
         assert!(!allowed("NextYearsOperation", Method::GET, ""));
+    }
+
+    #[test]
+    fn a_write_is_told_what_it_does_not_take() {
+        let told = |query: &str| {
+            let error = check("PutObject", &Method::PUT, &format!("/b/k?{query}").parse().unwrap()).unwrap_err();
+            error.message().unwrap_or_default().to_owned()
+        };
+        for query in ["versionId=null", "versionId", "x-id=PutObject&versionId=7"] {
+            assert_eq!(told(query), "This operation does not accept a version-id.", "{query}");
+        }
+        assert_eq!(told("partNumber=1"), "This operation does not accept partNumber without uploadId");
+        assert_eq!(told("uploadId=a"), "The specified method is not allowed against this resource.");
+        let version = |version: &str, method, query: &str| {
+            check_version(version, &method, &format!("/b/k?{query}").parse().unwrap()).is_ok()
+        };
+        assert!(!version("", Method::DELETE, "versionId="));
+        assert!(!version("", Method::PUT, "tagging&versionId="));
+        assert!(!version("7", Method::PUT, "partNumber=1&uploadId=a&versionId=7"));
+        assert!(version("7", Method::PUT, "acl&versionId=7"));
+        assert!(version("7", Method::GET, "versionId=7"));
     }
 
     /// Readers put something of their own there so that no cache between has the answer.

@@ -99,6 +99,12 @@ pub(crate) fn missing_length() -> S3Error {
     error_with_status("MissingContentLength", StatusCode::LENGTH_REQUIRED, message)
 }
 
+pub(crate) fn header_not_implemented(header: &str) -> S3Error {
+    let message = "A header you provided implies functionality that is not implemented";
+    let error = error_with_status("NotImplemented", StatusCode::NOT_IMPLEMENTED, message);
+    with_details(error, &[("Header", header)])
+}
+
 pub(crate) fn denied(message: impl Into<Cow<'static, str>>) -> S3Error {
     error_with_status("AccessDenied", StatusCode::FORBIDDEN, message)
 }

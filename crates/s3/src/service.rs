@@ -14,7 +14,7 @@ use forebay_env::{Env, Requester};
 use forebay_logs::Logs;
 use futures::StreamExt;
 use futures::future::Either;
-use http::header::{CONNECTION, CONTENT_TYPE, DATE, EXPECT};
+use http::header::{CONNECTION, CONTENT_TYPE, DATE, EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body::Frame;
@@ -38,6 +38,7 @@ use crate::metrics::{Metrics, Sending};
 use crate::operations::Operations;
 use crate::pass_through::PassThrough;
 use crate::record::{Record, Recorder, makes_bucket};
+use crate::s3_error::header_not_implemented;
 use crate::s3s_fixes::chunks::Framing;
 use crate::s3s_fixes::documents::{Expected, IsDocument, Kind};
 use crate::s3s_fixes::request_echo::RequestEcho;
@@ -284,8 +285,11 @@ impl S3Service {
         let response = checksums::name_others(response, context.operation()).await?;
         match is_form {
             true => answer::form(response, &context.id).await,
-            false if context.operation() == "GetObjectAttributes" => answer::bare_etag(response).await,
-            false => Ok(response),
+            false => match context.operation() {
+                "GetObjectAttributes" => answer::bare_etag(response).await,
+                "ListBuckets" => answer::bucket_arns(response).await,
+                _ => Ok(response),
+            },
         }
     }
 
@@ -351,6 +355,10 @@ impl Inner {
                 Watched::Document(expected)
             }
             (None, None, Some(framing)) => Watched::Chunks(framing),
+            // Amazon S3 knows no chunks but its own: Automattic/knox#43, irods/irods_resource_plugin_s3#2301.
+            (None, None, None) if parts.method == Method::PUT && parts.headers.contains_key(TRANSFER_ENCODING) => {
+                return Err(chunks_of_http());
+            }
             (None, None, None) => Watched::Plain,
         })
     }
@@ -384,6 +392,15 @@ impl Inner {
         }
         response
     }
+}
+
+/// Behind a body whose length S3 wants to know first, nothing is read: some may take it for more of the body.
+fn chunks_of_http() -> S3Error {
+    let mut error = header_not_implemented("Transfer-Encoding");
+    let mut headers = error.headers().cloned().unwrap_or_default();
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    error.set_headers(headers);
+    error
 }
 
 /// What must be looked at in a body before `s3s` gets it.

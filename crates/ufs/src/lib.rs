@@ -28,7 +28,7 @@ pub use hasher::Hasher;
 pub use open::{Lanes, open_mount, open_root};
 pub use options::OpenOptions;
 pub use root::{BucketInfo, BucketRoot};
-pub use stamp::Stamp;
+pub use stamp::{STAMP_HEADER, Stamp};
 pub use under_store::{
     ByteStream, Condition, ListPage, ListRequest, ListedObject, RemoteBody, RemoteObject, S3Target, Stored, UnderStore,
     Upload, UploadSource,

@@ -13,6 +13,9 @@ use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, Generati
 /// The name of the metadata, without `x-amz-meta-`.
 pub(crate) const STAMP_NAME: &str = "forebay-stamp";
 
+/// The header in which S3 shows it.
+pub const STAMP_HEADER: &str = "x-amz-meta-forebay-stamp";
+
 /// Read back from an object that Forebay wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {

@@ -9,13 +9,14 @@ use s3s::dto::{
     OwnershipControls, OwnershipControlsRule, Permission, PutBucketAclInput, PutBucketAclOutput,
     PutBucketOwnershipControlsInput, PutBucketOwnershipControlsOutput, PutObjectAclInput, PutObjectAclOutput, Type,
 };
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::read::hide;
 use super::{Failure, Operations, not_implemented, only_null_version};
 use crate::access_list::{FULL_CONTROL_OF_THE_OWNER, check_headers, check_place, has_grants, not_supported};
 use crate::context::caller;
 use crate::convert;
+use crate::s3_error::MALFORMED_XML;
 
 impl Operations {
     fn owner(&self) -> Owner {
@@ -132,10 +133,15 @@ impl Operations {
         request: S3Request<PutBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
         self.need_bucket(&request.input.bucket, &Failure::of(&request, "PutBucketOwnershipControls")).await?;
-        let mut rules = request.input.ownership_controls.rules.iter();
-        if !rules.all(|rule| rule.object_ownership.as_str() == ObjectOwnership::BUCKET_OWNER_ENFORCED) {
-            return Err(not_implemented("A bucket with ACLs"));
+        // localstack/localstack, `test_bucket_ownership_controls_exc`.
+        let malformed = || s3_error!(MalformedXML, "{MALFORMED_XML}");
+        let [rule] = request.input.ownership_controls.rules.as_slice() else { return Err(malformed()) };
+        match rule.object_ownership.as_str() {
+            ObjectOwnership::BUCKET_OWNER_ENFORCED => Ok(S3Response::new(PutBucketOwnershipControlsOutput::default())),
+            ObjectOwnership::BUCKET_OWNER_PREFERRED | ObjectOwnership::OBJECT_WRITER => {
+                Err(not_implemented("A bucket with ACLs"))
+            }
+            _ => Err(malformed()),
         }
-        Ok(S3Response::new(PutBucketOwnershipControlsOutput::default()))
     }
 }

@@ -3,18 +3,18 @@
 use forebay_auth::{Action, User};
 use forebay_cache::{CopyObject, Error, ErrorKind};
 use forebay_types::ObjectPath;
+use http::header::CONTENT_LENGTH;
 use s3s::dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource};
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::read::hide;
-use super::{
-    Failure, Operations, not_implemented, only_null_version, put_conditions, refuse_unsupported, system_headers,
-};
+use super::{Failure, Operations, not_implemented, put_conditions, refuse_unsupported, system_headers};
 use crate::authorize::require;
 use crate::checksums::{self, set_checksums_and_type};
 use crate::context::caller;
 use crate::convert;
-use crate::s3_error::{with_details, wrong_argument};
+use crate::query;
+use crate::s3_error::{invalid_request, with_details, wrong_argument};
 
 impl Operations {
     pub(super) async fn copy_whole_object(
@@ -23,9 +23,14 @@ impl Operations {
     ) -> S3Result<S3Response<CopyObjectOutput>> {
         let failure = Failure::of(&request, "CopyObject");
         let user = caller(&request)?;
+        if request.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0") {
+            // versity/versitygw, `ErrNonEmptyRequestBody`; openstack/swift, `check_copy_source`.
+            let message = "The request included a body. Requests of this type must not include a non-empty body.";
+            return Err(invalid_request(message));
+        }
         let input = &mut request.input;
         refuse_unsupported!(input, request.headers);
-        let source = readable_source(&input.copy_source, &user)?;
+        let source = self.readable_source(&input.copy_source, &user, &failure).await?;
         let target = convert::path(&input.bucket, &input.key)?;
         let replaces = |directive: Option<&str>, name: &str| match directive {
             None | Some("COPY") => Ok(false),
@@ -84,6 +89,30 @@ impl Operations {
 }
 
 impl Operations {
+    /// The object to copy from, if the user may read it.
+    pub(super) async fn readable_source(
+        &self,
+        source: &CopySource,
+        user: &User,
+        failure: &Failure,
+    ) -> S3Result<ObjectPath> {
+        let CopySource::Bucket { bucket, key, version_id } = source else {
+            return Err(not_implemented("Copying from an access point"));
+        };
+        let path = convert::path(bucket, key)?;
+        require(user, Action::Read, &format!("/{path}"))?;
+        match version_id.as_deref() {
+            None | Some("null") => Ok(path),
+            Some("") => Err(wrong_argument(query::VERSION, "", query::EMPTY_VERSION)),
+            // The store behind may have it; GETs of it pass through.
+            Some(version) => match self.cache.pass_through(&path.bucket).await {
+                Ok(Some(_)) => Err(not_implemented("Copying an old version")),
+                Ok(None) => Err(query::invalid_version(version)),
+                Err(error) => Err(failure.answer(error)),
+            },
+        }
+    }
+
     /// The answer for a failed copy, of which a key that is not there is the source's if `names_source`. A bucket that
     /// is not there is looked for. Source: localstack/localstack, `test_s3_copy_object_src_not_exists`.
     pub(super) async fn answer_copy(
@@ -106,15 +135,4 @@ impl Operations {
             _ => answer,
         }
     }
-}
-
-/// The object to copy from, if the user may read it.
-pub(super) fn readable_source(source: &CopySource, user: &User) -> S3Result<ObjectPath> {
-    let CopySource::Bucket { bucket, key, version_id } = source else {
-        return Err(not_implemented("Copying from an access point"));
-    };
-    let path = convert::path(bucket, key)?;
-    require(user, Action::Read, &format!("/{path}"))?;
-    only_null_version(version_id.as_deref())?;
-    Ok(path)
 }

@@ -1,5 +1,6 @@
 //! DeleteObject, DeleteObjects.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use forebay_auth::{Action, User};
@@ -12,13 +13,11 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{
-    Failure, Operations, check_tags, header_not_implemented, not_implemented, only_null_version, write_conditions,
-};
+use super::{Failure, Operations, check_tags, not_implemented, only_null_version, write_conditions};
 use crate::authorize::require;
 use crate::context::{RequestContext, caller};
 use crate::convert;
-use crate::s3_error::MALFORMED_XML;
+use crate::s3_error::{MALFORMED_XML, header_not_implemented};
 
 /// Conditions that only directory buckets of S3 have.
 const DIRECTORY_CONDITIONS: [&str; 2] = ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
@@ -58,7 +57,7 @@ impl Operations {
             return Err(s3_error!(MalformedXML, "{MALFORMED_XML}"));
         }
         let quiet = delete.quiet.unwrap_or(false);
-        let outcomes: Vec<(ObjectIdentifier, S3Result<()>)> = stream::iter(delete.objects)
+        let outcomes: Vec<(ObjectIdentifier, S3Result<()>)> = stream::iter(once_each(delete.objects))
             .map(|object| {
                 let (bucket, user, failure, context) = (&bucket, &user, &failure, context.as_deref());
                 async move {
@@ -115,4 +114,15 @@ impl Operations {
         check_tags(&conditions, user, &path)?;
         self.cache.delete(&path, &conditions).await.map_err(|error| failure.answer(error))
     }
+}
+
+/// What a list says twice is done and answered once. Under different conditions it is not the same.
+fn once_each(objects: Vec<ObjectIdentifier>) -> Vec<ObjectIdentifier> {
+    let mut seen = HashSet::new();
+    let is_plain = |object: &ObjectIdentifier| {
+        object.e_tag.is_none() && object.size.is_none() && object.last_modified_time.is_none()
+    };
+    let mut is_new =
+        |object: &ObjectIdentifier| !is_plain(object) || seen.insert((object.key.clone(), object.version_id.clone()));
+    objects.into_iter().filter(|object| is_new(object)).collect()
 }

@@ -67,6 +67,19 @@ pub(super) fn require_list(user: &User, bucket: &str, prefix: &str) -> S3Result<
     if may { Ok(()) } else { Err(access_denied()) }
 }
 
+/// Where a page of Version 1 or of versions begins: behind the common prefix in which its marker lies, which an earlier
+/// page has shown. Source: localstack/localstack, `test_list_objects_marker_common_prefixes` and
+/// `test_list_object_versions_pagination_common_prefixes`.
+fn behind_group(marker: Option<String>, prefix: &str, delimiter: Option<&str>) -> Option<String> {
+    let mut marker = marker?;
+    let end = delimiter.and_then(|delimiter| {
+        let rest = marker.strip_prefix(prefix)?;
+        Some(prefix.len() + rest.find(delimiter)? + delimiter.len())
+    });
+    marker.truncate(end.unwrap_or(marker.len()));
+    Some(marker)
+}
+
 fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
@@ -101,7 +114,7 @@ impl Operations {
         let prefix = input.prefix.clone().unwrap_or_default();
         let delimiter = given(input.delimiter.clone());
         let has_delimiter = delimiter.is_some();
-        let start_after = given(input.marker.clone());
+        let start_after = behind_group(given(input.marker.clone()), &prefix, delimiter.as_deref());
         let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
         let output = ListObjectsOutput {
@@ -180,8 +193,11 @@ impl Operations {
             return Err(wrong_argument("version-id-marker", &marker, "Invalid version id specified"));
         }
         let delimiter = given(input.delimiter.clone());
+        let start_after = behind_group(start_after, &prefix, delimiter.as_deref());
         let list = ListObjects { prefix, delimiter, start_after, limit, revalidates };
         let page = self.page(&input.bucket, list, &user, &failure).await?;
+        // A common prefix has no version. Source: as of `behind_group`.
+        let ends_with_object = page.next.as_ref().is_some_and(|next| !page.prefixes.contains(next));
         let versions = page.objects.into_iter().map(|object| shown_version(object, encoding, &user));
         let output = ListObjectVersionsOutput {
             versions: Some(versions.collect()),
@@ -192,7 +208,7 @@ impl Operations {
             key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),
             version_id_marker: Some(input.version_id_marker.unwrap_or_default()),
             max_keys: Some(limit as i32),
-            next_version_id_marker: page.next.is_some().then(|| "null".to_owned()),
+            next_version_id_marker: ends_with_object.then(|| "null".to_owned()),
             next_key_marker: page.next.map(|next| encoding.write(next)),
             prefix: Some(encoding.write(input.prefix.unwrap_or_default())),
             name: Some(input.bucket),
@@ -247,6 +263,23 @@ mod tests {
             assert_eq!(page_limit(requested, "max-keys").unwrap(), limit);
         }
         assert!(page_limit(Some(-1), "max-keys").is_err());
+    }
+
+    #[test]
+    fn a_marker_in_a_common_prefix_is_behind_all_of_it() {
+        let behind = |marker: &str, prefix: &str, delimiter| behind_group(Some(marker.to_owned()), prefix, delimiter);
+        assert_eq!(behind_group(None, "a/", Some("/")), None);
+        for (marker, prefix, delimiter, from) in [
+            ("a/b/c", "a/", Some("/"), "a/b/"),
+            ("a/b/", "a/", Some("/"), "a/b/"),
+            ("a/b/c/d", "", Some("/"), "a/"),
+            ("a\u{fc}--b", "", Some("--"), "a\u{fc}--"),
+            ("a/b", "a/", Some("/"), "a/b"),
+            ("a/b/c", "b/", Some("/"), "a/b/c"),
+            ("a/b/c", "a/", None, "a/b/c"),
+        ] {
+            assert_eq!(behind(marker, prefix, delimiter).as_deref(), Some(from), "{marker} {prefix}");
+        }
     }
 
     #[test]

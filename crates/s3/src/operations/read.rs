@@ -266,10 +266,21 @@ fn override_headers(given: [(HeaderName, Option<String>); 6]) -> S3Result<Header
     for (name, value) in given {
         let Some(value) = value else { continue };
         let wrong = |_| convert::invalid_argument(format!("The response header {name} is not valid."));
-        let value = HeaderValue::try_from(value).map_err(wrong)?;
+        let value = match value.is_ascii() {
+            true => HeaderValue::try_from(value).map_err(wrong)?,
+            false => HeaderValue::from_bytes(&latin_1(&name, &value)?).map_err(wrong)?,
+        };
         headers.insert(name, value);
     }
     Ok(headers)
+}
+
+/// A header of an answer in ISO-8859-1: localstack/localstack,
+/// `test_get_response_overrides_unicode_metadata_with_sig_s3`.
+fn latin_1(name: &HeaderName, value: &str) -> S3Result<Vec<u8>> {
+    let bytes: Result<_, _> = value.chars().map(u8::try_from).collect();
+    let message = "Header value cannot be represented using ISO-8859-1.";
+    bytes.map_err(|_| wrong_argument(&format!("response-{name}"), value, message))
 }
 
 fn refuse_anonymous(anonymous: bool, overrides: &HeaderMap) -> S3Result<()> {
@@ -286,25 +297,28 @@ fn content_range(head: &ObjectHead) -> Option<String> {
         .then(|| format!("bytes {}-{}/{}", range.start, range.end - 1, head.info.size))
 }
 
-/// The checksums that fit the bytes of the answer, and the number of parts that a composite one covers.
-fn shown_checksums(head: &ObjectHead, part: Option<u32>) -> Option<(&Checksums, usize)> {
+/// The checksums that fit the bytes of the answer, the number of parts that a composite one covers, and the kind, which
+/// is always the object's: localstack/localstack, `test_get_object_part_checksum`.
+fn shown_checksums(head: &ObjectHead, part: Option<u32>) -> Option<(&Checksums, usize, ChecksumKind)> {
     let info = &head.info;
     match part {
         // Of several parts only those of a composite checksum show one: localstack/localstack#12842.
         Some(_) if info.parts.len() > 1 && info.checksums.kind == ChecksumKind::FullObject => None,
         Some(number) if !info.parts.is_empty() => {
-            info.parts.iter().find(|part| part.number == number).map(|part| (&part.checksums, 0))
+            let found = info.parts.iter().find(|part| part.number == number);
+            found.map(|part| (&part.checksums, 0, info.checksums.kind))
         }
-        _ if head.range.len() == info.size => Some((&info.checksums, info.parts.len())),
+        _ if head.range.len() == info.size => Some((&info.checksums, info.parts.len(), info.checksums.kind)),
         _ => None,
     }
 }
 
 /// The output with the headers that `s3s` has no field for, and with the checksums, of which it knows only some.
-fn answer<T>(output: T, head: &ObjectHead, checksums: Option<(&Checksums, usize)>) -> S3Response<T> {
+fn answer<T>(output: T, head: &ObjectHead, checksums: Option<(&Checksums, usize, ChecksumKind)>) -> S3Response<T> {
     let mut headers = HeaderMap::new();
-    if let Some((checksums, parts)) = checksums {
-        checksums::set_checksum_and_type_headers(&mut headers, checksums, parts);
+    if let Some((checksums, parts, kind)) = checksums {
+        checksums::set_checksum_headers(&mut headers, checksums, parts);
+        checksums::set_type_header(&mut headers, checksums, kind);
     }
     let state = format!("{}; cached={}/{}", head.state.as_str(), head.cached_bytes, head.info.size);
     let expires = head.info.headers.expires.as_deref();

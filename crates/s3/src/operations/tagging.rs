@@ -5,12 +5,13 @@ use s3s::dto::{
     DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
     PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
 };
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::read::hide;
 use super::{Failure, Operations, only_null_version};
 use crate::context::caller;
 use crate::convert;
+use crate::s3_error::with_details;
 
 impl Operations {
     pub(super) async fn read_tags(
@@ -21,7 +22,12 @@ impl Operations {
         let path = convert::path(&request.input.bucket, &request.input.key)?;
         let user = caller(&request)?;
         let failure = Failure::of(&request, "GetObjectTagging");
-        let tags = self.cache.tags(&path).await.map_err(|error| hide(error, &user, &path, &failure))?;
+        let tags = self.cache.tags(&path).await.map_err(|error| {
+            let answer = hide(error, &user, &path, &failure);
+            // With its bucket, here alone: localstack/localstack, `test_object_tagging_exc`.
+            let is_absent = *answer.code() == S3ErrorCode::NoSuchKey;
+            if is_absent { with_details(answer, &[("Key", path.to_string())]) } else { answer }
+        })?;
         let tag_set = tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect();
         Ok(S3Response::new(GetObjectTaggingOutput { tag_set, version_id: None }))
     }

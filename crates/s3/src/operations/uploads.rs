@@ -45,7 +45,10 @@ impl Operations {
                     size: Some(convert::size(listed.part.size)),
                     ..Part::default()
                 };
-                set_checksums!(part, &listed.part.checksums, 0);
+                // localstack/localstack, `test_complete_multipart_parts_checksum_default`.
+                if page.checksum_algorithm.is_some() {
+                    set_checksums!(part, &listed.part.checksums, 0);
+                }
                 part
             })
             .collect();

@@ -35,8 +35,6 @@ pub(crate) enum BodyError {
     TooLong,
     #[error("the tag that you provided is not valid")]
     BucketTag,
-    #[error("tags of a bucket are not implemented")]
-    BucketTags,
     #[error("too many bodies that are held as a whole are under way")]
     Busy,
     #[error("the body of your POST request is not well-formed multipart/form-data")]
@@ -91,7 +89,7 @@ impl Refused {
 }
 
 impl BodyError {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 24] = [
         Self::TooSlow,
         Self::Incomplete,
         Self::Framing,
@@ -105,7 +103,6 @@ impl BodyError {
         Self::Acl,
         Self::TooLong,
         Self::BucketTag,
-        Self::BucketTags,
         Self::Busy,
         Self::Form,
         Self::FormFile,
@@ -158,7 +155,7 @@ impl BodyError {
             // itinance/react-native-fs#992.
             Self::FormFile | Self::FormArgument => "InvalidArgument",
             Self::FormPolicyDocument => "InvalidPolicyDocument",
-            Self::FormField | Self::BucketTags => "NotImplemented",
+            Self::FormField => "NotImplemented",
             Self::FormAccessKey => "InvalidAccessKeyId",
             Self::FormToken => "InvalidToken",
             Self::FormAcl => "AccessControlListNotSupported",
@@ -169,7 +166,7 @@ impl BodyError {
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Signature | Self::FormSignature | Self::FormAccessKey | Self::FormPolicy => StatusCode::FORBIDDEN,
-            Self::FormField | Self::BucketTags => StatusCode::NOT_IMPLEMENTED,
+            Self::FormField => StatusCode::NOT_IMPLEMENTED,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooSlow
             | Self::Incomplete

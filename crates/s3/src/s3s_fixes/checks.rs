@@ -2,8 +2,8 @@
 
 use forebay_types::Algorithm;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_TYPE, HOST,
-    ORIGIN, TRANSFER_ENCODING,
+    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LANGUAGE,
+    CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -151,11 +151,13 @@ fn check_method(parts: &Parts) -> Check {
     match parts.method {
         Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE => Ok(()),
         // What a browser asks before it sends a request of another origin. Rules for that are not evaluated here.
-        Method::OPTIONS if parts.headers.contains_key(ORIGIN) => Err(error_with_status(
-            "AccessForbidden",
-            StatusCode::FORBIDDEN,
-            "CORSResponse: CORS is not enabled for this bucket.",
-        )),
+        Method::OPTIONS if parts.headers.contains_key(ORIGIN) => {
+            let message = "CORSResponse: CORS is not enabled for this bucket.";
+            let error = error_with_status("AccessForbidden", StatusCode::FORBIDDEN, message);
+            // localstack/localstack, `test_cors_http_options_no_config`.
+            let asked = parts.headers.get(ACCESS_CONTROL_REQUEST_METHOD).and_then(|method| method.to_str().ok());
+            Err(with_details(error, &[("Method", asked.unwrap_or("OPTIONS")), ("ResourceType", "BUCKET")]))
+        }
         Method::OPTIONS => Err(error_with_status(
             "BadRequest",
             StatusCode::BAD_REQUEST,
@@ -198,15 +200,19 @@ fn check_headers(headers: &HeaderMap) -> Check {
     Ok(())
 }
 
-/// paws-r/paws#819, versity/versitygw#1401.
+/// paws-r/paws#819, versity/versitygw#1401; versity/versitygw, its `s3err` (an empty one, which `s3s` takes for none).
 fn check_copy_source(headers: &HeaderMap) -> Check {
-    let Some(source) = headers.get("x-amz-copy-source") else { return Ok(()) };
+    const NAME: &str = "x-amz-copy-source";
+    let Some(source) = headers.get(NAME) else { return Ok(()) };
+    if source.as_bytes().trim_ascii().is_empty() {
+        return Err(wrong_argument(NAME, NAME, "Invalid copy source bucket name"));
+    }
     let mut encoded = source.as_bytes().split(|byte| *byte == b'%').skip(1);
     if encoded.all(|code| code.len() >= 2 && code[..2].iter().all(u8::is_ascii_hexdigit)) {
         return Ok(());
     }
     let source = String::from_utf8_lossy(source.as_bytes());
-    Err(wrong_argument("x-amz-copy-source", &source, "Invalid copy source encoding"))
+    Err(wrong_argument(NAME, &source, "Invalid copy source encoding"))
 }
 
 /// `chunked`, once, is the only transfer coding that every reader between the client and us takes for the same. After

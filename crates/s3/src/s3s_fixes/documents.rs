@@ -163,13 +163,15 @@ impl Expected {
 
     fn check(&self, document: &[u8]) -> Result<(), Refused> {
         self.compare(document)?;
-        if document.is_empty() && matches!(self.kind, Kind::Create | Kind::Acl) {
+        if document.is_empty() && matches!(self.kind, Kind::Create | Kind::Acl | Kind::Complete) {
             return Ok(());
         }
         check_elements(self.kind, document).ok_or_else(|| self.kind.malformed())?;
         match self.kind {
-            Kind::Create => Ok(check_bucket_tags(document)?),
-            _ => Ok(()),
+            Kind::Create => check_bucket_tags(document),
+            // localstack/localstack, `test_tagging_validation`.
+            Kind::Tagging => tags_in(document).map(|_| ()).ok_or_else(|| self.kind.malformed()),
+            Kind::Delete | Kind::Complete | Kind::Acl | Kind::Ownership => Ok(()),
         }
     }
 }
@@ -203,7 +205,7 @@ impl Expectations {
                 ],
                 ..BodyError::Md5.into()
             },
-            _ => BodyError::Checksum.into(),
+            _ => Refused { message: Some(error.context), ..BodyError::Checksum.into() },
         })
     }
 }
@@ -282,30 +284,47 @@ fn root_of(document: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// A new bucket can have no tags here; wrong ones are told apart.
-fn check_bucket_tags(document: &[u8]) -> Result<(), BodyError> {
+/// A new bucket can have no tags here; wrong ones are told apart. Source: localstack/localstack,
+/// `test_create_bucket_with_tags_exc`.
+fn check_bucket_tags(document: &[u8]) -> Result<(), Refused> {
     let tags = tags_in(document).ok_or(BodyError::Document)?;
-    if tags.is_empty() {
-        return Ok(());
+    let refuse = |message: String, details| Refused { error: BodyError::BucketTag, message: Some(message), details };
+    if tags.iter().any(|(key, _)| key.starts_with("aws:")) {
+        let message = "User-defined tag keys can't start with \"aws:\". This prefix is reserved for system tags. Remove \
+                       \"aws:\" from your tag keys and try again.";
+        return Err(refuse(message.to_owned(), Vec::new()));
     }
-    convert::check_tags(&tags).map_err(|_| BodyError::BucketTag)?;
-    Err(BodyError::BucketTags)
+    match convert::fault_of_tags(&tags) {
+        None => Ok(()),
+        Some(fault) => {
+            let details = fault.details.into_iter().map(|(name, text)| (name, text.to_owned())).collect();
+            Err(refuse(fault.message.to_owned(), details))
+        }
+    }
 }
 
-/// The tags in a document whose elements have been checked.
+/// Whether a document for a new bucket, which has been checked, has tags.
+fn has_tags(document: &[u8]) -> bool {
+    tags_in(document).is_some_and(|tags| !tags.is_empty())
+}
+
+/// The tags in a document whose elements have been checked. `None` when one lacks its key or its value.
 fn tags_in(document: &[u8]) -> Option<Vec<(String, String)>> {
     let mut reader = Reader::from_reader(document);
-    let (mut tags, mut name): (Vec<(String, String)>, _) = (Vec::new(), Vec::new());
+    let (mut tags, mut name): (Vec<(Option<String>, Option<String>)>, _) = (Vec::new(), Vec::new());
     loop {
         let event = reader.read_event().ok()?;
-        if let Event::Start(element) | Event::Empty(element) = &event
-            && element.name().as_ref() == b"Tag"
-        {
-            tags.push(Default::default());
+        if let Event::Start(element) | Event::Empty(element) = &event {
+            match (element.name().as_ref(), tags.last_mut()) {
+                (b"Tag", _) => tags.push((None, None)),
+                (b"Key", Some((key @ None, _))) => *key = Some(String::new()),
+                (b"Value", Some((_, value @ None))) => *value = Some(String::new()),
+                _ => {}
+            }
         }
         let field = tags.last_mut().and_then(|(key, value)| match name.as_slice() {
-            b"Key" => Some(key),
-            b"Value" => Some(value),
+            b"Key" => key.as_mut(),
+            b"Value" => value.as_mut(),
             _ => None,
         });
         match (&event, field) {
@@ -316,7 +335,7 @@ fn tags_in(document: &[u8]) -> Option<Vec<(String, String)>> {
                 Some(character) => field.push(character),
                 None => field.push_str(resolve_predefined_entity(std::str::from_utf8(reference).ok()?)?),
             },
-            (Event::Eof, _) => return Some(tags),
+            (Event::Eof, _) => return tags.into_iter().map(|(key, value)| Some((key?, value?))).collect(),
             _ => {}
         }
     }
@@ -368,6 +387,9 @@ where
             }
         }
         expected.check(&document).map_err(|wrong| refuse(&context, wrong))?;
+        if expected.kind == Kind::Create && has_tags(&document) {
+            let _ = context.bucket_tags.set(());
+        }
         if expected.kind == Kind::Complete
             && let Some(others) = checksums::of_parts(&document)
         {
@@ -463,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_bucket_has_no_tags_and_wrong_ones_are_told_apart() {
+    fn wrong_tags_of_a_new_bucket_are_told_apart() {
         let checked = |tags: &str| {
             let document = format!("<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>");
             let expected = Expected::of(Kind::Create, &HeaderMap::new()).expect("no digests");
@@ -471,13 +493,15 @@ mod tests {
         };
         let tag = |key: &str, value: &str| format!("<Tag><Key>{key}</Key><Value>{value}</Value></Tag>");
         assert_eq!(checked(""), None);
-        assert_eq!(checked(&tag("a", "1")), Some(BodyError::BucketTags));
-        assert_eq!(checked(&(tag("a", "1") + &tag("b&#61;", "2"))), Some(BodyError::BucketTags));
+        assert_eq!(checked(&tag("a", "1")), None);
+        assert_eq!(checked(&(tag("a", "") + &tag("b&#61;", "2"))), None);
         for (wrong, value) in [("", "1"), ("a&amp;", "1"), ("aws:a", "1"), (&*"k".repeat(129), ""), ("a", "!")] {
             assert_eq!(checked(&tag(wrong, value)), Some(BodyError::BucketTag), "{wrong} {value}");
         }
         assert_eq!(checked(&(tag("a", "1") + &tag("a", "2"))), Some(BodyError::BucketTag));
-        assert_eq!(checked("<Tag/>"), Some(BodyError::BucketTag));
+        for partial in ["<Tag/>", "<Tag><Key>a</Key></Tag>", "<Tag><Value>1</Value></Tag>"] {
+            assert_eq!(checked(partial), Some(BodyError::Document), "{partial}");
+        }
         assert_eq!(checked("<Tag><Kee>a</Kee></Tag>"), Some(BodyError::Document));
     }
 

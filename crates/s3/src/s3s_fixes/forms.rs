@@ -242,6 +242,10 @@ impl<'a> Form<'a> {
             let message = Some(format!("Invalid Policy: {fault}"));
             return Err(Refused { message, ..BodyError::FormPolicyDocument.into() });
         }
+        if let Some(condition) = policies::impossible(policy) {
+            let message = Some(format!("Invalid according to Policy: Policy Condition failed: {condition}"));
+            return Err(Refused { message, ..BodyError::FormPolicy.into() });
+        }
         if policies::names_bucket(policy) { Ok(()) } else { Err(BodyError::FormPolicy.into()) }
     }
 

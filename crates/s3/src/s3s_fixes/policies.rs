@@ -65,7 +65,8 @@ fn fault_of_words(words: &[Value]) -> Option<String> {
     match words {
         _ if !is_known => Some(format!("Invalid Condition: unknown operation '{operation}'.")),
         [_, first, second] if operation.eq_ignore_ascii_case(RANGE) => {
-            let are_sizes = size_of(first).is_some() && size_of(second).is_some();
+            // A text that is no number fails like a size that is not met.
+            let are_sizes = [first, second].iter().all(|size| size.is_string() || size_of(size).is_some());
             (!are_sizes).then(invalid_json)
         }
         [_, Value::String(_), Value::String(_)] => None,
@@ -76,6 +77,28 @@ fn fault_of_words(words: &[Value]) -> Option<String> {
 
 fn size_of(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// A condition of a policy without a fault that no form meets, as Amazon S3 repeats it: one that names no field, for
+/// want of the `$`, and a range of sizes that are no numbers.
+pub(crate) fn impossible(policy: &str) -> Option<String> {
+    let policy = read(policy)?;
+    let mut conditions = policy.get("conditions")?.as_array()?.iter().filter_map(Value::as_array);
+    let is_impossible = |words: &&Vec<Value>| {
+        let [operation, first, second] = words.as_slice() else { return false };
+        match operation.as_str() {
+            Some(operation) if operation.eq_ignore_ascii_case(RANGE) => {
+                size_of(first).is_none() || size_of(second).is_none()
+            }
+            _ => first.as_str().is_some_and(|field| !field.starts_with('$')),
+        }
+    };
+    let text = |word: &Value| match word {
+        Value::String(_) => word.to_string(),
+        other => Value::from(other.to_string()).to_string(),
+    };
+    let words = conditions.find(is_impossible)?.iter().map(text).collect::<Vec<_>>();
+    Some(format!("[{}]", words.join(", ")))
 }
 
 /// Whether a policy without a fault has a condition on the bucket.
@@ -151,6 +174,19 @@ mod tests {
         check(&with(good), None);
         assert_eq!(super::fault("").as_deref(), Some("Expecting '{' but found End-of-Input"));
         assert_eq!(super::fault("?").as_deref(), Some("invalid Base64 encoding."));
+    }
+
+    #[test]
+    fn a_condition_that_no_form_meets_is_repeated() {
+        let found = |conditions: &str| impossible(&STANDARD.encode(with(conditions)));
+        assert_eq!(found(r#"[{"bucket": "b"}, ["eq", "$key", "a"], ["content-length-range", "5", 10]]"#), None);
+        for (condition, told) in [
+            (r#"["eq","key","a\"b"]"#, r#"["eq", "key", "a\"b"]"#),
+            (r#"["content-length-range","test",10]"#, r#"["content-length-range", "test", "10"]"#),
+        ] {
+            assert_eq!(fault(&STANDARD.encode(with(&format!("[{condition}]")))), None);
+            assert_eq!(found(&format!("[{{\"bucket\": \"b\"}}, {condition}]")).as_deref(), Some(told));
+        }
     }
 
     #[test]
