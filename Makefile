@@ -1,6 +1,6 @@
 # `make run` builds and serves; `make test` runs the tests that every change must pass, `make test-all` all of them. They install what they
 # miss.
-.PHONY: run cluster test test-all setup fuzz bench reference references sim schedules breakage mutants soak dist
+.PHONY: run cluster test test-all setup fuzz bench reference references sim schedules breakage mutants soak cluster-soak dist
 
 run:
 	@scripts/run
@@ -56,6 +56,11 @@ schedules:
 soak: setup
 	@cargo build --release --locked -p forebay
 	@FOREBAY_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target)/release/forebay) .tools/venv/bin/python tests/soak/soak.py $(or $(SOAK_MINUTES),60)
+
+# Three workers and three members of etcd under load for an hour, while they fail, stall, are cut off, leave and join.
+cluster-soak: setup
+	@cargo build --release --locked -p forebay
+	@FOREBAY_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target)/release/forebay) .tools/venv/bin/python tests/soak/cluster.py $(or $(SOAK_MINUTES),60)
 
 # Breaks one promise after the other, and looks whether the simulation or a test notices: an hour or more.
 breakage:

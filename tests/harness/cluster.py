@@ -1,6 +1,7 @@
 """Several workers that are one cache: Forebays on one etcd."""
 
 import collections
+import concurrent.futures
 import contextlib
 import itertools
 import signal
@@ -40,7 +41,7 @@ class UnderStore(S3Server, Pausable):
 
 
 class Etcd(Pausable):
-    """The engine of a cluster: one member."""
+    """The engine of a cluster: one member, or one of several."""
 
     binary = ROOT / ".tools" / "bin" / "etcd"
 
@@ -48,13 +49,19 @@ class Etcd(Pausable):
         super().__init__(directory)
         assert self.binary.exists(), "etcd is not installed: run `make setup`"
         self.peer_port = free_port()
+        self.members = [self]
+
+    @property
+    def peer(self):
+        return f"http://127.0.0.1:{self.peer_port}"
 
     def command(self):
-        peer, client = f"http://127.0.0.1:{self.peer_port}", self.endpoint
+        name, client, peer = self.directory.name, self.endpoint, self.peer
+        members = ",".join(f"{member.directory.name}={member.peer}" for member in self.members)
         return [
-            *[str(self.binary), "--name", "one", "--data-dir", str(self.directory / "data"), "--log-level", "warn"],
+            *[str(self.binary), "--name", name, "--data-dir", str(self.directory / "data"), "--log-level", "warn"],
             *["--listen-client-urls", client, "--advertise-client-urls", client],
-            *["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}"],
+            *["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", members],
         ]
 
     def environment(self):
@@ -68,6 +75,21 @@ class Etcd(Pausable):
         return f"etcd://127.0.0.1:{self.port}"
 
 
+class Etcds:
+    """Three members, of which two are enough."""
+
+    def __init__(self, directory):
+        self.members = [Etcd(directory / f"etcd{number}") for number in (1, 2, 3)]
+        for member in self.members:
+            member.members = self.members
+
+    def start(self):
+        # A member is ready only with another.
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(Etcd.start, self.members))
+        return self
+
+
 class Worker(Forebay, Pausable):
     """A Forebay of a cluster."""
 
@@ -77,11 +99,13 @@ class Worker(Forebay, Pausable):
         self.cluster, self.name, self.under = cluster, name, cluster.under
         self.access_key, self.secret_key = cluster.keys
         self.peer_port = free_port()
+        # How it reaches the engine, when not as the others do.
+        self.engine = None
         self.more = []
 
     def command(self):
         options = {
-            "--cluster-engine": self.cluster.etcd.engine,
+            "--cluster-engine": self.engine or self.cluster.etcd.engine,
             "--cluster-name": "lake",
             "--cluster-listen": f"127.0.0.1:{self.peer_port}",
             "--worker-id": self.name,
@@ -95,11 +119,11 @@ class Worker(Forebay, Pausable):
 class Cluster:
     """Workers before the same directory. All have the same root keys."""
 
-    def __init__(self, directory, mode="WRITE_BACK"):
+    def __init__(self, directory, mode="WRITE_BACK", etcd=Etcd):
         self.directory, self.mode, self.keys = directory, mode, fresh_keys()
         self.under = directory / "under"
         self.under.mkdir(parents=True)
-        self.etcd = Etcd(directory / "etcd").start()
+        self.etcd = etcd(directory / "etcd").start()
         self.workers = []
 
     def worker(self, name, **options):
@@ -108,7 +132,7 @@ class Cluster:
         return self.workers[-1]
 
     def close(self):
-        for server in [*self.workers, self.etcd]:
+        for server in [*self.workers, *self.etcd.members]:
             if server.process is not None and server.process.poll() is None:
                 server.process.send_signal(signal.SIGCONT)
                 server.kill()
@@ -118,7 +142,11 @@ def wait_until_shared(workers):
     """Waits until each of these workers sees that all of them live, and that all slots are where they belong."""
 
     def is_shared(worker):
-        seen = worker.ask("cluster")
+        # One that was taken for lost begins again.
+        try:
+            seen = worker.ask("cluster")
+        except OSError:
+            return False
         live = {found["id"]: found["slots"] for found in seen["workers"] if found["state"] == "live"}
         share = -(-seen["slots"] // len(workers))
         return set(live) == {worker.name for worker in workers} and seen["slotsWithoutHome"] == 0 and max(live.values()) <= share

@@ -31,11 +31,11 @@ WELL = Fault()
 
 
 class Relay:
-    """Stands for the S3 server behind it, with the same keys."""
+    """Stands for the server behind it, with the same keys, at one of its ports."""
 
-    def __init__(self, server):
+    def __init__(self, server, port=None):
         self.access_key, self.secret_key = server.access_key, server.secret_key
-        self.behind = server.port
+        self.behind = port or server.port
         self.port = free_port()
         self.fault = WELL
         self.is_gone = False

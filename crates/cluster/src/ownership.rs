@@ -94,12 +94,13 @@ impl Ownership<'_> {
         let (mut release, mut take) = (SlotSet::none(self.cluster.slots), SlotSet::none(self.cluster.slots));
         for slot in self.cluster.slots.all() {
             let belongs_here = placement.home(slot) == Some(self.worker);
-            let is_free = seen.home(slot).is_none_or(|home| {
-                home == self.worker.as_str() || !workers.iter().any(|worker| worker.as_str() == home)
-            });
+            let is_free = seen.home(slot).is_none_or(|home| !workers.iter().any(|worker| worker.as_str() == home));
+            // It was taken together with others that could not be, and belongs to another worker by now: only a home
+            // that has taken it up can give it up.
+            let is_half_taken = seen.home(slot) == Some(self.worker.as_str());
             match owned.contains(slot) {
                 true if !belongs_here => release.insert(slot),
-                false if belongs_here && is_free => take.insert(slot),
+                false if is_half_taken || belongs_here && is_free => take.insert(slot),
                 true | false => {}
             }
         }

@@ -24,12 +24,21 @@ async fn take(ground: &Ground, stream: &Arc<Stream>, worker: &str) -> Result<()>
 }
 
 fn take_all(ground: &Ground, stream: &Arc<Stream>, worker: &str) -> impl Future<Output = Result<()>> + Send + 'static {
+    take_some(ground, stream, worker, all())
+}
+
+fn take_some(
+    ground: &Ground,
+    stream: &Arc<Stream>,
+    worker: &str,
+    slots: SlotSet,
+) -> impl Future<Output = Result<()>> + Send + 'static {
     let (env, engine, stream, worker) = (ground.env.clone(), ground.engine(), Arc::clone(stream), id(worker));
     async move {
         let (engine, stream) = (engine.as_ref(), stream.as_ref());
         let silence = Silences::new(LEASE);
         let ownership = Ownership { env: &env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
-        ownership.take(&all()).await
+        ownership.take(&slots).await
     }
 }
 
@@ -137,4 +146,24 @@ async fn one_of_two_takes_a_slot() {
     assert!(taken.len() <= 1, "{taken:?}");
     let homes = homes(&ground).await;
     assert!(taken.is_empty() || homes == taken, "{taken:?}, {homes:?}");
+}
+
+/// A worker whose slots were to be taken with them lives after all.
+#[tokio::test]
+async fn a_worker_takes_up_slots_that_it_has_got_with_others_that_it_has_not() {
+    let ground = Ground::new();
+    let first = ground.begin("w1", 1, true).await.unwrap();
+    let mut of_first = SlotSet::none(cluster().slots);
+    cluster().slots.all().take(100).for_each(|slot| of_first.insert(slot));
+    ground.wait(take_some(&ground, &first, "w1", of_first.clone())).await.unwrap();
+    let second = ground.begin("w2", 2, true).await.unwrap();
+    take(&ground, &second, "w2").await.unwrap_err();
+    assert_eq!(homes(&ground).await, [("w1".to_owned(), 1), ("w2".to_owned(), 1)]);
+    // Nobody takes slots of a worker that lives, wherever they belong by now.
+    let (engine, silence, worker) = (ground.engine(), Silences::new(LEASE), id("w2"));
+    let (env, engine, stream) = (&ground.env, engine.as_ref(), second.as_ref());
+    let ownership = Ownership { env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
+    let none = SlotSet::none(cluster().slots);
+    let view = ownership.look(&none, |_| Placement::of(cluster().slots, &[id("w1")])).await.unwrap();
+    assert_eq!(view.moves, Moves { release: none, take: of_first.others() });
 }
