@@ -235,3 +235,25 @@ def test_a_worker_that_is_back_at_once_with_empty_disks_gets_its_copies(start, u
         wait_until_complete(workers)
         for key, body in written.items():
             assert answered(lambda: read(workers[0].s3(), key), LEASE_SECONDS + 25) == body, key
+
+
+def test_a_worker_without_room_for_a_large_copy_takes_small_ones(start, cluster):
+    workers = start("w1")
+    # 2 % of 256 MiB may be pinned.
+    config = CONFIG.format(lease=LEASE_SECONDS).replace("[cache]", "[cache]\npinned_ratio = 0.02") + POLICY.format(missing="reject")
+    workers.append(cluster.worker("w2", config=config, behind=workers[0].behind).start())
+    wait_until_shared(workers)
+    client = workers[0].s3()
+    passed_on = lambda: total(workers[0], 'forebay_requests_total{operation="Forwarded"')
+    refusals = 0
+    for number in range(12):
+        key, before = f"scratch/{number}", passed_on()
+        client.put_object(Bucket=BUCKET, Key=key, Body=b"small")
+        if passed_on() > before:
+            # It is at home at the worker without room.
+            continue
+        refused("SlowDown", client.put_object, Bucket=BUCKET, Key=key, Body=bytes(8 << 20))
+        client.put_object(Bucket=BUCKET, Key=key, Body=b"small")
+        refusals += 1
+    assert refusals > 0
+    assert "is out of reach" not in workers[0].log.read_text() and "roken pipe" not in workers[0].log.read_text()

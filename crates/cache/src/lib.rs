@@ -135,7 +135,12 @@ impl Cache {
         self.worker.reads_here(path).await
     }
 
-    /// The same, and asks for a lease however seldom the object is read.
+    /// Notes that the home of an object, another worker, has answered a read of it.
+    pub fn was_read(&self, path: &ObjectPath) {
+        self.worker.was_read(path);
+    }
+
+    /// The same as [`Cache::reads_here`], and asks for a lease however seldom the object is read.
     pub async fn obtain_lease(&self, path: &ObjectPath) -> bool {
         match self.worker.other_home(path) {
             Some(home) => self.worker.obtain_lease(path, home).await,
@@ -199,6 +204,14 @@ impl Cache {
     /// does not have all of them.
     pub async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
         self.worker.held(key, generation).await
+    }
+
+    /// Whether there is room for a copy of so many bytes now. It is not reserved.
+    ///
+    /// # Errors
+    /// `SlowDown` and `InsufficientStorage` when there is none.
+    pub fn room_for_copy(&self, path: &ObjectPath, bytes: u64) -> Result<()> {
+        self.worker.room_for_copy(path, bytes).map(drop)
     }
 
     /// Takes a copy of a generation that another worker is about to commit. When this returns, the copy is on stable

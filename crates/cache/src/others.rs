@@ -141,6 +141,12 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// Those of the worker; `Unavailable` when it does not answer.
     async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet>;
 
+    /// Asks a worker whether it has room: see [`Cache::room_for_copy`](crate::Cache::room_for_copy).
+    ///
+    /// # Errors
+    /// Those of the worker; `Unavailable` when it does not answer.
+    async fn room_for_copy(&self, worker: &str, path: &ObjectPath, bytes: u64) -> Result<()>;
+
     /// Has a worker take a copy: see [`Cache::take_copy`](crate::Cache::take_copy).
     ///
     /// # Errors

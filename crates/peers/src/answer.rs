@@ -45,6 +45,8 @@ pub trait Answers: Send + Sync + 'static {
     async fn detail(&self, path: &ObjectPath) -> Result<ObjectDetail>;
     /// See [`Cache::cached_here`].
     async fn cached(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>>;
+    /// See [`Cache::room_for_copy`].
+    fn room_for_copy(&self, path: &ObjectPath, bytes: u64) -> Result<()>;
     /// See [`Cache::take_copy`].
     async fn take_copy(&self, copy: NewCopy) -> Result<bool>;
     /// See [`Cache::fates`].
@@ -101,6 +103,10 @@ impl Answers for Cache {
 
     async fn cached(&self, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
         self.cached_here(bucket, objects).await
+    }
+
+    fn room_for_copy(&self, path: &ObjectPath, bytes: u64) -> Result<()> {
+        Cache::room_for_copy(self, path, bytes)
     }
 
     async fn take_copy(&self, copy: NewCopy) -> Result<bool> {
@@ -163,6 +169,7 @@ pub(crate) async fn answer(
         Question::Deletion { bucket, step } => say(answers.deletion_step(&bucket, step).await, None),
         Question::Status => say(Ok(answers.status()), None),
         Question::Needs => say(answers.needs(), None),
+        Question::RoomForCopy { path, bytes } => say(answers.room_for_copy(&path, bytes), None),
         Question::TakeCopy(copy) => say(answers.take_copy(copy.with(body)).await, None),
         Question::Fates(copies) => {
             let copies: Vec<_> = copies.into_iter().map(copy_id).collect();

@@ -38,7 +38,7 @@ impl Peers {
         let longest = match &question {
             Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
             Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } => LOCAL_MAX,
-            Question::ReadLease(_) | Question::EndLeases { .. } => LOCAL_MAX,
+            Question::ReadLease(_) | Question::EndLeases { .. } | Question::RoomForCopy { .. } => LOCAL_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_)
@@ -135,6 +135,10 @@ impl OtherWorkers for Peers {
 
     async fn cached(&self, worker: &str, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
         Ok(self.ask(worker, Question::Cached { bucket: bucket.clone(), objects }, None).await?.0)
+    }
+
+    async fn room_for_copy(&self, worker: &str, path: &ObjectPath, bytes: u64) -> Result<()> {
+        self.ask::<()>(worker, Question::RoomForCopy { path: path.clone(), bytes }, None).await.map(drop)
     }
 
     async fn take_copy(&self, worker: &str, copy: NewCopy) -> Result<bool> {

@@ -78,6 +78,11 @@ pub(crate) enum Question {
         process: u64,
         paths: Vec<ObjectPath>,
     },
+    /// Answer: nothing, or why there is no room.
+    RoomForCopy {
+        path: ObjectPath,
+        bytes: u64,
+    },
 }
 
 /// A read lease without its bytes: see [`ReadLease`].

@@ -120,6 +120,13 @@ impl Answers for Worker {
         Ok(objects.into_iter().map(found).collect())
     }
 
+    fn room_for_copy(&self, _: &ObjectPath, bytes: u64) -> forebay_cache::Result<()> {
+        match bytes {
+            ..10 => Ok(()),
+            _ => Err(forebay_cache::Error::new(ErrorKind::SlowDown, "no room")),
+        }
+    }
+
     async fn take_copy(&self, copy: NewCopy) -> forebay_cache::Result<bool> {
         if !copy.pieces.is_empty() {
             return Ok(false);
@@ -437,6 +444,8 @@ async fn a_worker_takes_copies_and_is_asked_for_them() {
             stream: futures::stream::once(async move { Ok(Bytes::from_static(text)) }).boxed(),
         },
     };
+    assert!(peers.room_for_copy("b", &path(), 9).await.is_ok());
+    assert_eq!(peers.room_for_copy("b", &path(), 10).await.expect_err("no room").kind, ErrorKind::SlowDown);
     // Bytes that the worker has are not sent.
     assert!(!peers.take_copy("b", copy(vec![id(b"p/1")], b"", 9)).await.expect("an answer"));
     let error = peers.take_copy("b", copy(Vec::new(), b"some", 9)).await.expect_err("it is cut off");

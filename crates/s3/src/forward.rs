@@ -9,7 +9,7 @@ use forebay_cache::{Error, ErrorKind};
 use forebay_env::Requester;
 use forebay_types::ObjectPath;
 use http::header::{CACHE_CONTROL, DATE, EXPECT};
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use s3s::Body;
@@ -46,15 +46,14 @@ impl Client {
 }
 
 /// Whether a request reads an object and nothing else of it, and leaves to the server how fresh the answer is.
-fn may_read_here<B>(request: &Request<B>) -> bool {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+fn may_read_here(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    if !matches!(*method, Method::GET | Method::HEAD) {
         return false;
     }
-    let asks_anew = |value: &http::HeaderValue| !value.is_empty();
-    if request.headers().get(CACHE_CONTROL).is_some_and(asks_anew) {
+    if headers.get_all(CACHE_CONTROL).iter().any(|value| !value.is_empty()) {
         return false;
     }
-    let names = request.uri().query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or(pair));
+    let names = uri.query().unwrap_or_default().split('&').map(|pair| pair.split('=').next().unwrap_or(pair));
     names.filter(|name| !name.is_empty()).all(|name| {
         let is_of_signature = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
         is_of_signature || name.starts_with("response-") || matches!(name, "x-id" | "partNumber")
@@ -85,7 +84,13 @@ impl S3Service {
         let path = convert::path(&bucket, &key).ok()?;
         homes.settled(&path, !may_pass_on).await;
         match homes.home(&path) {
-            Home::At(_) if may_pass_on && may_read_here(request) && homes.reads_here(&path).await => None,
+            Home::At(_)
+                if may_pass_on
+                    && may_read_here(request.method(), request.uri(), request.headers())
+                    && homes.reads_here(&path).await =>
+            {
+                None
+            }
             Home::At(worker) if may_pass_on => Some((Arc::clone(homes), worker, path)),
             Home::At(_) | Home::Here => None,
         }
@@ -103,6 +108,7 @@ impl S3Service {
         let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), connection.scheme));
         let (parts, body) = request.into_parts();
         let waits = parts.headers.contains_key(EXPECT);
+        let may_read_here = may_read_here(&parts.method, &parts.uri, &parts.headers);
         let (body, rest) = self.body(body, Watched::Plain, &context);
         // What the client has done wrong while it sent its body, and the home never hears of.
         let failed: Arc<OnceLock<BodyError>> = Arc::default();
@@ -113,7 +119,13 @@ impl S3Service {
         });
         let request = Request::from_parts(parts, body.boxed_unsync());
         let response = match homes.forward(&worker, &path, request, &Client::of(connection)).await {
-            Ok(response) => response.map(Body::http_body_unsync),
+            Ok(response) => {
+                // Not what was refused: whoever may not read an object causes no work for it.
+                if may_read_here && (response.status().is_success() || response.status() == StatusCode::NOT_MODIFIED) {
+                    homes.was_read(&path);
+                }
+                response.map(Body::http_body_unsync)
+            }
             Err(error) => {
                 tracing::debug!(%worker, %error, "a request was not passed on");
                 let out_of_reach = || {

@@ -39,6 +39,9 @@ pub trait Homes: Send + Sync + 'static {
     /// Whether this worker answers reads of the current version of an object, although its home is another one.
     async fn reads_here(&self, path: &ObjectPath) -> bool;
 
+    /// Hears that the home of an object has answered a read of it that was passed on.
+    fn was_read(&self, path: &ObjectPath);
+
     /// Returns when it is known who answers for a path, or after a moment: while a path moves, nobody does. Of a
     /// request that another worker has passed on, this one alone can be the answerer.
     async fn settled(&self, path: &ObjectPath, is_passed_on: bool);

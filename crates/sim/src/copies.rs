@@ -241,6 +241,10 @@ impl OtherWorkers for SimCopies {
         Ok(slots)
     }
 
+    async fn room_for_copy(&self, worker: &str, path: &ObjectPath, bytes: u64) -> Result<()> {
+        self.ask(worker, |cache| async move { cache.room_for_copy(path, bytes) }).await.map(drop)
+    }
+
     async fn take_copy(&self, worker: &str, copy: NewCopy) -> Result<bool> {
         let own = self.peers.lock().get(&self.machine).map(|(_, peer)| peer.clone());
         let Some(own) = own else { return Err(unavailable("this worker has ended")) };

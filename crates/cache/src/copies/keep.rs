@@ -9,7 +9,7 @@ use bytes::Bytes;
 use forebay_catalog::SlotSet;
 use forebay_catalog::records::{self, Scope, parse_object_key};
 use forebay_store::{Class, Commit, NewObject, Object};
-use forebay_types::{ByteRange, Durability, Generation};
+use forebay_types::{ByteRange, Durability, Generation, ObjectPath};
 use forebay_ufs::UploadSource;
 use futures::{StreamExt, TryStreamExt};
 
@@ -18,6 +18,7 @@ use super::append::append_all;
 use super::kept::PAUSES;
 use crate::persist::StoreSource;
 use crate::policies::groups::group_of;
+use crate::space::Reservation;
 use crate::worker::Worker;
 use crate::{Error, ErrorKind, Fate, HeldBytes, NewCopy, Result};
 
@@ -37,10 +38,7 @@ impl Worker {
         let group = if parse_object_key(&key).is_some() { group_of(&self.policies.resolve(&path)) } else { 0 };
         let object = NewObject { key, generation, metadata, annex, pinned: true, group, size };
         let (staged, reservation) = if pieces.is_empty() {
-            let Some(reservation) = self.space.reserve(&self.store, &path.bucket, size) else {
-                self.kept.hurry();
-                return Err(self.pinned_full(&path, size));
-            };
+            let reservation = self.room_for_copy(&path, size)?;
             let mut writer = self.store.writer(Class::Durable, size).await?;
             append_all(&mut writer, stream, size).await?;
             (writer.finish(object).await?, Some(reservation))
@@ -56,6 +54,15 @@ impl Worker {
         let staged = self.store.prepare(staged).await?;
         self.kept.add(staged, reservation);
         Ok(true)
+    }
+
+    /// # Errors
+    /// `SlowDown` and `InsufficientStorage` when there is no room.
+    pub(crate) fn room_for_copy(&self, path: &ObjectPath, bytes: u64) -> Result<Reservation> {
+        self.space.reserve(&self.store, &path.bucket, bytes).ok_or_else(|| {
+            self.kept.hurry();
+            self.pinned_full(path, bytes)
+        })
     }
 
     /// A whole copy, also when nobody sees it yet.

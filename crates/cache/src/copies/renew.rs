@@ -74,13 +74,12 @@ impl Worker {
                 () = self.env.clock.sleep(LOOK) => false,
             };
             let takers: BTreeSet<Taker> = others.takers().into_iter().collect();
-            let is_new = sent.see(&takers);
+            let (is_new, mark) = sent.see(&takers);
             let is_due = retry_at.is_some_and(|at| self.env.clock.monotonic() >= at);
             if !(is_asked || is_new || is_due) {
                 continue;
             }
             pause = if is_asked || is_new { RETRY } else { RETRY_MAX.min(2 * pause) };
-            let mark = sent.mark();
             let tally = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,

@@ -21,6 +21,10 @@ use crate::{Error, ErrorKind, Fate, HeldBytes, NewCopy, OtherWorkers, Result};
 /// After this time a client should try again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// Before a worker gets a copy of so many bytes, it is asked whether it has room: a refusal does not arrive while more
+/// is sent than buffers on the way take.
+const ROOM_ASKED_BYTES: u64 = 64 << 10;
+
 /// A new object that is on stable storage here and at as many other workers as its policy asks for.
 pub(crate) struct Replicated {
     pub(crate) staged: Staged,
@@ -69,7 +73,7 @@ impl Worker {
     pub(super) fn takers(&self, path: &ObjectPath, bytes: u64) -> Vec<String> {
         let Some(others) = &self.others else { return Vec::new() };
         let takers = others.takers().into_iter().collect();
-        if self.home.sent.see(&takers) {
+        if self.home.sent.see(&takers).0 {
             self.home.sent.recount();
         }
         let workers = takers.into_iter().map(|taker| taker.worker);
@@ -205,6 +209,9 @@ async fn send_to(
     };
     if !pieces.is_empty() && others.take_copy(worker, copy(pieces.to_vec(), futures::stream::empty().boxed())).await? {
         return Ok(());
+    }
+    if object.size() >= ROOM_ASKED_BYTES {
+        others.room_for_copy(worker, path, object.size()).await?;
     }
     let stream = StoreSource::new(object.clone()).stream(ByteRange::of_size(object.size()));
     match others.take_copy(worker, copy(Vec::new(), stream.map_err(Error::from).boxed())).await? {

@@ -112,20 +112,20 @@ impl SentCopies {
         self.avoided.lock().get(worker).is_some_and(is_meant)
     }
 
-    pub(super) fn mark(&self) -> Mark {
+    fn mark(&self) -> Mark {
         Mark { changes: self.changes.load(Ordering::SeqCst), late_ends: self.late_ends.load(Ordering::SeqCst) }
     }
 
     /// Notes the workers that take copies now. Returns whether others did before: also one that takes copies for a
-    /// moment may get the only copy of something.
-    pub(super) fn see(&self, takers: &BTreeSet<Taker>) -> bool {
+    /// moment may get the only copy of something. Also returns the mark for a count of the copies that these have.
+    pub(super) fn see(&self, takers: &BTreeSet<Taker>) -> (bool, Mark) {
         let mut seen = self.seen.lock();
         let is_new = seen.as_ref() != Some(takers);
         if is_new {
             *seen = Some(takers.clone());
             self.note_change();
         }
-        is_new
+        (is_new, self.mark())
     }
 
     /// Objects may have too few copies from here on, also what is being written.

@@ -136,6 +136,7 @@ impl Worker {
                 Located::Elsewhere { copy } => copy,
             };
             if copy.is_some() || flight.is_some() || !may_wait {
+                let known = copy.as_ref().map(Object::generation);
                 let found = self.lookup_elsewhere(path, policy, wanted, copy).await;
                 if let Some(flight) = flight.take() {
                     flight.end(());
@@ -143,6 +144,10 @@ impl Worker {
                 let asked = found.as_ref().map_or(true, |found| found.asked);
                 if asked && self.is_here(path).await? {
                     continue;
+                }
+                let is_unchanged = found.as_ref().is_ok_and(|found| known.is_some() && found.generation() == known);
+                if asked && !is_unchanged {
+                    self.end_outdated_leases(path).await;
                 }
                 return found;
             }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_catalog::SlotSet;
-use forebay_types::{ByteRange, ObjectPath};
+use forebay_types::{ByteRange, ObjectPath, PathPolicy};
 use futures::future::join_all;
 
 use super::granted::{ByReader, Granted};
 use super::{DRIFT, LEASE_MAX, LeaseRequest, LeaseTerms, ReadLease, Reader};
 use crate::locks::KeyGuard;
 use crate::read::get::head_of;
-use crate::read::lookup::BytesAt;
+use crate::read::lookup::{BytesAt, Lookup};
 use crate::worker::Worker;
 use crate::{Conditions, GetObject, OtherWorkers, Result};
 
@@ -31,6 +31,10 @@ impl Worker {
         if !policy.spread_reads || longest.is_zero() {
             return Ok(None);
         }
+        // A write waits for what is noted: only what looks like an object that can be leased is.
+        if self.leasable(&path, &policy, bytes_max).await?.is_none() {
+            return Ok(None);
+        }
         {
             // Whoever has the lock may have ended all leases already.
             let Some(_no_change) = self.home.locks.try_lock(&path) else { return Ok(None) };
@@ -40,17 +44,8 @@ impl Worker {
             }
         }
         // Only now: a change that this does not see ends the lease first.
-        let Some(found) = self.lookup_here(&path, &policy).await? else { return Ok(None) };
-        let lasts = match &found.bytes {
-            BytesAt::Cached { version, .. } => {
-                longest.min(self.home.validity.left(version.generation, policy.metadata_ttl.0))
-            }
-            BytesAt::Local { .. } | BytesAt::Remote { .. } | BytesAt::Leased { .. } => longest,
-        };
-        let generation = found.generation();
-        if found.info.size > bytes_max || lasts.is_zero() || generation.is_none() {
-            return Ok(None);
-        }
+        let Some((found, left)) = self.leasable(&path, &policy, bytes_max).await? else { return Ok(None) };
+        let (lasts, generation) = (longest.min(left), found.generation());
         let whole = GetObject { path, range: None, part_number: None, conditions: Conditions::default() };
         let head = head_of(&found, &whole)?;
         let terms = LeaseTerms { lasts, remote_etag: found.remote_etag().cloned(), head };
@@ -61,6 +56,22 @@ impl Worker {
         };
         self.metrics.read_leases_granted.inc();
         Ok(Some(ReadLease { terms, body }))
+    }
+
+    /// The current version of an object, if another worker may read it under a lease, and how long it is believed.
+    async fn leasable(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        bytes_max: u64,
+    ) -> Result<Option<(Lookup, Duration)>> {
+        let Some(found) = self.lookup_here(path, policy).await? else { return Ok(None) };
+        let left = match &found.bytes {
+            BytesAt::Cached { version, .. } => self.home.validity.left(version.generation, policy.metadata_ttl.0),
+            BytesAt::Local { .. } | BytesAt::Remote { .. } | BytesAt::Leased { .. } => LEASE_MAX,
+        };
+        let is_leasable = found.info.size <= bytes_max && !left.is_zero() && found.generation().is_some();
+        Ok(is_leasable.then_some((found, left)))
     }
 
     /// Waits for the lock of a key, and ends the leases of other workers on it: what readers see of it may change.
@@ -76,6 +87,17 @@ impl Worker {
             Box::pin(self.end_leases_on(others.as_ref(), path)).await;
         }
         Ok(guard)
+    }
+
+    /// Ends the leases on a key whose version in the under store may be another one than that which was leased: what
+    /// others have changed there is about to be told.
+    pub(crate) async fn end_outdated_leases(&self, path: &ObjectPath) {
+        if let Some(others) = &self.others
+            && self.home.granted.may_have_any()
+        {
+            let granted = self.home.granted.of_path(path);
+            Box::pin(self.end_granted(others.as_ref(), granted)).await;
+        }
     }
 
     async fn end_leases_on(&self, others: &dyn OtherWorkers, path: &ObjectPath) {

@@ -44,6 +44,7 @@ impl Worker {
         let head = head_of(&found, &request)?;
         let range = head.range;
         let stream = self.open(&request.path, &policy, found, range).await?;
+        self.metrics.avoided_gets.inc();
         Ok(ObjectBody { head, stream })
     }
 
@@ -54,6 +55,7 @@ impl Worker {
             return others.head(&worker, request).await;
         };
         self.metrics.leased_reads.inc();
+        self.metrics.avoided_heads.inc();
         request.conditions.check_read(&found.info, found.remote_etag())?;
         head_of(&found, &request)
     }
@@ -68,8 +70,12 @@ impl Worker {
         }
         let hash = path_hash(path);
         let is_read_often = self.held_leases.reads.has(hash);
-        self.held_leases.reads.note(hash);
         is_read_often && !self.held_leases.refused.has(hash) && self.obtain_lease(path, home).await
+    }
+
+    /// Notes that the home of an object has answered a read of it: of somebody who may read it.
+    pub(crate) fn was_read(&self, path: &ObjectPath) {
+        self.held_leases.reads.note(path_hash(path));
     }
 
     /// Asks for a lease on an object whose home is another worker, however seldom it is read. Returns whether this
@@ -82,9 +88,8 @@ impl Worker {
         let OtherHome { others, worker } = home;
         let Some(asking) = self.held_leases.begin_to_ask(path) else { return false };
         let has_lease = self.ask_for_lease(asking, others.as_ref(), &worker, &policy).await.unwrap_or(false);
-        if !has_lease {
-            self.held_leases.refused.note(path_hash(path));
-        }
+        let noted = if has_lease { &self.held_leases.reads } else { &self.held_leases.refused };
+        noted.note(path_hash(path));
         has_lease
     }
 

@@ -144,6 +144,10 @@ impl OtherWorkers for Others {
         self.cache(worker)?.deletion_step(bucket, step).await
     }
 
+    async fn room_for_copy(&self, worker: &str, path: &ObjectPath, bytes: u64) -> forebay_cache::Result<()> {
+        self.cache(worker)?.room_for_copy(path, bytes)
+    }
+
     async fn take_copy(&self, worker: &str, copy: NewCopy) -> forebay_cache::Result<bool> {
         let taken = self.cache(worker)?.take_copy(copy).await;
         self.asked.fetch_add(1, Ordering::Relaxed);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_cache::{Attributes, Conditions, ErrorKind, LeaseRequest, OtherWorkers, PutObject, RangeRequest, Reader};
+use forebay_catalog::records::object_key;
 use forebay_catalog::{SlotCount, SlotSet};
 use forebay_env::Clock;
 use forebay_types::{ByteSize, Period, WriteMode};
@@ -55,7 +56,8 @@ async fn pair() -> Pair {
 impl Pair {
     /// Whether the reader answers reads of the key by itself, once it has been asked twice.
     async fn reads(&self, key: &str) -> bool {
-        self.there.cache.reads_here(&path(key)).await || self.there.cache.reads_here(&path(key)).await
+        self.there.cache.was_read(&path(key));
+        self.there.cache.reads_here(&path(key)).await
     }
 
     /// What the reader answers without its home.
@@ -80,7 +82,12 @@ async fn what_is_read_often_is_answered_without_asking_its_home() {
     let pair = pair().await;
     pair.here.put("key", "hot data").await.unwrap();
     assert!(!pair.there.cache.reads_here(&path("key")).await, "one read is none too many for the home");
+    assert!(
+        !pair.there.cache.reads_here(&path("key")).await,
+        "the home has not answered: the reader may have no right"
+    );
     assert_eq!(pair.there.get("key").await.unwrap(), "hot data");
+    pair.there.cache.was_read(&path("key"));
     assert_eq!(pair.alone("key").await, None);
     assert!(pair.there.cache.reads_here(&path("key")).await);
     assert_eq!(pair.alone("key").await.unwrap(), "hot data");
@@ -93,6 +100,9 @@ async fn what_is_read_often_is_answered_without_asking_its_home() {
     unchanged.conditions.if_none_match = if_matches(&near.info.etag).if_match;
     assert_eq!(kind(pair.there.cache.get(unchanged).await), Some(ErrorKind::NotModified));
     assert_eq!(pair.there.metric("forebay_leased_reads_total"), 4.0);
+    let avoided =
+        |operation: &str| pair.there.metric(&format!("forebay_requests_avoided_total{{operation=\"{operation}\"}}"));
+    assert_eq!((avoided("get"), avoided("head")), (2.0, 1.0));
     assert_eq!(pair.here.metric("forebay_read_leases_granted_total"), 1.0);
 }
 
@@ -145,7 +155,7 @@ async fn a_change_waits_for_a_reader_that_does_not_answer() {
 async fn a_lease_that_has_ended_on_its_way_is_not_used() {
     let pair = pair().await;
     pair.here.put("key", "old").await.unwrap();
-    assert!(!pair.there.cache.reads_here(&path("key")).await);
+    pair.there.cache.was_read(&path("key"));
     // The answer is written and does not arrive.
     let all = pair.homes.permits.forget_permits(usize::MAX);
     let asking = {
@@ -216,6 +226,38 @@ async fn a_lease_on_a_clean_copy_lasts_no_longer_than_what_the_under_store_said(
     assert_eq!(pair.alone("key").await, None);
 }
 
+/// The home may lose its copy before the lease is over, and then sees what somebody else has written.
+#[tokio::test]
+async fn nobody_reads_an_older_version_under_a_lease_than_the_home_has_shown() {
+    let home = Setup::new(WriteMode::WriteThrough).policy(|rule| rule.metadata_ttl = Some(Period::from_secs(3600)));
+    let pair = pair_of(home, Setup::new(WriteMode::WriteThrough)).await;
+    for key in ["changed", "deleted"] {
+        pair.here.put(key, "old").await.unwrap();
+        pair.here.pass_seconds(1).await;
+        assert!(pair.reads(key).await, "{key}");
+        let copy = object_key(&path(key));
+        let generation = pair.here.store.peek(&copy).map(|object| object.generation()).unwrap();
+        assert!(pair.here.store.evict(&copy, generation));
+        assert_eq!(pair.alone(key).await.unwrap(), "old");
+        if key == "changed" {
+            pair.here.under.put_outside(key, Bytes::from_static(b"new"));
+        } else {
+            pair.here.under.delete_outside(key);
+        }
+        assert_eq!(pair.here.get(key).await.ok(), (key == "changed").then(|| Bytes::from_static(b"new")));
+        assert_eq!(pair.alone(key).await, None, "{key}");
+    }
+    assert_eq!(pair.here.metric("forebay_read_leases_revoked_total"), 2.0);
+}
+
+#[tokio::test]
+async fn a_write_does_not_wait_for_a_reader_that_was_refused() {
+    let pair = pair().await;
+    assert!(!pair.reads("key").await);
+    pair.readers.answer(THERE, Answer::Nothing);
+    pair.here.put("key", "new").await.unwrap();
+}
+
 #[tokio::test]
 async fn only_small_objects_that_are_all_here_are_leased() {
     let home = Setup::new(WriteMode::WriteBack);
@@ -265,7 +307,7 @@ async fn nothing_is_leased_while_it_changes() {
     let home = Setup::new(WriteMode::WriteBack).policy(|rule| rule.write_replicas = Some(2));
     let pair = pair_of(home, Setup::new(WriteMode::WriteBack)).await;
     pair.here.put("key", "old").await.unwrap();
-    assert!(!pair.there.cache.reads_here(&path("key")).await);
+    pair.there.cache.was_read(&path("key"));
     // The other worker has its copy of the new version, and the home does not know.
     let all = pair.readers.permits.forget_permits(usize::MAX);
     let asked = pair.readers.asked.load(Ordering::Relaxed);

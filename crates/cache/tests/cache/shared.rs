@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_cache::{Conditions, DeletionStep, ErrorKind};
 use forebay_catalog::records::{self, BucketRecord, PolicyRecord};
-use forebay_catalog::{SlotCount, SlotSet};
+use forebay_catalog::{Slot, SlotCount, SlotSet};
 use forebay_store::{Commit, ValueWrite};
 use forebay_types::{BucketName, Durability, ObjectPath, PolicyRule, WriteMode};
 use forebay_ufs::BucketRoot;
@@ -140,6 +140,23 @@ async fn a_bucket_that_another_worker_deletes_takes_no_writes_until_that_has_end
     change(&bench, &others, bucket("made", None)).await;
     assert!(!bench.cache.bucket_exists(&made).await.unwrap(), "nobody has told this worker");
     assert_eq!(put("d").await, Some(ErrorKind::NoSuchBucket));
+}
+
+/// The keys of slots on their way here may have writes that this worker does not know of yet.
+#[tokio::test]
+async fn a_worker_answers_a_deletion_for_the_slots_that_it_has_taken_up_alone() {
+    let root = MemoryRoot::default();
+    let (bench, others) = open(Setup { root: Some(Arc::new(root)), ..home_of_all() }).await;
+    let bucket_name = name("made");
+    bench.cache.create_bucket(&bucket_name).await.unwrap();
+    let mut on_its_way = SlotSet::none(SlotCount::new(8).expect("slots"));
+    on_its_way.insert(Slot(3));
+    bench.cache.lose(&on_its_way).await.unwrap();
+    change(&bench, &others, bucket("made", Some(BucketRecord::Deleting(7)))).await;
+    let answered = || bench.cache.deletion_step(&bucket_name, DeletionStep::Quiesce(7));
+    assert_eq!(answered().await.unwrap(), on_its_way.others());
+    bench.cache.gain(&on_its_way).await.unwrap();
+    assert!(answered().await.unwrap().others().is_empty());
 }
 
 /// Its worker has ended, or its request to the under store has had no answer.

@@ -55,6 +55,10 @@ impl Homes for PassedOn {
         self.cache.reads_here(path).await
     }
 
+    fn was_read(&self, path: &ObjectPath) {
+        self.cache.was_read(path);
+    }
+
     async fn settled(&self, path: &ObjectPath, is_passed_on: bool) {
         let until = self.clock.monotonic() + HOMELESS_MAX;
         // Whoever has passed it on sees in this time where the path is now, and does not do so again.
