@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 
+import cluster
 import hostile
 import under_load
 import load
@@ -485,4 +486,5 @@ ALL = {
     "growth": growth,
     "listing": listing,
     "amplification": amplification,
+    "cluster": cluster.scaling,
 }

@@ -287,10 +287,33 @@ pub struct ClusterStatus {
     pub engine: Vec<EngineMember>,
 }
 
+/// Where keys are at home, for clients that ask the home of a key themselves.
+///
+/// The slot of a key is the XXH3 hash (64 bits, no seed) of the bucket, a zero byte and the key, modulo the number of
+/// slots. Any worker answers for any key: the homes may have changed since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterHomes {
+    /// The workers that live.
+    pub workers: Vec<HomeWorker>,
+    /// For each slot, the index of its home in `workers`.
+    pub homes: Vec<Option<u32>>,
+}
+
+/// A worker that may be the home of slots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HomeWorker {
+    pub id: String,
+    /// Where it speaks S3: `host:port`.
+    pub s3_address: Option<String>,
+}
+
 /// Where the admin API gets the state of the cluster from.
 #[async_trait]
 pub trait Cluster: Send + Sync + 'static {
     async fn status(&self) -> ClusterStatus;
+    fn homes(&self) -> ClusterHomes;
     /// Marks a worker as draining.
     async fn drain(&self, worker: &str) -> Result<(), LeavingRefused>;
     /// Notes that a worker that does not run will never come back.

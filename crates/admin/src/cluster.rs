@@ -6,7 +6,7 @@ use axum::Json;
 use http::StatusCode;
 
 use crate::access::Caller;
-use crate::api::{Cluster, ClusterStatus, LeavingRefused};
+use crate::api::{Cluster, ClusterHomes, ClusterStatus, LeavingRefused};
 use crate::input::{Nothing, Parameters, Segment};
 use crate::problem::{Answer, Problem};
 use crate::responses::{Absent, LeavingProblems, Problems};
@@ -19,6 +19,16 @@ pub(crate) async fn show_cluster(
     Parameters(Nothing {}): Parameters<Nothing>,
 ) -> Answer<Json<ClusterStatus>> {
     Ok(Json(cluster_of(&caller)?.status().await))
+}
+
+/// Which worker is the home of each slot.
+#[utoipa::path(get, path = "/api/v1/cluster/homes", tag = "worker",
+    responses((status = 200, body = ClusterHomes), Absent, Problems))]
+pub(crate) async fn show_homes(
+    caller: Caller,
+    Parameters(Nothing {}): Parameters<Nothing>,
+) -> Answer<Json<ClusterHomes>> {
+    Ok(Json(cluster_of(&caller)?.homes()))
 }
 
 /// Drains a worker: it gives its slots to others, stays until they have its bytes, and then stops. A new start of the

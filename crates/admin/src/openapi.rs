@@ -71,6 +71,7 @@ pub(crate) fn api() -> OpenApiRouter<Admin> {
         .routes(routes!(content::read_content, content::write_content, content::delete_content))
         .routes(routes!(under_stores::list_under_stores))
         .routes(routes!(cluster::show_cluster))
+        .routes(routes!(cluster::show_homes))
         .routes(routes!(cluster::drain_worker))
         .routes(routes!(cluster::remove_worker))
         .routes(routes!(configuration::list_configuration))

@@ -50,6 +50,10 @@ pub(crate) struct ServerOptions {
     /// host:port or http://host:port; several, with commas between them, are used in turn
     #[arg(long, value_name = "HOST", value_delimiter = ',', default_value = "127.0.0.1:9700")]
     pub(crate) host: Vec<String>,
+    /// Admin address of a worker of a Forebay cluster: each request goes to the home of its key. Takes the place of
+    /// --host
+    #[arg(long, value_name = "HOST", conflicts_with = "host")]
+    pub(crate) cluster: Option<String>,
     /// Access key
     #[arg(long, value_name = "KEY", env = "FOREBAY_ACCESS_KEY", default_value = "")]
     pub(crate) access_key: String,

@@ -11,6 +11,7 @@ use rustix::time::ClockId;
 use tokio::runtime::Builder;
 
 use crate::failure::Failure;
+use crate::homes::Homes;
 use crate::http::Endpoint;
 use crate::pace::{Limits, Pace, Schedule, Timer};
 use crate::payload::{Hashes, Payload};
@@ -29,6 +30,8 @@ const SLOT_DEFAULT: Duration = Duration::from_secs(1);
 pub(crate) struct Server {
     /// Connections use them in turn.
     pub(crate) endpoints: Vec<Endpoint>,
+    /// Known for a cluster: each operation on a key goes to the home of the key.
+    pub(crate) homes: Option<Arc<Homes>>,
     pub(crate) credentials: Credentials,
     pub(crate) signatures: Signatures,
     pub(crate) sign_payload: bool,
@@ -182,11 +185,19 @@ impl Worker<'_> {
         shared: &Arc<Shared>,
         recorded: &Arc<Mutex<Recorded>>,
     ) -> Result<Worked, Failure> {
-        let endpoint = self.server.endpoints[index % self.server.endpoints.len()].clone();
+        let Server { endpoints, homes, .. } = self.server;
+        let own = index % endpoints.len();
+        let client = |endpoint: &Endpoint| Client::new(endpoint.clone(), Arc::clone(shared));
+        let clients = match homes {
+            None => vec![client(&endpoints[own])],
+            Some(_) => endpoints.iter().map(client).collect(),
+        };
         let timer = matches!(self.load.pace, Pace::Open(_)).then(Timer::new).transpose();
         let random = SeededRandom::one_of_many(self.load.seed, index as u64);
         Ok(Worked {
-            client: Client::new(endpoint, Arc::clone(shared)),
+            own: own % clients.len(),
+            clients,
+            homes: homes.clone(),
             seat: Seat { index, of: self.load.connections, random, position: 0, token: None },
             timer: timer.map_err(|e| Failure::of("a timer for each connection", &e))?,
             schedule: Arc::clone(self.schedule),
@@ -199,7 +210,11 @@ impl Worker<'_> {
 
 /// A connection that is in use.
 struct Worked {
-    client: Client,
+    /// One, or one for each worker of a cluster.
+    clients: Vec<Client>,
+    homes: Option<Arc<Homes>>,
+    /// The client for what has no home.
+    own: usize,
     seat: Seat,
     timer: Option<Timer>,
     schedule: Arc<Schedule>,
@@ -220,7 +235,10 @@ impl Worked {
         while let Some(begin) = self.schedule.next(self.timer.as_ref()).await {
             let Some(operation) = self.source.next(&mut self.seat) else { return };
             self.begun.fetch_add(1, Ordering::Relaxed);
-            let outcome = self.client.perform(&operation, begin, &record).await;
+            let home = self.homes.as_ref().zip(operation.target());
+            let home = home.and_then(|(homes, target)| homes.home_of(&target.bucket, &target.key));
+            let client = &mut self.clients[home.unwrap_or(self.own)];
+            let outcome = client.perform(&operation, begin, &record).await;
             self.source.done(&mut self.seat, operation, outcome);
         }
     }

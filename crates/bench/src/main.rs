@@ -4,6 +4,7 @@ mod bare_server;
 mod cli;
 mod cosbench;
 mod failure;
+mod homes;
 mod http;
 mod keys;
 mod limits;

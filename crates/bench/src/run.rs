@@ -9,6 +9,7 @@ use forebay_env::Env;
 
 use crate::cli::{OutputOptions, RequestOptions, RunOptions, ServerOptions};
 use crate::failure::Failure;
+use crate::homes::Homes;
 use crate::http::Endpoint;
 use crate::load::{self, Load, Measured, Server, Source};
 use crate::pace::{Limits, Pace};
@@ -110,7 +111,12 @@ fn server(options: &ServerOptions) -> Result<Server, Failure> {
         secret_key: options.secret_key.clone(),
         region: options.request.region.clone(),
     };
-    server_at(&options.host, credentials, &options.request)
+    let mut server = server_at(&options.host, credentials, &options.request)?;
+    if let Some(admin) = &options.cluster {
+        let homes = Homes::ask(admin, &server.credentials, &server.env.clock)?;
+        (server.endpoints, server.homes) = (homes.endpoints.clone(), Some(Arc::new(homes)));
+    }
+    Ok(server)
 }
 
 /// A server with these hosts.
@@ -136,6 +142,7 @@ pub(crate) fn server_at(
     let endpoints: Result<Vec<_>, _> = endpoints.collect();
     Ok(Server {
         endpoints: endpoints.map_err(|problem| Failure::Refused(format!("--host {problem}")))?,
+        homes: None,
         credentials,
         signatures: request.signatures,
         sign_payload: !request.unsigned_payload,
@@ -175,7 +182,7 @@ pub(crate) fn report(workload: &str, env: &Env, request: &RequestOptions) -> Rep
 
 fn settings(options: &RunOptions) -> BTreeMap<String, String> {
     let settings = [
-        ("host", options.server.host.join(",")),
+        ("host", options.server.cluster.clone().unwrap_or_else(|| options.server.host.join(","))),
         ("bucket", options.bucket.clone()),
         ("objects", options.objects.to_string()),
         ("size", format!("{:?}", options.size)),

@@ -77,6 +77,21 @@ pub(crate) enum Operation {
     },
 }
 
+impl Operation {
+    /// The object that it is about, if it is one.
+    pub(crate) fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Put { target, .. }
+            | Self::Get { target, .. }
+            | Self::Stat { target }
+            | Self::Delete { target }
+            | Self::Multipart { target, .. }
+            | Self::ReadAfterWrite { target, .. } => Some(target),
+            Self::DeleteMany { .. } | Self::List { .. } | Self::CreateBucket { .. } | Self::DeleteBucket { .. } => None,
+        }
+    }
+}
+
 /// The name under which samples are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]

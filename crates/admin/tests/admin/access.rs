@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::{Keys, READER, ROOT, Server, TEAM};
 
 /// Every operation, as it may be asked for.
-const OPERATIONS: [(&str, &str, &str, &str); 35] = [
+const OPERATIONS: [(&str, &str, &str, &str); 36] = [
     ("GET", "/api/v1/status", "", ""),
     ("GET", "/api/v1/overview", "", ""),
     ("GET", "/api/v1/overview/history", "", ""),
@@ -39,6 +39,7 @@ const OPERATIONS: [(&str, &str, &str, &str); 35] = [
     ("DELETE", "/api/v1/objects/content", "?path=/a-bucket/key", ""),
     ("GET", "/api/v1/under-stores", "", ""),
     ("GET", "/api/v1/cluster", "", ""),
+    ("GET", "/api/v1/cluster/homes", "", ""),
     ("POST", "/api/v1/cluster/workers/{id}/drain", "", ""),
     ("DELETE", "/api/v1/cluster/workers/{id}", "", ""),
     ("GET", "/api/v1/configuration", "", ""),

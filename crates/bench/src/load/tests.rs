@@ -62,6 +62,7 @@ fn start(stalled: u64) -> (SocketAddr, tokio::sync::oneshot::Sender<()>) {
 fn server(address: SocketAddr) -> Server {
     Server {
         endpoints: vec![Endpoint::parse(&address.to_string()).unwrap()],
+        homes: None,
         credentials: Credentials { access_key: "a".to_owned(), secret_key: "s".to_owned(), region: "r".to_owned() },
         signatures: Signatures::Each,
         sign_payload: true,

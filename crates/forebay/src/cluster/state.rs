@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_admin::api::{ClusterStatus, ClusterWorker, EngineMember, WorkerState};
+use forebay_admin::api::{ClusterHomes, ClusterStatus, ClusterWorker, EngineMember, HomeWorker, WorkerState};
 use forebay_admin::{Cluster, LeavingRefused};
 use forebay_cache::Cache;
 use forebay_catalog::SlotCount;
@@ -101,6 +101,20 @@ impl Cluster for ClusterState {
 
     async fn remove(&self, worker: &str) -> Result<(), LeavingRefused> {
         leaving(&self.env, self.catalog.remove(&named(worker)?)).await
+    }
+
+    fn homes(&self) -> ClusterHomes {
+        let Some(view) = self.router.view() else {
+            return ClusterHomes { workers: Vec::new(), homes: vec![None; self.slots.all().count()] };
+        };
+        let live: Vec<(&WorkerId, &Member)> = view.members.iter().filter(|(_, member)| member.state.lives()).collect();
+        let index = |slot| view.homes.home(slot).and_then(|home| live.iter().position(|(id, _)| *id == home));
+        let homes = self.slots.all().map(|slot| index(slot).map(|index| index as u32)).collect();
+        let worker = |(id, member): &(&WorkerId, &Member)| HomeWorker {
+            id: id.to_string(),
+            s3_address: member.addresses.as_ref().and_then(|addresses| addresses.s3.clone()),
+        };
+        ClusterHomes { workers: live.iter().map(worker).collect(), homes }
     }
 
     async fn status(&self) -> ClusterStatus {

@@ -1,0 +1,154 @@
+"""Three workers beside one, each with a quarter of a core."""
+
+import contextlib
+import json
+import os
+import pathlib
+import tempfile
+
+import load
+import peers
+from harness.cluster import CONFIG, Cluster, Worker, answered, wait_until_shared
+from load import cpu_seconds, figures, interleaved
+from report import Section
+
+BUCKET = "bench"
+SHARE = 0.25
+PERIOD_US = 100_000
+# The under store is one that gives the same bytes for every key: nothing is read from there.
+MORE = f"""
+[[policy]]
+path = "/"
+metadataTtl = "1 h"
+[[policy]]
+path = "/{BUCKET}/cold/"
+spreadReads = false
+"""
+# Reads of all of them fit into the memory of each worker.
+HOT = 200
+
+
+class Quota:
+    """A share of a core for each process, by cgroups: for that one must be root."""
+
+    ROOTS = [pathlib.Path("/sys/fs/cgroup/cpu"), pathlib.Path("/sys/fs/cgroup")]
+
+    def __init__(self, name, share):
+        root = next(root for root in self.ROOTS if (root / "cgroup.procs").exists())
+        self.group = root / f"forebay-bench-{os.getpid()}-{name}"
+        self.group.mkdir()
+        quota = str(int(share * PERIOD_US))
+        if (self.group / "cpu.cfs_quota_us").exists():
+            self._write("cpu.cfs_period_us", PERIOD_US)
+            self._write("cpu.cfs_quota_us", quota)
+        else:
+            self._write("cpu.max", f"{quota} {PERIOD_US}")
+
+    def _write(self, name, value):
+        (self.group / name).write_text(str(value))
+
+    def take(self, process):
+        self._write("cgroup.procs", process.pid)
+
+    def end(self):
+        self.group.rmdir()
+
+
+class Of:
+    """A cluster of some workers."""
+
+    def __init__(self, setting, count, behind):
+        setting.number += 1
+        Worker.binary = peers.Forebay.binary
+        self.cluster = Cluster(setting.directory / f"{setting.number}-cluster")
+        config = CONFIG.format(lease=10).replace("256 MiB", "8 GiB").replace("16 MiB", "64 MiB").replace("2 MiB", "16 MiB") + MORE
+        names = [f"{setting.number}-{number}" for number in range(count)]
+        self.workers = [self.cluster.worker(name, config=config, behind=behind).start() for name in names]
+        wait_until_shared(self.workers)
+        answered(lambda: self.workers[0].s3().create_bucket(Bucket=BUCKET))
+        for worker in self.workers:
+            answered(lambda: worker.s3().head_bucket(Bucket=BUCKET))
+        self.quotas = [Quota(name, SHARE) for name in names]
+        for worker, quota in zip(self.workers, self.quotas):
+            quota.take(worker.process)
+
+    def close(self):
+        self.cluster.close()
+        for quota in self.quotas:
+            quota.end()
+
+    def hosts(self, knows_homes):
+        """How forebay-bench reaches it: each key at its home, or connections dealt out in turn."""
+        if knows_homes:
+            return ["--cluster", self.workers[0].admin]
+        return ["--host", ",".join(worker.endpoint for worker in self.workers)]
+
+    def run(self, knows_homes, *words):
+        before = self.cpu_seconds()
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            access, secret = self.cluster.keys
+            keys = {"FOREBAY_ACCESS_KEY": access, "FOREBAY_SECRET_KEY": secret}
+            load.call(*words, *self.hosts(knows_homes), "--bucket", BUCKET, "--noclear", "--json", file.name, keys=keys)
+            (only,) = json.load(file)["runs"]
+        return only, self.cpu_seconds() - before
+
+    def cpu_seconds(self):
+        return sum(cpu_seconds(worker.process.pid) for worker in self.workers)
+
+
+def measured(cluster, knows_homes, operation, *words):
+    """A contender: what one round gives."""
+
+    def measure(number):
+        only, cpu = cluster.run(knows_homes, *(str(word).replace("{round}", str(number)) for word in words))
+        (one,) = only["rounds"]
+        count = one["operations"][operation]["count"]
+        # Of all workers together.
+        server = {"cpuUs": 1e6 * cpu / count, "memoryPeakBytes": None, "writeAmplification": None, "readAmplification": None}
+        return figures(only["median"] | {"server": server}, operation)
+
+    return measure
+
+
+def scaling(setting):
+    """Rates of three workers, of clients that know the homes and of clients that do not, against one worker's."""
+    seconds = ["--duration", f"{setting.seconds}s"]
+    # Connections of each worker: enough that it always has work to do when it may run.
+    small, large = ("10KiB", 32), ("10MiB", 4)
+    with contextlib.ExitStack() as stack:
+        behind = stack.enter_context(setting.started(peers.Bare, "--delay", "30ms"))
+        one, three = (stack.enter_context(contextlib.closing(Of(setting, count, behind))) for count in (1, 3))
+        # Written before they are measured.
+        for cluster in (one, three):
+            for prefix, count, size in (("hot/", HOT, "10KiB"), ("cold/", 20_000, "10KiB"), ("large/", 24, "10MiB")):
+                write = ["get", "--prefix", prefix, "--objects", count, "--obj.size", size, "--duration", "1s", "--concurrent", 8]
+                cluster.run(True, *write)
+
+        def contenders(operation, kind, *words):
+            size, connections = kind
+            # Large bodies take the generator as much time as the workers.
+            threads = ["--threads", min(os.cpu_count(), 2)] if kind is large else []
+            words = [operation.lower(), *words, "--obj.size", size, *threads, *seconds, "--concurrent"]
+            return {"one worker": measured(one, True, operation, *words, connections)} | {
+                f"three workers, {name}": measured(three, known, operation, *words, 3 * connections)
+                for name, known in (("homes known", True), ("in turn", False))
+            }
+
+        rows = {
+            "PUT 10 KiB": contenders("PUT", small, "--prefix", "put/{round}/"),
+            "GET 10 KiB, hot": contenders("GET", small, "--prefix", "hot/", "--objects", HOT, "--prepared"),
+            "GET 10 KiB, cold": contenders("GET", small, "--prefix", "cold/", "--objects", 20_000, "--prepared"),
+            "GET 10 MiB": contenders("GET", large, "--prefix", "large/", "--objects", 24, "--prepared"),
+            "PUT 10 MiB": contenders("PUT", large, "--prefix", "put-large/{round}/"),
+        }
+        found = {name: interleaved(setting.rounds, row) for name, row in rows.items()}
+    bars = {"PUT 10 KiB": (2.7, 2.1), "GET 10 KiB, hot": (2.7, 2.6), "GET 10 KiB, cold": (2.7, 1.6), "GET 10 MiB": (2.7, None), "PUT 10 MiB": (2.7, None)}
+    sections = []
+    for name, (known, in_turn) in bars.items():
+        section = Section(f"cluster-{name.lower().replace(' ', '-').replace(',', '')}", f"{name}, by workers with a quarter of a core", ("rate", "bytes", "p50", "p99", "cpu"), found[name])
+        single, direct, dealt = found[name].values()
+        section.at_least(f"three workers whose homes clients know: at least {known}x one", direct["rate"] / single["rate"], known, digits=2)
+        if in_turn:
+            section.at_least(f"three workers in turn: at least {in_turn}x one", dealt["rate"] / single["rate"], in_turn, digits=2)
+        sections.append(section)
+    return sections
