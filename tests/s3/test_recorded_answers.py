@@ -333,3 +333,37 @@ def test_a_new_bucket_and_a_list_of_all_expect_no_owner(server, s3, bucket):
     assert send_signed(server, "PUT", f"/{bucket}-owner", other).status == 200
     assert send_signed(server, "GET", "/", other).status == 200
     assert send_signed(server, "HEAD", f"/{bucket}", other).status == 403
+
+
+def test_uploads_of_one_key_are_listed_in_the_order_in_which_they_began(server, s3, bucket):
+    """ "Sorting of multipart uploads in response", ListMultipartUploads, Amazon S3 API Reference."""
+    begun = [s3.create_multipart_upload(Bucket=bucket, Key="key")["UploadId"] for _ in range(8)]
+    assert [upload["UploadId"] for upload in s3.list_multipart_uploads(Bucket=bucket)["Uploads"]] == begun
+    page = s3.list_multipart_uploads(Bucket=bucket, KeyMarker="key", UploadIdMarker=begun[2], MaxUploads=2)
+    assert [upload["UploadId"] for upload in page["Uploads"]] == begun[3:5]
+
+
+@pytest.mark.parametrize(("algorithm", "numbers", "is_refused"), [
+    ("SHA256", (1, 3), True), ("CRC32", (2,), True), ("CRC32C", (1, 2), False), (None, (2, 4), False),
+])  # fmt: skip
+def test_parts_with_checksums_are_numbered_without_gaps(server, s3, bucket, algorithm, numbers, is_refused):
+    """`PartNumber` of CompletedPart, Amazon S3 API Reference."""
+    upload = {"Bucket": bucket, "Key": "key"}
+    upload["UploadId"] = s3.create_multipart_upload(**upload, **({"ChecksumAlgorithm": algorithm} if algorithm else {}))["UploadId"]
+    parts = []
+    for number in numbers:
+        checksum = {"ChecksumAlgorithm": algorithm} if algorithm else {}
+        answer = s3.upload_part(**upload, PartNumber=number, Body=b"x" * (5 << 20 if number != numbers[-1] else 1), **checksum)
+        given = {name: answer[name] for name in [f"Checksum{algorithm}"] if name in answer}
+        parts.append({"PartNumber": number, "ETag": answer["ETag"]} | given)
+    if is_refused:
+        refused("InvalidPartOrder", s3.complete_multipart_upload, **upload, MultipartUpload={"Parts": parts})
+    else:
+        s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+
+
+def test_listings_tell_their_region_and_no_empty_delimiter(server, s3, bucket):
+    """versity/versitygw#1814; versity/versitygw#812 and apache/ozone#10586."""
+    for answer in (s3.list_objects(Bucket=bucket, Delimiter=""), s3.list_objects_v2(Bucket=bucket, Delimiter="")):
+        assert answer["ResponseMetadata"]["HTTPHeaders"]["x-amz-bucket-region"] == s3.meta.region_name
+        assert "Delimiter" not in answer

@@ -30,7 +30,7 @@ def call(s3, operation, parameters):
     except ClientError as error:
         code = error.response["Error"]["Code"]
         # The answer to a HEAD has no body, and so no code.
-        heads = {"403": "AccessDenied", "412": "PreconditionFailed", "501": "NotImplemented", "404": "NoSuchKey"}
+        heads = {"400": "InvalidArgument", "403": "AccessDenied", "412": "PreconditionFailed", "501": "NotImplemented", "404": "NoSuchKey"}
         return heads.get(code, code)
 
 

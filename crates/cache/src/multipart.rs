@@ -55,7 +55,7 @@ impl Worker {
             checksum_kind: checksum_algorithm.map(|_| kind),
             completed: None,
         };
-        let upload_id = records::upload_id(&self.env.random.hex_id(), &path);
+        let upload_id = records::upload_id(&ordered_id(now_ms, &self.env.random.hex_id()), &path);
         let key = records::upload_key(&path, &upload_id);
         let writes = vec![ValueWrite { key, value: Some(record.encode()) }];
         self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
@@ -369,4 +369,9 @@ fn kind_for(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> Result<
             algorithm.name().to_ascii_lowercase()
         )),
     }
+}
+/// A random number in hex, whose first 48 bits are the time: listings show the uploads of a key in the order in which
+/// they began.
+fn ordered_id(now_ms: u64, random: &str) -> String {
+    format!("{:012x}{}", now_ms & ((1 << 48) - 1), &random[12..])
 }

@@ -129,7 +129,7 @@ use refuse_unsupported;
 macro_rules! system_headers {
     ($input:expr, $extensions:expr) => {
         $crate::convert::check_headers(forebay_types::SystemHeaders {
-            content_type: $input.content_type.take(),
+            content_type: $input.content_type.take().filter(|kind| !kind.is_empty()),
             content_encoding: $crate::convert::content_encoding($input.content_encoding.take()),
             content_language: $input.content_language.take(),
             content_disposition: $input.content_disposition.take(),

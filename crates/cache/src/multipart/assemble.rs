@@ -4,7 +4,7 @@ use bytes::Bytes;
 use forebay_catalog::records::{self, PartRecord, UploadRecord};
 use forebay_store::Object;
 use forebay_types::limits::OBJECT_BYTES_MAX;
-use forebay_types::{Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, PartInfo};
+use forebay_types::{Algorithm, Checksum, ChecksumKind, Checksums, ETag, ObjectInfo, PartInfo};
 
 use super::{Upload, kind_for};
 use crate::worker::Worker;
@@ -12,6 +12,13 @@ use crate::write::digests::{combine, composite, md5_of_md5s};
 use crate::write::put::described;
 use crate::write::receive::ALGORITHM_DEFAULT;
 use crate::{Attributes, CompletePart, CompleteUpload, Detail, Error, ErrorKind, LostPart, Result};
+
+/// Whether an upload with this algorithm must name its parts from 1 without gaps: `PartNumber` of `CompletedPart`,
+/// Amazon S3 API Reference.
+fn is_gapless(algorithm: Algorithm) -> bool {
+    use Algorithm::{Crc32, Crc32C, Sha1, Sha256};
+    matches!(algorithm, Crc32 | Crc32C | Sha1 | Sha256)
+}
 
 /// The new object.
 pub(crate) struct Assembled {
@@ -33,6 +40,10 @@ impl Worker {
         }
         if request.parts.windows(2).any(|pair| pair[0].number >= pair[1].number) {
             return Err(Error::new(ErrorKind::InvalidPartOrder, "the parts are not in ascending order"));
+        }
+        let has_gaps = request.parts.iter().zip(1..).any(|(part, number)| part.number != number);
+        if has_gaps && found.record.checksum_algorithm.is_some_and(is_gapless) {
+            return Err(Error::new(ErrorKind::InvalidPartOrder, "the parts are not numbered from 1 without gaps"));
         }
         let stored = self.parts_of(upload, 0, usize::MAX).await?;
         let part_keys = stored.iter().map(|(number, _)| records::part_key(&upload.upload_id, *number)).collect();

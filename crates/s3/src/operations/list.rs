@@ -127,7 +127,7 @@ impl Operations {
             next_marker: page.next.filter(|_| has_delimiter).map(|next| encoding.write(next)),
             contents: Some(page.objects.into_iter().map(|object| shown(object, encoding, Some(&user))).collect()),
             common_prefixes: encoding.prefixes(page.prefixes),
-            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            delimiter: given(input.delimiter).map(|delimiter| encoding.write(delimiter)),
             encoding_type: input.encoding_type,
             request_charged: None,
         };
@@ -162,7 +162,7 @@ impl Operations {
             next_continuation_token: page.next.map(|next| self.tokens.make(&input.bucket, &next)),
             contents: Some(page.objects.into_iter().map(|object| shown(object, encoding, owner)).collect()),
             common_prefixes: encoding.prefixes(page.prefixes),
-            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            delimiter: given(input.delimiter).map(|delimiter| encoding.write(delimiter)),
             encoding_type: input.encoding_type,
             start_after: input.start_after.map(|start| encoding.write(start)),
             name: Some(input.bucket),
@@ -202,7 +202,7 @@ impl Operations {
         let output = ListObjectVersionsOutput {
             versions: Some(versions.collect()),
             common_prefixes: encoding.prefixes(page.prefixes),
-            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            delimiter: given(input.delimiter).map(|delimiter| encoding.write(delimiter)),
             encoding_type: input.encoding_type,
             is_truncated: Some(page.next.is_some()),
             key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),

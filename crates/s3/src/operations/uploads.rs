@@ -118,7 +118,7 @@ impl Operations {
         let output = ListMultipartUploadsOutput {
             uploads: Some(uploads.collect()),
             common_prefixes: encoding.prefixes(page.prefixes),
-            delimiter: input.delimiter.map(|delimiter| encoding.write(delimiter)),
+            delimiter: input.delimiter.filter(|text| !text.is_empty()).map(|delimiter| encoding.write(delimiter)),
             encoding_type: input.encoding_type,
             is_truncated: Some(page.is_truncated),
             key_marker: Some(encoding.write(input.key_marker.unwrap_or_default())),

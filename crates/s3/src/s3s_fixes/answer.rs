@@ -29,11 +29,14 @@ pub(crate) fn finish(mut response: HttpResponse, context: &RequestContext, regio
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     complete_error(&mut response, context, region);
-    // "Response Elements" of HeadBucket, Amazon S3 API Reference: also where access is denied.
-    if context.operation() == "HeadBucket"
-        && response.status() == StatusCode::FORBIDDEN
-        && let Ok(region) = HeaderValue::try_from(region)
-    {
+    // "Response Elements" of HeadBucket, Amazon S3 API Reference: also where access is denied. Listings:
+    // versity/versitygw#1814.
+    let tells_region = match context.operation() {
+        "HeadBucket" => response.status() == StatusCode::FORBIDDEN,
+        "ListObjects" | "ListObjectsV2" => response.status().is_success(),
+        _ => false,
+    };
+    if tells_region && let Ok(region) = HeaderValue::try_from(region) {
         response.headers_mut().insert("x-amz-bucket-region", region);
     }
     let is_object = context.operation() == "GetObject" && response.status().is_success();
