@@ -370,6 +370,7 @@ fn kind_for(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> Result<
         )),
     }
 }
+
 /// A random number in hex, whose first 48 bits are the time: listings show the uploads of a key in the order in which
 /// they began.
 fn ordered_id(now_ms: u64, random: &str) -> String {

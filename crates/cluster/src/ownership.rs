@@ -95,8 +95,8 @@ impl Ownership<'_> {
         for slot in self.cluster.slots.all() {
             let belongs_here = placement.home(slot) == Some(self.worker);
             let is_free = seen.home(slot).is_none_or(|home| !workers.iter().any(|worker| worker.as_str() == home));
-            // It was taken together with others that could not be, and belongs to another worker by now: only a home
-            // that has taken it up can give it up.
+            // A call that took it failed later, for other slots. While this worker lives nobody else takes it, and a
+            // slot can be released only once it has been taken up.
             let is_half_taken = seen.home(slot) == Some(self.worker.as_str());
             match owned.contains(slot) {
                 true if !belongs_here => release.insert(slot),

@@ -145,8 +145,11 @@ impl Worker {
                 if asked && self.is_here(path).await? {
                     continue;
                 }
-                let is_unchanged = found.as_ref().is_ok_and(|found| known.is_some() && found.generation() == known);
-                if asked && !is_unchanged {
+                let tells_another = match &found {
+                    Ok(found) => known.is_none() || found.generation() != known,
+                    Err(error) => error.kind == ErrorKind::NotFound,
+                };
+                if asked && tells_another {
                     self.end_outdated_leases(path).await;
                 }
                 return found;
