@@ -228,3 +228,14 @@ def test_a_body_that_nobody_waits_for(server, s3, bucket):
     headers = sign(server, "PUT", f"/{bucket}/empty", {"Content-Length": "0"}) | {"Expect": "100-continue"}
     answer = send(server, "PUT", f"/{bucket}/empty", headers)
     assert answer.status == 200 and answer.headers["connection"] == "close", answer
+
+
+def test_a_large_request_that_is_refused_at_once(server, bucket):
+    """The client sends all of its body before it reads the answer, as many do."""
+    body = bytes(32 << 20)
+    headers = sign(server, "PUT", f"/{bucket}/large", body=body)
+    headers["Authorization"] = headers["Authorization"][:-1] + ("0" if headers["Authorization"][-1] != "0" else "1")
+    # Through other workers, too, where there are some.
+    for _ in range(6):
+        answer = send(server, "PUT", f"/{bucket}/large", headers, body)
+        assert (answer.status, code(answer)) == (403, "SignatureDoesNotMatch")

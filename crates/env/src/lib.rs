@@ -9,6 +9,7 @@ mod addresses;
 mod calls;
 pub mod clock;
 pub mod disk;
+mod lingering;
 mod places;
 mod plain;
 #[cfg_attr(feature = "schedules", expect(dead_code, reason = "runs of shuttle start tasks in their own way"))]
@@ -26,6 +27,7 @@ pub use addresses::{AddressPlace, Addresses};
 pub use calls::Calls;
 pub use clock::Clock;
 pub use disk::{Disk, DiskFile, DiskSpace};
+pub use lingering::{Linger, Lingering};
 pub use places::{Place, Places, Shares};
 pub use plain::{is_plain_http, refuse_plain_http};
 pub use process::Process;

@@ -1,8 +1,7 @@
 //! The rest of a request body that a client still sends after its request was answered.
 //!
-//! If a server answers and closes the connection while bytes are in flight, the kernel resets the connection, and the
-//! client may never see the answer. So a short rest is read and discarded. With a longer one, the answer says that the
-//! connection closes.
+//! A short rest is read and discarded, and the connection can take the next request. With a longer one, the answer says
+//! that the connection closes, and it closes as [`crate::Lingering`] does.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 
 use crate::clock::Clock;
 use crate::sync::Mutex;
@@ -28,12 +27,13 @@ pub const WAIT_WHEN_WANTED: Duration = Duration::from_millis(100);
 pub fn share<S: Stream + Unpin>(body: S, length: Option<u64>) -> (Shared<S>, Rest<S>) {
     let (began, ended, failed) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     let is_long = length.is_some_and(|length| length > REST_BYTES_MAX as u64);
-    let state = Arc::new(State { body: Mutex::new(body), is_long, began, ended, failed });
+    let body = Mutex::new(Body { stream: body, is_taken: false });
+    let state = Arc::new(State { body, is_long, began, ended, failed });
     (Shared(Arc::clone(&state)), Rest(state))
 }
 
 struct State<S> {
-    body: Mutex<S>,
+    body: Mutex<Body<S>>,
     /// The whole body is longer than any rest that is read.
     is_long: bool,
     began: AtomicBool,
@@ -42,7 +42,14 @@ struct State<S> {
     failed: AtomicBool,
 }
 
-/// The body, for the operation. A [`Rest`] is the other handle.
+struct Body<S> {
+    stream: S,
+    /// The rest is discarded: the operation gets nothing more.
+    is_taken: bool,
+}
+
+/// The body, for the operation. A [`Rest`] is the other handle. Whoever still reads it while the rest is discarded
+/// waits for ever.
 pub struct Shared<S>(Arc<State<S>>);
 
 impl<S, E> Stream for Shared<S>
@@ -53,7 +60,12 @@ where
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.began.store(true, Ordering::Relaxed);
-        let next = self.0.body.lock().poll_next_unpin(context);
+        let mut body = self.0.body.lock();
+        if body.is_taken {
+            return Poll::Pending;
+        }
+        let next = body.stream.poll_next_unpin(context);
+        drop(body);
         match &next {
             Poll::Ready(None) => self.0.ended.store(true, Ordering::Relaxed),
             Poll::Ready(Some(Err(_))) => self.0.failed.store(true, Ordering::Relaxed),
@@ -77,11 +89,13 @@ where
         if self.0.ended.load(Ordering::Relaxed) {
             return true;
         }
+        // Only one of two readers would be woken.
+        self.0.body.lock().is_taken = true;
         let is_whole = !self.0.began.load(Ordering::Relaxed);
         if self.0.failed.load(Ordering::Relaxed) || is_whole && (waits || self.0.is_long) {
             return false;
         }
-        let mut body = Shared(self.0);
+        let mut body = stream::poll_fn(|context| self.0.body.lock().stream.poll_next_unpin(context));
         let read_all = async {
             let mut length = 0;
             while let Some(bytes) = body.next().await {
@@ -101,8 +115,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use futures::stream;
-
     use super::*;
     use crate::Env;
 
@@ -137,6 +149,15 @@ mod tests {
         assert!(futures::poll!(&mut discarded).is_pending());
         clock.advance(WAIT);
         assert!(!discarded.await);
+    }
+
+    /// A request that is passed on is still being sent when the answer comes.
+    #[tokio::test]
+    async fn only_one_reads_the_rest() {
+        let (mut shared, rest) = share(body(3), None);
+        shared.next().await;
+        let discarded = rest.discard(false, &*Env::real().clock, WAIT).await;
+        assert!(discarded && futures::poll!(shared.next()).is_pending());
     }
 
     #[tokio::test]

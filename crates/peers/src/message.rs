@@ -3,6 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty};
@@ -51,7 +52,8 @@ pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a 
 
 pub(crate) fn refused() -> Response<PeerBody> {
     let answer = Response::builder().status(StatusCode::MISDIRECTED_REQUEST).header(REFUSED, value("1"));
-    answer.body(empty()).expect("a status is an answer")
+    // Its body is not read.
+    answer.header(CONNECTION, value("close")).body(empty()).expect("a status is an answer")
 }
 
 pub(crate) fn is_refused<B>(answer: &Response<B>) -> bool {

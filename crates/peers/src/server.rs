@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_env::Env;
+use forebay_env::{Env, Linger, Lingering, rest};
+use http::header::CONNECTION;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -101,6 +102,8 @@ impl PeerServer {
         if let Err(error) = connect::set_up(&stream) {
             return tracing::debug!(peer, %error, "connection of another worker not set up");
         }
+        let linger = Linger::default();
+        let stream = Lingering::new(stream, Arc::clone(&self.env.clock), linger.clone());
         let accepted = tokio::select! {
             biased;
             accepted = self.identity.acceptor.accept(stream) => accepted,
@@ -116,8 +119,15 @@ impl PeerServer {
             }
         };
         let service = service_fn(move |request| {
-            let server = self.clone();
-            async move { server.answer(request).await }
+            let (server, linger) = (self.clone(), linger.clone());
+            async move {
+                let answer = server.answer(request).await;
+                // A request that is refused early: the other worker may still be sending its body.
+                if answer.as_ref().is_ok_and(|answer| answer.headers().contains_key(CONNECTION)) {
+                    linger.at_the_end(rest::WAIT);
+                }
+                answer
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -379,9 +379,8 @@ impl Inner {
         waits: bool,
         place: &Place,
     ) -> HttpResponse {
-        let longest = if place.is_fair() { rest::WAIT } else { rest::WAIT_WHEN_WANTED };
         let is_over = match rest {
-            Some(rest) => rest.discard(waits, &*self.env.clock, longest).await,
+            Some(rest) => rest.discard(waits, &*self.env.clock, place.patience()).await,
             // Nobody has asked for the body, so no `100 Continue` was sent: botocore would wait for one, and take the
             // next answer of this connection for this one's.
             None => !waits,

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use forebay_auth::User;
 use forebay_cache::{Error, ErrorKind};
+use forebay_env::rest;
 use forebay_types::shares::is_fair;
 use parking_lot::Mutex;
 use s3s::S3Result;
@@ -86,6 +88,11 @@ impl Place {
         let left = self.shares.most.saturating_sub(self.shares.taken.load(Ordering::Relaxed));
         // One may always be: there may be no more than one place.
         held <= 1 || is_fair(held, left)
+    }
+
+    /// How long the connection may wait for a client that sends what nobody reads.
+    pub(crate) fn patience(&self) -> Duration {
+        if self.is_fair() { rest::WAIT } else { rest::WAIT_WHEN_WANTED }
     }
 
     fn belongs_to(&self, user: &User) {
