@@ -213,7 +213,9 @@ class Front:
         self.access_key, self.secret_key = self.cluster.keys
         self.under = self.cluster.under
         for name in ("w1", "w2", "w3"):
-            self.cluster.worker(name, config=CONFIG.format(lease=LEASE_SECONDS) + config)
+            # Those who follow redirects are a few.
+            redirect = 'redirect = "known-clients"\n'
+            self.cluster.worker(name, config=CONFIG.format(lease=LEASE_SECONDS) + redirect + config)
 
     def start(self):
         try:

@@ -471,6 +471,7 @@ fn s3_settings(config: &Config, connections_max: usize, token_secret: Secret) ->
             most => most,
         },
         shutdown_deadline: config.cache.drain_timeout.0,
+        redirect: config.cluster.redirect,
         ..S3Settings::new(token_secret)
     }
 }

@@ -22,6 +22,7 @@ use crate::error::from_cache;
 use crate::homes::{Client, ForwardBody, Home, Homes};
 use crate::metrics::Sending;
 use crate::record::{Record, path_of};
+use crate::redirect::redirect;
 use crate::s3s_fixes::{BodyError, answer};
 use crate::server::date::date;
 use crate::service::{S3Service, SentBody, Watched};
@@ -106,10 +107,17 @@ impl S3Service {
         let inner = &self.inner;
         let began = inner.env.clock.monotonic();
         let context = Arc::new(RequestContext::new(inner.env.random.hex_id(), connection.scheme));
+        let location = homes.s3_address(&worker).and_then(|address| {
+            inner.settings.redirect.location(&request, inner.domain.as_ref(), connection.scheme, &address)
+        });
         let (parts, body) = request.into_parts();
         let waits = parts.headers.contains_key(EXPECT);
         let may_read_here = may_read_here(&parts.method, &parts.uri, &parts.headers);
         let (body, rest) = self.body(body, Watched::Plain, &context);
+        let refuse = |error| {
+            let refused = answer::refuse(error, &context.id);
+            answer::finish(refused, &context, &inner.settings.region)
+        };
         // What the client has done wrong while it sent its body, and the home never hears of.
         let failed: Arc<OnceLock<BodyError>> = Arc::default();
         let noted = Arc::clone(&failed);
@@ -118,7 +126,19 @@ impl S3Service {
             io::Error::other(error)
         });
         let request = Request::from_parts(parts, body.boxed_unsync());
-        let response = match homes.forward(&worker, &path, request, &Client::of(connection)).await {
+        let forwarded = match location {
+            Some(location) => Err(redirect(location)),
+            None => homes.forward(&worker, &path, request, &Client::of(connection)).await.map_err(|error| {
+                tracing::debug!(%worker, %error, "a request was not passed on");
+                let out_of_reach = || {
+                    let problem = format!("the worker that answers for this key is out of reach: {error}");
+                    Error::new(ErrorKind::Unavailable, problem)
+                };
+                let error = failed.get().map_or_else(out_of_reach, |wrong| Error::body(*wrong));
+                from_cache(error, &context.id, OPERATION)
+            }),
+        };
+        let response = match forwarded {
             Ok(response) => {
                 // Not what was refused: whoever may not read an object causes no work for it.
                 if may_read_here && (response.status().is_success() || response.status() == StatusCode::NOT_MODIFIED) {
@@ -126,16 +146,7 @@ impl S3Service {
                 }
                 response.map(Body::http_body_unsync)
             }
-            Err(error) => {
-                tracing::debug!(%worker, %error, "a request was not passed on");
-                let out_of_reach = || {
-                    let problem = format!("the worker that answers for this key is out of reach: {error}");
-                    Error::new(ErrorKind::Unavailable, problem)
-                };
-                let error = failed.get().map_or_else(out_of_reach, |wrong| Error::body(*wrong));
-                let refused = answer::refuse(from_cache(error, &context.id, OPERATION), &context.id);
-                answer::finish(refused, &context, &inner.settings.region)
-            }
+            Err(error) => refuse(error),
         };
         let mut response = inner.end_body(response, rest, waits, place).await;
         response.headers_mut().entry(DATE).or_insert_with(|| date(inner.env.clock.unix_ms()));

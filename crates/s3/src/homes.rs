@@ -36,6 +36,9 @@ pub trait Homes: Send + Sync + 'static {
     /// Known without asking anybody. Where it is outdated, the other worker refuses the request.
     fn home(&self, path: &ObjectPath) -> Home;
 
+    /// Where clients reach a worker, as `host:port`, if it lives and has an address that they may use.
+    fn s3_address(&self, worker: &str) -> Option<String>;
+
     /// Whether this worker answers reads of the current version of an object, although its home is another one.
     async fn reads_here(&self, path: &ObjectPath) -> bool;
 

@@ -27,6 +27,7 @@ mod operations;
 mod pass_through;
 mod query;
 mod record;
+mod redirect;
 mod s3_error;
 mod s3s_fixes;
 mod server;
@@ -38,5 +39,6 @@ mod token;
 mod trace;
 
 pub use homes::{Client, ForwardBody, Home, Homes};
+pub use redirect::Redirect;
 pub use service::S3Service;
 pub use settings::S3Settings;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use forebay_auth::Secret;
 
+use crate::redirect::Redirect;
+
 /// What the binary decides.
 #[derive(Debug, Clone)]
 pub struct S3Settings {
@@ -27,6 +29,8 @@ pub struct S3Settings {
     pub body_bytes_per_window_min: u64,
     /// How long requests in flight may go on after a shutdown has begun.
     pub shutdown_deadline: Duration,
+    /// Whose requests are redirected to the home of their object, when that is another worker.
+    pub redirect: Redirect,
     /// Whether plain reads pass `s3s` by. Only who compares both ways says no.
     pub short_path: bool,
 }
@@ -46,6 +50,7 @@ impl S3Settings {
             body_window: Duration::from_secs(30),
             body_bytes_per_window_min: 30 << 10,
             shutdown_deadline: Duration::from_secs(30),
+            redirect: Redirect::Never,
             short_path: true,
         }
     }

@@ -51,6 +51,10 @@ impl Homes for PassedOn {
         self.router.home(path_hash(path)).map_or(Home::Here, |worker| Home::At(worker.into()))
     }
 
+    fn s3_address(&self, worker: &str) -> Option<String> {
+        self.router.s3_address(worker)
+    }
+
     async fn reads_here(&self, path: &ObjectPath) -> bool {
         self.cache.reads_here(path).await
     }

@@ -34,6 +34,15 @@ impl Router {
         let _ = views.wait_for(|view| !view.as_ref().is_some_and(is_home)).await;
     }
 
+    /// Where S3 clients reach a worker that lives.
+    pub(crate) fn s3_address(&self, worker: &str) -> Option<String> {
+        self.with(|view| {
+            let member = view.members.iter().find(|(name, member)| name.as_str() == worker && member.state.lives());
+            member.and_then(|(_, member)| member.addresses.as_ref()?.s3.clone())
+        })
+        .flatten()
+    }
+
     /// What was seen last.
     pub(crate) fn view(&self) -> Option<View> {
         self.view.borrow().clone()

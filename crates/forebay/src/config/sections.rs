@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use forebay_admin::ConfigurationEntry;
+use forebay_s3::Redirect;
 use forebay_store::DirectoryId;
 use forebay_types::{BucketName, ByteSize, Period, PolicyRule};
 use forebay_ufs::UnderStoreUrl;
@@ -97,6 +98,7 @@ pub(crate) struct Cluster {
     #[serde(deserialize_with = "empty_as_none")]
     pub(crate) worker_id: Option<String>,
     pub(crate) lease: Period,
+    pub(crate) redirect: Redirect,
     pub(crate) drain_on_stop: bool,
     pub(crate) drain_deadline: Period,
     #[serde(deserialize_with = "empty_as_none")]

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use forebay_s3::Redirect;
 use forebay_types::{ByteSize, PolicyRule};
 
 use super::*;
@@ -181,6 +182,8 @@ fn a_cluster_has_an_engine_an_address_and_root_keys() {
     check_refused(&with("name = \"\""), &["forebay.toml:6", "cluster.name", "must name the cluster"]);
     check_refused(&with("worker_id = \"a b\""), &["forebay.toml:6", "cluster.worker_id", "letters"]);
     check_refused("[cluster]\nengine = \"etcd://a:1\"\n", &["cluster.engine", "FOREBAY_ROOT_ACCESS_KEY"]);
+    check_refused(&with("redirect = \"sometimes\""), &["forebay.toml:6", "cluster.redirect", "known-clients"]);
+    assert_eq!(load(&with("redirect = \"known-clients\"")).unwrap().cluster.redirect, Redirect::KnownClients);
     check_refused(&with("drain_on_stop = \"maybe\""), &["forebay.toml:6", "cluster.drain_on_stop", "true"]);
     let config = load(&with("drain_on_stop = true\ndrain_deadline = \"100 s\"")).unwrap();
     assert!(config.cluster.drain_on_stop && config.cluster.drain_deadline.0.as_secs() == 100);
