@@ -29,6 +29,7 @@ use crate::read::doubt::Doubt;
 use crate::read::single_flight::SingleFlight;
 use crate::read::validity::Validity;
 use crate::read_leases::GrantedLeases;
+use crate::warm_up::GainedSlots;
 use crate::write::write_times::WriteTimes;
 use crate::{Result, Settings};
 
@@ -43,6 +44,8 @@ pub(crate) struct Home {
     /// Reads that ask the under store for a key without a copy.
     pub(crate) lookups: Arc<SingleFlight<ObjectPath, ()>>,
     pub(crate) validity: Validity,
+    /// Slots whose objects are taken over from the homes before.
+    pub(crate) gained: GainedSlots,
     pub(crate) positions: Positions,
     /// Pages of under stores' listings.
     pub(crate) pages: Pages,
@@ -101,6 +104,7 @@ impl Home {
             fence: WriteFence::new(hasher.clone()),
             lookups: SingleFlight::new(),
             validity: Validity::new(env.clone(), hasher),
+            gained: GainedSlots::new(Arc::clone(&env.clock)),
             positions: Positions::new(env.clone()),
             pages: Pages::new(hasher.clone()),
             settle: Settle::load(env.clone(), settings.settle_time.0, catalog.as_ref(), start).await?,

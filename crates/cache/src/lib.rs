@@ -29,6 +29,7 @@ mod request;
 mod scope;
 mod settings;
 mod space;
+mod warm_up;
 mod worker;
 mod write;
 
@@ -56,6 +57,7 @@ pub use persist::undeliverable::{Undeliverable, UndeliverableChange, Undeliverab
 pub use read_leases::{LeaseRequest, LeaseTerms, ReadLease, Reader};
 pub use request::*;
 pub use settings::{Mount, Mounts, Settings};
+pub use warm_up::{CleanCopy, CleanRange, CleanTerms};
 pub use write::passing::PassingChange;
 pub use write::receive::BodyDigests;
 
@@ -204,6 +206,20 @@ impl Cache {
     /// does not have all of them.
     pub async fn held(&self, key: &[u8], generation: Generation) -> Result<Option<HeldBytes>> {
         self.worker.held(key, generation).await
+    }
+
+    /// The clean copy of an object whose slot is at home elsewhere by now, for its new home. With the bytes of a whole
+    /// copy that has no more than `bytes_max`.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>> {
+        self.worker.clean_copy(path, bytes_max).await
+    }
+
+    /// Bytes of such a copy. `None`: they are not here, or are of another version.
+    pub fn clean_bytes(&self, wanted: &CleanRange) -> Option<ByteStream> {
+        self.worker.clean_bytes(wanted)
     }
 
     /// Whether there is room for a copy of so many bytes now. It is not reserved.

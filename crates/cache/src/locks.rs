@@ -14,6 +14,7 @@ use forebay_env::sync::{Mutex, RwLock};
 use forebay_types::{BucketName, ObjectPath};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 
+use crate::warm_up::touched::Touched;
 use crate::{Error, ErrorKind, Result};
 
 /// Shards of the table of locks; more than the number of cores is enough.
@@ -176,20 +177,22 @@ impl Drop for KeyGuard {
 /// since the request was sent.
 pub(crate) struct WriteFence {
     slots: Vec<AtomicU64>,
+    touched: Touched,
     hasher: HashState,
 }
 
 impl WriteFence {
     pub(crate) fn new(hasher: HashState) -> Self {
-        Self { slots: (0..FENCE_SLOTS).map(|_| AtomicU64::new(0)).collect(), hasher }
+        let slots = (0..FENCE_SLOTS).map(|_| AtomicU64::new(0)).collect();
+        Self { slots, touched: Touched::default(), hasher }
     }
 
-    fn slot(&self, path: &ObjectPath) -> &AtomicU64 {
-        &self.slots[self.hasher.hash_one(path) as usize % FENCE_SLOTS]
+    fn slot(&self, hash: u64) -> &AtomicU64 {
+        &self.slots[hash as usize % FENCE_SLOTS]
     }
 
     pub(crate) fn read(&self, path: &ObjectPath) -> u64 {
-        self.slot(path).load(Ordering::SeqCst)
+        self.slot(self.hasher.hash_one(path)).load(Ordering::SeqCst)
     }
 
     /// Any key may have been written.
@@ -201,7 +204,23 @@ impl WriteFence {
 
     /// Called before a write of `path` becomes visible anywhere, and again after.
     pub(crate) fn advance(&self, path: &ObjectPath) {
-        self.slot(path).fetch_add(1, Ordering::SeqCst);
+        let hash = self.hasher.hash_one(path);
+        self.touched.add(hash);
+        self.slot(hash).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The under store has told something of a key.
+    pub(crate) fn touch(&self, path: &ObjectPath) {
+        self.touched.add(self.hasher.hash_one(path));
+    }
+
+    /// Whether a key may have been written, or the under store asked for it, since [`WriteFence::restart_touched`].
+    pub(crate) fn is_touched(&self, path: &ObjectPath) -> bool {
+        self.touched.may_have(self.hasher.hash_one(path))
+    }
+
+    pub(crate) fn restart_touched(&self) {
+        self.touched.restart();
     }
 }
 

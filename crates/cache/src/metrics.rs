@@ -21,6 +21,9 @@ pub(crate) enum Tier {
     disk,
     #[expect(non_camel_case_types, reason = "the label's value")]
     under_store,
+    /// The former home of the object's slot.
+    #[expect(non_camel_case_types, reason = "the label's value")]
+    worker,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -97,6 +100,8 @@ pub(crate) struct Metrics {
     pub(crate) read_leases_granted: Counter,
     pub(crate) read_leases_ended: Counter,
     pub(crate) leased_reads: Counter,
+    pub(crate) warm_up_objects: Counter,
+    pub(crate) warm_up_bytes: Counter,
     pub(crate) jobs_running: Gauge,
     pub(crate) jobs_queued: Gauge,
     pub(crate) jobs_ended: Family<JobLabels, Counter>,
@@ -150,6 +155,8 @@ impl Metrics {
             read_leases_granted: Counter::default(),
             read_leases_ended: Counter::default(),
             leased_reads: Counter::default(),
+            warm_up_objects: Counter::default(),
+            warm_up_bytes: Counter::default(),
             jobs_running: Gauge::default(),
             jobs_queued: Gauge::default(),
             jobs_ended: Family::default(),
@@ -204,6 +211,12 @@ impl Metrics {
             "Read leases that other workers gave back before a change of the object",
             self.read_leases_ended.clone(),
         );
+        r.register(
+            "forebay_warm_up_objects",
+            "Clean copies taken over from the worker that was the home of their slot before",
+            self.warm_up_objects.clone(),
+        );
+        r.register("forebay_warm_up_bytes", "Bytes of clean copies taken over", self.warm_up_bytes.clone());
     }
 
     fn register_backlog(&self, r: &mut Registry) {

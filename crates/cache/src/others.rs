@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::copies::CopyId;
 use crate::read_leases::{LeaseRequest, ReadLease, Reader};
 use crate::{
-    ByteStream, CachedObject, Conditions, GetObject, ObjectBody, ObjectDetail, ObjectHead, PutObject, Result, Written,
+    ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, GetObject, ObjectBody, ObjectDetail, ObjectHead,
+    PutObject, Result, Written,
 };
 use home_records::{HomeRecords, RecordRange};
 
@@ -176,6 +177,18 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// # Errors
     /// `Unavailable` when the worker does not answer. It may have the leases then.
     async fn end_leases(&self, reader: &Reader, paths: &[ObjectPath]) -> Result<bool>;
+
+    /// Asks the former home of a slot for a clean copy: see [`Cache::clean_copy`](crate::Cache::clean_copy).
+    ///
+    /// # Errors
+    /// Those of the worker; `Unavailable` when it does not answer.
+    async fn clean_copy(&self, worker: &str, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>>;
+
+    /// Asks it for bytes: see [`Cache::clean_bytes`](crate::Cache::clean_bytes).
+    ///
+    /// # Errors
+    /// As [`OtherWorkers::clean_copy`].
+    async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> Result<Option<ByteStream>>;
 
     /// The worker that is the home of the paths with this hash ([`path_hash`](forebay_catalog::records::path_hash)), as
     /// far as this one knows. `None`: nobody else.

@@ -2,7 +2,7 @@
 
 pub(crate) mod doubt;
 pub(crate) mod fetches;
-mod fill;
+pub(crate) mod fill;
 pub(crate) mod get;
 pub(crate) mod lookup;
 pub(crate) mod memory_tier;

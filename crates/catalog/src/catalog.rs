@@ -98,6 +98,10 @@ pub trait Catalog: Send + Sync + 'static {
     fn has_slot_of(&self, hash: u64) -> bool {
         self.slots().is_none_or(|slots| slots.has_hash(hash))
     }
+    /// The worker that was the home of the slot of the paths with this hash until this one took it. `None`: none was.
+    fn former_home(&self, _hash: u64) -> Option<String> {
+        None
+    }
     /// Whether the last process of this worker did not end by itself: others may still rely on what it has promised.
     fn follows_crash(&self) -> bool {
         false

@@ -25,7 +25,7 @@ use crate::generations::Blocks;
 use crate::layout::{self, BEHIND_ALL, WorkerId};
 use crate::leaving::LeavingResult;
 use crate::member_record::{Addresses, MemberRecord};
-use crate::ownership::Ownership;
+use crate::ownership::{FormerHomes, Ownership};
 use crate::placement::Placement;
 use crate::shared_revision::Revision;
 use crate::silence::Silences;
@@ -85,6 +85,8 @@ struct Inner {
     silence: Silences,
     /// The slots that are at home here.
     owned: RwLock<SlotSet>,
+    /// See [`Catalog::former_home`]. Also of slots that were given up since.
+    former_homes: RwLock<FormerHomes>,
     /// Held by commits, and by whoever waits for the end of all that have begun.
     commits: AsyncRwLock<()>,
     /// Commits on one key go one after the other: a check must still hold when the commit is done, here and on the
@@ -133,6 +135,7 @@ impl HomeCatalog {
             former,
             silence,
             owned,
+            former_homes: RwLock::default(),
             commits,
             locks,
             watchers,
@@ -293,7 +296,12 @@ impl Inner {
         let mut others = slots.clone();
         others.take_off(&tried(&self.env, || self.own()).await?);
         self.drop_copies(&others).await?;
-        self.ownership().take(slots).await?;
+        let former_homes = self.ownership().take(slots).await?;
+        {
+            let mut known = self.former_homes.write();
+            known.retain(|slot, _| !slots.contains(*slot));
+            known.extend(former_homes);
+        }
         // What was changed for all while another worker was their home holds for these slots from the beginning.
         self.follow_shared().await?;
         self.show_settled().await?;
@@ -698,6 +706,10 @@ impl Catalog for HomeCatalog {
 
     fn slots(&self) -> Option<SlotSet> {
         Some(self.inner.owned.read().clone())
+    }
+
+    fn former_home(&self, hash: u64) -> Option<String> {
+        self.inner.former_homes.read().get(&self.inner.slot_of(hash)).cloned()
     }
 
     fn has_slot_of(&self, hash: u64) -> bool {

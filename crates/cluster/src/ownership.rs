@@ -41,6 +41,10 @@ pub(crate) struct Members {
     pub(crate) removed: BTreeSet<WorkerId>,
 }
 
+/// The homes that slots had before, without those that had none. Each was the last one before this worker: whoever
+/// takes a slot notes the home before it, in the same transaction.
+pub(crate) type FormerHomes = BTreeMap<Slot, String>;
+
 /// Slots to take, and the worker that they were at home at.
 struct Former {
     worker: Option<WorkerId>,
@@ -143,16 +147,18 @@ impl Ownership<'_> {
     }
 
     /// Makes the worker the home of these slots: of those of another one once that has left, or was silent for a lease.
+    /// Returns their former homes.
     ///
     /// # Errors
     /// `Unavailable` when another worker lives and has slots, `Corrupt` for records that can't be decoded; whatever the
     /// engine answers after [`START_MAX`]. Another try is safe.
-    pub(crate) async fn take(&self, wanted: &SlotSet) -> Result<()> {
+    pub(crate) async fn take(&self, wanted: &SlotSet) -> Result<FormerHomes> {
         let lease = Duration::from_millis(self.cluster.lease_ms);
         let until = self.env.clock.monotonic() + START_MAX;
+        let mut former = FormerHomes::new();
         loop {
-            let (error, is_final) = match self.try_to_take(wanted).await {
-                Ok(Left::Nothing) => return Ok(()),
+            let (error, is_final) = match self.try_to_take(wanted, &mut former).await {
+                Ok(Left::Nothing) => return Ok(former),
                 Ok(Left::SlotsOf(other, sign)) => {
                     let problem = format!("worker {other} of this cluster lives, and has slots");
                     (Error::new(ErrorKind::Unavailable, problem), sign == Sign::Lives)
@@ -166,9 +172,10 @@ impl Ownership<'_> {
         }
     }
 
-    /// Takes what can be taken now.
-    async fn try_to_take(&self, wanted: &SlotSet) -> Result<Left> {
+    /// Takes what can be taken now. Fills `former_homes` when it takes all that is left.
+    async fn try_to_take(&self, wanted: &SlotSet, former_homes: &mut FormerHomes) -> Result<Left> {
         let seen = Seen::read(self.engine).await?;
+        *former_homes = seen.former_homes(self.worker, wanted);
         let now = self.env.clock.monotonic();
         let mut left = Left::Nothing;
         for former in seen.others(self.worker, wanted)? {
@@ -268,6 +275,17 @@ impl Seen {
 
     fn home(&self, slot: Slot) -> Option<&str> {
         self.slots.get(&slot).and_then(|(record, _)| record.home.as_deref())
+    }
+
+    /// Of the worker that has these slots, or takes them now.
+    fn former_homes(&self, worker: &WorkerId, wanted: &SlotSet) -> FormerHomes {
+        let former = |slot: Slot| {
+            let record = &self.slots.get(&slot)?.0;
+            let own = record.home.as_deref() == Some(worker.as_str());
+            let former = if own { record.previous.clone() } else { SlotRecord::next(Some(record), worker).previous };
+            former.filter(|former| former != worker.as_str()).map(|former| (slot, former))
+        };
+        wanted.iter().filter_map(former).collect()
     }
 
     fn homes(&self, slots: SlotCount) -> Result<Homes> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_cache::{
-    ByteStream, Cache, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords,
-    LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject, ReadLease, RecordRange, Result,
-    SlotSet, Status, Written,
+    ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate, GetObject,
+    HeldBytes, HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject, ReadLease,
+    RecordRange, Result, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use serde::Serialize;
 
 use crate::message::{PeerBody, value};
-use crate::question::{self, Held, Leased, Question, Refusal, copy_id, to_json};
+use crate::question::{self, Clean, Held, Leased, Question, Refusal, copy_id, to_json};
 
 /// Between two pieces of a question's body: the other worker may wait for a slow client, or a slow under store.
 const BODY_PIECE_MAX: Duration = Duration::from_secs(120);
@@ -57,6 +57,10 @@ pub trait Answers: Send + Sync + 'static {
     async fn read_lease(&self, request: LeaseRequest) -> Result<Option<ReadLease>>;
     /// See [`Cache::end_leases`].
     fn end_leases(&self, process: u64, paths: &[ObjectPath]) -> bool;
+    /// See [`Cache::clean_copy`].
+    async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>>;
+    /// See [`Cache::clean_bytes`].
+    fn clean_bytes(&self, wanted: &CleanRange) -> Option<ByteStream>;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
     /// See [`Cache::needs`].
@@ -129,6 +133,14 @@ impl Answers for Cache {
         Cache::end_leases(self, process, paths)
     }
 
+    async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>> {
+        Cache::clean_copy(self, path, bytes_max).await
+    }
+
+    fn clean_bytes(&self, wanted: &CleanRange) -> Option<ByteStream> {
+        Cache::clean_bytes(self, wanted)
+    }
+
     fn status(&self) -> Status {
         Cache::status(self)
     }
@@ -185,6 +197,17 @@ pub(crate) async fn answer(
             other => say(other.map(|_| None::<Leased>), None),
         },
         Question::EndLeases { process, paths } => say(Ok(answers.end_leases(process, &paths)), None),
+        Question::CleanCopy { path, bytes_max } => match answers.clean_copy(&path, bytes_max).await {
+            Ok(Some(copy)) => {
+                let (clean, body) = Clean::of(copy);
+                say(Ok(Some(clean)), body)
+            }
+            other => say(other.map(|_| None::<Clean>), None),
+        },
+        Question::CleanBytes(wanted) => match answers.clean_bytes(&wanted) {
+            Some(stream) => say(Ok(true), Some((stream, wanted.range.len()))),
+            None => say(Ok(false), None),
+        },
         Question::HasCopies(copies) => {
             let copies: Vec<_> = copies.into_iter().map(copy_id).collect();
             say(Ok(answers.has_copies(&copies)), None)

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, CachedObject, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes, HomeRecords, LeaseRequest,
-    Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader, RecordRange,
-    Result, SlotSet, Status, Taker, Written,
+    ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes,
+    HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject,
+    ReadLease, Reader, RecordRange, Result, SlotSet, Status, Taker, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -16,10 +16,13 @@ use serde::de::DeserializeOwned;
 
 use crate::client::Peers;
 use crate::message::{ASK, KIND, value};
-use crate::question::{self, Copy, Held, Leased, Put, Question, Refusal, from_json, of_copy, unavailable};
+use crate::question::{self, Clean, Copy, Held, Leased, Put, Question, Refusal, from_json, of_copy, unavailable};
 
 /// For an answer from memory and from local disks, and between two pieces of its body.
 const LOCAL_MAX: Duration = Duration::from_secs(10);
+
+/// For an answer from local disks that saves a request to the under store, and between two pieces of its body.
+const CLEAN_MAX: Duration = Duration::from_secs(2);
 
 /// For an answer that may need the under store, or a body of the question; and between two pieces of its body.
 const REMOTE_MAX: Duration = Duration::from_secs(120);
@@ -39,6 +42,7 @@ impl Peers {
             Question::Held { .. } | Question::Records(_) | Question::Status | Question::Needs => LOCAL_MAX,
             Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } => LOCAL_MAX,
             Question::ReadLease(_) | Question::EndLeases { .. } | Question::RoomForCopy { .. } => LOCAL_MAX,
+            Question::CleanCopy { .. } | Question::CleanBytes(_) => CLEAN_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_)
@@ -162,6 +166,17 @@ impl OtherWorkers for Peers {
     async fn end_leases(&self, reader: &Reader, paths: &[ObjectPath]) -> Result<bool> {
         let question = Question::EndLeases { process: reader.process, paths: paths.to_vec() };
         Ok(self.ask(&reader.worker, question, None).await?.0)
+    }
+
+    async fn clean_copy(&self, worker: &str, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>> {
+        let question = Question::CleanCopy { path: path.clone(), bytes_max };
+        let (clean, stream) = self.ask::<Option<Clean>>(worker, question, None).await?;
+        Ok(clean.map(|clean| clean.with(stream)))
+    }
+
+    async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> Result<Option<ByteStream>> {
+        let (has, stream) = self.ask(worker, Question::CleanBytes(wanted.clone()), None).await?;
+        Ok(if has { Some(stream) } else { None })
     }
 
     fn home(&self, hash: u64) -> Option<String> {

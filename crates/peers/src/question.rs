@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_cache::{
-    Attributes, ByteStream, CachedObject, Conditions, CopyId, DeletionStep, Error, ErrorKind, GetObject, HeldBytes,
-    Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy, PutObject, ReadLease, RecordRange, Result,
+    Attributes, ByteStream, CachedObject, CleanCopy, CleanRange, CleanTerms, Conditions, CopyId, DeletionStep, Error,
+    ErrorKind, GetObject, HeldBytes, Incoming as Upload, LeaseRequest, LeaseTerms, NewCopy, PutObject, ReadLease,
+    RecordRange, Result,
 };
 use forebay_env::Clock;
 use forebay_types::{Algorithm, BucketName, Checksum, Generation, ObjectInfo, ObjectPath};
@@ -83,6 +84,33 @@ pub(crate) enum Question {
         path: ObjectPath,
         bytes: u64,
     },
+    /// Answer: [`Clean`], and all bytes of a whole copy that has no more than `bytes_max`; or nothing.
+    CleanCopy {
+        path: ObjectPath,
+        bytes_max: u64,
+    },
+    /// Answer: whether the worker has these bytes, which follow.
+    CleanBytes(CleanRange),
+}
+
+/// A clean copy without its bytes: see [`CleanCopy`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Clean {
+    terms: CleanTerms,
+    /// Whether the bytes follow.
+    has_body: bool,
+}
+
+impl Clean {
+    pub(crate) fn of(copy: CleanCopy) -> (Self, Option<(ByteStream, u64)>) {
+        let CleanCopy { terms, body } = copy;
+        let body = body.map(|stream| (stream, terms.size));
+        (Self { terms, has_body: body.is_some() }, body)
+    }
+
+    pub(crate) fn with(self, stream: ByteStream) -> CleanCopy {
+        CleanCopy { terms: self.terms, body: self.has_body.then_some(stream) }
+    }
 }
 
 /// A read lease without its bytes: see [`ReadLease`].

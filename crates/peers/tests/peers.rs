@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Attributes, CacheState, CacheTier, CachedObject, CachedRange, Conditions, CopyId, DeletionStep,
-    Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords, Incoming as Upload, LeaseRequest,
-    LeaseTerms, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader,
-    RecordRange, SlotCount, SlotSet, Status, TagCondition, Taker, Written,
+    Attributes, ByteStream, CacheState, CacheTier, CachedObject, CachedRange, CleanCopy, CleanRange, CleanTerms,
+    Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
+    Incoming as Upload, LeaseRequest, LeaseTerms, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers,
+    PutObject, ReadLease, Reader, RecordRange, SlotCount, SlotSet, Status, TagCondition, Taker, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
@@ -158,6 +158,19 @@ impl Answers for Worker {
 
     fn end_leases(&self, process: u64, paths: &[ObjectPath]) -> bool {
         process == 7 && paths == [ObjectPath::parse("bucket", "leased").expect("a path")]
+    }
+
+    async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> forebay_cache::Result<Option<CleanCopy>> {
+        if path.key.as_str() != "clean" {
+            return Ok(None);
+        }
+        let body = (bytes_max >= 5).then(|| futures::stream::iter([Ok(Bytes::from_static(b"clean"))]).boxed());
+        Ok(Some(CleanCopy { terms: clean_terms(), body }))
+    }
+
+    fn clean_bytes(&self, wanted: &CleanRange) -> Option<ByteStream> {
+        let bytes = Bytes::from_static(b"clean").slice(wanted.range.start as usize..wanted.range.end as usize);
+        (wanted.remote_etag.as_str() == "remote").then(|| futures::stream::iter([Ok(bytes)]).boxed())
     }
 
     fn status(&self) -> Status {
@@ -599,6 +612,36 @@ async fn a_stop_waits_for_answers_and_not_for_connections() {
     assert_eq!(read(held).await.expect("bytes"), b"some bytes");
     server.ended.join().await;
     assert!(open(&peers, "b", "o/some").await.is_err());
+}
+
+fn clean_terms() -> CleanTerms {
+    let validated = Some(Duration::from_millis(4321));
+    CleanTerms { size: 5, metadata: b"metadata".to_vec(), annex: b"annex".to_vec(), validated }
+}
+
+#[tokio::test]
+async fn clean_copies_come_with_their_bytes_if_they_are_small() {
+    let server = start().await;
+    let peers = server.peer(&identity(KEY, "lake"));
+    let path = |key| ObjectPath::parse("bucket", key).expect("a path");
+    let ask = async |key, bytes_max| peers.clean_copy("b", &path(key), bytes_max).await.expect("an answer");
+    assert!(ask("other", 5).await.is_none());
+    let (large, small) = (ask("clean", 4).await.expect("a copy"), ask("clean", 5).await.expect("a copy"));
+    assert!(large.terms == clean_terms() && large.body.is_none());
+    let bytes: Vec<Bytes> = small.body.expect("bytes").try_collect().await.expect("all of them");
+    assert_eq!((small.terms, bytes.concat()), (clean_terms(), b"clean".to_vec()));
+    for (remote_etag, expected) in [("remote", Some(b"lea".to_vec())), ("another", None)] {
+        let (remote_etag, range) = (ETag::new(remote_etag), ByteRange::new(1, 4));
+        let wanted = CleanRange { path: path("clean"), remote_etag, size: 5, range };
+        let stream = peers.clean_bytes("b", &wanted).await.expect("an answer");
+        let found = match stream {
+            Some(stream) => Some(stream.try_collect::<Vec<Bytes>>().await.expect("all of them").concat()),
+            None => None,
+        };
+        assert_eq!(found, expected);
+    }
+    server.stop.cancel();
+    server.ended.join().await;
 }
 
 #[tokio::test]

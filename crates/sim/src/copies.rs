@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    ByteStream, Cache, CachedObject, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate, GetObject, HeldBytes,
-    HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject,
-    ReadLease, Reader, RecordRange, Result, SlotSet, Taker, Written,
+    ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate,
+    GetObject, HeldBytes, HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
+    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, SlotSet, Taker, Written,
 };
 use forebay_env::{Clock, Process};
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -302,6 +302,23 @@ impl OtherWorkers for SimCopies {
             return Err(unavailable("the simulated network has lost the answer"));
         }
         ended
+    }
+
+    async fn clean_copy(&self, worker: &str, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>> {
+        let (peer, copy) = self.ask(worker, |cache| async move { cache.clean_copy(path, bytes_max).await }).await?;
+        // Meanwhile the object may be written, or change in the under store.
+        self.world.clock.sleep(Duration::from_micros(self.world.below(20_000))).await;
+        let terms = copy.as_ref().map(|copy| (&copy.terms.validated, copy.body.is_some()));
+        self.world.note(format_args!("worker {worker} has a clean copy of {path}: {terms:?}"));
+        Ok(copy.map(|CleanCopy { terms, body }| {
+            let body = body.map(|stream| self.sent(LOSS_RUNS, stream, terms.size, &peer));
+            CleanCopy { terms, body }
+        }))
+    }
+
+    async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> Result<Option<ByteStream>> {
+        let (peer, stream) = self.ask(worker, |cache| async move { Ok(cache.clean_bytes(wanted)) }).await?;
+        Ok(stream.map(|stream| self.sent(LOSS_RUNS, stream, wanted.range.len(), &peer)))
     }
 
     fn home(&self, hash: u64) -> Option<String> {

@@ -64,6 +64,7 @@ impl Worker {
         let (mut records, mut requests) = (Vec::new(), Vec::new());
         self.read_records(gain, |path, record| records.push((path, record))).await?;
         self.read_requests(gain, |path, _| requests.push(path)).await?;
+        self.begin_warm_up(slots);
         // Nothing fails from here on.
         requests.iter().for_each(|path| self.home.settle.mark(path));
         records.into_iter().for_each(|(path, record)| self.take_up(gain, path, &record));

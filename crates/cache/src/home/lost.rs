@@ -18,6 +18,7 @@ impl Worker {
         self.home.part_locks.close(slots).await;
         self.home.upload_locks.close(slots).await;
         self.home.locks.close(slots).await;
+        self.end_warm_up(slots);
         self.end_leases_of(slots).await;
         let mut lost = Vec::new();
         let mut range = records::all_objects_range();

@@ -10,6 +10,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::Error;
 use crate::fair_share::{Tenant, TenantPlace, TenantPlaces, TenantShares};
+use crate::metrics::Tier;
 use crate::read::single_flight::SingleFlight;
 
 /// Sequential readers that are tracked between requests.
@@ -25,7 +26,15 @@ const PAGE_PARTS: u64 = 4;
 /// A page by the generation of its object and its first byte.
 pub(super) type PageId = (Generation, u64);
 
-pub(super) type FetchedPage = Result<Bytes, Arc<Error>>;
+/// A page that was not here.
+#[derive(Clone)]
+pub(crate) struct Page {
+    pub(super) data: Bytes,
+    /// Where it came from.
+    pub(super) tier: Tier,
+}
+
+pub(crate) type FetchedPage = Result<Page, Arc<Error>>;
 
 pub(crate) struct Fetches {
     /// Where the last range request of an object ended, by generation.

@@ -11,17 +11,27 @@ use crate::Result;
 use crate::metadata::{Annex, new_object};
 use crate::read::memory_tier::MemoryObject;
 use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads_of};
+use crate::read::validity::Moment;
 use crate::worker::Worker;
 
+/// What was told of an object, by the under store or by another worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answered {
+    /// As it was before the question.
+    pub(crate) fence: u64,
+    /// When the under store is known to have had this version. `None`: it has to be asked before the copy is used.
+    pub(crate) as_of: Option<Moment>,
+}
+
 impl Worker {
-    /// Creates a copy, with all of its bytes or with none. Does so only if no write of the key has ended since `fence`
-    /// was read, because the under store's answer may be older than such a write.
-    pub(super) async fn begin_copy(
+    /// Creates a copy, with all of its bytes or with none. Does so only if no write of the key has ended since the
+    /// question, because the answer may be older than such a write.
+    pub(crate) async fn begin_copy(
         &self,
         path: &ObjectPath,
         policy: &PathPolicy,
         remote: Box<RemoteObject>,
-        fence: u64,
+        answered: Answered,
         purpose: Purpose,
         data: Option<Bytes>,
     ) -> RemoteState {
@@ -29,7 +39,7 @@ impl Worker {
             return RemoteState::NotCached(remote);
         }
         let Some(_lock) = self.home.locks.try_lock(path) else { return RemoteState::NotCached(remote) };
-        if self.home.fence.read(path) != fence
+        if self.home.fence.read(path) != answered.fence
             || !matches!(self.current(path).await, Ok(current) if current.record.is_none())
         {
             return RemoteState::NotCached(remote);
@@ -38,11 +48,18 @@ impl Worker {
         if let Some(copy) = self.store.peek(&Self::store_key(path))
             && is_copy_of(&copy, &remote)
         {
-            self.home.validity.mark_valid(copy.generation());
+            if let Some(at) = answered.as_of {
+                self.home.validity.mark_valid_at(copy.generation(), at);
+            }
             return RemoteState::Cached(copy);
         }
         match self.publish_copy(path, policy, &remote, purpose, data).await {
-            Ok(object) => RemoteState::Cached(object),
+            Ok(object) => {
+                if let Some(at) = answered.as_of {
+                    self.home.validity.mark_valid_at(object.generation(), at);
+                }
+                RemoteState::Cached(object)
+            }
             Err(error) => {
                 self.metrics.fill_failures.inc();
                 tracing::debug!(%path, %error, "not kept in the cache");
@@ -69,7 +86,6 @@ impl Worker {
         let staged = writer.finish(object).await?;
         let object = staged.object();
         self.store.publish_fill(staged).await?;
-        self.home.validity.mark_valid(generation);
         if purpose == Purpose::Read {
             let info = Arc::new(remote.info.clone());
             self.memory.insert(policy, generation, MemoryObject::new(info, data));

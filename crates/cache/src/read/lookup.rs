@@ -136,6 +136,10 @@ impl Worker {
                 Located::Elsewhere { copy } => copy,
             };
             if copy.is_some() || flight.is_some() || !may_wait {
+                let copy = match copy {
+                    None => Box::pin(self.take_over_copy(path, policy)).await,
+                    copy => copy,
+                };
                 let known = copy.as_ref().map(Object::generation);
                 let found = self.lookup_elsewhere(path, policy, wanted, copy).await;
                 if let Some(flight) = flight.take() {

@@ -8,7 +8,7 @@ use forebay_types::ByteRange;
 use forebay_ufs::{ByteStream, ErrorKind as UfsKind, RemoteBody};
 
 use crate::metrics::Tier;
-use crate::read::fetches::FetchedPage;
+use crate::read::fetches::{FetchedPage, Page};
 use crate::read::pages::{Pages, broken_off, pages_of};
 use crate::read::remote::Version;
 use crate::worker::Worker;
@@ -31,8 +31,9 @@ impl Worker {
         let page_size = self.settings.page_size.0;
         let index = wanted.start / page_size;
         let window = ByteRange::new(index * page_size, ((index + 1) * page_size).min(version.size));
-        self.metrics.read(Tier::under_store, &version.path.bucket, &version.rule, wanted.len());
-        let page = self.fetch_page(version, window).await.map_err(|error| error.shared())?;
+        let (bucket, rule) = (version.path.bucket.clone(), Arc::clone(&version.rule));
+        let Page { data: page, tier } = self.fetch_page(version, window).await.map_err(|error| error.shared())?;
+        self.metrics.read(tier, &bucket, &rule, wanted.len());
         let start = (wanted.start - window.start) as usize;
         let wanted = page.slice(start..start + wanted.len() as usize);
         // A slice would keep the whole page in memory, for as long as a slow client needs for its piece.
@@ -84,11 +85,11 @@ impl Worker {
             let mut failed = None;
             for (window, flight) in promised {
                 let result = match &failed {
-                    None => pages.expected(&version, window).await.map_err(Arc::new),
+                    None => pages.expected(&version, window).await.map(of_under_store).map_err(Arc::new),
                     Some(error) => Err(Arc::clone(error)),
                 };
                 match &result {
-                    Ok(page) => worker.fill(&version, window, page).await,
+                    Ok(page) => worker.fill(&version, window, &page.data).await,
                     Err(error) => failed = Some(Arc::clone(error)),
                 }
                 if let Some(flight) = flight {
@@ -98,14 +99,18 @@ impl Worker {
         });
     }
 
-    async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Bytes> {
+    async fn fetch_and_fill(&self, version: &Version, window: ByteRange) -> Result<Page> {
         // The flight that fetched the page may have ended between the caller's check and this flight.
         if self.has_all(version, window)
             && let Some(found) = self.read_local(version, window).await
         {
-            return Ok(found.concat().into());
+            return Ok(of_under_store(found.concat().into()));
         }
         let _place = self.fetches.place(&self.buckets.tenant(&version.path.bucket), window.len()).await;
+        if let Some(page) = self.page_of_former_home(version, window).await {
+            self.fill(version, window, &page).await;
+            return Ok(Page { data: page, tier: Tier::worker });
+        }
         // A request without a range returns the object's checksum, if the under store has one, and the client verifies
         // it.
         let range = (window.len() < version.size).then_some(window);
@@ -125,7 +130,7 @@ impl Worker {
         let page = pages.next(&version.path, window.len()).await?;
         pages.end(&version.path).await?;
         self.fill(version, window, &page).await;
-        Ok(page)
+        Ok(of_under_store(page))
     }
 
     pub(crate) fn has_all(&self, version: &Version, window: ByteRange) -> bool {
@@ -134,4 +139,8 @@ impl Worker {
                 && object.pieces(window).iter().all(|piece| matches!(piece, Piece::Cached(_)))
         })
     }
+}
+
+fn of_under_store(data: Bytes) -> Page {
+    Page { data, tier: Tier::under_store }
 }

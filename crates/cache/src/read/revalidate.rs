@@ -5,9 +5,10 @@ use forebay_types::{ETag, ObjectPath, PathPolicy, WriteMode};
 use forebay_ufs::{ErrorKind as UfsKind, RemoteBody};
 
 use crate::list::positions::Change;
-use crate::read::fill::is_copy_of;
+use crate::read::fill::{Answered, is_copy_of};
 use crate::read::pages::Pages;
 use crate::read::remote::{Purpose, RemoteState, WholeBody, keeps_reads_of};
+use crate::read::validity::Moment;
 use crate::worker::Worker;
 use crate::{Mount, Result};
 
@@ -48,7 +49,7 @@ impl Worker {
         let Some((listed, begun)) = self.listed_by_now(path, policy.metadata_ttl.0) else { return false };
         let is_same = listed.size == object.size() && Self::remote_etag_of(object) == Some(listed.remote_etag);
         if is_same {
-            self.home.validity.mark_valid_at(object.generation(), begun);
+            self.home.validity.mark_valid_at(object.generation(), Moment::of(begun));
         }
         is_same
     }
@@ -65,7 +66,9 @@ impl Worker {
         let fence = self.home.fence.read(path);
         // A request that may still land could make the answer stale at any time without anybody noticing.
         let is_settled = self.home.settle.wait(path).is_zero();
-        match (mount.foreground.head(&path.key).await, copy) {
+        let answer = mount.foreground.head(&path.key).await;
+        self.home.fence.touch(path);
+        match (answer, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
                 if is_settled && self.home.fence.read(path) == fence {
                     self.home.validity.mark_valid(object.generation());
@@ -75,7 +78,9 @@ impl Worker {
             (Ok(remote), copy) => {
                 self.outdated(path, copy);
                 match is_settled {
-                    true => Ok(self.begin_copy(path, policy, Box::new(remote), fence, purpose, None).await),
+                    true => {
+                        Ok(self.begin_copy(path, policy, Box::new(remote), self.answered(fence), purpose, None).await)
+                    }
                     false => Ok(RemoteState::NotCached(Box::new(remote))),
                 }
             }
@@ -107,7 +112,9 @@ impl Worker {
         let fence = self.home.fence.read(path);
         // As in `revalidate`.
         let is_settled = self.home.settle.wait(path).is_zero();
-        let RemoteBody { object, stream, .. } = match mount.foreground.get(&path.key, None, None).await {
+        let answer = mount.foreground.get(&path.key, None, None).await;
+        self.home.fence.touch(path);
+        let RemoteBody { object, stream, .. } = match answer {
             Ok(body) => body,
             Err(error) if error.kind == UfsKind::NotFound => return Ok((RemoteState::Absent, None)),
             Err(error) => return Err(error.into()),
@@ -118,7 +125,7 @@ impl Worker {
         }
         let room = if size <= self.settings.page_size.0 { self.read_ahead.room(size) } else { None };
         let Some(room) = room else {
-            let known = self.begin_copy(path, policy, remote, fence, Purpose::Read, None).await;
+            let known = self.begin_copy(path, policy, remote, self.answered(fence), Purpose::Read, None).await;
             return Ok((known, Some(WholeBody::OnItsWay(stream))));
         };
         let data = {
@@ -128,8 +135,14 @@ impl Worker {
             pages.end(path).await?;
             data
         };
-        let known = self.begin_copy(path, policy, remote, fence, Purpose::Read, Some(data.clone())).await;
+        let known =
+            self.begin_copy(path, policy, remote, self.answered(fence), Purpose::Read, Some(data.clone())).await;
         Ok((known, Some(WholeBody::Here(room.hold(data)))))
+    }
+
+    /// The under store has just answered.
+    fn answered(&self, fence: u64) -> Answered {
+        Answered { fence, as_of: Some(Moment::of(self.env.clock.monotonic())) }
     }
 
     fn outdated(&self, path: &ObjectPath, copy: Option<Object>) {

@@ -10,10 +10,29 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 /// Objects whose last validation is remembered, at about 32 bytes each.
 const VALIDATIONS_MAX: usize = 1 << 20;
 
+/// What moments count from: long before the clock's zero, at the start of the process.
+const BEFORE_START: Duration = Duration::from_secs(1 << 32);
+
+/// A time at which the under store had some version. It may be before the start of this process, when another worker
+/// has told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment(Duration);
+
+impl Moment {
+    /// A time of this process's clock.
+    pub(crate) fn of(monotonic: Duration) -> Self {
+        Self(BEFORE_START + monotonic)
+    }
+
+    pub(crate) fn minus(self, ago: Duration) -> Self {
+        Self(self.0.saturating_sub(ago))
+    }
+}
+
 /// When each copy was last known to match the under store, by generation.
 pub(crate) struct Validity {
     env: Env,
-    validated: Cache<u64, Duration, UnitWeighter, HashState>,
+    validated: Cache<u64, Moment, UnitWeighter, HashState>,
 }
 
 impl Validity {
@@ -24,23 +43,31 @@ impl Validity {
     }
 
     pub(crate) fn mark_valid(&self, generation: Generation) {
-        self.mark_valid_at(generation, self.env.clock.monotonic());
+        self.mark_valid_at(generation, self.now());
+    }
+
+    fn now(&self) -> Moment {
+        Moment::of(self.env.clock.monotonic())
     }
 
     /// The copy is known to have matched the under store at this time.
-    pub(crate) fn mark_valid_at(&self, generation: Generation, at: Duration) {
+    pub(crate) fn mark_valid_at(&self, generation: Generation, at: Moment) {
         self.validated.insert(generation.0, at);
     }
 
     pub(crate) fn is_valid(&self, generation: Generation, ttl: Duration) -> bool {
-        let now = self.env.clock.monotonic();
-        self.validated.get(&generation.0).is_some_and(|at| now.saturating_sub(at) < ttl)
+        self.age(generation).is_some_and(|age| age < ttl)
     }
 
     /// For how long it stays valid.
     pub(crate) fn left(&self, generation: Generation, ttl: Duration) -> Duration {
-        let now = self.env.clock.monotonic();
-        self.validated.get(&generation.0).map_or(Duration::ZERO, |at| (at + ttl).saturating_sub(now))
+        self.age(generation).map_or(Duration::ZERO, |age| ttl.saturating_sub(age))
+    }
+
+    /// How long ago it was last known to match.
+    pub(crate) fn age(&self, generation: Generation) -> Option<Duration> {
+        let now = self.now();
+        self.validated.get(&generation.0).map(|at| now.0.saturating_sub(at.0))
     }
 
     /// The under store now has another version.

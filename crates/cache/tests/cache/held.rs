@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
-    Cache, CachedObject, Conditions, CopyId, DeletionStep, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
-    LeaseRequest, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject, ReadLease, Reader,
-    RecordRange, Taker, Written,
+    ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, ErrorKind, Fate,
+    GetObject, HeldBytes, HomeRecords, LeaseRequest, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers,
+    PutObject, ReadLease, Reader, RecordRange, Taker, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -174,6 +174,23 @@ impl OtherWorkers for Others {
 
     async fn end_leases(&self, reader: &Reader, paths: &[ObjectPath]) -> forebay_cache::Result<bool> {
         Ok(self.cache(&reader.worker)?.end_leases(reader.process, paths))
+    }
+
+    async fn clean_copy(
+        &self,
+        worker: &str,
+        path: &ObjectPath,
+        bytes_max: u64,
+    ) -> forebay_cache::Result<Option<CleanCopy>> {
+        let copy = self.cache(worker)?.clean_copy(path, bytes_max).await;
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let _permit = self.permits.acquire().await.expect("never closed");
+        copy
+    }
+
+    async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> forebay_cache::Result<Option<ByteStream>> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Ok(self.cache(worker)?.clean_bytes(wanted))
     }
 
     fn home(&self, hash: u64) -> Option<String> {

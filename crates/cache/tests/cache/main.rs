@@ -38,3 +38,4 @@ mod support;
 mod tags;
 mod undeliverable;
 mod upload_pages;
+mod warm_up;

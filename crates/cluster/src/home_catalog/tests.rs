@@ -565,6 +565,31 @@ async fn who_gains_slots_knows_what_was_changed_for_all() {
     assert_eq!(text(&second, "policy").await, Some("one".into()));
 }
 
+/// It may have copies of what is in the slot, and nobody has changed that since.
+#[tokio::test]
+async fn the_former_home_of_a_slot_is_the_last_one() {
+    let engine = memory();
+    let (first, _) = open_beside("w1", &MemoryDisk::default(), &engine).await;
+    let (second, _) = open_beside("w2", &MemoryDisk::default(), &engine).await;
+    let (third, _) = open_beside("w3", &MemoryDisk::default(), &engine).await;
+    let count = first.slot_count();
+    let hash = (0..).find(|hash| count.slot_of(*hash) == Slot(1)).unwrap();
+    let mut slots = SlotSet::none(count);
+    slots.insert(Slot(1));
+    let former = |worker: &HomeCatalog| worker.former_home(hash);
+    let mut expected = None;
+    for (worker, name) in [(&first, "w1"), (&second, "w2"), (&third, "w3"), (&first, "w1"), (&second, "w2")] {
+        worker.take(&slots).await.unwrap();
+        assert_eq!(former(worker), expected);
+        // It had the slot itself in the meantime, and nobody else.
+        worker.release(&slots).await.unwrap();
+        worker.take(&slots).await.unwrap();
+        assert_eq!(former(worker), None);
+        worker.release(&slots).await.unwrap();
+        expected = Some(name.to_owned());
+    }
+}
+
 #[tokio::test]
 async fn a_worker_follows_what_others_change_for_all() {
     let (engine, disk) = (memory(), MemoryDisk::default());

@@ -38,7 +38,7 @@ fn take_some(
         let (engine, stream) = (engine.as_ref(), stream.as_ref());
         let silence = Silences::new(LEASE);
         let ownership = Ownership { env: &env, engine, stream, silence: &silence, worker: &worker, cluster: cluster() };
-        ownership.take(&slots).await
+        ownership.take(&slots).await.map(drop)
     }
 }
 

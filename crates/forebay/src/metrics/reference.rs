@@ -35,7 +35,7 @@ const LABELLED: [Labelled; 42] = [
     labelled("forebay_requests", "counter", "`operation`, `code`", "S3 requests answered"),
     labelled("forebay_request_duration_seconds", "histogram", "`operation`, `until`: `first_byte`, `total`", "Time that S3 requests took"),
     labelled("forebay_request_bytes", "counter", "`direction`: `in`, `out`", "Bytes of bodies of S3 requests and answers"),
-    labelled("forebay_reads", "counter", "`tier`: `memory`, `disk`, `under_store`; `bucket`; `path`: of the longest rule that holds", "Reads by the tier that answered, bucket and policy path"),
+    labelled("forebay_reads", "counter", "`tier`: `memory`, `disk`, `worker` (the one that was the home of the object before), `under_store`; `bucket`; `path`: of the longest rule that holds", "Reads by the tier that answered, bucket and policy path"),
     labelled("forebay_read_bytes", "counter", "`tier`, `bucket`, `path`", "Bytes read by tier, bucket and policy path"),
     labelled("forebay_jobs_ended", "counter", "`kind`: `load`, `free`, `persist`, `verify`, `scrub`; `state`: `done`, `failed`, `cancelled`", "Jobs of operators that have ended, by kind and state"),
     labelled("forebay_persist_failures", "counter", "`kind`", "Failed tries to persist, by kind of error"),

@@ -108,8 +108,13 @@ fn reads(sample: &Sample, width: usize) -> Vec<Line<'static>> {
     if all <= 0.0 {
         return vec![Line::styled("no reads", DIM)];
     }
-    let tiers = [("memory", "memory"), ("disk", "disk"), ("under_store", "under store")];
-    let tiers = tiers.map(|(tier, shown)| format!("{shown} {}", share(of(&|of, _| of == tier), all)));
+    let tiers = [("memory", "memory"), ("disk", "disk"), ("worker", "other worker"), ("under_store", "under store")];
+    let of_tier = |(tier, shown): (&str, &str)| {
+        let rate = of(&|of, _| of == tier);
+        // Other workers give bytes only after slots have moved.
+        (tier != "worker" || rate > 0.0).then(|| format!("{shown} {}", share(rate, all)))
+    };
+    let tiers: Vec<_> = tiers.into_iter().filter_map(of_tier).collect();
     let mut paths: Vec<_> = sample.reads.iter().map(|read| read.path.as_str()).collect();
     paths.sort_unstable();
     paths.dedup();

@@ -71,6 +71,9 @@ pub(crate) struct Others {
 /// A name for the worker of a test.
 pub(crate) const HERE: &str = "here";
 
+/// The home of all slots before.
+pub(crate) const FORMER: &str = "former";
+
 /// The catalog of a worker that is not alone, or whose lease tests set.
 struct SharedCatalog {
     inner: EmbeddedCatalog,
@@ -133,6 +136,10 @@ impl Catalog for SharedCatalog {
 
     fn slots(&self) -> Option<SlotSet> {
         self.slots.clone()
+    }
+
+    fn former_home(&self, _hash: u64) -> Option<String> {
+        Some(FORMER.to_owned())
     }
 }
 

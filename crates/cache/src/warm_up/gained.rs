@@ -1,0 +1,68 @@
+//! Which slots are warmed up, and from which workers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_catalog::SlotSet;
+use forebay_env::Clock;
+use forebay_env::sync::Mutex;
+
+/// For so long after a slot was gained its former home is asked. By then the hot objects are here.
+const WARM_UP_MAX: Duration = Duration::from_secs(3600);
+
+/// For so long a worker that does not answer is not asked again.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// The slots that this process has gained of late.
+pub(crate) struct GainedSlots {
+    clock: Arc<dyn Clock>,
+    gained: Mutex<Gained>,
+}
+
+#[derive(Default)]
+struct Gained {
+    slots: Option<SlotSet>,
+    until: Duration,
+    /// Workers that did not answer, and when they are asked again.
+    silent: HashMap<String, Duration>,
+}
+
+impl GainedSlots {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, gained: Mutex::default() }
+    }
+
+    /// Returns whether no others are warmed up: what was heard of objects before is of no interest then.
+    pub(super) fn add(&self, slots: &SlotSet) -> bool {
+        let mut gained = self.gained.lock();
+        let now = self.clock.monotonic();
+        let before = gained.slots.take().filter(|_| now < gained.until);
+        let is_first = before.is_none();
+        let mut all = before.unwrap_or_else(|| SlotSet::none(slots.count()));
+        all.add(slots);
+        (gained.slots, gained.until) = (Some(all), now + WARM_UP_MAX);
+        is_first
+    }
+
+    pub(super) fn take_off(&self, slots: &SlotSet) {
+        if let Some(gained) = &mut self.gained.lock().slots {
+            gained.take_off(slots);
+        }
+    }
+
+    /// Whether the slot of the paths with this hash is warmed up.
+    pub(super) fn has(&self, hash: u64) -> bool {
+        let gained = self.gained.lock();
+        let Some(slots) = &gained.slots else { return false };
+        slots.has_hash(hash) && self.clock.monotonic() < gained.until
+    }
+
+    pub(super) fn is_silent(&self, worker: &str) {
+        self.gained.lock().silent.insert(worker.to_owned(), self.clock.monotonic() + SILENCE);
+    }
+
+    pub(super) fn may_ask(&self, worker: &str) -> bool {
+        self.gained.lock().silent.get(worker).is_none_or(|until| *until <= self.clock.monotonic())
+    }
+}

@@ -1,0 +1,143 @@
+//! The new home's side.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_catalog::SlotSet;
+use forebay_catalog::records::path_hash;
+use forebay_store::Object;
+use forebay_types::{ByteRange, ObjectPath, PathPolicy};
+use forebay_ufs::RemoteObject;
+
+use super::{CleanCopy, CleanRange};
+use crate::metadata::{Annex, decode_info};
+use crate::read::fill::Answered;
+use crate::read::open::collect;
+use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads, keeps_reads_of};
+use crate::read::validity::Moment;
+use crate::worker::Worker;
+use crate::{Error, ErrorKind, OtherWorkers, Result};
+
+impl Worker {
+    /// Slots were gained. Called before anything is done with their keys.
+    pub(crate) fn begin_warm_up(&self, slots: &SlotSet) {
+        if self.others.is_some() && self.home.gained.add(slots) {
+            self.home.fence.restart_touched();
+        }
+    }
+
+    pub(crate) fn end_warm_up(&self, slots: &SlotSet) {
+        self.home.gained.take_off(slots);
+    }
+
+    /// Takes the clean copy of an object without one over from the former home of its slot.
+    pub(crate) async fn take_over_copy(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<Object> {
+        let (others, former) = self.former_home(path)?;
+        // As in `revalidate`.
+        if !keeps_reads(policy) || !self.home.settle.wait(path).is_zero() {
+            return None;
+        }
+        let fence = self.home.fence.read(path);
+        // After that: what ends a write touches the object first.
+        if self.home.fence.is_touched(path) {
+            return None;
+        }
+        let asked = Moment::of(self.env.clock.monotonic());
+        let taken = match others.clean_copy(&former, path, self.settings.page_size.0).await {
+            Ok(None) => return None,
+            Ok(Some(copy)) => {
+                // It has not been validated later than that.
+                let as_of = copy.terms.validated.map(|ago| asked.minus(ago));
+                self.keep_clean_copy(path, policy, Answered { fence, as_of }, copy).await
+            }
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(copy) => copy,
+            Err(error) => {
+                self.not_given(&former, path, &error);
+                None
+            }
+        }
+    }
+
+    async fn keep_clean_copy(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        answered: Answered,
+        copy: CleanCopy,
+    ) -> Result<Option<Object>> {
+        let CleanCopy { terms, body } = copy;
+        let info = decode_info(&terms.metadata)?;
+        let Some(remote_etag) = Annex::decode(&terms.annex).remote_etag else { return Ok(None) };
+        if info.size != terms.size || !keeps_reads_of(policy, info.size) {
+            return Ok(None);
+        }
+        let data = match body {
+            Some(body) => Some(self.collect_exactly(path, body, info.size).await?),
+            None => None,
+        };
+        let bytes = data.as_ref().map_or(0, |data| data.len() as u64);
+        let remote = Box::new(RemoteObject { info, remote_etag, stamp: None });
+        let RemoteState::Cached(object) = self.begin_copy(path, policy, remote, answered, Purpose::Read, data).await
+        else {
+            return Ok(None);
+        };
+        // The under store may have told another version in the meantime.
+        if self.home.fence.is_touched(path) {
+            self.home.validity.invalidate(object.generation());
+        }
+        self.metrics.warm_up_objects.inc();
+        self.metrics.warm_up_bytes.inc_by(bytes);
+        Ok(Some(object))
+    }
+
+    /// A page of a version, from the former home of the slot.
+    pub(crate) async fn page_of_former_home(&self, version: &Version, window: ByteRange) -> Option<Bytes> {
+        let (others, former) = self.former_home(&version.path)?;
+        let (path, remote_etag) = (version.path.clone(), version.remote_etag.clone());
+        let wanted = CleanRange { path, remote_etag, size: version.size, range: window };
+        let page = match others.clean_bytes(&former, &wanted).await {
+            Ok(None) => return None,
+            Ok(Some(body)) => self.collect_exactly(&version.path, body, window.len()).await,
+            Err(error) => Err(error),
+        };
+        match page {
+            Ok(page) => {
+                self.metrics.warm_up_bytes.inc_by(window.len());
+                Some(page)
+            }
+            Err(error) => {
+                self.not_given(&former, &version.path, &error);
+                None
+            }
+        }
+    }
+
+    async fn collect_exactly(&self, path: &ObjectPath, body: crate::ByteStream, size: u64) -> Result<Bytes> {
+        let data = collect(body, size as usize).await?;
+        if data.len() as u64 == size {
+            return Ok(data);
+        }
+        let context = format!("another worker sent {} of {size} bytes of {path}", data.len());
+        Err(Error::new(ErrorKind::Unavailable, context))
+    }
+
+    /// The worker that may have clean copies of the paths of this slot, if it lives.
+    fn former_home(&self, path: &ObjectPath) -> Option<(&Arc<dyn OtherWorkers>, String)> {
+        let (others, hash) = (self.others.as_ref()?, path_hash(path));
+        if !self.home.gained.has(hash) {
+            return None;
+        }
+        let former = self.catalog.former_home(hash)?;
+        (self.home.gained.may_ask(&former) && others.workers().contains(&former)).then_some((others, former))
+    }
+
+    fn not_given(&self, former: &str, path: &ObjectPath, error: &Error) {
+        tracing::debug!(%path, former, %error, "the former home of a slot gives no copy");
+        if error.kind == ErrorKind::Unavailable {
+            self.home.gained.is_silent(former);
+        }
+    }
+}
