@@ -14,7 +14,7 @@ use forebay_env::sync::{Mutex, RwLock};
 use forebay_types::{BucketName, ObjectPath};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 
-use crate::warm_up::touched::Touched;
+use crate::warm_up::touched::{Heard, Touched};
 use crate::{Error, ErrorKind, Result};
 
 /// Shards of the table of locks; more than the number of cores is enough.
@@ -214,9 +214,15 @@ impl WriteFence {
         self.touched.add(self.hasher.hash_one(path));
     }
 
+    /// What [`WriteFence::is_touched`] compares with.
+    pub(crate) fn heard(&self) -> Heard {
+        self.touched.heard()
+    }
+
     /// Whether a key may have been written, or the under store asked for it, since [`WriteFence::restart_touched`].
-    pub(crate) fn is_touched(&self, path: &ObjectPath) -> bool {
-        self.touched.may_have(self.hasher.hash_one(path))
+    /// It may also when that was called again in the meantime.
+    pub(crate) fn is_touched(&self, path: &ObjectPath, heard: Heard) -> bool {
+        self.touched.may_have(self.hasher.hash_one(path)) || self.touched.heard() != heard
     }
 
     pub(crate) fn restart_touched(&self) {

@@ -35,8 +35,8 @@ pub struct CleanTerms {
     pub metadata: Vec<u8>,
     /// As the store keeps it in memory.
     pub annex: Vec<u8>,
-    /// How long ago the copy was validated. `None`: that is not known any more.
-    pub validated: Option<Duration>,
+    /// How long ago the copy was validated, by the process that was the home.
+    pub validated: Duration,
 }
 
 /// Some bytes of a version of an object.

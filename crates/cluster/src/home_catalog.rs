@@ -85,7 +85,7 @@ struct Inner {
     silence: Silences,
     /// The slots that are at home here.
     owned: RwLock<SlotSet>,
-    /// See [`Catalog::former_home`]. Also of slots that were given up since.
+    /// See [`Catalog::former_home`]. Only of slots that this process has got from others.
     former_homes: RwLock<FormerHomes>,
     /// Held by commits, and by whoever waits for the end of all that have begun.
     commits: AsyncRwLock<()>,
@@ -155,7 +155,8 @@ impl HomeCatalog {
         let others = own.others();
         let is_elsewhere = |scope| matches!(scope, Scope::Path(hash) if others.has_hash(hash));
         inner.replace_values(HashMap::new(), ALL_KEYS, is_elsewhere).await;
-        inner.drop_stale_copies(&own).await?;
+        // Also those of other slots: they may be asked for by the new homes.
+        inner.drop_stale_copies(&SlotSet::none(cluster.slots).others()).await?;
         inner.take(&own).await?;
         inner.publish_prepared().await?;
         Ok(Self { inner: Arc::new(inner) })
@@ -300,7 +301,8 @@ impl Inner {
         {
             let mut known = self.former_homes.write();
             known.retain(|slot, _| !slots.contains(*slot));
-            known.extend(former_homes);
+            // Those that the engine took for this worker's own may have been changed here since.
+            known.extend(former_homes.into_iter().filter(|(slot, _)| others.contains(*slot)));
         }
         // What was changed for all while another worker was their home holds for these slots from the beginning.
         self.follow_shared().await?;
@@ -349,6 +351,7 @@ impl Inner {
 
     async fn release(&self, slots: &SlotSet) -> Result<()> {
         self.owned.write().take_off(slots);
+        self.former_homes.write().retain(|slot, _| !slots.contains(*slot));
         let _no_commits = self.commits.write().await;
         self.ownership().release(slots).await?;
         let is_asked = |scope| matches!(scope, Scope::Path(hash) if slots.has_hash(hash));

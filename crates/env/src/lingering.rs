@@ -38,11 +38,12 @@ pub struct Lingering<S> {
     linger: Linger,
     /// Over when the client gets no more time. `None` before the shutdown.
     timer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    is_over: bool,
 }
 
 impl<S> Lingering<S> {
     pub fn new(stream: S, clock: Arc<dyn Clock>, linger: Linger) -> Self {
-        Self { stream, clock, linger, timer: None }
+        Self { stream, clock, linger, timer: None, is_over: false }
     }
 }
 
@@ -80,6 +81,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let longest_ms = this.linger.longest_ms.load(Ordering::Relaxed);
+        if this.is_over {
+            return Poll::Ready(Ok(()));
+        }
         if longest_ms == 0 {
             return Pin::new(&mut this.stream).poll_shutdown(context);
         }
@@ -94,6 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         loop {
             // First, as a client that sends without end would always be ready.
             if timer.as_mut().poll(context).is_ready() {
+                this.is_over = true;
                 return Poll::Ready(Ok(()));
             }
             let mut buffer = ReadBuf::uninit(&mut piece);

@@ -1,7 +1,7 @@
 //! The rest of a request body that a client still sends after its request was answered.
 //!
 //! A short rest is read and discarded, and the connection can take the next request. With a longer one, the answer says
-//! that the connection closes, and it closes as [`crate::Lingering`] does.
+//! that the connection closes. Endpoints of S3 then close it as [`crate::Lingering`] does.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -615,7 +615,7 @@ async fn a_stop_waits_for_answers_and_not_for_connections() {
 }
 
 fn clean_terms() -> CleanTerms {
-    let validated = Some(Duration::from_millis(4321));
+    let validated = Duration::from_millis(4321);
     CleanTerms { size: 5, metadata: b"metadata".to_vec(), annex: b"annex".to_vec(), validated }
 }
 

@@ -38,7 +38,9 @@ impl Redirect {
         }
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
         // The SDK decodes the path, and encodes it again in its own way.
-        if request.uri().path().contains('%') {
+        let path_alone = request.uri().path();
+        // Others resolve dots.
+        if path_alone.contains('%') || path_alone.split('/').any(|name| matches!(name, "." | "..")) {
             return None;
         }
         let found = path_of(request, domain)?;
@@ -111,6 +113,7 @@ mod tests {
             ("s3.example.com", "/bucket/key", Some("http://home:9700/bucket/key")),
             ("10.0.0.1:9700", "/bucket/a%20b", None),
             ("10.0.0.1:9700", "/bucket", None),
+            ("10.0.0.1:9700", "/bucket/a/../b", None),
         ] {
             let found = location(Redirect::KnownClients, uri, &[SIGNED, JAVA, ("host", host)]);
             assert_eq!(found.as_deref(), expected, "{host}{uri}");

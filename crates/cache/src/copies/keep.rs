@@ -91,8 +91,9 @@ impl Worker {
         Ok(Some(HeldBytes { size, metadata, annex, stream }))
     }
 
-    /// Asks for copies when they are due, until the worker stops.
+    /// Asks for copies when they are due, until the worker stops. First for those that an earlier process has left.
     pub(crate) async fn copies_loop(self: Arc<Self>) {
+        self.held_elsewhere().into_iter().for_each(|id| self.kept.ask_later(id, 0));
         loop {
             let due = tokio::select! {
                 biased;
@@ -227,8 +228,18 @@ impl Worker {
     /// Drops bytes of keys that are at home elsewhere, once no record names them: the under store has them, or they
     /// were replaced.
     pub(crate) async fn sweep_held(&self) -> Result<()> {
-        let Some(slots) = self.catalog.slots() else { return Ok(()) };
+        let mut result = Ok(());
+        for (id, fate) in self.fates_of(self.held_elsewhere()).await {
+            // A generation that no record names is never named again.
+            result = result.and(self.follow_fate(&id, fate).await);
+        }
+        result
+    }
+
+    /// Pinned bytes of keys that are at home elsewhere.
+    fn held_elsewhere(&self) -> Vec<CopyId> {
         let mut pinned = Vec::new();
+        let Some(slots) = self.catalog.slots() else { return pinned };
         self.store.for_each_object(&mut |key, generation, is_pinned| {
             let is_elsewhere = |hash| !slots.has_hash(hash);
             if is_pinned && matches!(records::scope(key), Scope::Path(hash) if is_elsewhere(hash)) {
@@ -236,11 +247,6 @@ impl Worker {
             }
         });
         pinned.sort_unstable();
-        let mut result = Ok(());
-        for (id, fate) in self.fates_of(pinned).await {
-            // A generation that no record names is never named again.
-            result = result.and(self.follow_fate(&id, fate).await);
-        }
-        result
+        pinned
     }
 }

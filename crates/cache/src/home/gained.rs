@@ -49,6 +49,7 @@ impl Worker {
     /// Those of the catalog. The keys then accept no writes, and a retry is safe.
     pub(crate) async fn gain(&self, slots: &SlotSet) -> Result<()> {
         let gain = Gain::Slots(slots);
+        self.begin_warm_up(slots);
         // Their copies are counted when all is here.
         self.home.sent.changed();
         self.follow_shared().await?;
@@ -64,7 +65,6 @@ impl Worker {
         let (mut records, mut requests) = (Vec::new(), Vec::new());
         self.read_records(gain, |path, record| records.push((path, record))).await?;
         self.read_requests(gain, |path, _| requests.push(path)).await?;
-        self.begin_warm_up(slots);
         // Nothing fails from here on.
         requests.iter().for_each(|path| self.home.settle.mark(path));
         records.into_iter().for_each(|(path, record)| self.take_up(gain, path, &record));

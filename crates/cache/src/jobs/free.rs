@@ -14,6 +14,8 @@ use crate::worker::Worker;
 pub(super) async fn run(run: &Run) -> Result<()> {
     if !run.request.dry_run {
         run.worker.drop_pages_in(&run.scope);
+        // The next reads are fresh.
+        run.worker.stop_warm_up();
     }
     let mut keys = StoreKeys::new(run.range_left()?);
     loop {

@@ -56,7 +56,7 @@ impl Fetches {
     }
 
     /// Waits until the bucket's share of fetches in flight has room.
-    pub(super) async fn place(&self, tenant: &Tenant, bytes: u64) -> TenantPlace {
+    pub(crate) async fn place(&self, tenant: &Tenant, bytes: u64) -> TenantPlace {
         self.bytes.take(tenant, bytes.clamp(self.page_bytes / PAGE_PARTS, self.page_bytes)).await
     }
 }

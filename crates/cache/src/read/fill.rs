@@ -12,6 +12,7 @@ use crate::metadata::{Annex, new_object};
 use crate::read::memory_tier::MemoryObject;
 use crate::read::remote::{Purpose, RemoteState, Version, keeps_reads_of};
 use crate::read::validity::Moment;
+use crate::warm_up::touched::Heard;
 use crate::worker::Worker;
 
 /// What was told of an object, by the under store or by another worker.
@@ -19,8 +20,10 @@ use crate::worker::Worker;
 pub(crate) struct Answered {
     /// As it was before the question.
     pub(crate) fence: u64,
-    /// When the under store is known to have had this version. `None`: it has to be asked before the copy is used.
-    pub(crate) as_of: Option<Moment>,
+    /// When the under store is known to have had this version.
+    pub(crate) as_of: Moment,
+    /// Set when another worker has told it, which may be wrong once this one has heard of the object.
+    pub(crate) heard: Option<Heard>,
 }
 
 impl Worker {
@@ -39,7 +42,9 @@ impl Worker {
             return RemoteState::NotCached(remote);
         }
         let Some(_lock) = self.home.locks.try_lock(path) else { return RemoteState::NotCached(remote) };
+        let is_outdated = || answered.heard.is_some_and(|heard| self.home.fence.is_touched(path, heard));
         if self.home.fence.read(path) != answered.fence
+            || is_outdated()
             || !matches!(self.current(path).await, Ok(current) if current.record.is_none())
         {
             return RemoteState::NotCached(remote);
@@ -48,16 +53,19 @@ impl Worker {
         if let Some(copy) = self.store.peek(&Self::store_key(path))
             && is_copy_of(&copy, &remote)
         {
-            if let Some(at) = answered.as_of {
-                self.home.validity.mark_valid_at(copy.generation(), at);
+            if answered.heard.is_none() {
+                self.home.validity.mark_valid_at(copy.generation(), answered.as_of);
             }
             return RemoteState::Cached(copy);
         }
         match self.publish_copy(path, policy, &remote, purpose, data).await {
+            // Nobody has believed it yet.
+            Ok(object) if is_outdated() => {
+                self.store.evict(&Self::store_key(path), object.generation());
+                RemoteState::NotCached(remote)
+            }
             Ok(object) => {
-                if let Some(at) = answered.as_of {
-                    self.home.validity.mark_valid_at(object.generation(), at);
-                }
+                self.home.validity.mark_valid_at(object.generation(), answered.as_of);
                 RemoteState::Cached(object)
             }
             Err(error) => {

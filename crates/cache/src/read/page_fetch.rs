@@ -120,6 +120,7 @@ impl Worker {
         let body = match fetched.and_then(same) {
             Ok(body) => body,
             Err(error) => {
+                self.note_told(&version.path, Some(&error));
                 if matches!(error.kind, UfsKind::Precondition | UfsKind::NotFound | UfsKind::InvalidName) {
                     self.home.validity.invalidate(version.generation);
                 }

@@ -67,7 +67,7 @@ impl Worker {
         // A request that may still land could make the answer stale at any time without anybody noticing.
         let is_settled = self.home.settle.wait(path).is_zero();
         let answer = mount.foreground.head(&path.key).await;
-        self.home.fence.touch(path);
+        self.note_told(path, answer.as_ref().err());
         match (answer, copy) {
             (Ok(remote), Some(object)) if is_copy_of(&object, &remote) => {
                 if is_settled && self.home.fence.read(path) == fence {
@@ -113,7 +113,7 @@ impl Worker {
         // As in `revalidate`.
         let is_settled = self.home.settle.wait(path).is_zero();
         let answer = mount.foreground.get(&path.key, None, None).await;
-        self.home.fence.touch(path);
+        self.note_told(path, answer.as_ref().err());
         let RemoteBody { object, stream, .. } = match answer {
             Ok(body) => body,
             Err(error) if error.kind == UfsKind::NotFound => return Ok((RemoteState::Absent, None)),
@@ -140,9 +140,16 @@ impl Worker {
         Ok((known, Some(WholeBody::Here(room.hold(data)))))
     }
 
+    /// The under store was asked for an object. Unless it has not answered, others know less of the object now.
+    pub(super) fn note_told(&self, path: &ObjectPath, error: Option<&forebay_ufs::Error>) {
+        if error.is_none_or(|error| matches!(error.kind, UfsKind::NotFound | UfsKind::Precondition)) {
+            self.home.fence.touch(path);
+        }
+    }
+
     /// The under store has just answered.
     fn answered(&self, fence: u64) -> Answered {
-        Answered { fence, as_of: Some(Moment::of(self.env.clock.monotonic())) }
+        Answered { fence, as_of: Moment::of(self.env.clock.monotonic()), heard: None }
     }
 
     fn outdated(&self, path: &ObjectPath, copy: Option<Object>) {

@@ -8,7 +8,7 @@ use forebay_catalog::SlotSet;
 use forebay_env::Clock;
 use forebay_env::sync::Mutex;
 
-/// For so long after a slot was gained its former home is asked. By then the hot objects are here.
+/// For so long after the last gain of slots former homes are asked. By then the hot objects are here.
 const WARM_UP_MAX: Duration = Duration::from_secs(3600);
 
 /// For so long a worker that does not answer is not asked again.
@@ -43,6 +43,10 @@ impl GainedSlots {
         all.add(slots);
         (gained.slots, gained.until) = (Some(all), now + WARM_UP_MAX);
         is_first
+    }
+
+    pub(super) fn clear(&self) {
+        self.gained.lock().slots = None;
     }
 
     pub(super) fn take_off(&self, slots: &SlotSet) {

@@ -14,9 +14,10 @@ impl Worker {
     /// See [`Cache::clean_copy`](crate::Cache::clean_copy).
     pub(crate) async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>> {
         let Some(object) = self.former_copy(path) else { return Ok(None) };
+        // After a restart that is not known any more, and a copy may be of a time before this worker was the home.
+        let Some(validated) = self.home.validity.age(object.generation()) else { return Ok(None) };
         let (size, annex) = (object.size(), object.annex().to_vec());
         let metadata = object.metadata().await?.to_vec();
-        let validated = self.home.validity.age(object.generation());
         let is_sent = size <= bytes_max && object.is_whole();
         let body = is_sent.then(|| bytes_of(object, ByteRange::of_size(size)));
         Ok(Some(CleanCopy { terms: CleanTerms { size, metadata, annex, validated }, body }))

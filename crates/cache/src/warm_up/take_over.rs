@@ -19,7 +19,7 @@ use crate::worker::Worker;
 use crate::{Error, ErrorKind, OtherWorkers, Result};
 
 impl Worker {
-    /// Slots were gained. Called before anything is done with their keys.
+    /// Slots were gained. Called before anything else is done with their keys.
     pub(crate) fn begin_warm_up(&self, slots: &SlotSet) {
         if self.others.is_some() && self.home.gained.add(slots) {
             self.home.fence.restart_touched();
@@ -30,25 +30,43 @@ impl Worker {
         self.home.gained.take_off(slots);
     }
 
-    /// Takes the clean copy of an object without one over from the former home of its slot.
-    pub(crate) async fn take_over_copy(&self, path: &ObjectPath, policy: &PathPolicy) -> Option<Object> {
+    /// Nothing more is taken over: an operator wants what the under store has.
+    pub(crate) fn stop_warm_up(&self) {
+        self.home.gained.clear();
+    }
+
+    /// Takes the clean copy of an object without one over from the former home of its slot, and its bytes if it is
+    /// small and `is_whole_wanted`.
+    pub(crate) async fn take_over_copy(
+        &self,
+        path: &ObjectPath,
+        policy: &PathPolicy,
+        is_whole_wanted: bool,
+    ) -> Option<Object> {
         let (others, former) = self.former_home(path)?;
         // As in `revalidate`.
         if !keeps_reads(policy) || !self.home.settle.wait(path).is_zero() {
             return None;
         }
-        let fence = self.home.fence.read(path);
+        let (fence, heard) = (self.home.fence.read(path), self.home.fence.heard());
         // After that: what ends a write touches the object first.
-        if self.home.fence.is_touched(path) {
+        if self.home.fence.is_touched(path, heard) {
             return None;
         }
+        // As in `revalidate_whole`. What does not fit comes page by page.
+        let page_size = self.settings.page_size.0;
+        let room = if is_whole_wanted { self.read_ahead.room(page_size) } else { None };
+        let (bytes_max, _place) = match room {
+            Some(_) => (page_size, Some(self.fetches.place(&self.buckets.tenant(&path.bucket), page_size).await)),
+            None => (0, None),
+        };
         let asked = Moment::of(self.env.clock.monotonic());
-        let taken = match others.clean_copy(&former, path, self.settings.page_size.0).await {
+        let taken = match others.clean_copy(&former, path, bytes_max).await {
             Ok(None) => return None,
             Ok(Some(copy)) => {
                 // It has not been validated later than that.
-                let as_of = copy.terms.validated.map(|ago| asked.minus(ago));
-                self.keep_clean_copy(path, policy, Answered { fence, as_of }, copy).await
+                let answered = Answered { fence, as_of: asked.minus(copy.terms.validated), heard: Some(heard) };
+                self.keep_clean_copy(path, policy, answered, copy).await
             }
             Err(error) => Err(error),
         };
@@ -84,10 +102,6 @@ impl Worker {
         else {
             return Ok(None);
         };
-        // The under store may have told another version in the meantime.
-        if self.home.fence.is_touched(path) {
-            self.home.validity.invalidate(object.generation());
-        }
         self.metrics.warm_up_objects.inc();
         self.metrics.warm_up_bytes.inc_by(bytes);
         Ok(Some(object))

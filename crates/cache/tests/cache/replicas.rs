@@ -9,7 +9,7 @@ use forebay_catalog::records::{self, ObjectRecord, PartRecord};
 use forebay_catalog::{SlotCount, SlotSet};
 use forebay_env::Task;
 use forebay_store::{Commit, ValueWrite};
-use forebay_types::{ByteSize, Durability, Generation, PolicyRule, ReplicasMissing, Tags, WriteMode};
+use forebay_types::{ByteSize, Durability, Generation, Period, PolicyRule, ReplicasMissing, Tags, WriteMode};
 use futures::StreamExt;
 
 use crate::held::{Answer, Others, THERE};
@@ -83,6 +83,24 @@ async fn a_write_is_on_two_workers_before_it_is_acknowledged() {
     assert_eq!(given(&there.cache, &id).await.unwrap(), "on both");
     here.background.set(Way::Open);
     here.drain().await;
+    there.advancing("nobody wants it any more", || there.cache.status().pinned_bytes == 0).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_has_started_again_asks_for_its_copies_at_once() {
+    let holders = Setup::new(WriteMode::WriteBack).settings(|settings| {
+        settings.leftover_interval = Period::from_secs(1_000_000);
+    });
+    let Pair { here, mut there, others } = pair_of(Setup::new(WriteMode::WriteBack), holders).await;
+    here.put("key", "on both").await.unwrap();
+    let key = records::object_key(&path("key"));
+    there.advancing("the copy is shown", || there.store.peek(&key).is_some()).await;
+    there.close().await;
+    here.background.set(Way::Open);
+    here.drain().await;
+    there.reopen().await;
+    others.answer(THERE, Answer::From(there.cache.clone()));
+    assert!(there.cache.status().pinned_bytes > 0);
     there.advancing("nobody wants it any more", || there.cache.status().pinned_bytes == 0).await;
 }
 

@@ -5,12 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_cache::JobKind;
 use forebay_catalog::records::object_key;
 use forebay_catalog::{SlotCount, SlotSet};
-use forebay_types::{ByteSize, Period, WriteMode};
+use forebay_types::{ByteSize, Period, Tags, WriteMode};
 
 use crate::held::{Answer, Others};
-use crate::support::{Bench, FORMER, HERE, Setup, path, pattern};
+use crate::support::gate::Way;
+use crate::support::jobs::{request, run};
+use crate::support::{Bench, FORMER, HERE, Setup, collect, get_request, path, pattern, until};
 
 const PAGE: u64 = 64 << 10;
 
@@ -162,9 +165,78 @@ async fn a_worker_that_is_the_home_gives_no_copies() {
     pair.put_outside("key", &"value".into());
     pair.former.get("key").await.unwrap();
     assert!(pair.former.cache.clean_copy(&path("key"), PAGE).await.unwrap().is_none());
+    pair.former.background.set(Way::Refuse("dirty".to_owned(), forebay_ufs::ErrorKind::Unavailable));
     pair.former.put("dirty", "value").await.unwrap();
     pair.former.cache.lose(&all()).await.unwrap();
     assert!(pair.former.cache.clean_copy(&path("key"), PAGE).await.unwrap().is_some());
+    assert!(pair.former.cache.clean_copy(&path("dirty"), PAGE).await.unwrap().is_none());
+}
+
+/// Its copies may be of a time before it was the home.
+#[tokio::test]
+async fn a_worker_that_has_started_again_gives_pages_and_no_descriptions() {
+    let mut pair = Pair::open().await;
+    let body = pattern(1, 2 * PAGE as usize);
+    pair.put_outside("key", &body);
+    pair.former.get("key").await.unwrap();
+    pair.former.restart().await;
+    pair.others.answer(FORMER, Answer::From(pair.former.cache.clone()));
+    pair.move_slots().await;
+    assert_eq!(pair.new.get_range("key", PAGE, PAGE + 1).await.unwrap(), body.slice(PAGE as usize..PAGE as usize + 2));
+    assert_eq!(pair.requests(), (0, 1));
+    assert_eq!(pair.new.metric("forebay_warm_up_objects_total"), 0.0);
+}
+
+#[tokio::test]
+async fn a_write_while_the_former_home_answers_is_not_undone() {
+    let pair = Pair::open().await;
+    pair.put_outside("key", &"first".into());
+    pair.former.get("key").await.unwrap();
+    pair.move_slots().await;
+    pair.others.permits.forget_permits(usize::MAX);
+    let cache = pair.new.cache.clone();
+    let reading = forebay_env::spawn(async move {
+        let body = cache.get(get_request("key", None)).await?;
+        collect(body.stream).await
+    });
+    until("it is asked", || pair.asked() == 1).await;
+    pair.new.put("key", "second").await.unwrap();
+    pair.new.drain().await;
+    pair.others.permits.add_permits(1000);
+    reading.join().await.unwrap();
+    assert_eq!(pair.new.get("key").await.unwrap(), "second");
+    assert_eq!(pair.new.metric("forebay_warm_up_objects_total"), 0.0);
+}
+
+#[tokio::test]
+async fn what_the_under_store_says_while_the_former_home_answers_counts() {
+    let pair = Pair::open().await;
+    pair.put_outside("key", &"first".into());
+    pair.former.get("key").await.unwrap();
+    pair.move_slots().await;
+    pair.others.permits.forget_permits(usize::MAX);
+    let cache = pair.new.cache.clone();
+    let reading = forebay_env::spawn(async move {
+        let body = cache.get(get_request("key", None)).await?;
+        collect(body.stream).await
+    });
+    until("it is asked", || pair.asked() == 1).await;
+    pair.new.under.put_outside("key", "second".into());
+    // That asks the under store without waiting for the read.
+    pair.new.cache.set_tags(&path("key"), Tags::new()).await.unwrap();
+    pair.others.permits.add_permits(1000);
+    assert_eq!(reading.join().await.unwrap(), "second");
+}
+
+#[tokio::test]
+async fn reads_after_a_free_job_are_fresh() {
+    let pair = Pair::open().await;
+    pair.put_outside("key", &"first".into());
+    pair.former.get("key").await.unwrap();
+    pair.move_slots().await;
+    pair.new.under.put_outside("key", "second".into());
+    run(&pair.new, request(JobKind::Free, "/")).await;
+    assert_eq!(pair.new.get("key").await.unwrap(), "second");
 }
 
 #[tokio::test]
