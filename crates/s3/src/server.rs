@@ -7,9 +7,8 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use forebay_env::{Addresses, Linger, Lingering, TimedIo, is_plain_http, refuse_plain_http};
+use forebay_env::{Addresses, Lingering, TimedIo, is_plain_http, refuse_plain_http};
 use futures::future::{Either, select};
-use http::header::CONNECTION;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -115,14 +114,13 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let settings = &self.service.inner.settings;
         let (window, bytes_min) = (settings.body_window * ANSWER_WINDOWS, settings.body_bytes_per_window_min);
-        let linger = Linger::default();
         let timed = |stream| {
             let clock = &self.service.inner.env.clock;
-            let stream = Lingering::new(stream, Arc::clone(clock), linger.clone());
+            let stream = Lingering::new(stream, Arc::clone(clock), place.linger().clone());
             TimedIo::new(stream, Arc::clone(clock), window, bytes_min)
         };
         match &self.tls {
-            None => self.requests(timed(stream), Connection::plain(Some(peer)), place, linger.clone()).await,
+            None => self.requests(timed(stream), Connection::plain(Some(peer)), Arc::clone(&place)).await,
             Some(tls) => {
                 let handshake = std::pin::pin!(async {
                     if is_plain_http(&stream).await? {
@@ -134,7 +132,7 @@ impl Server {
                 match select(handshake, self.service.inner.env.clock.sleep(settings.header_timeout)).await {
                     Either::Left((Ok(stream), _)) => {
                         let connection = Connection::encrypted(Some(peer), stream.get_ref().1);
-                        self.requests(stream, connection, place, linger.clone()).await;
+                        self.requests(stream, connection, Arc::clone(&place)).await;
                     }
                     Either::Left((Err(error), _)) => tracing::debug!(%error, "TLS handshake failed"),
                     Either::Right(_) => tracing::debug!("TLS handshake took too long"),
@@ -143,21 +141,14 @@ impl Server {
         }
     }
 
-    async fn requests<S>(&self, stream: S, connection: Connection, place: Arc<Place>, linger: Linger)
+    async fn requests<S>(&self, stream: S, connection: Connection, place: Arc<Place>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (service, connection) = (self.service.clone(), Arc::new(connection));
         let answer = service_fn(move |request| {
             let (service, connection, place) = (service.clone(), Arc::clone(&connection), Arc::clone(&place));
-            let linger = linger.clone();
-            async move {
-                let answer = service.answer(request, &connection, &place, true).await;
-                if answer.as_ref().is_ok_and(|answer| answer.headers().contains_key(CONNECTION)) {
-                    linger.at_the_end(place.patience());
-                }
-                answer
-            }
+            async move { service.answer(request, &connection, &place, true).await }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -387,6 +387,7 @@ impl Inner {
         };
         // Whoever sends a body without a length may send what would be read as the next request.
         if !is_over || response.status() == StatusCode::LENGTH_REQUIRED {
+            place.linger().at_the_end(place.patience());
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_auth::User;
 use forebay_cache::{Error, ErrorKind};
-use forebay_env::rest;
+use forebay_env::{Linger, rest};
 use forebay_types::shares::is_fair;
 use parking_lot::Mutex;
 use s3s::S3Result;
@@ -37,6 +37,7 @@ struct Holder {
 pub(crate) struct Place {
     shares: Arc<Shares>,
     holder: Mutex<Option<Arc<Holder>>>,
+    linger: Linger,
 }
 
 impl Shares {
@@ -46,7 +47,7 @@ impl Shares {
 
     pub(crate) fn enter(self: &Arc<Self>) -> Arc<Place> {
         self.taken.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Place { shares: Arc::clone(self), holder: Mutex::default() })
+        Arc::new(Place { shares: Arc::clone(self), holder: Mutex::default(), linger: Linger::default() })
     }
 
     fn join(&self, user: &User) -> Arc<Holder> {
@@ -88,6 +89,11 @@ impl Place {
         let left = self.shares.most.saturating_sub(self.shares.taken.load(Ordering::Relaxed));
         // One may always be: there may be no more than one place.
         held <= 1 || is_fair(held, left)
+    }
+
+    /// Of the connection.
+    pub(crate) fn linger(&self) -> &Linger {
+        &self.linger
     }
 
     /// How long the connection may wait for a client that sends what nobody reads.
