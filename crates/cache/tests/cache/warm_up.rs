@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_cache::JobKind;
+use forebay_cache::{JobKind, Result};
 use forebay_catalog::records::object_key;
 use forebay_catalog::{SlotCount, SlotSet};
+use forebay_env::Task;
 use forebay_types::{ByteSize, Period, Tags, WriteMode};
 
 use crate::held::{Answer, Others};
@@ -60,6 +61,22 @@ impl Pair {
     async fn pass_seconds(&self, seconds: u64) {
         self.former.pass_seconds(seconds).await;
         self.new.pass_seconds(seconds).await;
+    }
+
+    /// A reader of "key" at the new home, while the former one has not answered yet.
+    async fn asking() -> (Self, Task<Result<Bytes>>) {
+        let pair = Self::open().await;
+        pair.put_outside("key", &"first".into());
+        pair.former.get("key").await.expect("it is there");
+        pair.move_slots().await;
+        pair.others.permits.forget_permits(usize::MAX);
+        let cache = pair.new.cache.clone();
+        let reading = forebay_env::spawn(async move {
+            let body = cache.get(get_request("key", None)).await?;
+            collect(body.stream).await
+        });
+        until("it is asked", || pair.asked() == 1).await;
+        (pair, reading)
     }
 
     /// How often the under store was asked at the new home: for bytes, and for descriptions.
@@ -189,17 +206,7 @@ async fn a_worker_that_has_started_again_gives_pages_and_no_descriptions() {
 
 #[tokio::test]
 async fn a_write_while_the_former_home_answers_is_not_undone() {
-    let pair = Pair::open().await;
-    pair.put_outside("key", &"first".into());
-    pair.former.get("key").await.unwrap();
-    pair.move_slots().await;
-    pair.others.permits.forget_permits(usize::MAX);
-    let cache = pair.new.cache.clone();
-    let reading = forebay_env::spawn(async move {
-        let body = cache.get(get_request("key", None)).await?;
-        collect(body.stream).await
-    });
-    until("it is asked", || pair.asked() == 1).await;
+    let (pair, reading) = Pair::asking().await;
     pair.new.put("key", "second").await.unwrap();
     pair.new.drain().await;
     pair.others.permits.add_permits(1000);
@@ -210,17 +217,7 @@ async fn a_write_while_the_former_home_answers_is_not_undone() {
 
 #[tokio::test]
 async fn what_the_under_store_says_while_the_former_home_answers_counts() {
-    let pair = Pair::open().await;
-    pair.put_outside("key", &"first".into());
-    pair.former.get("key").await.unwrap();
-    pair.move_slots().await;
-    pair.others.permits.forget_permits(usize::MAX);
-    let cache = pair.new.cache.clone();
-    let reading = forebay_env::spawn(async move {
-        let body = cache.get(get_request("key", None)).await?;
-        collect(body.stream).await
-    });
-    until("it is asked", || pair.asked() == 1).await;
+    let (pair, reading) = Pair::asking().await;
     pair.new.under.put_outside("key", "second".into());
     // That asks the under store without waiting for the read.
     pair.new.cache.set_tags(&path("key"), Tags::new()).await.unwrap();
