@@ -13,7 +13,7 @@ use forebay_env::rest::{self, Rest};
 use forebay_env::{Env, Requester};
 use forebay_logs::Logs;
 use futures::StreamExt;
-use futures::future::Either;
+use futures::future::BoxFuture;
 use http::header::{CONNECTION, CONTENT_TYPE, DATE, EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
@@ -143,17 +143,18 @@ impl S3Service {
     }
 
     /// Answers one request, or has another worker answer it if that is allowed. The error ends the connection.
-    pub(crate) fn answer(
-        &self,
+    pub(crate) fn answer<'a>(
+        &'a self,
         request: Request<Incoming>,
-        connection: &Arc<Connection>,
-        place: &Arc<Place>,
+        connection: &'a Arc<Connection>,
+        place: &'a Arc<Place>,
         may_pass_on: bool,
-    ) -> impl Future<Output = io::Result<http::Response<SentBody>>> {
-        // No other await around a request that is answered here: it would move the state of all of them about.
+    ) -> BoxFuture<'a, io::Result<http::Response<SentBody>>> {
+        // In a box: hyper moves about what it waits for. And no other await around a request that is answered here: it
+        // would move the state of all of them about.
         match self.inner.homes.is_some() {
-            false => Either::Left(self.answer_here(request, connection, place)),
-            true => Either::Right(Box::pin(self.answer_in_cluster(request, connection, place, may_pass_on))),
+            false => Box::pin(self.answer_here(request, connection, place)),
+            true => Box::pin(self.answer_in_cluster(request, connection, place, may_pass_on)),
         }
     }
 
@@ -182,7 +183,9 @@ impl S3Service {
         let mut record = inner.recorder.begin(&request, &context, &inner.env, connection, inner.domain.as_ref());
         let span = trace::begin(&request, &context, connection);
         let told = tracing::enabled!(tracing::Level::DEBUG).then(|| (request.method().clone(), request.uri().clone()));
-        let response = self.route(request, &context, place).instrument(span.clone()).await.map_err(io::Error::other)?;
+        // In a box, as it is moved about until it is awaited.
+        let routed = Box::pin(self.route(request, &context, place)).instrument(span.clone());
+        let response = routed.await.map_err(io::Error::other)?;
         let mut response = answer::finish(response, &context, &inner.settings.region);
         response.headers_mut().entry(DATE).or_insert_with(|| date(inner.env.clock.unix_ms()));
         if !place.is_fair() {
