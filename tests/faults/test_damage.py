@@ -72,7 +72,7 @@ def test_a_damaged_dirty_object_is_an_error_and_goes_nowhere(start, relay, size,
     path, offset = place_of(server, body[: 1 << 12])
     flip(path, offset + 1000 if part == "payload" else offset - 2)
     refused("InternalError", get, server, "dirty")
-    (told,) = [line for line in server.log.read_text().splitlines() if "stored bytes are damaged" in line]
+    (told,) = eventually("a line", lambda: [line for line in server.log.read_text().splitlines() if "stored bytes are damaged" in line])
     assert str(server.data) in told and path.name in told and "offset=" in told, told
     relay.set()
     corrupt = 'forebay_persist_failures_total{kind="Corrupt"}'
@@ -184,7 +184,7 @@ def test_an_end_of_several_writes_is_cut_where_it_is_torn_and_not_before(start):
 
     threads = [threading.Thread(target=write, args=(key,)) for key in bodies]
     # The first of them is synced alone, and meanwhile the others come together.
-    with system_calls(server.process, "fdatasync", "delay_enter=3000000"):
+    with system_calls(server.process, "fdatasync", "delay_enter=15000000"):
         for thread in threads:
             thread.start()
         written = lambda: all(body in last_log(server.data).read_bytes() for body in bodies.values())  # noqa: E731
