@@ -296,6 +296,8 @@ export interface JobFinding {
   path: string;
   kind: string;
   detail: string;
+  /** In a cluster, the worker that has found it. */
+  worker?: string;
 }
 
 export interface ConfigurationEntry {

@@ -130,6 +130,7 @@ function FindingRows({ job, first }: { job: Job; first: JobFinding[] }) {
   const [more, setMore] = useState<JobFinding[]>([]);
   const [last, setLast] = useState(first.length < api.PAGE_ROWS);
   const rows = [...first, ...more];
+  const ofCluster = rows.some((row) => row.worker !== undefined);
   const loading = useAction(async () => {
     const next = await api.findings(job.id, rows.length);
     setMore([...more, ...next]);
@@ -137,7 +138,7 @@ function FindingRows({ job, first }: { job: Job; first: JobFinding[] }) {
   });
   return (
     <>
-      <Table label="Findings" columns={["Path", "Kind", "Detail"]}>
+      <Table label="Findings" columns={["Path", ...(ofCluster ? ["Worker"] : []), "Kind", "Detail"]}>
         {rows.map((row, at) => (
           <tr key={at}>
             <th scope="row">
@@ -145,6 +146,7 @@ function FindingRows({ job, first }: { job: Job; first: JobFinding[] }) {
                 <code>{row.path}</code>
               </a>
             </th>
+            {ofCluster && <td class="nowrap">{row.worker}</td>}
             <td class="nowrap">{row.kind}</td>
             <td>{row.detail}</td>
           </tr>

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use forebay_cache::{Job, JobFinding, JobRequest};
+use forebay_cache::{ErrorKind, Job, JobFinding, JobRequest};
 use http::{StatusCode, header};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -34,7 +34,7 @@ pub(crate) async fn create_job(
 /// The jobs whose paths the caller administers, the newest first.
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", responses((status = 200, body = Vec<Job>), Problems))]
 pub(crate) async fn list_jobs(caller: Caller, Parameters(Nothing {}): Parameters<Nothing>) -> Answer<Json<Vec<Job>>> {
-    let mut jobs = caller.is_administrator()?.cache.jobs();
+    let mut jobs = caller.is_administrator()?.cache.jobs().await?;
     jobs.retain(|job| caller.covers(&job.request.path));
     Ok(Json(jobs))
 }
@@ -47,7 +47,7 @@ pub(crate) async fn show_job(
     Segment(id): Segment<String>,
     Parameters(Nothing {}): Parameters<Nothing>,
 ) -> Answer<Json<Job>> {
-    Ok(Json(job_of(&caller, &id)?.1))
+    Ok(Json(job_of(&caller, &id).await?.1))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -73,7 +73,7 @@ pub(crate) async fn list_job_findings(
     Parameters(Findings { after, limit }): Parameters<Findings>,
 ) -> Answer<Json<Vec<JobFinding>>> {
     let limit = input::limit(limit, FINDINGS_MAX)?;
-    let (running, _) = job_of(&caller, &id)?;
+    let (running, _) = job_of(&caller, &id).await?;
     Ok(Json(running.cache.job_findings(&id, u64::from(after), limit).await?))
 }
 
@@ -85,14 +85,17 @@ pub(crate) async fn cancel_job(
     Segment(id): Segment<String>,
     Parameters(Nothing {}): Parameters<Nothing>,
 ) -> Answer<Json<Job>> {
-    let (running, _) = job_of(&caller, &id)?;
+    let (running, _) = job_of(&caller, &id).await?;
     Ok(Json(running.cache.cancel_job(&id).await?))
 }
 
 /// A job that the caller may know of. To others it isn't there.
-fn job_of<'a>(caller: &'a Caller, id: &str) -> Answer<(&'a Running, Job)> {
+async fn job_of<'a>(caller: &'a Caller, id: &str) -> Answer<(&'a Running, Job)> {
     let running = caller.is_administrator()?;
     let absent = || Problem::absent(format!("there is no job {id:?}"));
-    let job = running.cache.job(id).map_err(|_| absent())?;
+    let job = match running.cache.job(id).await {
+        Err(error) if error.kind == ErrorKind::NotFound => return Err(absent()),
+        job => job?,
+    };
     if caller.covers(&job.request.path) { Ok((running, job)) } else { Err(absent()) }
 }

@@ -20,7 +20,7 @@ pub(crate) use fetch::FETCHES_MAX;
 pub(crate) use kept::KeptCopies;
 pub(crate) use send::Replicated;
 pub(crate) use sent::SentCopies;
-pub(crate) use wanted::WantedCopies;
+pub(crate) use wanted::{Awaited, WantedCopies};
 
 /// A generation of a key: what one worker has a copy of, and another one may have, too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,6 @@
 //! Jobs: work that an operator requests for all objects under a path, in the background and across restarts.
 
+mod cluster_job;
 mod free;
 mod lifecycle;
 mod load;
@@ -8,6 +9,7 @@ mod persist;
 mod run;
 mod runner;
 mod scrub;
+mod shares;
 mod store_keys;
 mod table;
 mod verify;
@@ -18,6 +20,8 @@ use forebay_types::ByteSize;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use cluster_job::ShareReport;
+pub use shares::ShareFindings;
 pub(crate) use table::{JOBS_RUNNING_MAX, Jobs};
 
 use crate::scope::Scope;
@@ -56,7 +60,7 @@ pub struct JobRequest {
     pub kind: JobKind,
     /// `/`, `/bucket`, or `/bucket/key/prefix`.
     pub path: String,
-    /// The most bytes per second; absent means no limit. For `load` and `scrub`.
+    /// The most bytes per second, of all workers together; absent means no limit. For `load` and `scrub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "100 MiB")]
     pub rate_limit: Option<ByteSize>,
@@ -106,7 +110,8 @@ pub struct Job {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     pub progress: JobProgress,
-    /// Number of all findings. [`Cache::job_findings`] has the first ten thousand.
+    /// Number of all findings. [`Cache::job_findings`] has the first ten thousand; in a cluster, the first thousand of
+    /// each worker.
     pub findings: u64,
     /// Why it failed, or what it waits for, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,6 +127,9 @@ pub struct JobFinding {
     pub kind: String,
     /// A line for people.
     pub detail: String,
+    /// The worker of a cluster that has found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
 }
 
 impl JobKind {
@@ -185,21 +193,42 @@ impl Cache {
             self.worker.buckets.mount(bucket).await?;
         }
         let (worker, created_by) = (Arc::clone(&self.worker), created_by.to_owned());
-        to_the_end(async move { worker.create_job(request, created_by).await }).await
+        self.worker.unless_stalled(async move { worker.create_job(request, created_by).await }).await
     }
 
-    /// The newest first: all that have not ended, and the last hundred that have.
-    pub fn jobs(&self) -> Vec<Job> {
-        self.worker.jobs.all()
+    /// The newest first: all that have not ended, and the last hundred that have. In a cluster, those of all workers.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers.
+    pub async fn jobs(&self) -> Result<Vec<Job>> {
+        self.worker.show_jobs().await
     }
 
     /// # Errors
-    /// `NotFound`.
-    pub fn job(&self, id: &str) -> Result<Job> {
-        Ok(self.worker.jobs.find(id)?.job())
+    /// `NotFound`; whatever the catalog answers.
+    pub async fn job(&self, id: &str) -> Result<Job> {
+        self.worker.show_job(id).await
     }
 
-    /// Findings in the order in which they were made, starting at the number `after` (0 at first).
+    /// What this worker has begun for jobs of its cluster and not ended.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers.
+    pub async fn job_shares(&self) -> Result<Vec<ShareReport>> {
+        let worker = Arc::clone(&self.worker);
+        to_the_end(async move { worker.share_reports().await }).await
+    }
+
+    /// What this worker has found for a job of its cluster: those of its findings after the first `after`.
+    ///
+    /// # Errors
+    /// Whatever the catalog answers.
+    pub async fn share_findings(&self, id: &str, after: u64, limit: usize) -> Result<ShareFindings> {
+        self.worker.share_findings(id, after, limit).await
+    }
+
+    /// Findings in the order in which they were made, starting at the number `after` (0 at first). In a cluster, those
+    /// of one worker after those of another.
     ///
     /// # Errors
     /// `NotFound`.
@@ -207,12 +236,13 @@ impl Cache {
         self.worker.job_findings(id, after, limit).await
     }
 
-    /// Cancels a job that has not ended, and returns when no more work is done for it. Ended jobs stay unchanged.
+    /// Cancels a job that has not ended, and returns when no more work is done for it. Ended jobs stay unchanged. In a
+    /// cluster, it waits up to ten seconds for workers that do not answer.
     ///
     /// # Errors
     /// `NotFound`.
     pub async fn cancel_job(&self, id: &str) -> Result<Job> {
         let (worker, id) = (Arc::clone(&self.worker), id.to_owned());
-        to_the_end(async move { worker.cancel_job(&id).await }).await
+        self.worker.unless_stalled(async move { worker.cancel_job(&id).await }).await
     }
 }

@@ -108,6 +108,9 @@ impl KeyLocks {
 
     /// Issues no more locks in these slots, and waits until none is held.
     pub(crate) async fn close(&self, slots: &SlotSet) {
+        if slots.is_empty() {
+            return;
+        }
         self.closed.write().get_or_insert_with(|| slots.clone()).add(slots);
         self.has_closed.store(true, Ordering::SeqCst);
         loop {

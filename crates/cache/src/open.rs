@@ -134,6 +134,9 @@ fn start_tasks(worker: &Arc<Worker>) -> Vec<Task<()>> {
         tasks.push(forebay_env::spawn(Arc::clone(worker).copies_loop()));
         tasks.push(forebay_env::spawn(Arc::clone(worker).renew_loop(Arc::clone(others))));
     }
+    if worker.catalog.slots().is_some() {
+        tasks.push(forebay_env::spawn(Arc::clone(worker).shares_loop()));
+    }
     tasks.push(forebay_env::spawn(Arc::clone(worker).quota_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).settle_loop()));
     tasks.push(forebay_env::spawn(Arc::clone(worker).sweep_loop()));

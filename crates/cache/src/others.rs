@@ -14,7 +14,7 @@ use crate::copies::CopyId;
 use crate::read_leases::{LeaseRequest, ReadLease, Reader};
 use crate::{
     ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, GetObject, ObjectBody, ObjectDetail, ObjectHead,
-    PutObject, Result, Written,
+    PutObject, Result, ShareFindings, ShareReport, Written,
 };
 use home_records::{HomeRecords, RecordRange};
 
@@ -190,12 +190,29 @@ pub trait OtherWorkers: Send + Sync + 'static {
     /// As [`OtherWorkers::clean_copy`].
     async fn clean_bytes(&self, worker: &str, wanted: &CleanRange) -> Result<Option<ByteStream>>;
 
+    /// Asks what a worker has begun for jobs: see [`Cache::job_shares`](crate::Cache::job_shares).
+    ///
+    /// # Errors
+    /// Those of the worker; `Unavailable` when it does not answer.
+    async fn job_shares(&self, worker: &str) -> Result<Vec<ShareReport>>;
+
+    /// Asks what it has found: see [`Cache::share_findings`](crate::Cache::share_findings).
+    ///
+    /// # Errors
+    /// As [`OtherWorkers::job_shares`].
+    async fn job_findings(&self, worker: &str, id: &str, after: u64, limit: usize) -> Result<ShareFindings>;
+
     /// The worker that is the home of the paths with this hash ([`path_hash`](forebay_catalog::records::path_hash)), as
     /// far as this one knows. `None`: nobody else.
     fn home(&self, hash: u64) -> Option<String>;
 
     /// The other workers that live.
     fn workers(&self) -> Vec<String>;
+
+    /// Whether they are known: not at first, after a start.
+    fn are_known(&self) -> bool {
+        true
+    }
 
     /// Those of them that stay, and may take copies.
     fn takers(&self) -> Vec<Taker> {

@@ -9,7 +9,8 @@
 //! | `p/{upload id}/{number, five digits}` | [`PartRecord`]: one of its parts |
 //! | `policy` | [`PolicyRecord`]: the path policies |
 //! | `policy/{revision, twenty digits}` | [`PolicyVersionRecord`]: a version of them |
-//! | `j/{job id}` | a job of an operator, in the words of the cache |
+//! | `cj/{job id}` | a job of an operator for all workers of a cluster, in the words of the cache |
+//! | `j/{job id}` | a job of an operator, or a worker's share of one, in the words of the cache |
 //! | `jf/{job id}/{number, ten digits}` | what it has found |
 //! | `generation_base` | eight bytes, big-endian: see `embedded/generations.rs` |
 //! | `settled` | for how long nothing was sent for what the last starts have found: see the cache's `settle/earlier.rs` |

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate, GetObject,
     HeldBytes, HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, PutObject, ReadLease,
-    RecordRange, Result, SlotSet, Status, Written,
+    RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Written,
 };
 use forebay_env::Clock;
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -61,6 +61,10 @@ pub trait Answers: Send + Sync + 'static {
     async fn clean_copy(&self, path: &ObjectPath, bytes_max: u64) -> Result<Option<CleanCopy>>;
     /// See [`Cache::clean_bytes`].
     fn clean_bytes(&self, wanted: &CleanRange) -> Option<ByteStream>;
+    /// See [`Cache::job_shares`].
+    async fn job_shares(&self) -> Result<Vec<ShareReport>>;
+    /// See [`Cache::share_findings`].
+    async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<ShareFindings>;
     /// See [`Cache::status`].
     fn status(&self) -> Status;
     /// See [`Cache::needs`].
@@ -141,6 +145,14 @@ impl Answers for Cache {
         Cache::clean_bytes(self, wanted)
     }
 
+    async fn job_shares(&self) -> Result<Vec<ShareReport>> {
+        Cache::job_shares(self).await
+    }
+
+    async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<ShareFindings> {
+        self.share_findings(id, after, limit).await
+    }
+
     fn status(&self) -> Status {
         Cache::status(self)
     }
@@ -208,6 +220,11 @@ pub(crate) async fn answer(
             Some(stream) => say(Ok(true), Some((stream, wanted.range.len()))),
             None => say(Ok(false), None),
         },
+        Question::JobShares => say(answers.job_shares().await.and_then(|shares| to_json(&shares)), None),
+        Question::JobFindings { id, after, limit } => {
+            let found = answers.job_findings(&id, after, limit as usize).await;
+            say(found.and_then(|found| to_json(&found)), None)
+        }
         Question::HasCopies(copies) => {
             let copies: Vec<_> = copies.into_iter().map(copy_id).collect();
             say(Ok(answers.has_copies(&copies)), None)

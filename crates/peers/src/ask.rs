@@ -7,7 +7,7 @@ use bytes::Bytes;
 use forebay_cache::{
     ByteStream, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Fate, GetObject, HeldBytes,
     HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers, PutObject,
-    ReadLease, Reader, RecordRange, Result, SlotSet, Status, Taker, Written,
+    ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Status, Taker, Written,
 };
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
 use http::header::CONTENT_LENGTH;
@@ -23,6 +23,9 @@ const LOCAL_MAX: Duration = Duration::from_secs(10);
 
 /// For an answer from local disks that saves a request to the under store, and between two pieces of its body.
 const CLEAN_MAX: Duration = Duration::from_secs(2);
+
+/// For an answer about jobs, for somebody who looks at a page.
+const JOBS_MAX: Duration = Duration::from_secs(2);
 
 /// For an answer that may need the under store, or a body of the question; and between two pieces of its body.
 const REMOTE_MAX: Duration = Duration::from_secs(120);
@@ -43,6 +46,7 @@ impl Peers {
             Question::Fates(_) | Question::HasCopies(_) | Question::Cached { .. } => LOCAL_MAX,
             Question::ReadLease(_) | Question::EndLeases { .. } | Question::RoomForCopy { .. } => LOCAL_MAX,
             Question::CleanCopy { .. } | Question::CleanBytes(_) => CLEAN_MAX,
+            Question::JobShares | Question::JobFindings { .. } => JOBS_MAX,
             Question::TakeCopy(copy) => LOCAL_MAX + Duration::from_secs(copy.size() / COPIED_PER_SECOND),
             Question::Put(_) | Question::Delete { .. } => REMOTE_MAX,
             Question::Get(_)
@@ -179,12 +183,26 @@ impl OtherWorkers for Peers {
         Ok(if has { Some(stream) } else { None })
     }
 
+    async fn job_shares(&self, worker: &str) -> Result<Vec<ShareReport>> {
+        from_json(&self.ask::<String>(worker, Question::JobShares, None).await?.0)
+    }
+
+    async fn job_findings(&self, worker: &str, id: &str, after: u64, limit: usize) -> Result<ShareFindings> {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let question = Question::JobFindings { id: id.to_owned(), after, limit };
+        from_json(&self.ask::<String>(worker, question, None).await?.0)
+    }
+
     fn home(&self, hash: u64) -> Option<String> {
         self.members.home(hash)
     }
 
     fn workers(&self) -> Vec<String> {
         self.members.others()
+    }
+
+    fn are_known(&self) -> bool {
+        self.members.are_known()
     }
 
     fn takers(&self) -> Vec<Taker> {

@@ -31,6 +31,8 @@ pub trait Members: Send + Sync + 'static {
     fn home(&self, hash: u64) -> Option<String>;
     /// The workers that live, without this one.
     fn others(&self) -> Vec<String>;
+    /// Whether they are known: not at first, after a start.
+    fn are_known(&self) -> bool;
     /// Those of them that stay: they are not draining.
     fn takers(&self) -> Vec<Taker>;
     /// Whether the worker was removed: it will never come back.

@@ -91,6 +91,14 @@ pub(crate) enum Question {
     },
     /// Answer: whether the worker has these bytes, which follow.
     CleanBytes(CleanRange),
+    /// Answer: a list of [`forebay_cache::ShareReport`] as JSON.
+    JobShares,
+    /// Answer: [`forebay_cache::ShareFindings`] as JSON.
+    JobFindings {
+        id: String,
+        after: u64,
+        limit: u32,
+    },
 }
 
 /// A clean copy without its bytes: see [`CleanCopy`].

@@ -12,7 +12,8 @@ use forebay_cache::{
     Attributes, ByteStream, CacheState, CacheTier, CachedObject, CachedRange, CleanCopy, CleanRange, CleanTerms,
     Conditions, CopyId, DeletionStep, Error as CacheError, ErrorKind, Fate, GetObject, HeldBytes, HomeRecords,
     Incoming as Upload, LeaseRequest, LeaseTerms, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers,
-    PutObject, ReadLease, Reader, RecordRange, SlotCount, SlotSet, Status, TagCondition, Taker, Written,
+    PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, SlotCount, SlotSet, Status, TagCondition,
+    Taker, Written,
 };
 use forebay_env::Env;
 use forebay_env::clock::ManualClock;
@@ -118,6 +119,14 @@ impl Answers for Worker {
     ) -> forebay_cache::Result<Vec<CachedObject>> {
         let found = |object: CachedObject| CachedObject { etag: bucket.to_string(), cached_bytes: 5, ..object };
         Ok(objects.into_iter().map(found).collect())
+    }
+
+    async fn job_shares(&self) -> forebay_cache::Result<Vec<ShareReport>> {
+        Ok(vec![share()])
+    }
+
+    async fn job_findings(&self, id: &str, after: u64, limit: usize) -> forebay_cache::Result<ShareFindings> {
+        Err(forebay_cache::Error::new(ErrorKind::NotFound, format!("{id} {after} {limit}")))
     }
 
     fn room_for_copy(&self, _: &ObjectPath, bytes: u64) -> forebay_cache::Result<()> {
@@ -262,6 +271,10 @@ impl Members for Book {
         Some("b".to_owned())
     }
 
+    fn are_known(&self) -> bool {
+        true
+    }
+
     fn others(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
     }
@@ -369,6 +382,14 @@ async fn only_the_worker_that_was_meant_says_that_it_has_nothing() {
     }
 }
 
+/// A share of a job. It leaves fields out.
+fn share() -> ShareReport {
+    let progress =
+        r#"{"objectsSeen":5,"objectsDone":3,"bytesDone":4,"objectsSkipped":2,"objectsFailed":0,"after":"/b/k"}"#;
+    let share = format!(r#"{{"passes":1,"progress":{progress},"findings":2}}"#);
+    serde_json::from_str(&format!(r#"{{"id":"1","state":"running","share":{share}}}"#)).expect("a share")
+}
+
 fn path() -> ObjectPath {
     ObjectPath::parse("bucket", "a/key").expect("a path")
 }
@@ -419,6 +440,9 @@ async fn reads_come_from_the_home() {
     let (state, tier) = (CacheState::Clean, CacheTier::UnderStore);
     let (key, etag) = ("a/key".to_owned(), "tag".to_owned());
     let listed = CachedObject { key, size: 7, etag, last_modified_ms: 5, state, tier, cached_bytes: 0 };
+    assert_eq!(peers.job_shares("b").await.expect("its shares"), [share()]);
+    let problem = peers.job_findings("b", "id", 7, 20).await.expect_err("there is none");
+    assert_eq!((problem.kind, problem.to_string().contains("id 7 20")), (ErrorKind::NotFound, true), "{problem}");
     let found = peers.cached("b", &path().bucket, vec![listed.clone()]).await.expect("what it holds");
     assert_eq!(found, [CachedObject { etag: "bucket".to_owned(), cached_bytes: 5, ..listed }]);
     let get = || GetObject { path: path(), range: None, part_number: None, conditions: Conditions::default() };

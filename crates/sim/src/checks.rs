@@ -25,6 +25,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(2 * 3600);
 /// In which bytes that another machine has must have come.
 const LOST_MAX: Duration = Duration::from_secs(300);
 
+/// In which jobs end when nothing fails.
+const JOBS_MAX: Duration = Duration::from_secs(3600);
+
 /// In which reclaim comes to rest when nobody writes.
 pub(crate) const REST_MAX: Duration = Duration::from_secs(120);
 
@@ -207,6 +210,7 @@ async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
         world.broken(format!("what waits for the under store does not get there: {:?}", cache.status()));
     }
     read_all().await;
+    check_jobs(machine, &cache).await;
     check_under_store(machine, &cache, &keys).await;
     check_rest(machine, store).await;
     check_takes_writes(machine, &cache).await;
@@ -215,6 +219,23 @@ async fn check_all(machine: &Machine, cache: Cache, store: &Store) {
     }
     if let Err(error) = cache.close().await {
         world.broken(format!("the worker does not close: {error}"));
+    }
+}
+
+/// All jobs come to an end, whichever workers had begun them.
+async fn check_jobs(machine: &Machine, cache: &Cache) {
+    let world = &machine.world;
+    let until = world.clock.now() + JOBS_MAX;
+    loop {
+        let problem = match cache.jobs().await {
+            Ok(jobs) => jobs.into_iter().find(|job| job.ended_ms.is_none()).map(|job| format!("{job:?}")),
+            Err(error) => Some(error.to_string()),
+        };
+        let Some(problem) = problem else { return };
+        if world.clock.now() > until {
+            return world.broken(format!("a job does not end: {problem}"));
+        }
+        world.clock.sleep(Duration::from_secs(1)).await;
     }
 }
 

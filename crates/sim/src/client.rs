@@ -492,6 +492,9 @@ impl Client {
             let begun = self.world.history.lock().now();
             let page = match self.cache.list(&bucket(BUCKET), &request).await {
                 Ok(page) => page,
+                Err(error) if self.world.is_calm() && error.kind != ErrorKind::NoSuchBucket => {
+                    return self.unexpected("a listing", &error);
+                }
                 Err(error) => return self.tell("list", Err::<(), _>(error)),
             };
             self.listed(&request, begun, &page);

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, Error, ErrorKind, Fate,
     GetObject, HeldBytes, HomeRecords, LeaseRequest, Needs, NewCopy, ObjectBody, ObjectDetail, ObjectHead,
-    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, SlotSet, Taker, Written,
+    OtherWorkers, PutObject, ReadLease, Reader, RecordRange, Result, ShareFindings, ShareReport, SlotSet, Taker,
+    Written,
 };
 use forebay_env::{Clock, Process};
 use forebay_types::{BucketName, Generation, ObjectPath, Tags};
@@ -232,6 +233,14 @@ impl OtherWorkers for SimCopies {
 
     async fn cached(&self, worker: &str, bucket: &BucketName, objects: Vec<CachedObject>) -> Result<Vec<CachedObject>> {
         Ok(self.ask(worker, |cache| async move { cache.cached_here(bucket, objects).await }).await?.1)
+    }
+
+    async fn job_shares(&self, worker: &str) -> Result<Vec<ShareReport>> {
+        Ok(self.ask(worker, |cache| async move { cache.job_shares().await }).await?.1)
+    }
+
+    async fn job_findings(&self, worker: &str, id: &str, after: u64, limit: usize) -> Result<ShareFindings> {
+        Ok(self.ask(worker, |cache| async move { cache.share_findings(id, after, limit).await }).await?.1)
     }
 
     async fn deletion_step(&self, worker: &str, bucket: &BucketName, step: DeletionStep) -> Result<SlotSet> {

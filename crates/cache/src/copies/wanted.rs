@@ -56,6 +56,14 @@ struct State {
     named: BTreeMap<Bytes, UnavailableBytes>,
 }
 
+/// Bytes that another worker has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    OnItsWay,
+    /// The worker that may have them did not give them at the last try.
+    OutOfReach,
+}
+
 struct Wanted {
     path: ObjectPath,
     /// While somebody waits for the bytes.
@@ -159,6 +167,13 @@ impl WantedCopies {
             }
             stays
         });
+    }
+
+    /// Whether the bytes that the record under `key` names are still to be fetched, and whether a try has failed.
+    pub(crate) fn awaited(&self, key: &[u8]) -> Option<Awaited> {
+        let state = self.state.lock();
+        let failed = state.wanted.get(key)?.failed_since_ms.is_some();
+        Some(if failed { Awaited::OutOfReach } else { Awaited::OnItsWay })
     }
 
     /// Objects and parts.

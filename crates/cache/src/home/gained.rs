@@ -72,6 +72,7 @@ impl Worker {
             locks.open(slots);
         }
         self.home.sent.recount();
+        self.jobs.gain(slots);
         Ok(())
     }
 

@@ -14,10 +14,15 @@ impl Worker {
     /// Those of the catalog. Nothing is done with the keys any more, and a retry is safe.
     pub(crate) async fn lose(&self, slots: &SlotSet) -> Result<()> {
         self.home.losses.fetch_add(1, Ordering::SeqCst);
+        // What is refused from here on is not an error of a job.
+        self.jobs.lose(slots);
         // In the order in which they are taken, so that a task with the first lock gets the others, too.
         self.home.part_locks.close(slots).await;
         self.home.upload_locks.close(slots).await;
         self.home.locks.close(slots).await;
+        // Passes may have begun meanwhile.
+        self.jobs.lose(slots);
+        self.save_shares().await;
         self.end_warm_up(slots);
         self.end_leases_of(slots).await;
         let mut lost = Vec::new();

@@ -66,6 +66,10 @@ async fn free(run: &Run, key: &Bytes, path: &ObjectPath) -> Result<()> {
 
 /// `None`: it is no longer pinned, or has been overwritten since.
 async fn why_pinned(worker: &Worker, path: &ObjectPath) -> Result<Option<&'static str>> {
+    if !worker.is_at_home(path) {
+        // A copy of a write, or bytes that the new home fetches.
+        return Ok(None);
+    }
     let record = worker.current(path).await?.record;
     Ok(record.and_then(|record| match record.state {
         State::Dirty => Some("dirty: the under store does not have it yet"),

@@ -6,7 +6,7 @@ use forebay_catalog::{Transaction, records};
 use forebay_store::ValueWrite;
 use forebay_types::shares::is_fair;
 
-use super::table::Entry;
+use super::table::{Entry, FINDINGS_MAX, FINDINGS_OF_SHARE_MAX, StoredJob};
 use super::{Job, JobFinding, JobProgress, JobRequest, JobState};
 use crate::metrics::JobLabels;
 use crate::worker::Worker;
@@ -22,19 +22,31 @@ const FINDINGS_BATCH: usize = 500;
 /// Records that one transaction removes.
 const REMOVE_BATCH: usize = 1000;
 
-fn job_write(job: &Job) -> ValueWrite {
-    ValueWrite { key: records::job_key(&job.id), value: Some(records::encode_json(job)) }
+fn job_write(stored: &StoredJob) -> ValueWrite {
+    ValueWrite { key: records::job_key(&stored.job.id), value: Some(records::encode_json(stored)) }
+}
+
+/// Whether one more job may wait beside so many, of which the same user has asked for `of_one`.
+///
+/// # Errors
+/// `SlowDown`.
+pub(super) fn may_wait(waiting: usize, of_one: usize, created_by: &str) -> Result<()> {
+    let left = JOBS_QUEUED_MAX.saturating_sub(waiting) as u64;
+    if left == 0 || !is_fair(of_one as u64, left - 1) {
+        let problem = format!("{waiting} jobs wait already, {of_one} of them asked for by {created_by}");
+        return Err(Error::new(ErrorKind::SlowDown, problem));
+    }
+    Ok(())
 }
 
 impl Worker {
     pub(super) async fn create_job(&self, request: JobRequest, created_by: String) -> Result<Job> {
+        if let Some(sharing) = self.sharing() {
+            return self.create_cluster_job(sharing, request, created_by).await;
+        }
         let _creating = self.jobs.creating.lock().await;
         let (waiting, of_one) = (self.jobs.count(JobState::Queued), self.jobs.count_of(&created_by, JobState::Queued));
-        let left = JOBS_QUEUED_MAX.saturating_sub(waiting) as u64;
-        if left == 0 || !is_fair(of_one as u64, left - 1) {
-            let problem = format!("{waiting} jobs wait already, {of_one} of them asked for by {created_by}");
-            return Err(Error::new(ErrorKind::SlowDown, problem));
-        }
+        may_wait(waiting, of_one, &created_by)?;
         let job = Job {
             id: format!("{:016x}", self.next_generation().0),
             request,
@@ -47,7 +59,8 @@ impl Worker {
             findings: 0,
             error: None,
         };
-        self.catalog.commit(Transaction { writes: vec![job_write(&job)], ..Transaction::default() }).await?;
+        let writes = vec![job_write(&StoredJob { job: job.clone(), pass: None })];
+        self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
         self.jobs.entries.lock().insert(job.id.clone(), Entry::new(job.clone()));
         self.jobs.observe(&self.metrics);
         self.jobs.wake.notify_one();
@@ -58,18 +71,18 @@ impl Worker {
     /// beyond the number in the job's record.
     pub(super) async fn save_job(&self, entry: &Entry) -> Result<()> {
         loop {
-            let (job, found) = {
+            let (stored, found) = {
                 let state = entry.state.lock();
                 let found = state.unsaved.range(..state.checkpoint.findings).take(FINDINGS_BATCH);
                 let found: Vec<_> = found.map(|(number, finding)| (*number, finding.clone())).collect();
-                (state.checkpoint.clone(), found)
+                (StoredJob { job: state.checkpoint.clone(), pass: state.pass.clone() }, found)
             };
             let is_last = found.len() < FINDINGS_BATCH;
             let finding_write = |(number, finding): &(u64, JobFinding)| ValueWrite {
-                key: records::job_finding_key(&job.id, *number),
+                key: records::job_finding_key(&stored.job.id, *number),
                 value: Some(records::encode_json(finding)),
             };
-            let writes = found.iter().map(finding_write).chain(is_last.then(|| job_write(&job))).collect();
+            let writes = found.iter().map(finding_write).chain(is_last.then(|| job_write(&stored))).collect();
             self.catalog.commit(Transaction { writes, ..Transaction::default() }).await?;
             let mut state = entry.state.lock();
             for (number, _) in found {
@@ -77,6 +90,15 @@ impl Worker {
             }
             if is_last {
                 return Ok(());
+            }
+        }
+    }
+
+    /// After slots were lost: if they come back, a restart must not take them for covered.
+    pub(crate) async fn save_shares(&self) {
+        for entry in self.jobs.open_shares() {
+            if let Err(error) = self.save_job(&entry).await {
+                tracing::debug!(%error, "the progress of a job could not be stored");
             }
         }
     }
@@ -98,8 +120,11 @@ impl Worker {
         }
         self.metrics.jobs_ended.get_or_create(&JobLabels { kind: kind.as_str(), state: ended.as_str() }).inc();
         entry.over.cancel();
+        self.jobs.look();
         self.jobs.observe(&self.metrics);
-        for id in self.jobs.surplus() {
+        // Shares go when their jobs do.
+        let surplus = if self.sharing().is_none() { self.jobs.surplus() } else { Vec::new() };
+        for id in surplus {
             if let Err(error) = self.remove_job(&id).await {
                 tracing::warn!(%error, id, "an old job could not be removed");
             }
@@ -107,7 +132,7 @@ impl Worker {
     }
 
     /// The job itself goes last, so that after a crash the removal is repeated.
-    async fn remove_job(&self, id: &str) -> Result<()> {
+    pub(super) async fn remove_job(&self, id: &str) -> Result<()> {
         let (from, to) = records::job_findings_range(id);
         loop {
             let found = self.catalog.scan(&from, &to, REMOVE_BATCH).await?;
@@ -124,16 +149,11 @@ impl Worker {
     }
 
     pub(super) async fn cancel_job(&self, id: &str) -> Result<Job> {
+        if self.sharing().is_some() {
+            return self.cancel_cluster_job(id).await;
+        }
         let entry = self.jobs.find(id)?;
-        let was_queued = {
-            let mut state = entry.state.lock();
-            let was_queued = state.job.state == JobState::Queued;
-            if was_queued {
-                state.job.state = JobState::Cancelled;
-            }
-            was_queued
-        };
-        if was_queued {
+        if self.jobs.take_off_queue(&entry) {
             self.end_job(&entry, JobState::Cancelled, None).await;
             return Ok(entry.job());
         }
@@ -146,7 +166,35 @@ impl Worker {
         Ok(entry.job())
     }
 
+    /// # Errors
+    /// `NotFound`.
+    pub(super) async fn show_job(&self, id: &str) -> Result<Job> {
+        match self.sharing() {
+            Some(sharing) => self.show_cluster_job(&sharing, id).await,
+            None => Ok(self.jobs.find(id)?.job()),
+        }
+    }
+
+    pub(super) async fn show_jobs(&self) -> Result<Vec<Job>> {
+        match self.sharing() {
+            Some(sharing) => self.show_cluster_jobs(&sharing).await,
+            None => Ok(self.jobs.all()),
+        }
+    }
+
+    /// How many findings of a job this worker keeps.
+    pub(super) fn findings_max(&self) -> u64 {
+        if self.sharing().is_some() { FINDINGS_OF_SHARE_MAX } else { FINDINGS_MAX }
+    }
+
     pub(super) async fn job_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
+        match self.sharing() {
+            Some(sharing) => self.cluster_findings(&sharing, id, after, limit).await,
+            None => self.own_findings(id, after, limit).await,
+        }
+    }
+
+    pub(super) async fn own_findings(&self, id: &str, after: u64, limit: usize) -> Result<Vec<JobFinding>> {
         let entry = self.jobs.find(id)?;
         // Read before the catalog: findings that are saved in between are then in both.
         let mut found: BTreeMap<u64, JobFinding> = entry.state.lock().unsaved.clone();

@@ -117,13 +117,16 @@ impl Load<'_> {
     async fn load_bucket(&self, bucket: &BucketName, mut start_after: Option<String>) -> Result<()> {
         let run = self.run;
         loop {
+            if run.has_nothing_left() {
+                return Ok(());
+            }
             let prefix = run.scope.prefix.clone();
             let request =
                 ListObjects { prefix, start_after, limit: BATCH_OBJECTS, revalidates: true, ..ListObjects::default() };
             let page = run.patiently(|| run.worker.list(bucket, &request)).await?;
             let Some(last) = page.objects.last().map(|object| object.key.clone()) else { return Ok(()) };
             let keys = page.objects.into_iter().filter_map(|object| ObjectKey::new(&object.key).ok());
-            let paths = keys.map(|key| ObjectPath::new(bucket.clone(), key));
+            let paths = keys.map(|key| ObjectPath::new(bucket.clone(), key)).filter(|path| run.is_about(path));
             let loads = paths.map(|path| async move { self.load(path).await });
             let mut loads = stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(run.concurrency(CONCURRENCY));
             while loads.next().await.is_some() {}
@@ -164,6 +167,10 @@ impl Load<'_> {
             Ok(Step::Done) => return self.run.count(|progress| progress.objects_done += 1),
             Ok(Step::Skipped) => return self.run.count(|progress| progress.objects_skipped += 1),
             Ok(Step::Again) => "it keeps changing, or could not be kept".to_owned(),
+            // Its next home loads it.
+            Err(_) if !self.run.is_about(&path) => {
+                return self.run.count(|progress| progress.objects_skipped += 1);
+            }
             Err(error) => error.to_string(),
         };
         self.run.count(|progress| progress.objects_failed += 1);

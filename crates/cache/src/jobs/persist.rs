@@ -6,17 +6,20 @@ use forebay_env::sync::Mutex;
 use forebay_types::ObjectPath;
 use futures::{FutureExt, StreamExt, stream};
 
+use super::JobProgress;
 use super::run::Run;
 use crate::Result;
 use crate::persist::{Failure, LargeUploads};
 
 /// The job handles what is pending when it begins, so that it ends under a steady load.
 pub(super) async fn run(run: &Run) -> Result<()> {
-    let waiting = run.worker.home.queue.waiting(&run.scope);
+    let mut waiting = run.worker.home.queue.waiting(&run.scope);
+    waiting.retain(|path| run.is_about(path));
     // A restart counts from the beginning: what was persisted is no longer pending.
+    let before = run.progress_before();
     run.count(|progress| {
-        *progress = Default::default();
-        progress.objects_total = Some(waiting.len() as u64);
+        let objects_total = Some(before.objects_total.unwrap_or(0) + waiting.len() as u64);
+        *progress = JobProgress { objects_total, ..before };
     });
     let concurrency = run.concurrency(run.worker.settings.persist_concurrency as usize);
     let (first_error, large) = (Mutex::new(None), LargeUploads::new());
@@ -41,21 +44,31 @@ async fn persist(run: &Run, path: ObjectPath, large: &LargeUploads) -> Result<()
         return Ok(());
     }
     run.count(|progress| progress.objects_seen += 1);
-    let current = run.worker.current(&path).await?;
+    match try_to_persist(run, &path, large).await {
+        // Its next home persists it.
+        Err(_) if !run.is_about(&path) => {
+            run.count(|progress| progress.objects_skipped += 1);
+            Ok(())
+        }
+        Err(error) => {
+            run.count(|progress| progress.objects_failed += 1);
+            run.find(format!("/{path}"), "failed", error.to_string());
+            Err(error)
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+async fn try_to_persist(run: &Run, path: &ObjectPath, large: &LargeUploads) -> Result<()> {
+    let current = run.worker.current(path).await?;
     let bytes = current.record.as_ref().map_or(0, |record| record.size);
     if !run.request.dry_run {
         let _place = large.place(&current).await;
-        match persist_when_settled(run, &path).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) => {
-                run.count(|progress| progress.objects_failed += 1);
-                run.find(format!("/{path}"), "failed", error.to_string());
-                return Err(error);
-            }
+        if !persist_when_settled(run, path).await? {
+            return Ok(());
         }
     }
-    let now = run.worker.current(&path).await?.record;
+    let now = run.worker.current(path).await?.record;
     if now.is_some_and(|now| now.state == State::Conflict) {
         run.find(format!("/{path}"), "conflict", "somebody else has changed it in the under store; ours stays here");
     }

@@ -7,11 +7,11 @@ use forebay_env::Env;
 use forebay_env::sync::Mutex;
 use forebay_types::{BucketName, ObjectPath};
 
-use super::table::{Entry, FINDINGS_MAX};
-use super::{JobFinding, JobKind, JobProgress, JobRequest, check};
+use super::table::Entry;
+use super::{Job, JobFinding, JobKind, JobProgress, JobRequest, JobState, check};
 use crate::scope::Scope;
 use crate::worker::Worker;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, OtherWorkers, Result};
 
 /// How often progress is made durable. A restart repeats the work since then.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -36,6 +36,7 @@ pub(super) struct Run {
     pub(super) rate: Rate,
     pub(super) entry: Arc<Entry>,
     saved_at: Mutex<Duration>,
+    findings_max: u64,
 }
 
 impl Run {
@@ -46,9 +47,12 @@ impl Run {
             JobKind::Scrub => Some(SCRUB_BYTES_PER_SECOND),
             JobKind::Load | JobKind::Free | JobKind::Persist | JobKind::Verify => None,
         };
-        let rate = Rate::new(worker.env.clone(), request.rate_limit.map(|limit| limit.0).or(default));
+        // What the user asks for is shared by all workers.
+        let others = worker.others.clone().filter(|_| request.rate_limit.is_some());
+        let rate = Rate::new(worker.env.clone(), request.rate_limit.map(|limit| limit.0).or(default), others);
         let saved_at = Mutex::new(worker.env.clock.monotonic());
-        Ok(Self { worker: Arc::clone(worker), request, scope, rate, entry: Arc::clone(entry), saved_at })
+        let findings_max = worker.findings_max();
+        Ok(Self { worker: Arc::clone(worker), request, scope, rate, entry: Arc::clone(entry), saved_at, findings_max })
     }
 
     pub(super) fn must_stop(&self) -> bool {
@@ -66,6 +70,27 @@ impl Run {
 
     pub(super) fn concurrency(&self, default: usize) -> usize {
         self.request.concurrency.map_or(default, |objects| objects as usize)
+    }
+
+    /// Whether the job's pass is about this path: always, when this worker is alone.
+    pub(super) fn is_about(&self, path: &ObjectPath) -> bool {
+        self.entry.state.lock().pass.as_ref().is_none_or(|pass| pass.slots.has_path(path))
+    }
+
+    pub(super) fn is_share(&self) -> bool {
+        self.entry.state.lock().pass.is_some()
+    }
+
+    /// Whether all slots of the pass were lost.
+    pub(super) fn has_nothing_left(&self) -> bool {
+        let is_about_keys = self.request.kind.is_about_keys();
+        is_about_keys && self.entry.state.lock().pass.as_ref().is_some_and(|pass| pass.slots.is_empty())
+    }
+
+    /// Of the passes before this one.
+    pub(super) fn progress_before(&self) -> JobProgress {
+        let state = self.entry.state.lock();
+        state.pass.as_ref().map(|pass| pass.before.progress.clone()).unwrap_or_default()
     }
 
     /// The path after which an earlier run stopped.
@@ -113,14 +138,57 @@ impl Run {
 
     /// Waits until the under store of a bucket answers again. In the meantime, the job says what it waits for.
     pub(super) async fn until_answered(&self, bucket: &BucketName) -> Result<()> {
+        self.until_engine_answers().await;
         let mount = self.worker.buckets.mount(bucket).await?;
         self.patiently(|| async { Ok(mount.background.probe(&self.scope.prefix).await?) }).await
+    }
+
+    /// Waits until this worker has a lease again.
+    async fn until_engine_answers(&self) {
+        while self.worker.is_cut_off() {
+            let waits = "waits: the engine of the cluster does not answer".to_owned();
+            self.entry.state.lock().job.error = Some(waits);
+            self.worker.env.clock.sleep(RETRY_PAUSE_MIN).await;
+        }
+    }
+
+    /// Whether it is an error of a share that another try may not meet: the engine did not answer, or slots have moved.
+    fn is_passing(&self, error: &Error) -> bool {
+        self.is_share() && matches!(error.kind, ErrorKind::Unavailable | ErrorKind::SlowDown)
+    }
+
+    /// Begins a pass again behind its last checkpoint, after a pause, if that may help. Returns whether it does.
+    pub(super) async fn may_run_again(&self, error: &Error) -> bool {
+        // Persist ends with the error of an object when it has tried them all.
+        let is_tried = self.request.kind == JobKind::Persist && !self.worker.is_cut_off();
+        if !self.is_passing(error) || is_tried || self.must_stop() {
+            return false;
+        }
+        {
+            let mut state = self.entry.state.lock();
+            state.job =
+                Job { state: JobState::Running, error: Some(format!("waits: {error}")), ..state.checkpoint.clone() };
+            let counted = state.job.findings;
+            state.unsaved.retain(|number, _| *number < counted);
+        }
+        tokio::select! {
+            biased;
+            () = self.stopped() => return false,
+            () = self.worker.env.clock.sleep(RETRY_PAUSE_MIN) => {}
+        }
+        tokio::select! {
+            biased;
+            () = self.stopped() => return false,
+            () = self.until_engine_answers() => {}
+        }
+        self.entry.state.lock().job.error = None;
+        true
     }
 
     /// Reports a bucket that fails. If the job has several buckets, the others continue.
     pub(super) fn bucket_ended(&self, bucket: &BucketName, result: Result<()>) -> Result<()> {
         match result {
-            Err(error) if self.scope.bucket.is_none() => {
+            Err(error) if self.scope.bucket.is_none() && !self.is_passing(&error) => {
                 self.count(|progress| progress.objects_failed += 1);
                 self.find(format!("/{bucket}"), "failed", error.to_string());
                 Ok(())
@@ -138,8 +206,9 @@ impl Run {
         let mut state = self.entry.state.lock();
         let number = state.job.findings;
         state.job.findings += 1;
-        if number < FINDINGS_MAX {
-            let finding = JobFinding { path: path.into(), kind: kind.to_owned(), detail: detail.into() };
+        if number < self.findings_max {
+            let (path, kind, detail) = (path.into(), kind.to_owned(), detail.into());
+            let finding = JobFinding { path, kind, detail, worker: None };
             state.unsaved.insert(number, finding);
         }
     }
@@ -154,7 +223,13 @@ impl Run {
         let now = self.worker.env.clock.monotonic();
         let is_due = now.saturating_sub(*self.saved_at.lock()) >= SAVE_INTERVAL;
         if is_due {
-            self.worker.save_job(&self.entry).await?;
+            match self.worker.save_job(&self.entry).await {
+                // Less is saved if the process ends now.
+                Err(error) if self.is_share() => {
+                    tracing::debug!(%error, "the progress of a job could not be stored");
+                }
+                result => result?,
+            }
             *self.saved_at.lock() = now;
         }
         Ok(())
@@ -165,23 +240,27 @@ impl Run {
 pub(super) struct Rate {
     env: Env,
     bytes_per_second: Option<u64>,
+    /// Who have an equal part of it.
+    others: Option<Arc<dyn OtherWorkers>>,
     /// The time at which the bytes taken so far are used up.
     free_at: Mutex<Duration>,
 }
 
 impl Rate {
-    fn new(env: Env, bytes_per_second: Option<u64>) -> Self {
-        Self { env, bytes_per_second, free_at: Mutex::default() }
+    fn new(env: Env, bytes_per_second: Option<u64>, others: Option<Arc<dyn OtherWorkers>>) -> Self {
+        Self { env, bytes_per_second, others, free_at: Mutex::default() }
     }
 
     /// Waits until this many more bytes may be read.
     pub(super) async fn take(&self, bytes: u64) {
         let Some(rate) = self.bytes_per_second else { return };
+        let workers = 1 + self.others.as_ref().map_or(0, |others| others.workers().len());
+        let rate = rate as f64 / workers as f64;
         let now = self.env.clock.monotonic();
         let pause = {
             let mut free_at = self.free_at.lock();
             let start = (*free_at).max(now);
-            *free_at = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
+            *free_at = start + Duration::from_secs_f64(bytes as f64 / rate);
             start.saturating_sub(now)
         };
         self.env.clock.sleep(pause).await;

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 
@@ -10,6 +11,9 @@ use super::table::Entry;
 use super::{JobKind, JobState, free, load, persist, scrub, verify};
 use crate::Error;
 use crate::worker::Worker;
+
+/// How often a worker of a cluster looks whether it knows the others, after a start.
+const OTHERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of a run.
 enum Ended {
@@ -22,6 +26,14 @@ enum Ended {
 impl Worker {
     /// One of the tasks that run jobs; ends when the worker stops.
     pub(crate) async fn job_loop(self: Arc<Self>) {
+        // Workers share the limits of jobs.
+        while self.others.as_ref().is_some_and(|others| !others.are_known()) {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.env.clock.sleep(OTHERS_PAUSE) => {}
+            }
+        }
         loop {
             let entry = tokio::select! {
                 biased;
@@ -37,30 +49,57 @@ impl Worker {
     async fn run_job(self: &Arc<Self>, entry: Arc<Entry>) {
         let run = match Run::new(self, &entry) {
             Ok(run) => run,
-            Err(error) => return self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
+            Err(error) => return self.fail_job(&entry, error.to_string()).await,
         };
         // A panic must not end the process: the job is in the catalog, and would end each following process as well.
-        let ended = match AssertUnwindSafe(to_its_end(&run)).catch_unwind().await {
-            Ok(ended) => ended,
-            Err(_) => {
-                tracing::error!(job = run.entry.job().id, "a job has panicked");
-                let error = Some("a fault of Forebay's own; the log on standard error has more".to_owned());
-                return self.end_job(&entry, JobState::Failed, error).await;
+        let ended = loop {
+            match AssertUnwindSafe(to_its_end(&run)).catch_unwind().await {
+                Ok(Ended::Failed(error)) if run.may_run_again(&error).await => {}
+                Ok(ended) => break ended,
+                Err(_) => {
+                    tracing::error!(job = run.entry.job().id, "a job has panicked");
+                    let error = "a fault of Forebay's own; the log on standard error has more";
+                    return self.fail_job(&entry, error.to_owned()).await;
+                }
             }
         };
         match ended {
-            Ended::Done => self.end_job(&entry, JobState::Done, None).await,
-            Ended::Stopped if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
-            Ended::Failed(_) if entry.cancel.is_cancelled() => self.end_job(&entry, JobState::Cancelled, None).await,
-            // The next start continues the job.
-            Ended::Failed(_) | Ended::Stopped if self.stop.is_cancelled() => {
-                if let Err(error) = self.save_job(&entry).await {
-                    tracing::warn!(%error, "the progress of a job could not be stored");
+            Ended::Done => {
+                if self.end_pass(&entry, None).await {
+                    self.end_job(&entry, JobState::Done, None).await;
+                } else {
+                    self.save_for_next_start(&entry).await;
                 }
             }
-            Ended::Failed(error) => self.end_job(&entry, JobState::Failed, Some(error.to_string())).await,
+            Ended::Failed(_) | Ended::Stopped if entry.cancel.is_cancelled() => {
+                self.note_stopped_share(&entry).await;
+                self.end_job(&entry, JobState::Cancelled, None).await;
+            }
+            // The next start continues the job.
+            Ended::Failed(_) | Ended::Stopped if self.stop.is_cancelled() => self.save_for_next_start(&entry).await,
+            // It has tried all objects of its share, and so shall the others.
+            Ended::Failed(error) if run.request.kind == JobKind::Persist && run.is_share() => {
+                let error = error.to_string();
+                if self.end_pass(&entry, Some(error.clone())).await {
+                    self.end_job(&entry, JobState::Failed, Some(error)).await;
+                } else {
+                    self.save_for_next_start(&entry).await;
+                }
+            }
+            Ended::Failed(error) => self.fail_job(&entry, error.to_string()).await,
             Ended::Stopped => unreachable!("a run stops only when it is told to"),
         }
+    }
+
+    async fn save_for_next_start(&self, entry: &Entry) {
+        if let Err(error) = self.save_job(entry).await {
+            tracing::warn!(%error, "the progress of a job could not be stored");
+        }
+    }
+
+    async fn fail_job(&self, entry: &Entry, why: String) {
+        self.fail_cluster_job(entry, &why).await;
+        self.end_job(entry, JobState::Failed, Some(why)).await;
     }
 }
 

@@ -116,6 +116,9 @@ async fn report(
 }
 
 async fn state_of(run: &Run, object: &Object, path: &ObjectPath) -> Result<&'static str> {
+    if !run.worker.is_at_home(path) {
+        return Ok("of a key that is at home at another worker");
+    }
     let record = run.worker.current(path).await?.record;
     let of_this = record.filter(|record| record.generation == object.generation());
     Ok(match of_this.map(|record| record.state) {

@@ -16,6 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::parts::Uploads;
 use super::run::Run;
 use super::store_keys::StoreKeys;
+use crate::copies::Awaited;
 use crate::worker::Worker;
 use crate::{Mount, Result};
 
@@ -56,9 +57,12 @@ pub(super) async fn run(run: &Run) -> Result<()> {
     }
     let mut uploads = Uploads::new(run);
     while let Some(parts) = uploads.next(run).await? {
-        for part in parts {
+        for part in parts.into_iter().filter(|part| run.is_about(&part.path)) {
             run.count(|progress| progress.objects_seen += 1);
             let key = records::part_key(&part.upload_id, part.number);
+            if is_awaited(run, &part.path, &key, Some(&part.name())) {
+                continue;
+            }
             let is_here = |object: &Object| object.generation() == part.record.generation;
             if run.worker.store.peek(&key).as_ref().is_some_and(is_here) {
                 continue;
@@ -82,6 +86,9 @@ async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String
     let (prefix, start_after) = (run.scope.prefix.clone(), after.clone());
     let mut request = ListRequest { prefix, start_after, limit: PAGE, ..ListRequest::default() };
     loop {
+        if run.has_nothing_left() {
+            return Ok(());
+        }
         let from = match &after {
             Some(after) => first.clone().max(records::successor(&key_of(bucket, after))),
             None => first.clone(),
@@ -107,6 +114,7 @@ async fn compare_bucket(run: &Run, bucket: &BucketName, mut after: Option<String
         }
         let inside = candidates.into_iter().skip_while(|(key, _)| *key < from).take_while(|(key, _)| *key < end);
         let paths = inside.filter_map(|(key, remote)| Some((records::parse_object_key(&key)?, remote)));
+        let paths = paths.filter(|(path, _)| run.is_about(path));
         let compares = paths.map(|(path, remote)| compare(run, &mount, path, remote)).collect::<Vec<_>>();
         let mut compares = stream::iter(compares).buffer_unordered(run.concurrency(CONCURRENCY));
         while compares.try_next().await?.is_some() {}
@@ -145,7 +153,12 @@ async fn compare(run: &Run, mount: &Mount, path: ObjectPath, listed: Option<Remo
     run.count(|progress| progress.objects_seen += 1);
     let mut tries = 1;
     loop {
-        match compare_once(run, mount, &path, listed.as_ref(), tries == 1).await? {
+        let compared = match compare_once(run, mount, &path, listed.as_ref(), tries == 1).await {
+            // Its next home compares it.
+            Err(_) if !run.is_about(&path) => return Ok(()),
+            compared => compared?,
+        };
+        match compared {
             Ok(()) => return Ok(()),
             // Without a lock: writers of the key must not wait for this.
             Err(error) if error.kind.is_transient() && tries < TRIES => run.until_answered(&path.bucket).await?,
@@ -170,6 +183,9 @@ async fn compare_once(
     let worker = &run.worker;
     let (record, object) = look(worker, path).await?;
     if run.request.dry_run || (record.is_none() && object.is_none()) {
+        return Ok(Ok(()));
+    }
+    if is_awaited(run, path, &Worker::store_key(path), None) {
         return Ok(Ok(()));
     }
     if is_first {
@@ -204,6 +220,17 @@ async fn compare_once(
         Some(_) | None => {}
     }
     Ok(Ok(()))
+}
+
+/// Whether another worker has the bytes. If they are out of reach, that is found.
+fn is_awaited(run: &Run, path: &ObjectPath, key: &[u8], part: Option<&str>) -> bool {
+    let awaited = run.worker.home.copies.awaited(key);
+    if awaited == Some(Awaited::OutOfReach) {
+        let what = part.map_or_else(String::new, |part| format!("{part}: "));
+        let detail = format!("{what}its bytes are at a worker that does not answer; `forebay cluster status` names it");
+        run.find(format!("/{path}"), "unavailable", detail);
+    }
+    awaited.is_some()
 }
 
 async fn look(worker: &Worker, path: &ObjectPath) -> Result<(Option<ObjectRecord>, Option<Object>)> {

@@ -58,6 +58,8 @@ impl Worker {
             }
             return RemoteState::Cached(copy);
         }
+        // Others may still answer with an older version. No lease is granted before the copy is here.
+        self.end_outdated_leases(path).await;
         match self.publish_copy(path, policy, &remote, purpose, data).await {
             // Nobody has believed it yet.
             Ok(object) if is_outdated() => {

@@ -11,6 +11,7 @@ use forebay_ufs::memory::Mood;
 
 use crate::reads::{PAGE, PAGES, remote_object, small_pages};
 use crate::support::gate::Way;
+use crate::support::jobs::has_ended;
 use crate::support::{
     Bench, collect, create_upload, get_request, if_matches, kind, others_go_on, path, pattern, until,
 };
@@ -66,7 +67,7 @@ async fn a_copy_that_another_has_begun_meanwhile_is_gone_on_with() {
     assert!(begun.is_some());
     bench.foreground.set(Way::Open);
     assert_eq!(reading.join().await.unwrap(), body);
-    bench.advancing("the job ends", || bench.cache.job(&job).unwrap().ended_ms.is_some()).await;
+    bench.advancing("the job ends", || has_ended(&bench, &job)).await;
     assert_eq!(generation(), begun);
     assert_eq!(bench.head("key").await.unwrap().cached_bytes, PAGE * PAGES);
 }

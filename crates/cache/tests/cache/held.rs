@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_cache::{
     ByteStream, Cache, CachedObject, CleanCopy, CleanRange, Conditions, CopyId, DeletionStep, ErrorKind, Fate,
     GetObject, HeldBytes, HomeRecords, LeaseRequest, NewCopy, ObjectBody, ObjectDetail, ObjectHead, OtherWorkers,
-    PutObject, ReadLease, Reader, RecordRange, Taker, Written,
+    PutObject, ReadLease, Reader, RecordRange, ShareFindings, ShareReport, Taker, Written,
 };
 use forebay_catalog::records::{self, ObjectRecord};
 use forebay_catalog::{SlotCount, SlotSet};
@@ -47,6 +47,8 @@ pub(crate) struct Others {
     pub(crate) asked: Arc<AtomicU64>,
     /// A worker that does not live and may come back.
     away: Arc<Mutex<Option<String>>>,
+    /// Whether nobody has said yet who they are.
+    pub(crate) are_unknown: Arc<AtomicBool>,
     /// Of all workers: raised when they start again.
     pub(crate) life: Arc<AtomicU64>,
 }
@@ -54,7 +56,14 @@ pub(crate) struct Others {
 impl Others {
     pub(crate) fn new() -> Self {
         let permits = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        Self { workers: Arc::default(), permits, asked: Arc::default(), away: Arc::default(), life: Arc::default() }
+        Self {
+            workers: Arc::default(),
+            permits,
+            asked: Arc::default(),
+            away: Arc::default(),
+            are_unknown: Arc::default(),
+            life: Arc::default(),
+        }
     }
 
     fn cache(&self, worker: &str) -> forebay_cache::Result<Cache> {
@@ -135,6 +144,20 @@ impl OtherWorkers for Others {
         self.cache(worker)?.cached_here(bucket, objects).await
     }
 
+    async fn job_shares(&self, worker: &str) -> forebay_cache::Result<Vec<ShareReport>> {
+        self.cache(worker)?.job_shares().await
+    }
+
+    async fn job_findings(
+        &self,
+        worker: &str,
+        id: &str,
+        after: u64,
+        limit: usize,
+    ) -> forebay_cache::Result<ShareFindings> {
+        self.cache(worker)?.share_findings(id, after, limit).await
+    }
+
     async fn deletion_step(
         &self,
         worker: &str,
@@ -207,6 +230,10 @@ impl OtherWorkers for Others {
         self.workers.lock().keys().cloned().collect()
     }
 
+    fn are_known(&self) -> bool {
+        !self.are_unknown.load(Ordering::Relaxed)
+    }
+
     fn takers(&self) -> Vec<Taker> {
         let life = self.life.load(Ordering::Relaxed);
         self.workers().into_iter().map(|worker| Taker { worker, life }).collect()
@@ -218,7 +245,7 @@ impl OtherWorkers for Others {
 }
 
 /// A worker that has written `body` under `key`, before an under store that takes nothing.
-async fn writer(key: &str, body: &str) -> Bench {
+pub(crate) async fn writer(key: &str, body: &str) -> Bench {
     let there =
         Setup { worker: Some((THERE, Arc::new(Others::new()))), ..Setup::new(WriteMode::WriteBack) }.open().await;
     there.background.set(Way::Closed);
@@ -227,7 +254,7 @@ async fn writer(key: &str, body: &str) -> Bench {
 }
 
 /// A worker that has become the home of what another one has written, with these keys of its records.
-async fn new_home(setup: Setup, others: &Others, there: &Bench, keys: &[Bytes]) -> Bench {
+pub(crate) async fn new_home(setup: Setup, others: &Others, there: &Bench, keys: &[Bytes]) -> Bench {
     let mut here = Setup { worker: Some((HERE, Arc::new(others.clone()))), ..setup }.open().await;
     here.close().await;
     for key in keys {

@@ -15,7 +15,7 @@ use forebay_ufs::memory::{MemoryRoot, Mood};
 use forebay_ufs::{BucketRoot, ErrorKind as UfsKind};
 
 use crate::support::gate::Way;
-use crate::support::jobs::{findings, has_ended, job, request, run, start, told};
+use crate::support::jobs::{findings, has_ended, job, jobs, request, run, start, told};
 use crate::support::{BUCKET, Bench, Setup, create_upload, incoming, kind, path, pattern, rule, until};
 
 async fn set(bench: &Bench, rules: Vec<PolicyRule>) {
@@ -42,8 +42,8 @@ async fn a_request_that_cannot_be_is_refused() {
     }
     let refused = bench.cache.create_job(request(JobKind::Load, "/none/"), "anna").await;
     assert_eq!(kind(refused), Some(ErrorKind::NoSuchBucket));
-    assert_eq!(kind(bench.cache.job("0")), Some(ErrorKind::NotFound));
-    assert!(bench.cache.jobs().is_empty());
+    assert_eq!(kind(bench.cache.job("0").await), Some(ErrorKind::NotFound));
+    assert!(jobs(&bench).is_empty());
 }
 
 /// Before it has come to anything that it would note.
@@ -520,14 +520,14 @@ async fn jobs_are_told_newest_first_and_the_last_hundred_that_ended_are_kept() {
         ids.push(run(&bench, request(JobKind::Free, "/")).await.0.id);
     }
     ids.reverse();
-    let jobs = |bench: &Bench| bench.cache.jobs().into_iter().map(|job| job.id).collect::<Vec<_>>();
-    until("the oldest are gone", || bench.cache.jobs().len() == 100).await;
-    assert_eq!(jobs(&bench), ids[..100]);
+    let ids_of = |bench: &Bench| jobs(bench).into_iter().map(|job| job.id).collect::<Vec<_>>();
+    until("the oldest are gone", || jobs(&bench).len() == 100).await;
+    assert_eq!(ids_of(&bench), ids[..100]);
     let (from, to) = records::job_findings_range(&ids[100]);
     assert!(bench.store.scan(&from, &to, 10).is_empty(), "with their findings");
     bench.background.set(Way::Open);
     bench.restart().await;
-    assert_eq!(jobs(&bench), ids[..100]);
+    assert_eq!(ids_of(&bench), ids[..100]);
     let found = findings(&bench, &ids[0]).await;
     assert_eq!(told(&found), [("/bucket/dirty", "pinned")]);
     assert!(bench.cache.job_findings(&ids[0], 1, 10).await.unwrap().is_empty());
@@ -541,7 +541,7 @@ async fn too_many_jobs_are_told_to_wait() {
     for _ in 0..2 {
         start(&bench, request(JobKind::Load, "/")).await;
     }
-    until("two run", || bench.cache.jobs().iter().all(|job| job.state == JobState::Running)).await;
+    until("two run", || jobs(&bench).iter().all(|job| job.state == JobState::Running)).await;
     let asked = async |by: &str| bench.cache.create_job(request(JobKind::Load, "/"), by).await;
     let mut waiting = 0;
     while asked("anna").await.is_ok() {
@@ -550,13 +550,13 @@ async fn too_many_jobs_are_told_to_wait() {
     assert_eq!(kind(asked("anna").await), Some(ErrorKind::SlowDown));
     assert_eq!(waiting, 93, "some places are left");
     let other = asked("berta").await.unwrap().id;
-    until("it is her turn at once", || bench.cache.job(&other).unwrap().state == JobState::Running).await;
+    until("it is her turn at once", || job(&bench, &other).state == JobState::Running).await;
     for _ in 0..6 {
         asked("berta").await.unwrap();
     }
-    assert_eq!(bench.cache.jobs().iter().filter(|job| job.state == JobState::Running).count(), 3);
+    assert_eq!(jobs(&bench).iter().filter(|job| job.state == JobState::Running).count(), 3);
     bench.foreground.set(Way::Open);
-    bench.advancing("all end", || bench.cache.jobs().iter().all(|job| job.state == JobState::Done)).await;
+    bench.advancing("all end", || jobs(&bench).iter().all(|job| job.state == JobState::Done)).await;
 }
 
 /// Copies of a bucket that is not there any more are nobody's: they are not compared with another bucket's objects.

@@ -29,6 +29,7 @@ mod replicas;
 mod restart;
 mod scrapes;
 mod shared;
+mod shared_jobs;
 mod shares;
 mod size_limits;
 mod slots;

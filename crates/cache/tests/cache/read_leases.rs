@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_cache::{Attributes, Conditions, ErrorKind, LeaseRequest, OtherWorkers, PutObject, RangeRequest, Reader};
+use forebay_cache::{
+    Attributes, Conditions, ErrorKind, JobKind, LeaseRequest, OtherWorkers, PutObject, RangeRequest, Reader,
+};
 use forebay_catalog::records::object_key;
 use forebay_catalog::{SlotCount, SlotSet};
 use forebay_env::Clock;
@@ -13,6 +15,7 @@ use forebay_types::{ByteSize, Period, WriteMode};
 use parking_lot::Mutex;
 
 use crate::held::{Answer, Others, THERE};
+use crate::support::jobs::{request, start};
 use crate::support::{Bench, HERE, Setup, collect, get_request, if_matches, incoming, kind, path, until};
 
 /// The home of all keys, and a worker that reads under its leases.
@@ -248,6 +251,24 @@ async fn nobody_reads_an_older_version_under_a_lease_than_the_home_has_shown() {
         assert_eq!(pair.alone(key).await, None, "{key}");
     }
     assert_eq!(pair.here.metric("forebay_read_leases_revoked_total"), 2.0);
+}
+
+/// A job that loads finds what somebody else has written, as a reader does.
+#[tokio::test]
+async fn a_load_ends_leases_on_an_older_version_first() {
+    let home = Setup::new(WriteMode::WriteThrough).policy(|rule| rule.metadata_ttl = Some(Period::from_secs(3600)));
+    let pair = pair_of(home, Setup::new(WriteMode::WriteThrough)).await;
+    pair.here.put("key", "old").await.unwrap();
+    pair.here.pass_seconds(1).await;
+    assert!(pair.reads("key").await);
+    let copy = object_key(&path("key"));
+    let generation = || pair.here.store.peek(&copy).map(|object| object.generation());
+    assert!(pair.here.store.evict(&copy, generation().unwrap()));
+    pair.here.under.put_outside("key", Bytes::from_static(b"new"));
+    start(&pair.here, request(JobKind::Load, "/bucket/")).await;
+    until("it is loaded", || generation().is_some()).await;
+    assert_eq!(pair.alone("key").await, None);
+    assert_eq!(pair.here.get("key").await.unwrap(), "new");
 }
 
 #[tokio::test]

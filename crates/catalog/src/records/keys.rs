@@ -157,6 +157,19 @@ pub fn all_jobs_range() -> (Bytes, Bytes) {
     range_of("j/")
 }
 
+/// The key of a job of all workers of a cluster.
+pub fn cluster_job_key(id: &str) -> Bytes {
+    format!("cj/{id}").into()
+}
+
+pub fn parse_cluster_job_key(key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(key).ok()?.strip_prefix("cj/")
+}
+
+pub fn all_cluster_jobs_range() -> (Bytes, Bytes) {
+    range_of("cj/")
+}
+
 /// The key of what a job has found, by its number from 0 on.
 pub fn job_finding_key(id: &str, number: u64) -> Bytes {
     format!("jf/{id}/{number:010}").into()

@@ -51,7 +51,7 @@ pub fn scope(key: &[u8]) -> Scope {
         [b'o' | b'r', b'/', path @ ..] => Scope::Path(stable_hash(path)),
         [b'u', b'/', rest @ ..] => Scope::Path(stable_hash(without_last(rest, 0))),
         [b'p', b'/', rest @ ..] => Scope::Path(hash_in(without_last(rest, b'/'))),
-        // A job is run by the worker that was asked for it.
+        // A job of a worker that is alone, or a worker's share of a job.
         [b'j', b'/', ..] | [b'j', b'f', b'/', ..] => Scope::Worker,
         GENERATION_BASE_KEY | DOUBT_KEY | SETTLED_KEY | LAST_WRITE_KEY => Scope::Worker,
         _ => Scope::Cluster,
@@ -109,7 +109,8 @@ mod tests {
         for key in [job_key("id"), job_finding_key("id", 3)] {
             assert_eq!(scope(&key), Scope::Worker);
         }
-        for key in [policy_key(), policy_version_key(3), bucket_key(&BucketName::new("bucket").unwrap())] {
+        let bucket = bucket_key(&BucketName::new("bucket").unwrap());
+        for key in [policy_key(), policy_version_key(3), bucket, cluster_job_key("id")] {
             assert_eq!(scope(&key), Scope::Cluster);
         }
         assert_eq!(scope(b""), Scope::Cluster);

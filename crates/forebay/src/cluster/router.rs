@@ -91,6 +91,10 @@ impl Members for Router {
             .unwrap_or_default()
     }
 
+    fn are_known(&self) -> bool {
+        self.view.borrow().is_some()
+    }
+
     fn takers(&self) -> Vec<Taker> {
         let taker = |(name, member): (&WorkerId, &Member)| {
             let stays = *name != self.own && member.state == MemberState::Live;

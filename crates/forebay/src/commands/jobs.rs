@@ -101,12 +101,20 @@ impl Findings {
     }
 
     pub(super) fn text(&self, job: &Job) -> String {
-        let mut table = Table::new(&["KIND", "PATH", "FINDING"]);
-        for finding in &self.0 {
-            table.row([escaped(&finding.kind), escaped(&finding.path), escaped(&finding.detail)]);
+        let is_of_cluster = self.0.iter().any(|finding| finding.worker.is_some());
+        let columns =
+            if is_of_cluster { &["KIND", "WORKER", "PATH", "FINDING"][..] } else { &["KIND", "PATH", "FINDING"] };
+        let mut table = Table::new(columns);
+        for JobFinding { path, kind, detail, worker } in &self.0 {
+            let worker = is_of_cluster.then(|| worker.as_deref().unwrap_or_default());
+            table.row([Some(kind.as_str()), worker, Some(path), Some(detail)].into_iter().flatten().map(escaped));
         }
         match self.unlisted(job) {
             0 => table.text(),
+            more if is_of_cluster => {
+                let why = "which are not kept, or are at a worker that does not answer";
+                format!("{}and {} more, {why}\n", table.text(), count(more))
+            }
             more => format!("{}and {} more, which the server has not kept\n", table.text(), count(more)),
         }
     }

@@ -1,6 +1,7 @@
 //! Jobs as an operator starts and watches them.
 
 use forebay_cache::{Job, JobFinding, JobKind, JobRequest};
+use futures::FutureExt;
 
 use super::Bench;
 
@@ -12,8 +13,13 @@ pub(crate) async fn start(bench: &Bench, request: JobRequest) -> String {
     bench.cache.create_job(request, "anna").await.expect("a job").id
 }
 
+/// Nothing is waited for.
 pub(crate) fn job(bench: &Bench, id: &str) -> Job {
-    bench.cache.job(id).expect("a job")
+    bench.cache.job(id).now_or_never().expect("at once").expect("a job")
+}
+
+pub(crate) fn jobs(bench: &Bench) -> Vec<Job> {
+    bench.cache.jobs().now_or_never().expect("at once").expect("jobs")
 }
 
 pub(crate) fn has_ended(bench: &Bench, id: &str) -> bool {

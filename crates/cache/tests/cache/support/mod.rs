@@ -92,6 +92,10 @@ impl Catalog for SharedCatalog {
     }
 
     async fn scan(&self, from: &[u8], to: &[u8], limit: usize) -> forebay_catalog::Result<Vec<(Bytes, Versioned)>> {
+        if self.lease() == Some(Duration::ZERO) && from.starts_with(b"u/") {
+            let problem = "the lease is over";
+            return Err(forebay_catalog::Error::new(forebay_catalog::ErrorKind::Unavailable, problem));
+        }
         self.inner.scan(from, to, limit).await
     }
 
