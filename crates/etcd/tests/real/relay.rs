@@ -50,6 +50,8 @@ async fn relay(client: TcpStream, target: u16, mut mode: watch::Receiver<Mode>) 
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     let modes = mode.clone();
     tokio::select! {
+        // In this order: a thread that lost its turn must not pass on an answer after the cut.
+        biased;
         _ = mode.wait_for(|mode| *mode == Mode::Cut) => {}
         () = pass(from_client, to_server, &modes, Mode::NoRequests) => {}
         () = pass(from_server, to_client, &modes, Mode::NoAnswers) => {}
