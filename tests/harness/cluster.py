@@ -9,6 +9,7 @@ import socket
 import threading
 
 from harness.clients import boto
+from harness.faults import stand_still
 from harness.servers import ROOT, Forebay, S3Server, Server, answers, eventually, free_port, fresh_keys
 
 # The shortest that there is: what a silent worker had comes back after it.
@@ -30,7 +31,7 @@ lease = "{lease} s"
 class Pausable(Server):
     def pause(self):
         """As a machine that stalls does."""
-        self.process.send_signal(signal.SIGSTOP)
+        stand_still(self.process)
 
     def resume(self):
         self.process.send_signal(signal.SIGCONT)

@@ -10,7 +10,7 @@ use forebay_catalog::{Check, Engine, ErrorKind, Result};
 use forebay_env::Env;
 use forebay_etcd::{EtcdEngine, EtcdSettings};
 use forebay_store::ValueWrite;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Tries before a condition counts as never met, and the pause between two.
 const TRIES: usize = 600;
@@ -114,6 +114,9 @@ impl Etcd {
     /// It keeps its connections, takes new ones, and says nothing.
     pub(crate) fn pause(&self, index: usize) {
         self.signal(index, Signal::STOP);
+        // On a busy machine some of its threads run on for a moment.
+        let process = WaitId::Pid(Pid::from_child(self.members[index].process.as_ref().expect("it runs")));
+        waitid(process, WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT).expect("a process of ours");
     }
 
     pub(crate) fn resume(&self, index: usize) {
